@@ -11,7 +11,7 @@ mpis := mpich openmpi
 more_mpis := $(patsubst build/mpi/%/.stamp,%,$(wildcard $(patsubst %,build/mpi/%/.stamp,mpich43 openmpi41 intel)))
 debian_mpis := $(if $(wildcard /usr/bin/mpicc.openmpi),openmpi-debian)
 # A program is programs/NAME.c and, if it has more parts, programs/NAME_*.c; it is made once
-# for each MPI with the compiler of its wheel. It is there whole or not at all: vicinal/programs.py
+# for each MPI with the compiler of its wheel. It is there whole or not at all: src/vicinal/labs/programs.py
 # asks make without waiting for others who make it.
 programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
 program_binaries := $(foreach mpi,$(mpis) $(more_mpis),$(programs:%=build/programs/$(mpi)/%))
@@ -71,7 +71,7 @@ docs-site: ## Build the documentation's site, build/site; a broken link is an er
 	@PYTHONPATH=scripts build/docs-venv/bin/python -m docs_site
 
 # The command line itself says which commands and options there are.
-build/man/vicinal.1: docs/man/vicinal.1.scd.in scripts/man_commands.py $(shell find vicinal -name '*.py')
+build/man/vicinal.1: docs/man/vicinal.1.scd.in scripts/man_commands.py $(shell find src/vicinal -name '*.py')
 	@mkdir -p $(@D)
 	@$(bin)/python scripts/man_commands.py <$< >$@.scd && scdoc <$@.scd >$@.part && mv $@.part $@
 

@@ -3,9 +3,9 @@
  * frames.h - what is said between a task of a host's and the program that it runs in a guest.
  *
  * One stream in each direction, of frames: a letter, the length in four bytes with the highest first, and so
- * many bytes. vicinal/slurm/guest_stream.py is the other end. Of what goes to the program, the next is not
- * sent before this has been taken in (FRAME_TAKEN), so that nothing has to wait for a program that does not
- * read.
+ * many bytes. src/vicinal/integrations/slurm/guest_stream.py is the other end. Of what goes to the program,
+ * the next is not sent before this has been taken in (FRAME_TAKEN), so that nothing has to wait for a program
+ * that does not read.
  */
 #ifndef VICINAL_GUEST_FRAMES_H
 #define VICINAL_GUEST_FRAMES_H

@@ -133,7 +133,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	const char *arguments[20 + 2 * NODE_FUNCTIONS_MAX] = {settings->python,
 							      "-I",
 							      "-m",
-							      "vicinal.slurm.keeper",
+							      "vicinal.integrations.slurm.keeper",
 							      file,
 							      "--directory",
 							      settings->directory,
@@ -269,7 +269,8 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 static void become_runner(spank_t spank, const struct settings *settings, const struct node *node,
 			  uint16_t server)
 {
-	const char *arguments[WORDS_MAX] = {settings->python, "-I", "-m", "vicinal.slurm.guest_task"};
+	const char *arguments[WORDS_MAX] = {settings->python, "-I", "-m",
+					    "vicinal.integrations.slurm.guest_task"};
 	char supervisor_number[NUMBER_MAX];
 	char port[NUMBER_MAX];
 	char **words = NULL;

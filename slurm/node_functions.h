@@ -4,8 +4,8 @@
  * the host's network into those of containers, or virtual machines have them by VFIO.
  *
  * Which ones they are is in a file of root's, functions-JOB.nodes, with a line for each, of words with a
- * blank between (vicinal/slurm/lent_functions.py): its PCI address, `ethernet` or `infiniband`, and what the
- * supervisor is to know besides.
+ * blank between (src/vicinal/integrations/slurm/lent_functions.py): its PCI address, `ethernet` or
+ * `infiniband`, and what the supervisor is to know besides.
  *
  * They are taken back by their addresses, wherever their interfaces are then (docs/how-to/slurm.md): so
  * nothing of this need be written down.

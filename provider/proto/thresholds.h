@@ -23,7 +23,7 @@ struct thresholds {
 	uint32_t reads_before_sleep; /* likewise */
 };
 
-/* What is known of one: vicinal/tune/profile.py has the same table. */
+/* What is known of one: src/vicinal/labs/tune/profile.py has the same table. */
 struct threshold {
 	const char *key; /* in a profile */
 	const char *variable;

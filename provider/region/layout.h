@@ -2,7 +2,7 @@
 /*
  * layout.h - every byte that members share, and who may write it.
  *
- * docs/reference/region-format.md says the same in prose; vicinal/region/format.py reads and
+ * docs/reference/region-format.md says the same in prose; src/vicinal/region/format.py reads and
  * creates the same bytes from Python; tests/unit/test_layout.c and
  * tests/python/region/test_region_format.py hold the three together.
  *

@@ -53,8 +53,8 @@ class Imports:
             for file in (self._tree / folder).rglob("*.py")
             for module in self._needed(file)
         }
-        return {f"{module.replace('.', '/')}.py" for module in modules} | {
-            f"{module.replace('.', '/')}/__init__.py" for module in modules
+        return {f"src/{module.replace('.', '/')}.py" for module in modules} | {
+            f"src/{module.replace('.', '/')}/__init__.py" for module in modules
         }
 
     @cache  # noqa: B019  an object of this class lives as long as the command

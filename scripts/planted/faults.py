@@ -10,7 +10,7 @@ from pathlib import Path
 from planted.sources import Place, Texts
 
 LANGUAGES = {"c": (".c", ".h"), "python": (".py",)}
-SOURCES = ("guest", "provider", "slurm", "vicinal")
+SOURCES = ("guest", "provider", "slurm", "src")
 
 
 class FaultError(Exception):

@@ -66,7 +66,7 @@ def measure(tree: Path, mpi: str, program: str, options: list[str]) -> dict[int,
         *job,
         binary,
         *times,
-        PYTHONPATH=str(tree),
+        PYTHONPATH=f"{tree}/src:{tree}",  # older commits have no src
         VICINAL_PROVIDER_DIR=str(tree / "build/release/provider"),
     )
     lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"size"')]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from guest_support import TEST_SECONDS
 
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image import build_image
-from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import mpi_program
 
 # Programs that we start must not inherit that SIGINT is ignored: see tests/python/conftest.py.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -33,8 +33,8 @@ from suite import (
     run_suite,
 )
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.mpi.environment import PROVIDER_FILE, checkout, provider_directory
 from vicinal.mpi.libfabric import mpi_version
 from vicinal.mpi.libraries import STANDARD, Mpi, installation

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 

@@ -25,7 +25,7 @@ from suite import (
     run_suite,
 )
 
-from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.mpi.job import Job
 
 MPIS = ("mpich", "openmpi")

@@ -105,7 +105,9 @@ def vicinal(tmp_path: Path, command_server: CommandServer) -> Vicinal:
     """Runs the command in a process of its own, and returns its output and exit status."""
 
     def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"} | variables
+        environment = (
+            os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "COLUMNS": "200"} | variables
+        )
         return command_server.run([str(argument) for argument in arguments], tmp_path, environment)
 
     return run

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vicinal.labs.study.workloads.hpcc_input import hpcc_input
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.traffic import PairTraffic, pair_traffic
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import default_members
-from vicinal.study.workloads.hpcc_input import hpcc_input
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -80,7 +80,7 @@ def vicinal_run(
     would change an Open MPI none gets through.
     """
     outer = {key: text for key, text in os.environ.items() if not key.startswith("OMPI_")}
-    outer |= {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1", **(environment or {})}
+    outer |= {"PYTHONPATH": str(CHECKOUT / "src"), "OMP_NUM_THREADS": "1", **(environment or {})}
     command = [sys.executable, "-m", "vicinal", "run", "--mpi", MPI.value, "-n", str(ranks)]
     command += ["--timeout", str(timeout), "--path", path]
     region = None

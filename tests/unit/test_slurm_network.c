@@ -43,7 +43,7 @@ static int close_channel(void **state)
 	return close(ends[1]);
 }
 
-/* As vicinal/slurm/joining.py sends it, but for the number of files. */
+/* As src/vicinal/integrations/slurm/joining.py sends it, but for the number of files. */
 static int send_files(const char *words, size_t length, const int *files, size_t count)
 {
 	union {

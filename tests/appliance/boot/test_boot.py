@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from appliance_support import BOOT_SECONDS, Machine, build_appliance
 
-from vicinal.cluster.appliance.disk_layout import ROOT_OFFSET
+from vicinal.cluster.vm.image.appliance.disk_layout import ROOT_OFFSET
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Route
 

@@ -10,8 +10,8 @@ import pytest
 from appliance_support import Ssh, new_region
 from context_support import DYNAMIC, NAMES, PASSWORD, STATIC, Job, documented, public
 
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Route
 

@@ -10,10 +10,10 @@ import pytest
 from guest_support import GUARD_SECONDS
 from launch_support import package_path
 
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import ImageAdditions
-from vicinal.cluster.image import build_image
-from vicinal.cluster.image_additions import additions_key, build_additions
-from vicinal.errors import VicinalError
+from vicinal.cluster.nodes.vm.image_additions import additions_key, build_additions
+from vicinal.cluster.vm.image.building import build_image
 
 
 def test_networks_images_and_first_boots() -> None:

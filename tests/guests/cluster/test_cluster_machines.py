@@ -18,9 +18,9 @@ from guest_support import GUARD_SECONDS
 from launch_support import NOBODY
 
 import vicinal
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import mpi_program
 
 
 def play(before: Sequence[str], directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:

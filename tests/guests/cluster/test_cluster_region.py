@@ -15,15 +15,15 @@ from domain_support import private_daemon
 from guest_support import wait_until
 from machines_scenario import NODES, Trial, verify
 
-from vicinal.cluster.doorbell.lasting import LastingServer
-from vicinal.cluster.guest_job import run_in_guests
-from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.plan.state import cluster_directory
+from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer
 from vicinal.host.shared_device import SLOW
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import inspect
 
 ROUNDS = 12

@@ -15,13 +15,13 @@ from domain_support import private_daemon
 from guest_support import BOUND
 from machines_scenario import Trial
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.guest_job import job_command
-from vicinal.cluster.machines.guests import MachineGuests
 from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Route
 

@@ -8,16 +8,16 @@ import pytest
 from guest_python import lend_python, run_python
 from guest_support import BOUND
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.guest_job import job_command, run_in_guests
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image_layout import USER_ID
-from vicinal.cluster.region_device import RegionDevice
+from vicinal.cluster.vm.image.layout import USER_ID
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.host.shared_device import SLOW
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import job_command, run_in_guests
 from vicinal.mpi.environment import Mpi
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import mpi_program
 from vicinal.region.format import Liveness
 from vicinal.region.module import DATA_OFFSET
 

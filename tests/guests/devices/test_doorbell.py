@@ -12,18 +12,18 @@ import psutil
 import pytest
 from guest_support import BOUND
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.guest import Guest
-from vicinal.cluster.guest_job import run_in_guests
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.cluster.image_layout import HOME, guest_address
-from vicinal.cluster.region_device import RegionDevice
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.image.layout import HOME, guest_address
+from vicinal.cluster.vm.qemu.guest import Guest
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import mpi_program
 
 ROUNDS = 20
 GAP_MILLISECONDS = 200

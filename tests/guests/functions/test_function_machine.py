@@ -14,9 +14,9 @@ import pytest
 from function_machine import MEMORY_MIB, machine_files
 from functions_guest import Work, run_inside
 
-from vicinal.cluster.image import find_image
-from vicinal.cluster.snapshots.passing import PassedFunction
-from vicinal.cluster.snapshots.starting import GuestMake, start_guests
+from vicinal.cluster.vm.image.building import find_image
+from vicinal.cluster.vm.snapshot.passing import PassedFunction
+from vicinal.cluster.vm.snapshot.starting import GuestMake, start_guests
 
 Steps = dict[str, dict[str, Any]]
 MODULES = ("igb", "igbvf", "vfio_iommu_type1", "vfio_pci")

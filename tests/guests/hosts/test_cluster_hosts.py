@@ -19,10 +19,10 @@ from guest_support import GUARD_SECONDS
 from host_support import Hosts, check_ways
 from process_support import named, words_of
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import mpi_program
 
 NAME = "h2"
 """Short, for sockets in the cluster's directory."""

@@ -22,10 +22,10 @@ from launch_support import package_path
 from process_support import named, signal_all
 from test_cluster_hosts import NAME, TwoHosts
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import Mpi
-from vicinal.programs import mpi_program
 
 JOB_SECONDS = 7200  # it is told when to end
 BRIDGE = "br0"

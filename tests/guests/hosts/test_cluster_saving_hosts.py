@@ -23,16 +23,16 @@ from launch_support import package_path
 from process_support import signal_all
 from test_cluster_hosts import NAME, TwoHosts
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.guest_commands import SSH_FAILED, GuestCommands
-from vicinal.cluster.guest_job import job_command
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.guests import NoImage
-from vicinal.cluster.image import build_image
-from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.guest.commands import SSH_FAILED, GuestCommands
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import RegionState
 
 MACHINES = ("vm0", "vm1", "vm2")

@@ -13,23 +13,23 @@ from domain_scenario import enter, two_machines, until_seen
 from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 
-from vicinal.cluster.domains.connection import connect
-from vicinal.cluster.domains.domain_devices import has_region
-from vicinal.cluster.domains.domain_spec import DomainSpec, SharedRegion
-from vicinal.cluster.domains.leftovers import remove_leftover
-from vicinal.cluster.domains.lifecycle import DomainState, define, find, observe, remove, start
-from vicinal.cluster.domains.migrate import migrate
-from vicinal.cluster.domains.side import Side
-from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_commands import BOOT_SECONDS
-from vicinal.cluster.guest_identity import make_keys
-from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.cluster.image import build_image
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
+from vicinal.cluster.vm.guest.identity import make_keys
+from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.libvirt.connection import connect
+from vicinal.cluster.vm.libvirt.domain_devices import has_region
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, SharedRegion
+from vicinal.cluster.vm.libvirt.leftovers import remove_leftover
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, find, observe, remove, start
+from vicinal.cluster.vm.libvirt.migrate import migrate
+from vicinal.cluster.vm.libvirt.side import Side
+from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.cluster.vm.qemu.pair import pair_identities
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import create
 
 

@@ -16,11 +16,11 @@ import psutil
 from domain_support import ordinary_user, private_daemon
 from guest_support import GUARD_SECONDS
 
-from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 BOTH_WAYS = [["guest0", "guest1"], ["guest1", "guest0"]]
 

@@ -23,22 +23,22 @@ from domain_support import private_daemon
 from guest_support import BOUND
 from test_domain_migration import files
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.domains import domain_devices
-from vicinal.cluster.domains.connection import Hypervisor, connect
-from vicinal.cluster.domains.domain_devices import attach_function, has_function
-from vicinal.cluster.domains.domain_spec import DomainSpec, HostFunction, SharedRegion
-from vicinal.cluster.domains.lifecycle import DomainState, define, find, observe, remove, start
-from vicinal.cluster.domains.migrate import migrate
-from vicinal.cluster.domains.side import Side
-from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_commands import BOOT_SECONDS
-from vicinal.cluster.guest_identity import Keys, make_keys
-from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.cluster.image import build_image
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
+from vicinal.cluster.vm.guest.identity import Keys, make_keys
+from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.libvirt import domain_devices
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
+from vicinal.cluster.vm.libvirt.domain_devices import attach_function, has_function
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, HostFunction, SharedRegion
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, find, observe, remove, start
+from vicinal.cluster.vm.libvirt.migrate import migrate
+from vicinal.cluster.vm.libvirt.side import Side
+from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.cluster.vm.qemu.pair import pair_identities
 
 MAC = "02:00:00:00:00:77"
 HERS, THEIRS = HostFunction("0000:01:08.1"), HostFunction("0000:05:08.2")

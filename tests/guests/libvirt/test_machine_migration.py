@@ -21,27 +21,27 @@ from domain_support import private_daemon
 from guest_support import BOUND
 from machines_scenario import Trial
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.domains.domain_spec import SharedRegion
-from vicinal.cluster.domains.lifecycle import DomainState, observe, remove
-from vicinal.cluster.domains.side import Side
-from vicinal.cluster.guest_job import job_command
-from vicinal.cluster.machines.guests import MachineGuests
-from vicinal.cluster.machines.host_part import LocalPart
-from vicinal.cluster.machines.hypervisor import hypervisor_at
-from vicinal.cluster.machines.layout import Files
-from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.migration import move_machine
-from vicinal.cluster.machines.ranks import Return
-from vicinal.cluster.machines.way_in import WayIn, end_way_in
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.vm.host_part import LocalPart
+from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
+from vicinal.cluster.nodes.vm.layout import Files
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.migration import move_machine
+from vicinal.cluster.nodes.vm.ranks import Return
+from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.libvirt.domain_spec import SharedRegion
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
+from vicinal.cluster.vm.libvirt.side import Side
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import Member, create, inspect
 from vicinal.region.format import Route, SlotState
 

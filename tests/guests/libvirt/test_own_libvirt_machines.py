@@ -19,13 +19,13 @@ import pytest
 from guest_support import GUARD_SECONDS
 
 import vicinal
-from vicinal.cluster.image import build_image
-from vicinal.cluster.own_libvirt.daemon import Daemon
-from vicinal.cluster.own_libvirt.mounts import MOUNTS, remove_mount_points
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
+from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS, remove_mount_points
 from vicinal.host.libvirt_daemons import OWN_DAEMON, system_answers
 from vicinal.host.system import Host
 
-CHECKOUT = Path(vicinal.__file__).resolve().parents[1]
+CHECKOUT = Path(vicinal.__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="others have a session of their own"),
@@ -41,7 +41,7 @@ class Trial:
         self.directory = directory
         self.environment = {
             **{key: value for key, value in os.environ.items() if key != "LIBVIRT_DEFAULT_URI"},
-            "PYTHONPATH": str(CHECKOUT),
+            "PYTHONPATH": str(CHECKOUT / "src"),
             "XDG_STATE_HOME": str(directory / "state"),
         }
         self.daemon = Daemon(directory / "state/vicinal/libvirt")

@@ -22,17 +22,17 @@ from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 from opennebula_support import Host, asks
 
-from vicinal.cluster.domains.connection import Hypervisor, connect
-from vicinal.cluster.domains.domain_spec import DomainSpec, Placement, SharedRegion
-from vicinal.cluster.domains.domain_xml import domain_xml
-from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_identity import make_keys
-from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.guest.identity import make_keys
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
+from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.cluster.vm.qemu.pair import pair_identities
+from vicinal.integrations.opennebula.installation import Installation
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.opennebula.installation import Installation
-from vicinal.programs import mpi_program
 
 _STOCK = """\
 #!{python}

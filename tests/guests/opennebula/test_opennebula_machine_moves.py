@@ -24,20 +24,20 @@ from guest_verify import Pair
 from opennebula_support import Host, error_text
 from test_opennebula import deploy, written
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.domains.connection import Hypervisor, connect
-from vicinal.cluster.domains.domain_spec import DomainSpec, SharedRegion
-from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_identity import make_keys
-from vicinal.cluster.guest_job import job_command
-from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.guest.identity import make_keys
+from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, SharedRegion
+from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.cluster.vm.qemu.pair import pair_identities
+from vicinal.integrations.opennebula.installation import Installation
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.opennebula.installation import Installation
-from vicinal.programs import mpi_program
 from vicinal.region import inspect
 from vicinal.region.format import Route, SlotState
 

@@ -11,20 +11,20 @@ import pytest
 from guest_support import BOUND, wait_until
 from rich.console import Console
 
-from vicinal.bench.guest_demo import GuestDemoPlan, run_guest_demo, write_guest_demo
-from vicinal.bench.guest_report import guest_table
-from vicinal.bench.jobs import Amount
-from vicinal.bench.metric import DEMO_METRICS
-from vicinal.bench.output import read_records
-from vicinal.bench.schema import validate
-from vicinal.cluster.guest_job import run_in_guests
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image_layout import USER_ID
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.image.layout import USER_ID
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.labs.bench.guest_demo import GuestDemoPlan, run_guest_demo, write_guest_demo
+from vicinal.labs.bench.guest_report import guest_table
+from vicinal.labs.bench.jobs import Amount
+from vicinal.labs.bench.metric import DEMO_METRICS
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.bench.schema import validate
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD, installation
-from vicinal.programs import mpi_program
 
 MIB = 1 << 20
 

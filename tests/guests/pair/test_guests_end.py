@@ -16,17 +16,17 @@ import pytest
 from guest_support import BOUND, wait_until
 from process_support import name_of
 
-import vicinal.cluster.guest_pair
-from vicinal.cluster import guest_qemu_choice
-from vicinal.cluster.guest_job import run_in_guests
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image import GuestImage, build_image
-from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.errors import VicinalError
+import vicinal.cluster.vm.qemu.pair
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.image.building import GuestImage, build_image
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.qemu import choice as guest_qemu_choice
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.environment import Mpi
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import mpi_program
 
 SHARED = Path("/dev/shm")
 
@@ -43,7 +43,7 @@ def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
 
 
 def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vicinal.cluster.guest_pair, "condemn", lambda _region, _name: [])
+    monkeypatch.setattr(vicinal.cluster.vm.qemu.pair, "condemn", lambda _region, _name: [])
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
 
 
@@ -124,7 +124,7 @@ def test_a_guest_that_does_not_boot_shows_its_console(
     def broken_image(say: Callable[[str], None], network: GuestNetwork) -> GuestImage:
         return replace(build_image(say, network), files=empty)
 
-    monkeypatch.setattr(vicinal.cluster.guest_pair, "build_image", broken_image)
+    monkeypatch.setattr(vicinal.cluster.vm.qemu.pair, "build_image", broken_image)
     pair = GuestPair()
     with pytest.raises(VicinalError, match=r"guest0: QEMU ended.*Kernel panic") as raised:
         pair.open()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.guest_console import console_tail
-from vicinal.cluster.image import build_image
-from vicinal.cluster.image_archive import Archive
-from vicinal.cluster.image_modules import load_order
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.guest.console import console_tail
+from vicinal.cluster.vm.image.archive import Archive
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.image.modules import load_order
 from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
 
 
@@ -96,5 +96,5 @@ def test_image_is_kept_and_made_anew_for_a_new_provider(
 
 def test_documentation_shows_the_rule_that_is_tested() -> None:
     tree = Path(__file__).parents[3]
-    rule = (tree / "vicinal" / "cluster" / "70-vicinal.rules").read_text().splitlines()[-1]
+    rule = (tree / "src/vicinal/cluster/vm/image/70-vicinal.rules").read_text().splitlines()[-1]
     assert rule in (tree / "docs" / "tutorials" / "own-machines.md").read_text()

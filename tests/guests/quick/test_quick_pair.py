@@ -9,10 +9,10 @@ from pathlib import Path
 
 from guest_verify import BOTH_WAYS, Pair, verify
 
-from vicinal.cluster.image import find_image
-from vicinal.cluster.snapshots.starting import GuestMake, start_guests
+from vicinal.cluster.vm.image.building import find_image
+from vicinal.cluster.vm.snapshot.starting import GuestMake, start_guests
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import create
 
 NAMES = ("guest0", "guest1")

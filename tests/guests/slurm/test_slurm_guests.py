@@ -16,9 +16,9 @@ from launch_support import compile_for_each_mpi
 from slurm_guests_support import FILE, begin, machines, sleeping
 from slurm_option_support import PATIENCE, REGIONS, VICINAL, OptionHosts, wait_until
 
-from vicinal.cluster.snapshots.store import snapshots_directory
+from vicinal.cluster.vm.snapshot.store import snapshots_directory
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 PLACED_RANKS = CHECKOUT / "tests/python/slurm/placed_ranks.c"
 

@@ -16,9 +16,9 @@ from slurm_cgroups_support import opened as opened_with_groups
 from slurm_guests_support import FILE, begin, machines, machines_of, sleeping
 from slurm_option_support import PATIENCE, OptionHosts, become, region_of, wait_until
 
-from vicinal.cluster.image import build_image
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region.inspection import inspect
 
 JOBS = max(2, int(os.environ.get("SOAK_JOBS", "0")) // 5)

@@ -17,8 +17,8 @@ from slurm_option_support import (
     wait_until,
 )
 
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region.inspection import inspect
 
 

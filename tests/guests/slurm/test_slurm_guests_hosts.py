@@ -13,10 +13,10 @@ import pytest
 from slurm_guests_support import FILE, machines_of
 from slurm_option_support import OptionHosts, become, region_of, wait_until
 
-from vicinal.cluster.image import build_image
-from vicinal.cluster.native_layout import NODE_DIRECTORY
+from vicinal.cluster.nodes.layout import NODE_DIRECTORY
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi, mpi_prefix
-from vicinal.programs import mpi_program
 from vicinal.region.inspection import inspect
 
 USER = 1

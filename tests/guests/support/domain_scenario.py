@@ -20,10 +20,16 @@ import psutil
 from guest_support import BOUND
 from guest_verify import Pair, verify
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.domains.connection import Hypervisor, connect
-from vicinal.cluster.domains.domain_devices import attach_region, detach_region, has_region
-from vicinal.cluster.domains.domain_spec import (
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
+from vicinal.cluster.vm.guest.identity import Keys, card_address, make_keys
+from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.cluster.vm.image.building import GuestImage
+from vicinal.cluster.vm.image.layout import IDENTITY_FILE
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
+from vicinal.cluster.vm.libvirt.domain_devices import attach_region, detach_region, has_region
+from vicinal.cluster.vm.libvirt.domain_spec import (
     DirectBoot,
     DomainSpec,
     FileRegion,
@@ -32,9 +38,9 @@ from vicinal.cluster.domains.domain_spec import (
     SharedRegion,
     Wire,
 )
-from vicinal.cluster.domains.domain_xml import domain_xml
-from vicinal.cluster.domains.leftovers import remove_leftover
-from vicinal.cluster.domains.lifecycle import (
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
+from vicinal.cluster.vm.libvirt.leftovers import remove_leftover
+from vicinal.cluster.vm.libvirt.lifecycle import (
     DomainState,
     define,
     find,
@@ -46,13 +52,7 @@ from vicinal.cluster.domains.lifecycle import (
     stop,
     wait_until_booted,
 )
-from vicinal.cluster.guest_commands import BOOT_SECONDS
-from vicinal.cluster.guest_identity import Keys, card_address, make_keys
-from vicinal.cluster.guest_pair import pair_identities
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.cluster.image import GuestImage
-from vicinal.cluster.image_layout import IDENTITY_FILE
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.qemu.pair import pair_identities
 from vicinal.region import create
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"

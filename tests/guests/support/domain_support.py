@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from launch_support import NOBODY, package_path, unprivileged_python
 
-from vicinal.cluster.own_libvirt import keeper
-from vicinal.cluster.own_libvirt.daemon import Daemon
-from vicinal.cluster.own_libvirt.settings import write_settings
+from vicinal.cluster.vm.libvirt.own_daemon import keeper
+from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
+from vicinal.cluster.vm.libvirt.own_daemon.settings import write_settings
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 

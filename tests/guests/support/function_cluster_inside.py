@@ -27,7 +27,7 @@ from vicinal.cluster.manager import (
 from vicinal.cluster.plan.planning import Shown
 
 if TYPE_CHECKING:
-    from vicinal.cluster.job_nodes import ClusterNodes
+    from vicinal.cluster.nodes.job_nodes import ClusterNodes
 
 NAME = "lab"
 FILE = Path("/tmp/cluster.yaml")

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from functions_guest import functions_system, kernel_of, modules_of
 
-from vicinal.cluster import image
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.guest_identity import Keys
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.image import write_function_modules
-from vicinal.cluster.image_archive import Archive
-from vicinal.cluster.image_modules import load_order
-from vicinal.cluster.snapshots.hardware import Hardware
-from vicinal.cluster.snapshots.waiting import WaitingGuest
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.identity import Keys
+from vicinal.cluster.vm.image import building as image
+from vicinal.cluster.vm.image.archive import Archive
+from vicinal.cluster.vm.image.building import write_function_modules
+from vicinal.cluster.vm.image.modules import load_order
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.cluster.vm.snapshot.hardware import Hardware
+from vicinal.cluster.vm.snapshot.waiting import WaitingGuest
 from vicinal.mpi.environment import GUEST_RESEED_FILE, provider_directory
 
 MEMORY_MIB = 128

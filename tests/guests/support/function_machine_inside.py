@@ -15,17 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.guest_identity import Identity, write_archives, write_keys
-from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.cluster.snapshots.hardware import Hardware
-from vicinal.cluster.snapshots.passing import PassedFunction, with_functions
-from vicinal.cluster.snapshots.store import Snapshot
-from vicinal.cluster.snapshots.waiting import Plugged, WaitingGuest
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.identity import Identity, write_archives, write_keys
+from vicinal.cluster.vm.qemu.choice import Qemu
+from vicinal.cluster.vm.snapshot.hardware import Hardware
+from vicinal.cluster.vm.snapshot.passing import PassedFunction, with_functions
+from vicinal.cluster.vm.snapshot.store import Snapshot
+from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 from vicinal.host.functions.operations import Functions
-from vicinal.slurm.job_functions import Asked, JobFunctions
-from vicinal.slurm.lent_functions import LentFunction
+from vicinal.integrations.slurm.job_functions import Asked, JobFunctions
+from vicinal.integrations.slurm.lent_functions import LentFunction
 
 CARD, USER, JOB = "eth0", 1000, 7
 MACHINE, OWN = Path("/machine"), Path("/run/user")

@@ -22,16 +22,16 @@ from guest_netdevsim import build_netdevsim
 from guest_support import GUARD_SECONDS
 
 import vicinal
-from vicinal.cluster.child import dies_with_parent
-from vicinal.cluster.guest_console import console_tail
-from vicinal.cluster.guest_kernel import KERNEL_WORDS
-from vicinal.cluster.guest_qemu_choice import qemu_for
-from vicinal.cluster.image import guests_directory
-from vicinal.cluster.image_archive import Archive
-from vicinal.cluster.image_kind import GuestNetwork
-from vicinal.cluster.image_modules import load_order
-from vicinal.cluster.image_packages import PackageStore
-from vicinal.directories import locked
+from vicinal.base.child import dies_with_parent
+from vicinal.base.directories import locked
+from vicinal.cluster.vm.guest.console import console_tail
+from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
+from vicinal.cluster.vm.image.archive import Archive
+from vicinal.cluster.vm.image.building import guests_directory
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.image.modules import load_order
+from vicinal.cluster.vm.image.packages import PackageStore
+from vicinal.cluster.vm.qemu.choice import qemu_for
 
 HERE = Path(__file__).parent
 PACKAGES = (

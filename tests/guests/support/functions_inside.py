@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.moderation import read_moderation, set_moderation
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.privileged.requests import PROTOCOL
 from vicinal.host.functions.settings import Settings
-from vicinal.slurm.job_functions import Asked, JobFunctions
+from vicinal.integrations.slurm.job_functions import Asked, JobFunctions
 
 CARD = "eth0"
 USER = 1000
@@ -288,7 +288,7 @@ def hook(action: str, function: str) -> None:
     text = f"<VM><ID>7</ID><TEMPLATE><PCI>{nic}</PCI></TEMPLATE></VM>"
     script = f"/remotes/vnm/bridge/{action}.d/vicinal"
     done = subprocess.run(
-        [sys.executable, "-m", "vicinal.opennebula.hooks", script],
+        [sys.executable, "-m", "vicinal.integrations.opennebula.hooks", script],
         input=base64.b64encode(text.encode()),
         capture_output=True,
         check=False,

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from vicinal.cluster.image_packages import PackageStore
+from vicinal.cluster.vm.image.packages import PackageStore
 
 SECONDS = 300.0
 

@@ -7,10 +7,10 @@ import tarfile
 from pathlib import Path
 
 import vicinal
-from vicinal.cluster.guest import Guest
-from vicinal.cluster.image import guests_directory
-from vicinal.cluster.image_packages import PackageStore
-from vicinal.directories import locked
+from vicinal.base.directories import locked
+from vicinal.cluster.vm.image.building import guests_directory
+from vicinal.cluster.vm.image.packages import PackageStore
+from vicinal.cluster.vm.qemu.guest import Guest
 
 HERE = Path(__file__).parent
 PACKAGES = ("libpython3-stdlib", "python3-minimal", "python3-numpy", "python3-psutil")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from guest_support import BOUND
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.guest_job import run_in_guests
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.cluster.image import GuestImage
-from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.cluster.vm.image.building import GuestImage
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.labs.bench.output import read_records
+from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.job import Job
 from vicinal.region import RegionState, inspect
 

@@ -21,10 +21,10 @@ from domain_support import ordinary_user, private_daemon
 from guest_support import GUARD_SECONDS
 from test_cluster_machines import lend_image
 
-from vicinal.cluster.machines.links import ALLOWED, HELPERS
-from vicinal.cluster.native_network import find_tool
+from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.vm.links import ALLOWED, HELPERS
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 BRIDGE, TAP, USERS_TAP = "site0", "site1", "site2"
 HOST = "10.9.0.254"

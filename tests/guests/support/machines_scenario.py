@@ -21,8 +21,8 @@ import libvirt
 import psutil
 from guest_support import GUARD_SECONDS
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.domains.uri import default_uri
+from vicinal.cluster.vm.libvirt.uri import default_uri
+from vicinal.labs.bench.output import read_records
 from vicinal.region import inspect
 
 SLOW = 240.0

@@ -18,26 +18,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.reading import read_cluster
-from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.memory import check_room
 from vicinal.cluster.manager import bring_up, open_nodes, take_down
-from vicinal.cluster.placement import place_nodes
-from vicinal.errors import VicinalError
+from vicinal.cluster.nodes.placement import place_nodes
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.memory import check_room
 from vicinal.host.checks.hugepages import check_huge_pages
 from vicinal.host.checks.numa import check_numa
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
-from vicinal.opennebula.limits import Limits
-from vicinal.opennebula.pinning import Pinning, pinned
-from vicinal.opennebula.placement import read_placement
-from vicinal.opennebula.probe import _huge_pages, show
-from vicinal.opennebula.records import REGIONS, Records
-from vicinal.opennebula.request import RegionRequest
-from vicinal.opennebula.topology import Topology, VirtualNode
+from vicinal.integrations.opennebula.limits import Limits
+from vicinal.integrations.opennebula.pinning import Pinning, pinned
+from vicinal.integrations.opennebula.placement import read_placement
+from vicinal.integrations.opennebula.probe import _huge_pages, show
+from vicinal.integrations.opennebula.records import REGIONS, Records
+from vicinal.integrations.opennebula.request import RegionRequest
+from vicinal.integrations.opennebula.topology import Topology, VirtualNode
 
 if TYPE_CHECKING:
-    from vicinal.cluster.job_nodes import ClusterNodes
+    from vicinal.cluster.nodes.job_nodes import ClusterNodes
 
 MIB = 1 << 20
 HUGE = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"

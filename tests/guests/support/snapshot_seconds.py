@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from vicinal.cluster.guest_accelerator import choose_accelerator
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.image import build_image
-from vicinal.cluster.snapshots.starting import GuestMake, start_guests
+from vicinal.cluster.vm.image.building import build_image
+from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
+from vicinal.cluster.vm.qemu.choice import find_qemu
+from vicinal.cluster.vm.snapshot.starting import GuestMake, start_guests
 from vicinal.region.creation import create
 
 WAYS = {"snapshot": True, "boot": False}

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vicinal.errors import VicinalError
-from vicinal.tune.knob import Setting
-from vicinal.tune.knobs.catalogue import devices
-from vicinal.tune.knobs.coalescing import PARTS
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.knobs.netlink import KernelEthtool
-from vicinal.tune.outputs.parts import parts_of
-from vicinal.tune.outputs.scripts import script
-from vicinal.tune.settings.capability import Ability, Finding, try_knob
-from vicinal.tune.settings.keeper import Keeper
-from vicinal.tune.settings.place import sole_command
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.knob import Setting
+from vicinal.labs.tune.knobs.catalogue import devices
+from vicinal.labs.tune.knobs.coalescing import PARTS
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.netlink import KernelEthtool
+from vicinal.labs.tune.outputs.parts import parts_of
+from vicinal.labs.tune.outputs.scripts import script
+from vicinal.labs.tune.settings.capability import Ability, Finding, try_knob
+from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.place import sole_command
 
 STATE = Path("/run/tune")
 

@@ -27,11 +27,11 @@ from tune_pair_inside import (
     connect,
 )
 
-from vicinal.errors import VicinalError
-from vicinal.tune.evidence import add_work, read_counters
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.settings.keeper import Keeper, Work
-from vicinal.tune.settings.place import sole_command
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.evidence import add_work, read_counters
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.settings.keeper import Keeper, Work
+from vicinal.labs.tune.settings.place import sole_command
 
 STATE = Path("/run/tune")
 ROUNDS = 40

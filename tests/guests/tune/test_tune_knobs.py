@@ -11,7 +11,7 @@ import pyroute2
 import pytest
 from functions_guest import Work, run_inside
 
-from vicinal.tune.knobs.coalescing import PARTS
+from vicinal.labs.tune.knobs.coalescing import PARTS
 
 FORGOTTEN = (
     *("tx-aggr-max-frames", "tx-aggr-max-bytes", "tx-aggr-time-usecs"),

@@ -19,14 +19,14 @@ import pyroute2
 import pytest
 from functions_guest import Work, asked_inside
 
-from vicinal.errors import VicinalError
-from vicinal.tune.search.blocks import Budget
-from vicinal.tune.search.choosing import Outcome
-from vicinal.tune.search.explain import explain
-from vicinal.tune.search.finding import Found, Plan, find, trials_needed
-from vicinal.tune.search.objective import Objective
-from vicinal.tune.search.space import Setting, Space
-from vicinal.tune.search.trial import Measured
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.search.blocks import Budget
+from vicinal.labs.tune.search.choosing import Outcome
+from vicinal.labs.tune.search.explain import explain
+from vicinal.labs.tune.search.finding import Found, Plan, find, trials_needed
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Setting, Space
+from vicinal.labs.tune.search.trial import Measured
 
 MODULES = ("igb", "igbvf", "crc32_generic", "rdma_rxe", "rdma_ucm", "ib_uverbs")
 """The checksum is one that rdma_rxe asks for by its name, which no dependency shows."""

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from guest_support import BOUND
 
-from vicinal.bench.output import read_records
-from vicinal.cluster.guest import Guest
-from vicinal.cluster.guest_job import VERBS_CORE, run_in_guests
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image_layout import HOME
+from vicinal.cluster.vm.image.layout import HOME
+from vicinal.cluster.vm.qemu.guest import Guest
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import VERBS_CORE, run_in_guests
 from vicinal.mpi.environment import Mpi
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
 from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
-from vicinal.programs import mpi_program
 from vicinal.region import RegionState
 
 RANKS = 4

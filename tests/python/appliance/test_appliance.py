@@ -18,11 +18,12 @@ import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 
 from vicinal import cli, command_app
-from vicinal.cluster import image_store
-from vicinal.cluster.appliance import bootstrap, build, tools
-from vicinal.cluster.appliance.boot_loader import install_bios, install_uefi
-from vicinal.cluster.appliance.contents import contents, write_archive
-from vicinal.cluster.appliance.disk_layout import (
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm import image_store
+from vicinal.cluster.vm.image.appliance import bootstrap, build, tools
+from vicinal.cluster.vm.image.appliance.boot_loader import install_bios, install_uefi
+from vicinal.cluster.vm.image.appliance.contents import contents, write_archive
+from vicinal.cluster.vm.image.appliance.disk_layout import (
     BOOT_OFFSET,
     DISK_SIZE,
     FIRMWARE_OFFSET,
@@ -32,9 +33,8 @@ from vicinal.cluster.appliance.disk_layout import (
     Identity,
     make_disk,
 )
-from vicinal.cluster.image_packages import PackageStore
-from vicinal.cluster.snapshots import store
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.image.packages import PackageStore
+from vicinal.cluster.vm.snapshot import store
 
 SOURCES = ["deb mirror stable main"]
 
@@ -77,7 +77,9 @@ def test_units_and_scripts_of_the_appliance_are_well_formed() -> None:
     assert f"{package}/__init__.py" in files
     configuration = files["etc/cloud/cloud.cfg.d/70-vicinal.cfg"].decode()
     assert "datasource_pkg_list: [vicinal_cloud]" in configuration
-    subprocess.run(["sh", "-n", CHECKOUT / "vicinal/cluster/appliance/finish.sh"], check=True)
+    subprocess.run(
+        ["sh", "-n", CHECKOUT / "src/vicinal/cluster/vm/image/appliance/finish.sh"], check=True
+    )
 
 
 def test_a_key_is_that_of_what_goes_in() -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.appliance.context.cloud import (
+from vicinal.cluster.vm.image.appliance.context.cloud import (
     cloud_config,
     instance_id,
     network_config,
     user_of,
 )
-from vicinal.cluster.appliance.context.files import Account
-from vicinal.cluster.appliance.context.job import Host, read_hosts, set_up_job
-from vicinal.cluster.appliance.context.owner import set_up_owner
-from vicinal.cluster.appliance.context.reading import ContextError, decoded, read_context
-from vicinal.cluster.appliance.context.service import run_scripts
+from vicinal.cluster.vm.image.appliance.context.files import Account
+from vicinal.cluster.vm.image.appliance.context.job import Host, read_hosts, set_up_job
+from vicinal.cluster.vm.image.appliance.context.owner import set_up_owner
+from vicinal.cluster.vm.image.appliance.context.reading import ContextError, decoded, read_context
+from vicinal.cluster.vm.image.appliance.context.service import run_scripts
 
 MAC = "02:00:0a:00:00:07"
 

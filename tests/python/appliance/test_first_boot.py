@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_support import CHECKOUT
 
-SCRIPT = CHECKOUT / "vicinal/cluster/appliance/root/usr/lib/vicinal/first-boot"
+SCRIPT = CHECKOUT / "src/vicinal/cluster/vm/image/appliance/root/usr/lib/vicinal/first-boot"
 RECORD = 'echo "$(basename "$0") $*" >>/var/lib/calls'
 FAKES = {
     "chgrp": RECORD,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.bench.partial import Partial
-from vicinal.bench.placement import LineTimes, State, find_boundary
-from vicinal.bench.realtime import realtime
-from vicinal.errors import VicinalError
-from vicinal.statistics.ratio import best_ratio_estimate
+from vicinal.base.errors import VicinalError
+from vicinal.labs.bench.partial import Partial
+from vicinal.labs.bench.placement import LineTimes, State, find_boundary
+from vicinal.labs.bench.realtime import realtime
+from vicinal.labs.statistics.ratio import best_ratio_estimate
 
 
 def test_two_clusters_of_line_times_have_a_boundary_between_them() -> None:

@@ -15,9 +15,9 @@ import psutil
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 
-from vicinal.bench.bars import load_groups
-from vicinal.bench.plot import plot_demo
-from vicinal.bench.schema import validate
+from vicinal.labs.bench.bars import load_groups
+from vicinal.labs.bench.plot import plot_demo
+from vicinal.labs.bench.schema import validate
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -32,7 +32,7 @@ def vicinal_by_itself(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """The command in a process of its own, for what several tests look at."""
     return subprocess.run(
         [sys.executable, "-m", "vicinal", *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "80"},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "COLUMNS": "80"},
         capture_output=True,
         text=True,
         timeout=DEMO_SECONDS,
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_a_demo_and_leaves_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vicinal", "demo", "--sizes", "8,65536"]
     process = subprocess.Popen(
         [*command, "--output", str(tmp_path / "demo")],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -242,7 +242,7 @@ def test_bench_that_is_ended_says_how_to_go_on_and_leaves_nothing(tmp_path: Path
     command = ["bench", "--issue", "2", "--only", "latency-*", "--seconds", "0.001"]
     process = subprocess.Popen(
         [sys.executable, "-m", "vicinal", *command, "--output", str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,18 +11,18 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from vicinal.bench.bars import Group, load_groups, read_groups, select_groups
-from vicinal.bench.bench_report import bars_table, bench_table, states_table, summary
-from vicinal.bench.compare import Rounds, Sample, alternate, decide
-from vicinal.bench.jobs import Amount
-from vicinal.bench.metric import FACTS, Metric
-from vicinal.bench.output import Trial, read_trial
-from vicinal.bench.placement import LineTimes
-from vicinal.bench.report import format_value
-from vicinal.bench.result import result_head, write_result
-from vicinal.bench.schema import load_schema, validate
-from vicinal.bench.sizes import format_size, powers_of_two
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.bench.bars import Group, load_groups, read_groups, select_groups
+from vicinal.labs.bench.bench_report import bars_table, bench_table, states_table, summary
+from vicinal.labs.bench.compare import Rounds, Sample, alternate, decide
+from vicinal.labs.bench.jobs import Amount
+from vicinal.labs.bench.metric import FACTS, Metric
+from vicinal.labs.bench.output import Trial, read_trial
+from vicinal.labs.bench.placement import LineTimes
+from vicinal.labs.bench.report import format_value
+from vicinal.labs.bench.result import result_head, write_result
+from vicinal.labs.bench.schema import load_schema, validate
+from vicinal.labs.bench.sizes import format_size, powers_of_two
 from vicinal.mpi.environment import Mpi
 
 OUTPUT = """\

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.bench.bars import Group, read_groups
-from vicinal.bench.schema import validate
-from vicinal.bench.setup import is_setup, measure_setup
-from vicinal.cluster.containers.cluster import cluster_names
-from vicinal.cluster.containers.state import default_base
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import cluster_names
+from vicinal.cluster.nodes.container.state import default_base
+from vicinal.labs.bench.bars import Group, read_groups
+from vicinal.labs.bench.schema import validate
+from vicinal.labs.bench.setup import is_setup, measure_setup
 
 
 def group(metric: str, count: int) -> Group:

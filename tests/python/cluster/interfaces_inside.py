@@ -16,12 +16,12 @@ from pathlib import Path
 
 from fake_cards import FakeHelper, FakeHost, igb
 
-from vicinal.cluster.containers.cluster import ContainerCluster, remove_cluster
-from vicinal.cluster.containers.passthrough import show_devices
-from vicinal.cluster.containers.spec import ContainerSpec
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import ContainerCluster, remove_cluster
+from vicinal.cluster.nodes.container.passthrough import show_devices
+from vicinal.cluster.nodes.container.spec import ContainerSpec
 from vicinal.cluster.plan.state import sole_command
 from vicinal.cluster.resources.interfaces import InterfaceResource
-from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 
 CARD = "0000:01:00.0"

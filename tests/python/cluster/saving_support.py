@@ -12,10 +12,7 @@ from typing import Any
 
 from cluster_file_support import host as processors
 
-from vicinal.cluster.domains import lifecycle
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
-from vicinal.cluster.domains.lifecycle import DomainState
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts.connection import Listener
 from vicinal.cluster.hosts.protocol import Request
@@ -25,12 +22,15 @@ from vicinal.cluster.hosts.saves import is_half_saved, is_saved
 from vicinal.cluster.hosts.saving import restore_over_hosts, save_over_hosts
 from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.hosts.shares import Outcomes
-from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.libvirt import lifecycle
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState
 
 NAME = "lab"
 FILE = """name: lab

@@ -13,9 +13,9 @@ from cluster_file_support import read
 from command_support import Vicinal, error_line
 from test_cluster_commands import Trial
 
-from vicinal.cluster.containers.cluster import ContainerCluster
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Commands
-from vicinal.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
 
 TEXT = """\
 nodes:

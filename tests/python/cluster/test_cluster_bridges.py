@@ -18,16 +18,16 @@ import pytest
 from command_client import CommandServer
 from launch_support import MPIS, package_path
 
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Node
 from vicinal.cluster.file.network import BridgeNetwork
-from vicinal.cluster.machines import links
-from vicinal.cluster.machines.links import check_link, link_of, local_mac
-from vicinal.cluster.native_network import find_tool
+from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.vm import links
+from vicinal.cluster.nodes.vm.links import check_link, link_of, local_mac
 from vicinal.cluster.resources.cables import CableResource
-from vicinal.errors import VicinalError
 from vicinal.host.functions.settings import parse_mac
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 BRIDGE = "site0"
 IP = find_tool("ip") or "ip"
@@ -222,8 +222,8 @@ def test_a_job_in_a_node_without_a_network(site: Site, runtime: str) -> None:
 
 
 CHECK_TAP = """import sys
-from vicinal.cluster.host_network import check_tap
-from vicinal.errors import VicinalError
+from vicinal.cluster.nodes.host_network import check_tap
+from vicinal.base.errors import VicinalError
 try:
     check_tap(sys.argv[1], free=True)
 except VicinalError as error:

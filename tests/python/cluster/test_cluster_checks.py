@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.containers.choice import RUNTIMES
-from vicinal.cluster.containers.spec import Bind, ContainerSpec
-from vicinal.cluster.guest_qemu_choice import find_qemu
-from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.network import FarMachine, Link
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.choice import RUNTIMES
+from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.network import FarMachine, Link
 from vicinal.cluster.plan.resource import Held, Resource
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
@@ -20,7 +20,7 @@ from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.host.functions import helper
 
 NOTHING = Held()
@@ -43,8 +43,8 @@ def machine(**values: object) -> Machine:
 @pytest.fixture
 def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    containers = ("containers.choice", "containers.head_process")
-    for module in (*containers, "this_host.node", "resources.bridge"):
+    containers = ("nodes.container.choice", "nodes.container.head_process")
+    for module in (*containers, "nodes.host.node", "resources.bridge"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.find_tool", lambda _: None)
 
 

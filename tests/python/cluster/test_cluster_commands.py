@@ -17,10 +17,10 @@ import pytest
 from command_support import CHECKOUT, Vicinal, error_line, without_waiting
 from launch_support import GUARD_SECONDS, MPIS, NOBODY, package_path, unprivileged_python
 
-from vicinal.cluster.containers.cluster import ContainerCluster
-from vicinal.cluster.containers.layout import NODE_MARK
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.nodes.container.layout import NODE_MARK
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 from vicinal.region import create
 
 NODES = 3
@@ -206,7 +206,7 @@ def test_more_nodes_than_the_region_has_members_are_refused_first(
 def start_up(trial: Trial) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "vicinal", "up", str(trial.file)],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,6 +7,8 @@ import pytest
 from cluster_file_support import host, read
 from command_support import CHECKOUT
 
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import CollectedError
 from vicinal.cluster.file.model import BackEnd, Mount, Policy
 from vicinal.cluster.file.network import (
     BridgeNetwork,
@@ -18,9 +20,7 @@ from vicinal.cluster.file.network import (
 )
 from vicinal.cluster.file.reading import load_schema, read_cluster
 from vicinal.cluster.file.reading_region import check_members
-from vicinal.cluster.placement import place_nodes
-from vicinal.errors import VicinalError
-from vicinal.faults import CollectedError
+from vicinal.cluster.nodes.placement import place_nodes
 
 WHOLE = """\
 name: solar

@@ -12,13 +12,13 @@ import pytest
 from cluster_file_support import read
 from ruamel.yaml import YAML
 
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import CollectedError
 from vicinal.cluster.file.reading import FORM as CLUSTER
 from vicinal.cluster.file.reading import parse_cluster
-from vicinal.errors import VicinalError
-from vicinal.faults import CollectedError
-from vicinal.study.file.reading import FORM as STUDY
-from vicinal.study.file.reading import parse_study
-from vicinal.tune.search.spec import FORM as TUNING
+from vicinal.labs.study.file.reading import FORM as STUDY
+from vicinal.labs.study.file.reading import parse_study
+from vicinal.labs.tune.search.spec import FORM as TUNING
 
 FORMS = [form.file for form in (CLUSTER, STUDY, TUNING)]
 

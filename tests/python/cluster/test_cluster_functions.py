@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fake_cards import FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
 
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.plan.applying import apply, take_away
 from vicinal.cluster.plan.journal import Event, Journal
@@ -15,7 +16,6 @@ from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.functions import function_resources
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, owner_of
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from cluster_file_support import host, read
 
-from vicinal.cluster import image
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import ImageAdditions
-from vicinal.cluster.image_additions import additions_key
-from vicinal.cluster.image_kind import GuestNetwork, kind_of
-from vicinal.cluster.machines.from_file import machines_of
-from vicinal.cluster.machines.machine import Machine
-from vicinal.errors import VicinalError
+from vicinal.cluster.nodes.vm.from_file import machines_of
+from vicinal.cluster.nodes.vm.image_additions import additions_key
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.vm.image import building as image
+from vicinal.cluster.vm.image.kind import GuestNetwork, kind_of
 
 NODES = """\
 nodes:

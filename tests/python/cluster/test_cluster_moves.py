@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cluster_file_support import host, read
 
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
 from vicinal.cluster.hosts.moves import MoveRecord, all_moves, interrupted, moves, places
@@ -21,7 +22,6 @@ from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
-from vicinal.errors import VicinalError
 
 KEYS = {"user-key.pub": "u", "host-key.pub": "h"}
 FILE = """name: lab
@@ -35,7 +35,7 @@ MOVE = MoveRecord("vm1", "a", "a", "b", "vicinal-0-lab-vm1")
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     # The bridges are other hosts'.
-    monkeypatch.setattr("vicinal.cluster.machines.from_file.check_link", lambda *_, **__: None)
+    monkeypatch.setattr("vicinal.cluster.nodes.vm.from_file.check_link", lambda *_, **__: None)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return read(tmp_path, FILE)
 

@@ -11,13 +11,13 @@ import pytest
 from command_support import Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS
 
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.host.node import HostNode
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import journal_of, sole_command
 from vicinal.cluster.resources.desired import recorded_resources
-from vicinal.cluster.this_host.node import HostNode
-from vicinal.errors import VicinalError
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 
 class Trial:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from vicinal.base.errors import VicinalError
 from vicinal.cli import run
 from vicinal.cluster.manager import find_name, take_down
 from vicinal.cluster.owners import left_behind, owning, take_away_left_behind
 from vicinal.cluster.ownership import Owner, Ownership, ownership_of
 from vicinal.cluster.plan.state import cluster_names, clusters_directory
-from vicinal.errors import VicinalError
 
 OWNER = Owner("study-0a1b2c3d", "the study quick", "vicinal study run quick --resume --output /r")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import CollectedError
 from vicinal.cluster.plan.applying import apply, take_away
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.planning import Plan, check_plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Held, Json, Observation
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
-from vicinal.errors import VicinalError
-from vicinal.faults import CollectedError
 from vicinal.host.functions import helper
 
 

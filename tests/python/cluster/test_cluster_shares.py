@@ -8,18 +8,18 @@ from xml.etree import ElementTree
 import pytest
 from cluster_file_support import host, read
 
-from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec, UdpWire, Wire
-from vicinal.cluster.domains.domain_xml import domain_xml
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import ClusterHost
-from vicinal.cluster.guest_identity import card_address
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.hosts.uri import uri_from_here, uri_from_others
-from vicinal.cluster.machines.from_file import machines_of
-from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.network import FarMachine, interfaces
+from vicinal.cluster.nodes.vm.from_file import machines_of
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.network import FarMachine, interfaces
 from vicinal.cluster.resources.desired import desired_resources
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.guest.identity import card_address
+from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec, UdpWire, Wire
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 
 
 def test_nodes_are_spread_over_hosts(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from host_support import Hosts, check_ways
 from launch_support import GUARD_SECONDS
 from process_support import named, words_of
 
-from vicinal.bench.output import read_records
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import STANDARD, Mpi
-from vicinal.programs import mpi_program
 
 NAME = "overhosts-c2"
 BRIDGE = "br0"

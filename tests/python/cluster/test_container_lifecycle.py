@@ -23,12 +23,12 @@ from container_support import (
 )
 from launch_support import package_path, unprivileged_python
 
-from vicinal.cluster.containers.choice import choose_runtime
-from vicinal.cluster.containers.cluster import ContainerCluster, remove_cluster
-from vicinal.cluster.containers.head_process import Head
-from vicinal.cluster.containers.runtime import NodeState
-from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.choice import choose_runtime
+from vicinal.cluster.nodes.container.cluster import ContainerCluster, remove_cluster
+from vicinal.cluster.nodes.container.head_process import Head
+from vicinal.cluster.nodes.container.runtime import NodeState
+from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec, RegionFile
 
 
 @pytest.fixture
@@ -246,8 +246,8 @@ def test_a_root_of_another_system_stays_as_it_is(
 
 AS_USER = """
 import os, subprocess, sys
-from vicinal.cluster.containers.cluster import ContainerCluster, remove_cluster
-from vicinal.cluster.containers.spec import ContainerSpec
+from vicinal.cluster.nodes.container.cluster import ContainerCluster, remove_cluster
+from vicinal.cluster.nodes.container.spec import ContainerSpec
 name, runtime = sys.argv[1:]
 assert os.getuid() != 0
 try:
@@ -343,7 +343,7 @@ def test_what_cannot_be_made_leaves_nothing(traces: Traces, tmp_path: Path) -> N
 def test_a_runtime_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VicinalError, match="'docker' is no container runtime"):
         choose_runtime("docker")
-    monkeypatch.setattr("vicinal.cluster.containers.choice.find_tool", lambda _name: None)
+    monkeypatch.setattr("vicinal.cluster.nodes.container.choice.find_tool", lambda _name: None)
     with pytest.raises(VicinalError, match="runtime crun was not found: install crun"):
         choose_runtime("crun")
     with pytest.raises(VicinalError, match="no container runtime was found"):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.containers.cgroup import Group, create
-from vicinal.cluster.containers.spec import ContainerSpec
+from vicinal.cluster.nodes.container.cgroup import Group, create
+from vicinal.cluster.nodes.container.spec import ContainerSpec
 
 LIMIT = 64 << 20
 

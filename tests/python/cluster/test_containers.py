@@ -17,9 +17,9 @@ from container_support import (
 )
 from launch_support import ONE_MPI, REGION, check_reports, package_path
 
-from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
-from vicinal.cluster.containers.spec import Bind, ContainerSpec, RegionFile
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import ContainerCluster, cluster_names, remove_cluster
+from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec, RegionFile
 from vicinal.launch.cluster_job import _check_visible
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
@@ -153,7 +153,7 @@ def test_other_processes_find_the_cluster(cluster: ContainerCluster) -> None:
     base, name = cluster.state_directory.parent, cluster.state_directory.name
     script = (
         "import sys, subprocess; from pathlib import Path\n"
-        "from vicinal.cluster.containers.cluster import ContainerCluster\n"
+        "from vicinal.cluster.nodes.container.cluster import ContainerCluster\n"
         "cluster = ContainerCluster.open(sys.argv[1], Path(sys.argv[2]))\n"
         "sys.exit(subprocess.call(cluster.exec_command('node1', ['hostname'])))\n"
     )
@@ -217,7 +217,7 @@ def test_the_tree_that_vicinal_runs_from_is_seen_below_tmp_too(
     program.write_text('#!/bin/sh\necho seen\ntouch /tmp/own\ntouch "$0" || exit 3\n')
     program.chmod(0o755)
     name = f"below{os.getpid()}"
-    monkeypatch.setattr("vicinal.cluster.containers.root.checkout", lambda: tree)
+    monkeypatch.setattr("vicinal.cluster.nodes.container.root.checkout", lambda: tree)
     try:
         made, _ = ContainerCluster.create(name, tmp_path / "state")
         made.create_node(ContainerSpec(cluster=name, name="node0"), runtime)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.domains.migrate import Moved
-from vicinal.cluster.machines import migration
-from vicinal.cluster.machines.ranks import Return
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm import migration
+from vicinal.cluster.nodes.vm.ranks import Return
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.libvirt.migrate import Moved
 
 RANKS = (("node0", 1), ("node0", 2))
 

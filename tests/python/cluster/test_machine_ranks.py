@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.machines import ranks
-from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.ranks import Return, await_back
-from vicinal.cluster.manage_commands import say_who_is_out
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.commands import say_who_is_out
+from vicinal.cluster.nodes.vm import ranks
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.ranks import Return, await_back
 from vicinal.region import create
 
 DEVICES = "/sys/bus/pci/devices"

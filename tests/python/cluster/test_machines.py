@@ -16,20 +16,16 @@ import pytest
 from cluster_file_support import host, read
 from command_support import Vicinal, error_line
 
-from vicinal.cluster.domains import lifecycle
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
-from vicinal.cluster.domains.lifecycle import DomainState, define, observe, save
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster
-from vicinal.cluster.guest_identity import make_keys
-from vicinal.cluster.machines import memory, saving
-from vicinal.cluster.machines.from_file import machines_of
-from vicinal.cluster.machines.hypervisor import user_of_machines
-from vicinal.cluster.machines.layout import Files
-from vicinal.cluster.machines.machine import Machine
-from vicinal.cluster.machines.together import together
-from vicinal.cluster.native_network import find_tool
-from vicinal.cluster.placement import place_nodes
+from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.placement import place_nodes
+from vicinal.cluster.nodes.vm import memory, saving
+from vicinal.cluster.nodes.vm.from_file import machines_of
+from vicinal.cluster.nodes.vm.hypervisor import user_of_machines
+from vicinal.cluster.nodes.vm.layout import Files
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.together import together
 from vicinal.cluster.plan.journal import Entry, Event
 from vicinal.cluster.plan.planning import Action, Plan, Step
 from vicinal.cluster.plan.resource import Condition, Observation
@@ -39,7 +35,11 @@ from vicinal.cluster.resources.desired import desired_resources, recorded_resour
 from vicinal.cluster.resources.machine_memory import check_memory
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.region import RegionResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.guest.identity import make_keys
+from vicinal.cluster.vm.libvirt import lifecycle
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, observe, save
 from vicinal.host.topology import HugePages
 from vicinal.region import inspect
 
@@ -364,7 +364,7 @@ def hypervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hypervisor]:
     """libvirt's test driver, which runs nothing, in the place of the machines' libvirt."""
     connection = libvirt.open("test:///default")
     found = Hypervisor("test:///default", connection)
-    for module in ("resources.machines", "machines.saving"):
+    for module in ("resources.machines", "nodes.vm.saving"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.hypervisor_at", lambda _: found)
     yield found
     for domain in connection.listAllDomains():  # one process has them for ever

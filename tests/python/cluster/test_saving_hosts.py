@@ -12,22 +12,22 @@ import pytest
 from cluster_file_support import read
 from saving_support import FILE, NAME, Killed, Lab, ask_in_order
 
+from vicinal.base.errors import VicinalError
 from vicinal.cli import run
-from vicinal.cluster.domains import lifecycle
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.lifecycle import DomainState
 from vicinal.cluster.hosts import saving as over_hosts
 from vicinal.cluster.hosts.record import on_this_host
 from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
 from vicinal.cluster.hosts.saves import SaveRecord, is_half_saved
 from vicinal.cluster.hosts.saving import repair_save
-from vicinal.cluster.machines import saving
-from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.manager import cluster_state
+from vicinal.cluster.nodes.vm import saving
+from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.resources.guests import GuestsResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.libvirt import lifecycle
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState
 
 NODES = ("vm0", "vm1", "vm2", "vm3")
 RUNNING = dict.fromkeys(NODES, DomainState.RUNNING)
@@ -49,7 +49,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     connection = libvirt.open("test:///default")
     hypervisor = Hypervisor("test:///default", connection)
-    for module in ("machines.saving", "resources.machines", "resources.guests"):
+    for module in ("nodes.vm.saving", "resources.machines", "resources.guests"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.hypervisor_at", lambda _: hypervisor)
     monkeypatch.setattr(saving, "QUIET_SECONDS", 0.0)
     for name in ("check_unused", "end_way_in"):

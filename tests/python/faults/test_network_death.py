@@ -23,8 +23,8 @@ from process_support import named, signal_all
 from test_death import Exchange
 
 from vicinal import region
-from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import EXCHANGE, REMOTE_SHELL
+from vicinal.cluster.nodes.layout import EXCHANGE, REMOTE_SHELL
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.mpi.environment import provider_directory
 
 TIMEOUT = 1.0

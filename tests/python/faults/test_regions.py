@@ -16,9 +16,9 @@ from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, in_regions, long_unless
 from process_support import named, signal_all
 
 from vicinal import region
-from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import check_region_names, mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job

@@ -14,13 +14,14 @@ import pytest
 from command_support import Vicinal, error_line
 from rich.console import Console
 
-from vicinal.cluster import container_check, guest_check
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.containers.choice import available_runtimes
-from vicinal.cluster.containers.cluster import ContainerCluster, cluster_names, remove_cluster
-from vicinal.cluster.guest_accelerator import Choice
-from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container import check as container_check
+from vicinal.cluster.nodes.container.choice import available_runtimes
+from vicinal.cluster.nodes.container.cluster import ContainerCluster, cluster_names, remove_cluster
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.qemu import check as guest_check
+from vicinal.cluster.vm.qemu.accelerator_probe import Choice
+from vicinal.cluster.vm.qemu.choice import Qemu
 from vicinal.host.doctor import Examined, choose_checks, examine, load_schema
 from vicinal.host.doctor_report import show_report
 from vicinal.host.finding import Check, Finding, Status, failed, passed, skipped, warned

@@ -18,10 +18,7 @@ from cluster_file_support import read
 from fake_cards import FakeHelper, FakeHost, igb, mlx4, mlx5
 from fake_libvirt import FakeLibvirt
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.domain_spec import HostFunction
-from vicinal.cluster.domains.domain_xml import domain_xml
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts import moving
 from vicinal.cluster.hosts.connection import ShareConnection
@@ -30,16 +27,19 @@ from vicinal.cluster.hosts.moves import all_moves, moves
 from vicinal.cluster.hosts.moving import FarPart, move_node, repair_moves
 from vicinal.cluster.hosts.record import HostRecord, host_records
 from vicinal.cluster.hosts.share import Whole, share_of
-from vicinal.cluster.machines import host_part
-from vicinal.cluster.machines.layout import Files, Made
-from vicinal.cluster.machines.machine import Machine
+from vicinal.cluster.nodes.vm import host_part
+from vicinal.cluster.nodes.vm.layout import Files, Made
+from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import cluster_directory, journal_of
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.functions import CardResource, FunctionResource
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
 
@@ -248,7 +248,7 @@ def lab(
 ) -> Iterator[Lab]:
     card = getattr(request, "param", "eth1")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("vicinal.cluster.machines.from_file.check_link", lambda *_, **__: None)
+    monkeypatch.setattr("vicinal.cluster.nodes.vm.from_file.check_link", lambda *_, **__: None)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     for directory in (cluster_directory(NAME), *(cluster_directory(f"{NAME}.{n}") for n in "ab")):
         directory.mkdir(parents=True)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.base.signals import Ended
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
-from vicinal.signals import Ended
 
 FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
 MAC = "52:54:00:aa:bb:01"

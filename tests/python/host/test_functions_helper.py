@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from fake_cards import FakeHost, igb
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions import helper
 from vicinal.host.functions.privileged import service
 from vicinal.host.functions.privileged.requests import PROTOCOL

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_cards import FakeCard, fake_functions, mlx4, mlx5
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.infiniband import derived_guid
 from vicinal.host.functions.settings import Settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_cards import FakeHelper, FakeHost, igb
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.moderation import interface_of, read_moderation, set_moderation
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.privileged.system import RefusedError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_cards import FakeHelper, FakeHost, fake_functions, igb, mlx5
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Chosen, Functions
 from vicinal.host.functions.settings import Settings
 

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[3]
+SOURCES = TREE / "src"
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def python_modules() -> dict[str, Path]:
-    names = {path: path.relative_to(TREE).with_suffix("") for path in TREE.glob("vicinal/**/*.py")}
+    names = {
+        path: path.relative_to(SOURCES).with_suffix("") for path in SOURCES.glob("vicinal/**/*.py")
+    }
     return {".".join(name.parts).removesuffix(".__init__"): path for path, name in names.items()}
 
 

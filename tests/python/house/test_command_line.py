@@ -15,11 +15,11 @@ import pytest
 import typer
 from command_support import CHECKOUT
 
+from vicinal.base.plain_call import PLAIN, plain_call
 from vicinal.cli import run
-from vicinal.cluster.domains.own import is_own
-from vicinal.cluster.domains.uri import default_uri
+from vicinal.cluster.vm.libvirt.own import is_own
+from vicinal.cluster.vm.libvirt.uri import default_uri
 from vicinal.command_app import PARTS, build_app
-from vicinal.plain_call import PLAIN, plain_call
 
 LOADED = "import sys; from vicinal.cli import run; run(sys.argv[1:]); print(*sys.modules)"
 HEAVY = {
@@ -99,7 +99,8 @@ def test_a_wrong_word_is_quoted_with_what_may_be_there(
 def test_the_version_loads_nothing_else() -> None:
     loaded = loaded_by("--version")
     ours = {name for name in loaded if name.partition(".")[0] == "vicinal"}
-    assert ours == {"vicinal", "vicinal.cli", "vicinal.errors", "vicinal.signals"}
+    base = {"vicinal.base", "vicinal.base.errors", "vicinal.base.signals"}
+    assert ours == {"vicinal", "vicinal.cli", *base}
     assert not loaded & (HEAVY | COMMAND_LINE | {"rich", "ruamel.yaml", "inspect", "subprocess"})
 
 
@@ -117,9 +118,9 @@ def test_the_list_of_studies_loads_no_library_but_rich(
         # The session of an ordinary user, or the system's libvirt, would be asked by its library.
         monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+ssh://elsewhere/system")
     # What make does. It does nothing unless a study was changed since.
-    subprocess.run([sys.executable, "-m", "vicinal.study.file.shipped"], check=True)
+    subprocess.run([sys.executable, "-m", "vicinal.labs.study.file.shipped"], check=True)
     loaded = loaded_by("study", "list", state=tmp_path)
-    assert {"vicinal.study.list_command", "rich"} <= loaded
+    assert {"vicinal.labs.study_commands.list_command", "rich"} <= loaded
     assert not loaded & (HEAVY | COMMAND_LINE | {"ruamel.yaml"})
 
 
@@ -170,16 +171,17 @@ def test_make_compiles_each_module() -> None:
 
 def test_demo_bench_and_what_the_tuner_found_load_no_scipy_stats() -> None:
     """It takes a second to load."""
-    parts = "vicinal.bench.demo, vicinal.bench.bench_report, vicinal.tune.search.confirming"
+    bench = "vicinal.labs.bench.demo, vicinal.labs.bench.bench_report"
+    parts = f"{bench}, vicinal.labs.tune.search.confirming"
     words = [sys.executable, "-c", f"import sys, {parts}; print(*sys.modules)"]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    assert "vicinal.statistics.signed_rank" in loaded
+    assert "vicinal.labs.statistics.signed_rank" in loaded
     assert "scipy.stats" not in loaded
 
 
 def test_the_appliance_s_own_modules_are_not_compiled() -> None:
     """All files there are copied into the appliance."""
-    inside = CHECKOUT / "vicinal/cluster/appliance/root"
+    inside = CHECKOUT / "src/vicinal/cluster/vm/image/appliance/root"
     assert list(inside.rglob("*.py"))
     assert not list(inside.rglob("*.pyc"))
 
@@ -196,7 +198,7 @@ def test_what_slurm_calls_loads_little(command: str) -> None:
     words = [sys.executable, "-c", LOADED, "slurm", command, "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "vicinal.slurm.commands" in loaded
+    assert "vicinal.integrations.slurm.commands" in loaded
     assert not loaded & {"numpy", "libvirt", "scipy", "psutil", "asyncio"}
 
 
@@ -204,7 +206,7 @@ def test_what_slurm_calls_does_not_load_typer(tmp_path: Path) -> None:
     words = [sys.executable, "-c", LOADED, "slurm", "sweep", "--directory", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "vicinal.slurm.region_commands" in loaded
+    assert "vicinal.integrations.slurm.region_commands" in loaded
     assert not {name for name in loaded if name.partition(".")[0] in ("typer", "rich", "pydantic")}
 
 
@@ -272,7 +274,7 @@ def test_both_ways_make_the_same_region(
     one, other = tmp_path / "one", tmp_path / "other"
     more = ["--members=3", "--section-size", "262144", "--heap", "4096", "--max-size", "99999999"]
     assert run([*REGION, str(one), *more]) == 0
-    monkeypatch.setattr("vicinal.plain_call.plain_call", lambda _: None)
+    monkeypatch.setattr("vicinal.base.plain_call.plain_call", lambda _: None)
     assert run([*REGION, str(other), *more]) == 0
     assert capsys.readouterr().out == f"file:{one}/job-7\nfile:{other}/job-7\n"
     assert (one / "job-7").stat().st_size == (other / "job-7").stat().st_size > 3 * 262144
@@ -292,7 +294,7 @@ def test_both_ways_show_the_same_plan(
     file.write_text("name: solar\nnodes: [{name: node, count: 2}]\n")
     assert run(["plan", str(file)]) == 2
     one = capsys.readouterr().out
-    monkeypatch.setattr("vicinal.plain_call.plain_call", lambda _: None)
+    monkeypatch.setattr("vicinal.base.plain_call.plain_call", lambda _: None)
     assert run(["plan", str(file)]) == 2
     assert capsys.readouterr().out == one
     assert "+ node/node1  (it is not there)" in one.splitlines()

@@ -12,8 +12,8 @@ from command_support import CHECKOUT
 
 import vicinal
 from vicinal import cli
+from vicinal.base.crash_report import without_secrets
 from vicinal.cluster import share_agent
-from vicinal.crash_report import without_secrets
 from vicinal.launch import host_agent
 
 
@@ -72,7 +72,7 @@ def test_a_reader_that_went_away_is_no_fault(tmp_path: Path) -> None:
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
     ) as running:
         assert running.stdout is not None
         assert running.stderr is not None

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vicinal import directories
-from vicinal.directories import locked
-from vicinal.errors import VicinalError
+from vicinal.base import directories
+from vicinal.base.directories import locked
+from vicinal.base.errors import VicinalError
 
 
 def test_who_comes_second_waits_for_the_first(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from command_support import CHECKOUT
 from fake_cards import FakeHelper, FakeHost, igb
 
 from vicinal.cluster.file.reading import read_cluster
-from vicinal.cluster.placement import place_nodes
+from vicinal.cluster.nodes.placement import place_nodes
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.host.functions.operations import Functions
@@ -60,7 +60,7 @@ def test_what_it_consists_of_on_the_studies_kind_of_host(
     monkeypatch.setattr("vicinal.cluster.resources.cables.check_bridge", lambda _: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may move interfaces into containers
     monkeypatch.setattr(os, "cpu_count", lambda: SOCKETS * CORES * THREADS)
-    monkeypatch.setattr("vicinal.cluster.domains.uri.system_answers", lambda _: True)
+    monkeypatch.setattr("vicinal.cluster.vm.libvirt.uri.system_answers", lambda _: True)
     fake = FakeHost(tmp_path, igb())
     cluster = read_cluster(CHECKOUT / f"examples/{name}.yaml")
     cpus, numa = host(SOCKETS, CORES, THREADS)

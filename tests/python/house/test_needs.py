@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vicinal.cluster.appliance.contents import library_modules
+from vicinal.cluster.vm.image.appliance.contents import library_modules
 
 _BLOCK = """
 import sys
@@ -38,13 +38,13 @@ def test_the_command_needs_no_more_than_the_appliance_has() -> None:
 
 
 def test_what_is_left_out_is_missed_by_who_wants_it() -> None:
-    assert "libvirt is left out" in load("vicinal.cluster.domains.connection").stderr
-    assert "scipy is left out" in load("vicinal.statistics.compare").stderr
+    assert "libvirt is left out" in load("vicinal.cluster.vm.libvirt.connection").stderr
+    assert "scipy is left out" in load("vicinal.labs.statistics.compare").stderr
 
 
 def test_the_driver_of_opennebula_loads_little() -> None:
     """It is called for every VM, also for those that ask for nothing."""
-    script = f"{_BLOCK}\nimport vicinal.opennebula.driver"
+    script = f"{_BLOCK}\nimport vicinal.integrations.opennebula.driver"
     command = [sys.executable, "-c", script, "vicinal"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_the_driver_of_opennebula_loads_little() -> None:
 
 def test_what_cloud_init_loads_needs_no_library() -> None:
     """It runs with Debian's Python, which has none of ours."""
-    script = f"{_BLOCK}\nimport vicinal.cluster.appliance.context.service"
+    script = f"{_BLOCK}\nimport vicinal.cluster.vm.image.appliance.context.service"
     command = [sys.executable, "-c", script, "vicinal"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

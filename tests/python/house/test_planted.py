@@ -64,7 +64,7 @@ def fault_in(language: str, function: str, expression: str, replacement: str = "
 
 
 def test_expressions_are_found_whatever_their_white_space_is(tmp_path: Path) -> None:
-    tree = tmp_path / "vicinal"
+    tree = tmp_path / "src"
     tree.mkdir()
     (tree / "a.py").write_text(
         "class One:\n    def run(self):\n        if (a +\n                b):\n            c()\n"

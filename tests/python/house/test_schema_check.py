@@ -10,12 +10,12 @@ import pytest
 from command_support import CHECKOUT
 from jsonschema import Draft202012Validator
 
+from vicinal.base.schema_check import surely_fits
+from vicinal.base.yaml import Form, load
 from vicinal.cluster.file.reading import FORM as CLUSTER
-from vicinal.schema_check import surely_fits
-from vicinal.study.file.reading import FORM as STUDY
-from vicinal.study.file.reading import plain
-from vicinal.study.file.shipped import study_file
-from vicinal.yaml_file import Form, load
+from vicinal.labs.study.file.reading import FORM as STUDY
+from vicinal.labs.study.file.reading import plain
+from vicinal.labs.study.file.shipped import study_file
 
 FILES = [
     *((CLUSTER, path) for path in sorted((CHECKOUT / "examples").glob("*.yaml"))),

@@ -121,10 +121,12 @@ def test_nothing_that_is_in_the_tree_is_unknown() -> None:
 
 def test_imports_are_followed_through_support_and_modules() -> None:
     files = changes.Imports(CHECKOUT).files_of(["tests/python/slurm"])
-    assert "vicinal/slurm/job_functions.py" in files, "which the tests import"
-    assert "vicinal/host/functions/infiniband.py" in files, "which a module imports"
-    assert "vicinal/launch/running.py" in files, "which a module of tests/python/support imports"
-    assert "vicinal/tune/profile.py" not in files
+    assert "src/vicinal/integrations/slurm/job_functions.py" in files, "which the tests import"
+    assert "src/vicinal/host/functions/infiniband.py" in files, "which a module imports"
+    assert "src/vicinal/launch/running.py" in files, (
+        "which a module of tests/python/support imports"
+    )
+    assert "src/vicinal/labs/tune/profile.py" not in files
 
 
 def repository(path: Path) -> Path:

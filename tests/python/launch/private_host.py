@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vicinal.cluster import native_kernel as kernel
+from vicinal.host import namespaces as kernel
 
 GUARD_SECONDS = 60.0
 

@@ -11,11 +11,11 @@ import pytest
 from command_support import error_line
 from launch_support import GUARD_SECONDS, NOBODY, package_path, unprivileged_python
 
-from vicinal import programs
-from vicinal.bench.metric import DEMO_METRICS, FACTS
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs import programs
+from vicinal.labs.bench.metric import DEMO_METRICS, FACTS
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 SHORT = ("--sizes", "8", "--trials", "1", "--seconds", "0.0001")
 

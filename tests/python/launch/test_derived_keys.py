@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster.guest_identity import keys_of_secret, read_keys, write_keys
+from vicinal.cluster.vm.guest.identity import keys_of_secret, read_keys, write_keys
 
 SECRET = bytes(range(32))
 DRAWN = random.Random(20261)

@@ -11,7 +11,7 @@ from command_support import Vicinal, error_line
 from launch_support import package_path
 
 import vicinal as package
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.mpi.environment import (
     PROVIDER_FILE,
     MessagePath,

@@ -27,9 +27,9 @@ from launch_support import (
 from suite import Lists, fetch_suite, run_suite
 
 from vicinal import region
-from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.heap import HEAP_FILE, heap_library, parse_heap
 from vicinal.mpi.job import Job

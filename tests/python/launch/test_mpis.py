@@ -10,7 +10,8 @@ import pytest
 from command_support import Vicinal, error_line
 from launch_support import ONE_MPI
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.programs import mpi_program
 from vicinal.launch.launcher import host_launcher, launcher
 from vicinal.mpi.environment import PROVIDER_FILE, mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job
@@ -22,7 +23,6 @@ from vicinal.mpi.libfabric import (
 )
 from vicinal.mpi.libraries import Family, Mpi, installation, installation_in, mpi_variable
 from vicinal.mpi.placement import Placement
-from vicinal.programs import mpi_program
 
 MPICH_SAYS = "MPICH Version:      4.0.2\\nMPICH Device:       %s\\n"
 

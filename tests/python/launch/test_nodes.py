@@ -12,9 +12,9 @@ import psutil
 import pytest
 from launch_support import package_path, unprivileged_python
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 
 GUARD_SECONDS = 120.0
 
@@ -147,7 +147,7 @@ def test_closing_ends_every_process() -> None:
 
 OPEN_AND_WAIT = """
 import sys, time
-from vicinal.cluster.native import NativeCluster
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 with NativeCluster(nodes=2) as cluster:
     print(cluster.init_process, cluster.run_in("node1", ["id", "-u"]).strip(), flush=True)
     print(*cluster.limitations, flush=True)

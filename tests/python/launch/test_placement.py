@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_host import FakeHost
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.launch import cores
 from vicinal.mpi.placement import Placement, place
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from launch_support import long_unless, square
 
-from vicinal.bench.cpus import choose_cpus
-from vicinal.bench.limits import measure_limits, run_memory
-from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import EXCHANGE
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.labs.bench.cpus import choose_cpus
+from vicinal.labs.bench.limits import measure_limits, run_memory
+from vicinal.labs.programs import fabric_program, memory_program, mpi_program
 from vicinal.launch.running import REGION_PREFIX, launch
 from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
-from vicinal.programs import fabric_program, memory_program, mpi_program
 from vicinal.region import Region, create, inspect
 
 CHECKS = [

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from launch_support import GUARD_SECONDS, square
 
-from vicinal.cluster.containers.cluster import ContainerCluster, remove_cluster
-from vicinal.cluster.containers.spec import Bind, ContainerSpec
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import ContainerCluster, remove_cluster
+from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.labs.programs import mpi_program
+from vicinal.labs.study.result.samples import slowest
+from vicinal.labs.study.workloads.recording import Recording, read_recording
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
 from vicinal.mpi.traffic import pair_traffic
-from vicinal.programs import mpi_program
-from vicinal.study.result.samples import slowest
-from vicinal.study.workloads.recording import Recording, read_recording
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 SAMPLES = 200

@@ -30,8 +30,8 @@ from launch_support import (
     wait_for,
 )
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 

@@ -11,7 +11,7 @@ from command_support import CHECKOUT, Vicinal, error_line
 from launch_support import package_path
 
 from vicinal import region
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.mpi.variables import check_variables
 
 PROVIDER = CHECKOUT / "build/release/provider"

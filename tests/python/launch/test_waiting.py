@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from launch_support import GUARD_SECONDS, package_path
 
-from vicinal import waiting
-from vicinal.waiting import Word, told
+from vicinal.base import waiting
+from vicinal.base.waiting import Word, told
 
 
 def wait_until_said(word: Word) -> None:

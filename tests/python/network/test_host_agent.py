@@ -14,7 +14,7 @@ import pytest
 from launch_support import GUARD_SECONDS
 
 import vicinal
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.launch import host_files
 from vicinal.launch.host_agent import MARK, HostRequest
 from vicinal.launch.host_files import HostFiles, new_mark, take_away_left_behind

@@ -14,12 +14,12 @@ from host_support import Hosts, check_ways
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, check_reports, long_unless, wait_for
 from process_support import signal_all
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile, spread
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.placement import Placement
 from vicinal.mpi.traffic import JobTraffic, PairTraffic, together
-from vicinal.programs import mpi_program
-from vicinal.remote.hosts import Host, parse_hosts, read_hostfile, spread
 
 LEFT_SECONDS = 120.0
 
@@ -214,7 +214,7 @@ def test_ranks_are_where_they_are_asked_to_be(
 _FILES = """
 import sys
 from vicinal.launch.host_job import HostJob
-from vicinal.remote.hosts import Host
+from vicinal.cluster.hosts.remote.hosts import Host
 from vicinal.mpi.job import Job
 
 files = {"in.dat": "what \'it\' says $HOME\\n", "more.txt": "x" * 200_000}
@@ -294,7 +294,7 @@ def test_a_host_without_the_program(own_hosts: Hosts, programs: dict[str, Path])
 def test_a_host_with_another_version(own_hosts: Hosts, tmp_path: Path) -> None:
     module = tmp_path / "__init__.py"
     module.write_text('__version__ = "0.0.1"\n')
-    place = str(CHECKOUT / "vicinal/__init__.py")
+    place = str(CHECKOUT / "src/vicinal/__init__.py")
     own_hosts.cluster.run_in("node1", ["mount", "--bind", str(module), place])
     line = error_line(own_hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", "true"))
     assert "host node1: it has Vicinal 0.0.1, and the job was started by " in line

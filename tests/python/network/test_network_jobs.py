@@ -7,8 +7,8 @@ import pytest
 from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, long_unless, square
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, pair_traffic, together

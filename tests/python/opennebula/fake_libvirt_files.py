@@ -10,7 +10,7 @@ from typing import Any
 from fake_libvirt import FakeDomain, FakeLibvirt
 from opennebula_fake_process import STILL
 
-from vicinal.cluster.domains.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
 
 _STILL_SECONDS = 0.1
 """So long ranks, which are fake and elsewhere, may take to hear of that."""

@@ -40,7 +40,7 @@ def main(module: str, words: list[str]) -> None:
 
     vars(time)["sleep"] = counted
     try:
-        if module == "vicinal.opennebula.network":
+        if module == "vicinal.integrations.opennebula.network":
             with _cards(here):
                 _run(module, words)
         else:
@@ -57,8 +57,8 @@ def _run(module: str, words: list[str]) -> None:
 
 
 def _domains(here: Path) -> None:
-    from vicinal.opennebula import actions
-    from vicinal.opennebula.records import Records
+    from vicinal.integrations.opennebula import actions
+    from vicinal.integrations.opennebula.records import Records
 
     known = vars(actions)
     known["Records"] = partial(Records, regions=here / "regions")
@@ -71,7 +71,7 @@ def _with_domains(here: Path, act: Any, *words: Any) -> Any:
     """Only actions that need libvirt's domains load the fake ones, as they load libvirt."""
     from fake_libvirt_files import connected
 
-    from vicinal.opennebula import site
+    from vicinal.integrations.opennebula import site
 
     vars(site)["connect"] = partial(connected, here)
     return act(*words)

@@ -18,19 +18,19 @@ from fake_cards import fake_functions, igb
 from fake_libvirt import FakeDomain, FakeLibvirt
 from test_opennebula_network import first_of, nic, nics
 
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.host import system
-from vicinal.opennebula.arrival import Arrival
-from vicinal.opennebula.belongings import Belongings, read_mark
-from vicinal.opennebula.limits import Limits
-from vicinal.opennebula.machine import Machine
-from vicinal.opennebula.network import Network
-from vicinal.opennebula.records import Records
-from vicinal.opennebula.request import RegionRequest
-from vicinal.opennebula.site import Site
-from vicinal.opennebula.steps import Step
-from vicinal.opennebula.stock import Call
+from vicinal.integrations.opennebula.arrival import Arrival
+from vicinal.integrations.opennebula.belongings import Belongings, read_mark
+from vicinal.integrations.opennebula.limits import Limits
+from vicinal.integrations.opennebula.machine import Machine
+from vicinal.integrations.opennebula.network import Network
+from vicinal.integrations.opennebula.records import Records
+from vicinal.integrations.opennebula.request import RegionRequest
+from vicinal.integrations.opennebula.site import Site
+from vicinal.integrations.opennebula.steps import Step
+from vicinal.integrations.opennebula.stock import Call
 from vicinal.region import inspect
 from vicinal.region.format import (
     SECTION,

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from opennebula_overhead_moves import Took, trials
 from opennebula_support import Host, asks, deployment_file, vm_document
 
-from vicinal.opennebula.installation import Installation
+from vicinal.integrations.opennebula.installation import Installation
 
 
 def seconds(run: Callable[[], "subprocess.CompletedProcess[str]"]) -> float:

@@ -24,11 +24,11 @@ from opennebula_lab import Rank
 from opennebula_support import Host
 from test_opennebula_network import document, first_of, nic
 
-from vicinal.opennebula.deployment import add_region
-from vicinal.opennebula.installation import Installation
-from vicinal.opennebula.limits import Limits
-from vicinal.opennebula.records import Records
-from vicinal.opennebula.request import RegionRequest
+from vicinal.integrations.opennebula.deployment import add_region
+from vicinal.integrations.opennebula.installation import Installation
+from vicinal.integrations.opennebula.limits import Limits
+from vicinal.integrations.opennebula.records import Records
+from vicinal.integrations.opennebula.request import RegionRequest
 
 VM, OTHER = 7, 8
 NAME = f"one-{VM}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from opennebula_support import Host, deployment_file
 
-from vicinal.opennebula.installation import ACTIONS, Installation
+from vicinal.integrations.opennebula.installation import ACTIONS, Installation
 
 CONTRACT = {
     "deploy": ("{folder}/deployment.0", "node1"),

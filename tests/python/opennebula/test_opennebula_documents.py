@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opennebula_support import asks, deployment_file, vm_document
 
-from vicinal.errors import VicinalError
-from vicinal.opennebula.deployment import add_region
-from vicinal.opennebula.editing import find_tags
-from vicinal.opennebula.limits import TEMPLATE, Limits, read_limits
-from vicinal.opennebula.request import RegionRequest, read_request
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.opennebula.deployment import add_region
+from vicinal.integrations.opennebula.editing import find_tags
+from vicinal.integrations.opennebula.limits import TEMPLATE, Limits, read_limits
+from vicinal.integrations.opennebula.request import RegionRequest, read_request
 from vicinal.region import create
 
 REQUEST = RegionRequest(5, "job42", 64 << 20, 16)

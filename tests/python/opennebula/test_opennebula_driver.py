@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 import pytest
 from opennebula_support import Host, asks, deployment_file, error_text
 
-from vicinal.opennebula import actions, site
-from vicinal.opennebula.installation import Installation
-from vicinal.opennebula.limits import FILE
-from vicinal.opennebula.records import Records
-from vicinal.opennebula.stock import Call
+from vicinal.integrations.opennebula import actions, site
+from vicinal.integrations.opennebula.installation import Installation
+from vicinal.integrations.opennebula.limits import FILE
+from vicinal.integrations.opennebula.records import Records
+from vicinal.integrations.opennebula.stock import Call
 from vicinal.region import inspect
 
 

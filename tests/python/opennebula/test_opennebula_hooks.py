@@ -15,11 +15,11 @@ from test_opennebula_installation import call, tree
 from test_opennebula_network import Trial, document, first_of, network, nic
 from test_opennebula_network import nics as own_nics
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
-from vicinal.opennebula.hooks import Hooks, main
-from vicinal.opennebula.nics import FunctionNic, read_nics
+from vicinal.integrations.opennebula.hooks import Hooks, main
+from vicinal.integrations.opennebula.nics import FunctionNic, read_nics
 
 RATES = "<MIN_TX_RATE>100</MIN_TX_RATE><MAX_TX_RATE>500</MAX_TX_RATE>"
 DISABLED = "<LINK_STATE>Disable</LINK_STATE>"
@@ -310,7 +310,7 @@ def test_a_hook_does_it_and_says_what_it_could_not(
     capsys: pytest.CaptureFixture[str],
     card: str,
 ) -> None:
-    monkeypatch.setattr("vicinal.opennebula.hooks.Functions", lambda: trial.functions)
+    monkeypatch.setattr("vicinal.integrations.opennebula.hooks.Functions", lambda: trial.functions)
     given = base64.b64encode(document(bridged(RATES)))
     before = remember(trial)
     for action in ("pre", "clean"):

@@ -9,14 +9,14 @@ import pytest
 from opennebula_support import Host
 
 from vicinal.cli import run
-from vicinal.opennebula.installation import (
+from vicinal.integrations.opennebula.installation import (
     ACTIONS,
     NETWORK_ACTIONS,
     ONED_CONF,
     Installation,
     check_configuration,
 )
-from vicinal.opennebula.limits import FILE
+from vicinal.integrations.opennebula.limits import FILE
 
 PROBE = "im/kvm-probes.d/host/system/vicinal"
 

@@ -15,16 +15,16 @@ import pytest
 from fake_libvirt import FakeDomain
 from opennebula_lab import FUNCTIONS, NAME, REQUEST, VM, Lab, Rank, wait_for
 
-from vicinal.errors import VicinalError
-from vicinal.opennebula import arrival, leaving, machine
-from vicinal.opennebula.belongings import Belongings, HeldFunction, saved_mark
-from vicinal.opennebula.destination import reached
-from vicinal.opennebula.migration import migrate
-from vicinal.opennebula.placement import Placement, read_placement
-from vicinal.opennebula.repair import repair
-from vicinal.opennebula.suspending import restore, save
+from vicinal.base.errors import VicinalError
+from vicinal.base.signals import Ended
+from vicinal.integrations.opennebula import arrival, leaving, machine
+from vicinal.integrations.opennebula.belongings import Belongings, HeldFunction, saved_mark
+from vicinal.integrations.opennebula.destination import reached
+from vicinal.integrations.opennebula.migration import migrate
+from vicinal.integrations.opennebula.placement import Placement, read_placement
+from vicinal.integrations.opennebula.repair import repair
+from vicinal.integrations.opennebula.suspending import restore, save
 from vicinal.region.format import RequestedRoute
-from vicinal.signals import Ended
 
 ANYWHERE = Placement().to_json()
 MINE, THEIRS = FUNCTIONS["a"], FUNCTIONS["b"]

@@ -12,13 +12,13 @@ import pytest
 from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
 from opennebula_support import Host, error_text
 
+from vicinal.base.errors import VicinalError
 from vicinal.cli import run
-from vicinal.errors import VicinalError
 from vicinal.host.functions.operations import Functions
-from vicinal.opennebula.actions import perform
-from vicinal.opennebula.network import Network, guid_of, main
-from vicinal.opennebula.nics import FunctionNic, read_nics
-from vicinal.opennebula.stock import Call
+from vicinal.integrations.opennebula.actions import perform
+from vicinal.integrations.opennebula.network import Network, guid_of, main
+from vicinal.integrations.opennebula.nics import FunctionNic, read_nics
+from vicinal.integrations.opennebula.stock import Call
 
 MAC = "02:00:0a:00:00:07"
 GUID = "02:00:0a:ff:fe:00:00:07"
@@ -416,7 +416,9 @@ def test_scripts_leave_a_vm_alone_to_which_another_drivers_nic_comes(
     before = trial.state()
     comes = "<NIC><VN_MAD>bridge</VN_MAD><NIC_ID>2</NIC_ID><ATTACH>YES</ATTACH></NIC>"
     given = base64.b64encode(document(nic(first_of("mlx5")), comes))
-    monkeypatch.setattr("vicinal.opennebula.network.Functions", lambda: trial.functions)
+    monkeypatch.setattr(
+        "vicinal.integrations.opennebula.network.Functions", lambda: trial.functions
+    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     main(Path("/remotes/vnm/vicinal") / action, ["one-7"])
     assert trial.state() == before
@@ -440,7 +442,7 @@ def test_a_snapshot_of_a_vm_with_functions_is_refused(
     def stock(_call: Call) -> NoReturn:
         raise Stock
 
-    monkeypatch.setattr("vicinal.opennebula.actions.become_stock", stock)
+    monkeypatch.setattr("vicinal.integrations.opennebula.actions.become_stock", stock)
     with pytest.raises(Stock):
         perform(Call(script, ("one-8", "0", "8", "node1")))
 

@@ -14,16 +14,16 @@ import libvirt
 import pytest
 from opennebula_support import Host, asks, deployment_file, error_text, vm_document
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.system import Host as System
 from vicinal.host.topology import Cpu, read_nodes
-from vicinal.opennebula import records
-from vicinal.opennebula.editing import find_tags
-from vicinal.opennebula.installation import Installation
-from vicinal.opennebula.limits import Limits
-from vicinal.opennebula.pinning import Pinning, pinned, read_pinning
-from vicinal.opennebula.request import RegionRequest
-from vicinal.opennebula.topology import Topology, VirtualNode, read_topology
+from vicinal.integrations.opennebula import records
+from vicinal.integrations.opennebula.editing import find_tags
+from vicinal.integrations.opennebula.installation import Installation
+from vicinal.integrations.opennebula.limits import Limits
+from vicinal.integrations.opennebula.pinning import Pinning, pinned, read_pinning
+from vicinal.integrations.opennebula.request import RegionRequest
+from vicinal.integrations.opennebula.topology import Topology, VirtualNode, read_topology
 from vicinal.region.creation import create
 
 NODE = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"

@@ -14,12 +14,12 @@ from fake_host import FakeHost
 from opennebula_lab import NAME, Lab
 from test_opennebula_moves import do_migrate, do_restore, saved
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host import system
 from vicinal.host.memory_policy import memory_from
-from vicinal.opennebula import actions, destination, machine, records, site
-from vicinal.opennebula.placement import Placement, read_placement
-from vicinal.opennebula.stock import Call
+from vicinal.integrations.opennebula import actions, destination, machine, records, site
+from vicinal.integrations.opennebula.placement import Placement, read_placement
+from vicinal.integrations.opennebula.stock import Call
 
 PINS = (
     "<cputune><vcpupin vcpu='0' cpuset='4-5'/><vcpupin vcpu='1' cpuset='6,7'/>"
@@ -100,7 +100,7 @@ def test_so_is_that_of_one_that_is_restored(
 def test_one_that_is_given_what_it_lacks_by_the_next_action_too(
     lab: Lab, asked: list[tuple[int, ...]]
 ) -> None:
-    from vicinal.opennebula.repair import repair
+    from vicinal.integrations.opennebula.repair import repair
 
     what = lab.a.machine.belongings()
     lab.a.machine.take(what)

@@ -13,8 +13,8 @@ from opennebula_support import Host, asks
 
 import vicinal.host.system
 from vicinal.cli import run
-from vicinal.opennebula.limits import FILE
-from vicinal.opennebula.probe import attributes, show
+from vicinal.integrations.opennebula.limits import FILE
+from vicinal.integrations.opennebula.probe import attributes, show
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 
 from vicinal import region
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.region import creation
 from vicinal.region import format as layout
 
@@ -166,7 +166,7 @@ def _in_small_tmpfs(directory: Path, script: str) -> subprocess.CompletedProcess
             sys.executable,
             script,
         ],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         capture_output=True,
         text=True,
         timeout=120,
@@ -181,7 +181,7 @@ def test_a_full_tmpfs(tmp_path: Path, warned: bool) -> None:
 import mmap
 import os
 from vicinal.region import creation
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 if not {warned}:
     creation.room = lambda *_: 1 << 40
 creation.create({str(tmp_path / "fits")!r}, members=3)

@@ -15,7 +15,7 @@ import pytest
 from command_support import Vicinal, error_line
 
 from vicinal import region
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.region import format as layout
 from vicinal.region.format import SlotState
 

@@ -10,10 +10,10 @@ import pytest
 from command_support import Vicinal, error_line
 
 from vicinal import region
-from vicinal.bench.output import read_records
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi, check_region_name
-from vicinal.programs import mpi_program
 from vicinal.region import format as layout
 from vicinal.region.format import SLOT, SlotState, dtype_of
 from vicinal.region.module import (

@@ -7,9 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
-import vicinal.cluster
+import vicinal.cluster.vm.image
 
-RULES = Path(vicinal.cluster.__file__).parent / "70-vicinal.rules"
+RULES = Path(vicinal.cluster.vm.image.__file__).parent / "70-vicinal.rules"
 
 
 def command(device: Path) -> list[str]:

@@ -12,9 +12,9 @@ from host_support import check_ways
 from launch_support import check_reports, wait_for
 from slurm_support import CPUS, SlurmHosts
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.remote.hosts import Host
 from vicinal.launch import slurm
-from vicinal.remote.hosts import Host
 
 VICINAL = f"{sys.executable} -m vicinal"
 LEFT_SECONDS = 30.0

@@ -11,7 +11,7 @@ import pytest
 from process_support import signal_all
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
 
-from vicinal.cluster.native_layout import HEAD
+from vicinal.cluster.nodes.layout import HEAD
 
 USER = 1
 FILE = "name: lab\nnodes:\n  - {name: inner, count: 2}\n"

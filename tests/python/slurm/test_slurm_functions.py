@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from fake_cards import ZERO, FakeHelper, FakeHost, fake_functions, igb, mlx5
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions, vfio_node
 from vicinal.host.functions.sysfs import read_records
-from vicinal.slurm import gres, job_functions, machine_functions
-from vicinal.slurm.job_functions import Asked, JobFunctions, parse_gres
-from vicinal.slurm.lent_functions import LentFunction
+from vicinal.integrations.slurm import gres, job_functions, machine_functions
+from vicinal.integrations.slurm.job_functions import Asked, JobFunctions, parse_gres
+from vicinal.integrations.slurm.lent_functions import LentFunction
 
 FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
 INFINIBAND = "0000:02:08.0"
@@ -330,7 +330,7 @@ def test_a_group_that_somebody_holds_open_unseen(
     lend(slurm)
     slurm.jobs.lend(7, 1000)
     node = vfio_node(slurm.functions.find(FIRST), slurm.host)
-    monkeypatch.setattr("vicinal.slurm.machine_functions._CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("vicinal.integrations.slurm.machine_functions._CLOSE_SECONDS", 0.1)
     node.unlink()
     node.mkdir()  # as little to be opened as a group is that is open: that is EBUSY
     with pytest.raises(VicinalError, match=f"{FIRST} is still held open through {node}"):

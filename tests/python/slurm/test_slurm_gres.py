@@ -8,7 +8,7 @@ from process_support import signal_all
 from slurm_functions_support import FIRST, INFINIBAND, SECOND, FunctionHosts
 from slurm_option_support import REGIONS, wait_until
 
-from vicinal.slurm.job_functions import owner_of
+from vicinal.integrations.slurm.job_functions import owner_of
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.errors import VicinalError
-from vicinal.slurm.guest_pmix import GuestPmix, boot_commands, moved
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.integrations.slurm.guest_pmix import GuestPmix, boot_commands, moved
 
 PATIENCE = 60.0
 

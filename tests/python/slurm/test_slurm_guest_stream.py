@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from vicinal.integrations.slurm import guest_stream
+from vicinal.integrations.slurm.guest_nodes_layout import GUESTS, TASKS
+from vicinal.integrations.slurm.guest_stream import Kind
 from vicinal.mpi.environment import GUEST_TASK_FILE, provider_directory
-from vicinal.slurm import guest_stream
-from vicinal.slurm.guest_nodes_layout import GUESTS, TASKS
-from vicinal.slurm.guest_stream import Kind
 
 PATIENCE = 60.0
 
@@ -249,7 +249,7 @@ def test_how_a_program_ended_is_heard_though_it_hears_nothing_any_more(tmp_path:
     ssh.chmod(0o755)
     task = (str(os.getpid()), str(tmp_path), "node", "0", "--", "sh")
     running = subprocess.Popen(
-        [sys.executable, "-m", "vicinal.slurm.guest_task", *task],
+        [sys.executable, "-m", "vicinal.integrations.slurm.guest_task", *task],
         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,

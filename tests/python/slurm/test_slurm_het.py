@@ -15,9 +15,9 @@ from slurm_option_support import (
     wait_until,
 )
 
+from vicinal.integrations.slurm.job_functions import owner_of
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
-from vicinal.slurm.job_functions import owner_of
 
 pytestmark = pytest.mark.long
 

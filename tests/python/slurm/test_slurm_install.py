@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from command_support import Vicinal, error_line
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.slurm import checks, files, installation, job_regions, sweeping
+from vicinal.integrations.slurm.installation import Wanted
 from vicinal.region import inspect
-from vicinal.slurm import checks, files, installation, job_regions, sweeping
-from vicinal.slurm.installation import Wanted
 
 WANTED = Wanted("required /plugin.so\n", "A=1\n")
 

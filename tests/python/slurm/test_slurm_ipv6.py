@@ -7,10 +7,10 @@ import pytest
 from slurm_option_support import VICINAL, OptionHosts, become
 from slurm_support import CPUS
 
-from vicinal.cluster.native_layout import HEAD
-from vicinal.cluster.native_network import BRIDGE, INTERFACE
+from vicinal.cluster.nodes.layout import HEAD
+from vicinal.cluster.nodes.netns.network import BRIDGE, INTERFACE
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 pytestmark = pytest.mark.long
 

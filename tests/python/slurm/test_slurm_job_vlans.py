@@ -10,10 +10,10 @@ from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
 from slurm_shared_hosts import SharedHosts
 
-from vicinal.errors import VicinalError
-from vicinal.slurm.job_functions import owner_of
-from vicinal.slurm.job_vlans import parse_vlans, vlan_of
-from vicinal.slurm.queue import names_gres
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.slurm.job_functions import owner_of
+from vicinal.integrations.slurm.job_vlans import parse_vlans, vlan_of
+from vicinal.integrations.slurm.queue import names_gres
 
 OTHER = 2
 FILE = """name: lab

@@ -23,7 +23,7 @@ from slurm_functions_support import FIRST, SECOND
 from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 
 pytestmark = pytest.mark.long
 

@@ -10,8 +10,8 @@ import pytest
 from host_support import Hosts
 from launch_support import GUARD_SECONDS
 
-from vicinal.errors import VicinalError
-from vicinal.slurm import job_network
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.slurm import job_network
 
 VICINAL = str(Path(sys.executable).parent / "vicinal")
 JOIN = r"""

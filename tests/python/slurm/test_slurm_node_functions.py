@@ -16,7 +16,7 @@ from slurm_node_functions_support import USER, NodeFunctionHosts
 from slurm_option_support import become, wait_until
 from slurm_shared_hosts import SharedHosts
 
-from vicinal.slurm.job_functions import owner_of
+from vicinal.integrations.slurm.job_functions import owner_of
 
 PLAIN = "name: lab\nnodes: [{{name: node, count: {count}}}]\nregion: none\n"
 NAMED = """name: lab

@@ -13,9 +13,9 @@ from launch_support import GUARD_SECONDS, NOBODY
 from process_support import name_of, parent_of, signal_all
 from slurm_option_support import OptionHosts, become, wait_until
 
-from vicinal.errors import VicinalError
-from vicinal.slurm import job_network, network_checks
-from vicinal.slurm.defaults import NETWORK_PORT
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.slurm import job_network, network_checks
+from vicinal.integrations.slurm.defaults import NETWORK_PORT
 
 LONG = pytest.mark.long
 USER = 1

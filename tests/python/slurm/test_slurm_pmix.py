@@ -15,8 +15,8 @@ from launch_support import GUARD_SECONDS, compile_for_each_mpi
 from process_support import signal_all
 from slurm_option_support import OptionHosts, become, wait_until
 
+from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
-from vicinal.programs import mpi_program
 
 OTHER_USER = 1
 """daemon, in Debian."""

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from scipy import stats
 from statistics_machines import Machine, noisy, quiet
 
-from vicinal.statistics.compare import compare, paired_t
-from vicinal.statistics.correct import Correction, benjamini_hochberg, correct, holm
-from vicinal.statistics.equivalence import (
+from vicinal.labs.statistics.compare import compare, paired_t
+from vicinal.labs.statistics.correct import Correction, benjamini_hochberg, correct, holm
+from vicinal.labs.statistics.equivalence import (
     Verdict,
     equivalence,
     equivalence_p_value,
     equivalent_difference,
 )
-from vicinal.statistics.samples import Floats, Scale, TooFewTrialsError
-from vicinal.statistics.signed_rank import (
+from vicinal.labs.statistics.samples import Floats, Scale, TooFewTrialsError
+from vicinal.labs.statistics.signed_rank import (
     hodges_lehmann,
     signed_rank,
     signed_rank_p_values,
     signed_rank_pairs,
     signed_rank_test,
 )
-from vicinal.statistics.split import compare_splits, split
+from vicinal.labs.statistics.split import compare_splits, split
 
 # Student (1908), hours of sleep that ten patients gained by each of two drugs; R's `sleep`.
 SLEEP_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 from statistics_machines import Machine, noisy, quiet
 
-from vicinal.statistics.control import control
-from vicinal.statistics.correct import correct
-from vicinal.statistics.samples import TooFewTrialsError
-from vicinal.statistics.signed_rank import signed_rank, signed_rank_p_values
+from vicinal.labs.statistics.control import control
+from vicinal.labs.statistics.correct import correct
+from vicinal.labs.statistics.samples import TooFewTrialsError
+from vicinal.labs.statistics.signed_rank import signed_rank, signed_rank_p_values
 
 BLOCKS = 15
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from work_count import calls_of
 
-from vicinal.statistics.describe import (
+from vicinal.labs.statistics.describe import (
     PERCENTILES,
     describe,
     describe_trials,
@@ -172,7 +172,7 @@ LARGE = """
 import resource
 import numpy as np
 values = np.random.default_rng(1).integers(900, 90_000, 10_000_000)
-from vicinal.statistics.describe import describe
+from vicinal.labs.statistics.describe import describe
 found = describe(values)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 assert found.count == 10_000_000
@@ -206,7 +206,7 @@ def test_values_are_described_all_at_once_and_sorted_once(monkeypatch: pytest.Mo
 
 
 def test_statistics_know_nothing_of_where_values_come_from() -> None:
-    sources = sorted((CHECKOUT / "vicinal/statistics").glob("*.py"))
+    sources = sorted((CHECKOUT / "src/vicinal/labs/statistics").glob("*.py"))
     imports = [
         line
         for source in sources
@@ -215,4 +215,4 @@ def test_statistics_know_nothing_of_where_values_come_from() -> None:
     ]
     assert len(sources) > 10
     assert imports
-    assert all(line.startswith("from vicinal.statistics.") for line in imports)
+    assert all(line.startswith("from vicinal.labs.statistics.") for line in imports)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from statistics_machines import Machine, noisy, quiet
 
-from vicinal.statistics.power import (
+from vicinal.labs.statistics.power import (
     MOST_TRIALS,
     Noise,
     difference_found,
@@ -15,8 +15,8 @@ from vicinal.statistics.power import (
     power_of,
     trials_for,
 )
-from vicinal.statistics.samples import TooFewTrialsError
-from vicinal.statistics.signed_rank import signed_rank_p_values
+from vicinal.labs.statistics.samples import TooFewTrialsError
+from vicinal.labs.statistics.signed_rank import signed_rank_p_values
 
 
 def found_in(machine: Machine, difference: float, trials: int, alpha: float = 0.05) -> float:

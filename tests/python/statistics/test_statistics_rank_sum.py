@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statistics_machines import Machine, noisy, quiet
 
-from vicinal.statistics.rank_sum import least_rank_sum_p_value, rank_sum, unpaired_equivalence
+from vicinal.labs.statistics.rank_sum import least_rank_sum_p_value, rank_sum, unpaired_equivalence
 
 # Permeability of the human chorioamnion at term and at 12 to 26 weeks (Hollander and Wolfe 1973,
 # page 69), with what R's wilcox.test says of it: W = 35, and 0.1272 one-sided.

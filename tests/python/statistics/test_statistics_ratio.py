@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statistics_machines import Machine, noisy, quiet
 
-from vicinal.statistics.ratio import (
+from vicinal.labs.statistics.ratio import (
     Centre,
     efficiency,
     mean_ratio_estimate,
@@ -17,7 +17,7 @@ from vicinal.statistics.ratio import (
     paired_ratio_estimate,
     ratio_estimate,
 )
-from vicinal.statistics.resampling import resampled_medians
+from vicinal.labs.statistics.resampling import resampled_medians
 
 positive = st.lists(st.tuples(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6)), min_size=2, max_size=12)
 

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from statistics_machines import Floats, Machine, noisy, quiet
 
-from vicinal.statistics.samples import TooFewTrialsError
-from vicinal.statistics.signed_rank import signed_rank_p_values
-from vicinal.statistics.stopping import Reason, Rule, boundaries, even_rule, watch
+from vicinal.labs.statistics.samples import TooFewTrialsError
+from vicinal.labs.statistics.signed_rank import signed_rank_p_values
+from vicinal.labs.statistics.stopping import Reason, Rule, boundaries, even_rule, watch
 
 STUDIES = 5000
 

@@ -20,12 +20,12 @@ import numpy as np
 from study_results import LATENCY, NATIVE, NETWORK, STARTED, manifest_of
 from work_count import calls_of
 
-from vicinal.study.file.model import Comparison, Design, Study
-from vicinal.study.report.making import make_report
-from vicinal.study.result.layout import Trial
-from vicinal.study.result.reading import open_result
-from vicinal.study.result.samples import Series
-from vicinal.study.result.writing import ResultWriter
+from vicinal.labs.report.making import make_report
+from vicinal.labs.study.file.model import Comparison, Design, Study
+from vicinal.labs.study.result.layout import Trial
+from vicinal.labs.study.result.reading import open_result
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.result.writing import ResultWriter
 
 TOTAL = 10_000_000
 TRIALS = 10

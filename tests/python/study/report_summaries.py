@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.mpi.environment import MessagePath
-from vicinal.statistics.describe import describe, mean_estimate, median_estimate
-from vicinal.statistics.estimate import Estimate
-from vicinal.statistics.split import SplitChange, compare_splits
-from vicinal.study.analysis.summary import (
+from vicinal.labs.report.content import Source
+from vicinal.labs.statistics.describe import describe, mean_estimate, median_estimate
+from vicinal.labs.statistics.estimate import Estimate
+from vicinal.labs.statistics.split import SplitChange, compare_splits
+from vicinal.labs.study.analysis.summary import (
     Beside,
     Cell,
     Compared,
@@ -27,7 +27,7 @@ from vicinal.study.analysis.summary import (
     Summary,
     Verdict,
 )
-from vicinal.study.file.model import (
+from vicinal.labs.study.file.model import (
     Adaptation,
     Comparison,
     Design,
@@ -38,7 +38,7 @@ from vicinal.study.file.model import (
     Study,
     Workload,
 )
-from vicinal.study.report.content import Source
+from vicinal.mpi.environment import MessagePath
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>|`[a](javascript:b)"
 SIZES = tuple(1 << power for power in range(0, 23, 2))
@@ -452,6 +452,6 @@ def _times(
 
 
 if __name__ == "__main__":
-    from vicinal.study.report.writing import write_report
+    from vicinal.labs.report.writing import write_report
 
     write_report([source()], Path(sys.argv[1]))

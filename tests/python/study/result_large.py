@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from work_count import calls_of
 
-from vicinal.study.result.layout import Trial, samples_file
-from vicinal.study.result.manifest import make_manifest, now
-from vicinal.study.result.reading import open_result
-from vicinal.study.result.samples import Series
-from vicinal.study.result.writing import ResultWriter
+from vicinal.labs.study.result.layout import Trial, samples_file
+from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.reading import open_result
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.result.writing import ResultWriter
 
 TOTAL = 10_000_000
 PERCENTILES = [0, 50, 90, 95, 99, 99.9, 100]

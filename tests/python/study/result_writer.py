@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.errors import VicinalError
-from vicinal.study.result.layout import Trial
-from vicinal.study.result.samples import Series
-from vicinal.study.result.writing import ResultWriter
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.result.layout import Trial
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.result.writing import ResultWriter
 
 STARTED = "2026-11-23T00:00:00+00:00"
 SAMPLES = 5000

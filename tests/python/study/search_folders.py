@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from vicinal.tune.search.blocks import Budget
-from vicinal.tune.search.finding import Plan, find
-from vicinal.tune.search.objective import Objective
-from vicinal.tune.search.space import Setting, Space
-from vicinal.tune.search.trial import Measured, write_line
+from vicinal.labs.tune.search.blocks import Budget
+from vicinal.labs.tune.search.finding import Plan, find
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Setting, Space
+from vicinal.labs.tune.search.trial import Measured, write_line
 
 KNOBS: dict[str, tuple[int | str, ...]] = {
     "eth1/rx-usecs": (0, 10, 40, 1000),
@@ -77,8 +77,8 @@ def search_folder(
 if __name__ == "__main__":
     from report_summaries import source
 
-    from vicinal.study.report.writing import write_report
-    from vicinal.tune.outputs.searched import read_searched
+    from vicinal.labs.report.writing import write_report
+    from vicinal.labs.tune.outputs.searched import read_searched
 
     target = Path(sys.argv[1])
     searches = [read_searched(search_folder(target / "search"))]

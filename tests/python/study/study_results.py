@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.mpi.environment import MessagePath
-from vicinal.study.analysis.units import can_be
-from vicinal.study.file.json_form import study_to_json
-from vicinal.study.file.model import (
+from vicinal.labs.study.analysis.units import can_be
+from vicinal.labs.study.file.json_form import study_to_json
+from vicinal.labs.study.file.model import (
     Adaptation,
     Comparison,
     Design,
@@ -34,7 +33,7 @@ from vicinal.study.file.model import (
     Workload,
     control_name,
 )
-from vicinal.study.result.layout import (
+from vicinal.labs.study.result.layout import (
     COMMUNICATION_TIME,
     SCHEMA,
     TOTAL_TIME,
@@ -46,9 +45,10 @@ from vicinal.study.result.layout import (
     StoredTrial,
     Trial,
 )
-from vicinal.study.result.reading import Result, open_result
-from vicinal.study.result.samples import Series
-from vicinal.study.result.writing import ResultWriter
+from vicinal.labs.study.result.reading import Result, open_result
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.result.writing import ResultWriter
+from vicinal.mpi.environment import MessagePath
 
 STARTED = "2026-11-23T00:00:00+00:00"
 

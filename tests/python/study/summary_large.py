@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from study_results import CONDITIONS, NATIVE, REGION, SMALL, STARTED, manifest_of
 
-from vicinal.study.analysis.as_json import summary_to_json
-from vicinal.study.analysis.summarise import summarise
-from vicinal.study.result.layout import Trial
-from vicinal.study.result.reading import open_result
-from vicinal.study.result.samples import Series
-from vicinal.study.result.writing import ResultWriter
+from vicinal.labs.study.analysis.as_json import summary_to_json
+from vicinal.labs.study.analysis.summarise import summarise
+from vicinal.labs.study.result.layout import Trial
+from vicinal.labs.study.result.reading import open_result
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.result.writing import ResultWriter
 
 TOTAL = 10_000_000
 BLOCKS = 8

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.cluster.accelerator import Accelerator
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.reading import part_cluster
-from vicinal.errors import VicinalError
-from vicinal.study.file.adapt import Fit, adapt, fit_of
-from vicinal.study.file.json_form import study_from_json, study_to_json
-from vicinal.study.file.machine import Card, MachineFacts, facts_from_json, facts_to_json
-from vicinal.study.file.model import Correction, Study, Workload
-from vicinal.study.file.reading import parse_study
-from vicinal.study.file.shipped import list_studies, load_study
-from vicinal.study.file.trials import trials_needed
-from vicinal.study.running.plan import selected
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Tools
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.labs.study.file.adapt import Fit, adapt, fit_of
+from vicinal.labs.study.file.json_form import study_from_json, study_to_json
+from vicinal.labs.study.file.machine import Card, MachineFacts, facts_from_json, facts_to_json
+from vicinal.labs.study.file.model import Correction, Study, Workload
+from vicinal.labs.study.file.reading import parse_study
+from vicinal.labs.study.file.shipped import list_studies, load_study
+from vicinal.labs.study.file.trials import trials_needed
+from vicinal.labs.study.running.plan import selected
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Tools
 
 SMALL = MachineFacts(
     cores=2,

@@ -21,17 +21,17 @@ from study_results import (
 )
 from work_count import calls_of
 
-from vicinal.errors import VicinalError
-from vicinal.schema_check import surely_fits
-from vicinal.study.analysis.as_json import UNITS, summary_from_json, summary_to_json
-from vicinal.study.analysis.beside import beside_published
-from vicinal.study.analysis.cells import gather
-from vicinal.study.analysis.summarise import summarise
-from vicinal.study.analysis.summary import Cell, Compared, Summary, Verdict
-from vicinal.study.file.model import Published, Quantity, Statistic, Study
-from vicinal.study.file.shipped import list_studies, load_study
-from vicinal.study.result.reading import Result
-from vicinal.study.result.writing import ResultWriter
+from vicinal.base.errors import VicinalError
+from vicinal.base.schema_check import surely_fits
+from vicinal.labs.study.analysis.as_json import UNITS, summary_from_json, summary_to_json
+from vicinal.labs.study.analysis.beside import beside_published
+from vicinal.labs.study.analysis.cells import gather
+from vicinal.labs.study.analysis.summarise import summarise
+from vicinal.labs.study.analysis.summary import Cell, Compared, Summary, Verdict
+from vicinal.labs.study.file.model import Published, Quantity, Statistic, Study
+from vicinal.labs.study.file.shipped import list_studies, load_study
+from vicinal.labs.study.result.reading import Result
+from vicinal.labs.study.result.writing import ResultWriter
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_the_quick_check_knows_what_is_in_a_result(result: Result, kept: str, na
         values = json.loads(kept) | {"schema": 1, "created": "", "trials": 1, "units": {}}
     else:
         values = json.loads(next(result.folder.rglob(f"{name}*.json")).read_text())
-    schema = resources.files("vicinal.study.result.schema") / f"{name}.json"
+    schema = resources.files("vicinal.labs.study.result.schema") / f"{name}.json"
     assert surely_fits(json.loads(schema.read_text()), values)
 
 

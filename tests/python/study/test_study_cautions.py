@@ -22,15 +22,15 @@ from study_results import (
     write_result,
 )
 
-from vicinal.errors import VicinalError
-from vicinal.statistics.describe import distribution
-from vicinal.study.analysis.summarise import summarise
-from vicinal.study.analysis.summary import Summary
-from vicinal.study.analysis.values import samples_of
-from vicinal.study.file.model import Adaptation, Published, Quantity, Workload
-from vicinal.study.result.layout import Figure, ProgramFact
-from vicinal.study.result.reading import open_result
-from vicinal.study.result.samples import Series
+from vicinal.base.errors import VicinalError
+from vicinal.labs.statistics.describe import distribution
+from vicinal.labs.study.analysis.summarise import summarise
+from vicinal.labs.study.analysis.summary import Summary
+from vicinal.labs.study.analysis.values import samples_of
+from vicinal.labs.study.file.model import Adaptation, Published, Quantity, Workload
+from vicinal.labs.study.result.layout import Figure, ProgramFact
+from vicinal.labs.study.result.reading import open_result
+from vicinal.labs.study.result.samples import Series
 
 HERE = Path(__file__).parent
 CONDITIONS = dict(Machine().conditions)

@@ -18,11 +18,11 @@ from study_results import (
     trials_of,
 )
 
-from vicinal.statistics.power import power_of
-from vicinal.statistics.stopping import Rule, even_rule, watch
-from vicinal.study.analysis.summarise import summarise
-from vicinal.study.analysis.summary import Summary, Verdict
-from vicinal.study.file.model import (
+from vicinal.labs.statistics.power import power_of
+from vicinal.labs.statistics.stopping import Rule, even_rule, watch
+from vicinal.labs.study.analysis.summarise import summarise
+from vicinal.labs.study.analysis.summary import Summary, Verdict
+from vicinal.labs.study.file.model import (
     Comparison,
     Correction,
     Design,
@@ -32,8 +32,8 @@ from vicinal.study.file.model import (
     Study,
     control_name,
 )
-from vicinal.study.result.layout import Trial
-from vicinal.study.result.samples import Series
+from vicinal.labs.study.result.layout import Trial
+from vicinal.labs.study.result.samples import Series
 
 
 def latencies(name: str, block: int, workload: str, by_size: dict[int, Floats]) -> Drawn:

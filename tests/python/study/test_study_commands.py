@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from vicinal.cli import run
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.study.file import machine
-from vicinal.study.file.adapt import adapt
-from vicinal.study.file.json_form import study_from_json
-from vicinal.study.file.machine import MachineFacts
-from vicinal.study.file.model import Study
-from vicinal.study.file.reading import parse_study
-from vicinal.study.file.shipped import STUDIES, load_study, study_names
-from vicinal.study.file.trials import count_tests
-from vicinal.study.running import commands as running
-from vicinal.study.running import runner
-from vicinal.study.running.runner import Outcome
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.labs.study.file import machine
+from vicinal.labs.study.file.adapt import adapt
+from vicinal.labs.study.file.json_form import study_from_json
+from vicinal.labs.study.file.machine import MachineFacts
+from vicinal.labs.study.file.model import Study
+from vicinal.labs.study.file.reading import parse_study
+from vicinal.labs.study.file.shipped import STUDIES, load_study, study_names
+from vicinal.labs.study.file.trials import count_tests
+from vicinal.labs.study.running import runner
+from vicinal.labs.study.running.runner import Outcome
+from vicinal.labs.study_commands import run as running
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:

@@ -14,12 +14,12 @@ from PIL import Image
 from scipy import stats
 from study_results import COSTS, HPL, NATIVE, REGION, SMALL, in_memory, write_result
 
+from vicinal.base.errors import VicinalError
 from vicinal.cli import run
-from vicinal.errors import VicinalError
-from vicinal.study.analysis.results import compare_results
-from vicinal.study.analysis.summary import Verdict
-from vicinal.study.file.model import Statistic
-from vicinal.study.report.palette import BASE_LIGHT, LIGHT
+from vicinal.labs.report.palette import BASE_LIGHT, LIGHT
+from vicinal.labs.study.analysis.results import compare_results
+from vicinal.labs.study.analysis.summary import Verdict
+from vicinal.labs.study.file.model import Statistic
 
 LATER = replace(SMALL, workloads=(replace(SMALL.workloads[0], sizes=(8, 64, 512)),))
 COLORS = (BASE_LIGHT, LIGHT[0])

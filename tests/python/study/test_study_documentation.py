@@ -4,8 +4,8 @@ import re
 
 from command_support import CHECKOUT
 
-from vicinal.study.file.reading import FORM
-from vicinal.study.file.shipped import list_studies, load_study
+from vicinal.labs.study.file.reading import FORM
+from vicinal.labs.study.file.shipped import list_studies, load_study
 
 RX = ("native-rx88", "vm-rx1")
 PAGE = (CHECKOUT / "docs/reference/study-file.md").read_text()

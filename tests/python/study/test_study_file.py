@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.errors import VicinalError
-from vicinal.faults import CollectedError
-from vicinal.mpi.environment import MessagePath, Progress
-from vicinal.mpi.libraries import Mpi
-from vicinal.study.file.json_form import study_from_json, study_to_json
-from vicinal.study.file.model import (
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import CollectedError
+from vicinal.labs.study.file.json_form import study_from_json, study_to_json
+from vicinal.labs.study.file.model import (
     Adaptation,
     Comparison,
     Correction,
@@ -26,9 +24,11 @@ from vicinal.study.file.model import (
     Study,
     Workload,
 )
-from vicinal.study.file.reading import FORM, parse_study, read_study
-from vicinal.study.file.shipped import list_studies, load_study, study_file
-from vicinal.study.file.trials import count_tests, trials_needed, warnings_of
+from vicinal.labs.study.file.reading import FORM, parse_study, read_study
+from vicinal.labs.study.file.shipped import list_studies, load_study, study_file
+from vicinal.labs.study.file.trials import count_tests, trials_needed, warnings_of
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.libraries import Mpi
 
 WHOLE = """\
 name: mine

@@ -13,10 +13,10 @@ import pytest
 from host_support import Hosts
 from study_support import Scripts, script, study
 
-from vicinal.study.file.model import Environment
-from vicinal.study.result.reading import open_result
-from vicinal.study.running.ready import check_ready
-from vicinal.study.workloads.driver import Tools
+from vicinal.labs.study.file.model import Environment
+from vicinal.labs.study.result.reading import open_result
+from vicinal.labs.study.running.ready import check_ready
+from vicinal.labs.study.workloads.driver import Tools
 
 HERE = Path(__file__).parent
 STUDY = r"""
@@ -26,11 +26,11 @@ from dataclasses import replace
 from pathlib import Path
 from study_support import Heard, Scripts, script, study
 from vicinal.mpi.environment import MessagePath
-from vicinal.study.file.model import Design, Environment, Quantity, Workload
-from vicinal.study.running.limits import Limits
-from vicinal.study.running.runner import run_study
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Tools
+from vicinal.labs.study.file.model import Design, Environment, Quantity, Workload
+from vicinal.labs.study.running.limits import Limits
+from vicinal.labs.study.running.runner import run_study
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Tools
 
 cluster = {
     "hosts": [{"name": "node0"}, {"name": "node1"}],

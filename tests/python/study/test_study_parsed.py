@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.study.file import parsed, shipped
-from vicinal.study.file.reading import read_study
+from vicinal.labs.study.file import parsed, shipped
+from vicinal.labs.study.file.reading import read_study
 
 NAMES = ("aa", "quick", "p1-fig2", "p3-fig4")
 
@@ -36,7 +36,7 @@ def test_kept_values_make_the_same_studies(monkeypatch: pytest.MonkeyPatch) -> N
     expected = read()
     assert [each.name for each in shipped.list_studies()] == [*NAMES]
     assert keep()
-    monkeypatch.setattr("vicinal.yaml_file._load", lambda *_: pytest.fail("a file was parsed"))
+    monkeypatch.setattr("vicinal.base.yaml._load", lambda *_: pytest.fail("a file was parsed"))
     assert shipped.list_studies() == expected
     assert [shipped.load_study(name) for name in NAMES] == expected
     assert not keep()

@@ -28,19 +28,19 @@ from report_summaries import (
 )
 from study_results import EXAMPLE, write_result
 
-from vicinal.errors import VicinalError
-from vicinal.study.analysis.as_json import summary_from_json
-from vicinal.study.analysis.summary import ControlFound, Verdict
-from vicinal.study.report import numbers
-from vicinal.study.report.answer import answers
-from vicinal.study.report.axes import _ratio_ticks
-from vicinal.study.report.content import Source
-from vicinal.study.report.making import make_report
-from vicinal.study.report.palette import PAPER, ROLES, styles
-from vicinal.study.report.tables import failures
-from vicinal.study.report.writing import check_same_study, write_report
-from vicinal.study.result.reading import open_result
-from vicinal.study.result.writing import ResultWriter
+from vicinal.base.errors import VicinalError
+from vicinal.labs.report import numbers
+from vicinal.labs.report.answer import answers
+from vicinal.labs.report.axes import _ratio_ticks
+from vicinal.labs.report.content import Source
+from vicinal.labs.report.making import make_report
+from vicinal.labs.report.palette import PAPER, ROLES, styles
+from vicinal.labs.report.tables import failures
+from vicinal.labs.report.writing import check_same_study, write_report
+from vicinal.labs.study.analysis.as_json import summary_from_json
+from vicinal.labs.study.analysis.summary import ControlFound, Verdict
+from vicinal.labs.study.result.reading import open_result
+from vicinal.labs.study.result.writing import ResultWriter
 
 pytest_plugins = ("report_fixture",)
 

@@ -12,17 +12,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from report_summaries import manifest, small, small_source, source, study, summary
 
-from vicinal.statistics.describe import median_estimate
-from vicinal.statistics.estimate import Estimate
-from vicinal.study.analysis.summary import Beside, Cell, Summary
-from vicinal.study.file.model import Comparison, Published, Quantity, Statistic, Study, Workload
-from vicinal.study.report import curves, references
-from vicinal.study.report.content import Drawn, Part, Section, Source, part
-from vicinal.study.report.drawing import Plot
-from vicinal.study.report.lines import may_be_joined, with_gaps, wrong_lines
-from vicinal.study.report.overlay import Overlaid, overlays
-from vicinal.study.report.palette import BASE_LIGHT, LIGHT, MARKERS, styles
-from vicinal.study.report.writing import write_report
+from vicinal.labs.report import curves, references
+from vicinal.labs.report.content import Drawn, Part, Section, Source, part
+from vicinal.labs.report.drawing import Plot
+from vicinal.labs.report.lines import may_be_joined, with_gaps, wrong_lines
+from vicinal.labs.report.overlay import Overlaid, overlays
+from vicinal.labs.report.palette import BASE_LIGHT, LIGHT, MARKERS, styles
+from vicinal.labs.report.writing import write_report
+from vicinal.labs.statistics.describe import median_estimate
+from vicinal.labs.statistics.estimate import Estimate
+from vicinal.labs.study.analysis.summary import Beside, Cell, Summary
+from vicinal.labs.study.file.model import (
+    Comparison,
+    Published,
+    Quantity,
+    Statistic,
+    Study,
+    Workload,
+)
 
 pytest_plugins = ("report_fixture",)
 

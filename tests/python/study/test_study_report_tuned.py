@@ -13,14 +13,14 @@ from report_summaries import small_source
 from search_folders import TITLES, search_folder
 from study_results import EXAMPLE, write_result
 
-from vicinal.errors import VicinalError
-from vicinal.study.report.palette import PAPER
-from vicinal.study.report.tuned import Searched, tuning
-from vicinal.study.report.tuned_plot import gains_plot
-from vicinal.study.report.tuned_published import STUDIES, published_of
-from vicinal.study.report.writing import write_report
-from vicinal.tune import report_command
-from vicinal.tune.outputs.searched import read_searched
+from vicinal.base.errors import VicinalError
+from vicinal.labs.report.palette import PAPER
+from vicinal.labs.report.tuned import Searched, tuning
+from vicinal.labs.report.tuned_plot import gains_plot
+from vicinal.labs.report.tuned_published import STUDIES, published_of
+from vicinal.labs.report.writing import write_report
+from vicinal.labs.tune import report_command
+from vicinal.labs.tune.outputs.searched import read_searched
 
 
 @pytest.fixture(scope="module")

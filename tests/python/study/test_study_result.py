@@ -22,14 +22,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launch_support import package_path
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.result.layout import SCHEMA, Figure, Trial, samples_file, trial_file
+from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.reading import Result, open_result
+from vicinal.labs.study.result.samples import Series, sizes_of, slowest
+from vicinal.labs.study.result.writing import ResultWriter
+from vicinal.labs.study.workloads.recording import read_recording
 from vicinal.mpi.libraries import Mpi
-from vicinal.study.result.layout import SCHEMA, Figure, Trial, samples_file, trial_file
-from vicinal.study.result.manifest import make_manifest, now
-from vicinal.study.result.reading import Result, open_result
-from vicinal.study.result.samples import Series, sizes_of, slowest
-from vicinal.study.result.writing import ResultWriter
-from vicinal.study.workloads.recording import read_recording
 
 HERE = Path(__file__).resolve().parent
 WRITER = HERE / "result_writer.py"

@@ -18,9 +18,9 @@ from study_results import (
     trials_of,
 )
 
-from vicinal.study.analysis.summarise import summarise
-from vicinal.study.file.model import Published, Quantity, Statistic, Study
-from vicinal.study.result.layout import Condition, Figure
+from vicinal.labs.study.analysis.summarise import summarise
+from vicinal.labs.study.file.model import Published, Quantity, Statistic, Study
+from vicinal.labs.study.result.layout import Condition, Figure
 
 RULES = (
     "absolute values",

@@ -17,18 +17,18 @@ from study_support import (
     study,
 )
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.programs import mpi_program
+from vicinal.labs.study.environments.clusters import StudyClusters
+from vicinal.labs.study.environments.in_guests import missing_in_guests
+from vicinal.labs.study.file.model import Environment, Quantity, Study, Workload, control_name
+from vicinal.labs.study.result.reading import Result, open_result
+from vicinal.labs.study.running.limits import Limits
+from vicinal.labs.study.running.plan import Plan, selected
+from vicinal.labs.study.running.runner import Outcome, run_study
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Program, Tools
 from vicinal.mpi.libraries import Mpi
-from vicinal.programs import mpi_program
-from vicinal.study.environments.clusters import StudyClusters
-from vicinal.study.environments.in_guests import missing_in_guests
-from vicinal.study.file.model import Environment, Quantity, Study, Workload, control_name
-from vicinal.study.result.reading import Result, open_result
-from vicinal.study.running.limits import Limits
-from vicinal.study.running.plan import Plan, selected
-from vicinal.study.running.runner import Outcome, run_study
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Program, Tools
 
 LATENCY = Workload(
     "latency", "latency", "record", "latency", Quantity.LATENCY, (8, 1024), samples=50, seconds=0.05

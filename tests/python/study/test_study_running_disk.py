@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 from command_support import CHECKOUT
 
-from vicinal.study.result.reading import Result, open_result
+from vicinal.labs.study.result.reading import Result, open_result
 
 SECONDS = 600.0
 """A guard against hanging: a study takes half a minute on an idle machine."""
@@ -74,7 +74,7 @@ class SmallDisk:
         """Run a command that sees it."""
         return subprocess.run(
             [*self._enter, *command],
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | variables,
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")} | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -12,7 +12,7 @@ import pytest
 from command_support import CHECKOUT, Vicinal
 from study_support import clusters_left
 
-from vicinal.study.result.reading import open_result
+from vicinal.labs.study.result.reading import open_result
 
 STUDY = """\
 name: ended
@@ -81,7 +81,7 @@ def begin(study_file: Path, folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "vicinal", "study", "run", str(study_file)]
     running = subprocess.Popen(
         [*command, "--output", str(folder), "--seed", "5"],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

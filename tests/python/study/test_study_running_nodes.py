@@ -15,17 +15,17 @@ import pytest
 from process_support import named
 from study_support import NATIVE, NETWORK, REGION, Heard, clusters_left, study
 
-from vicinal.cluster.containers.cluster import ContainerCluster
-from vicinal.cluster.containers.head_process import Head
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import open_nodes, take_down
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.nodes.container.head_process import Head
 from vicinal.cluster.plan.state import cluster_names
-from vicinal.errors import VicinalError
-from vicinal.study.environments import clusters
-from vicinal.study.file.model import Quantity, Study, Workload
-from vicinal.study.result.reading import Result, open_result
-from vicinal.study.running.runner import Outcome, run_study
-from vicinal.study.running.view import Shown
-from vicinal.study.workloads.driver import Tools
+from vicinal.labs.study.environments import clusters
+from vicinal.labs.study.file.model import Quantity, Study, Workload
+from vicinal.labs.study.result.reading import Result, open_result
+from vicinal.labs.study.running.runner import Outcome, run_study
+from vicinal.labs.study.running.view import Shown
+from vicinal.labs.study.workloads.driver import Tools
 
 SECONDS = 60.0
 # Long enough to be killed in the middle.

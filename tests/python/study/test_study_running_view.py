@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 from study_support import NATIVE, NETWORK, REGION, study
 
-from vicinal.study.file.model import Comparison, Design, Quantity, Workload
-from vicinal.study.result.layout import Figure
-from vicinal.study.result.samples import Series
-from vicinal.study.running.estimates import Estimates
-from vicinal.study.running.live import Lines, LiveView, view_for
-from vicinal.study.running.until import ended, most_blocks
-from vicinal.study.running.view import Shown
+from vicinal.labs.study.file.model import Comparison, Design, Quantity, Workload
+from vicinal.labs.study.result.layout import Figure
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.running.estimates import Estimates
+from vicinal.labs.study.running.live import Lines, LiveView, view_for
+from vicinal.labs.study.running.until import ended, most_blocks
+from vicinal.labs.study.running.view import Shown
 
 LATENCY = Workload("latency", "latency", "record", "latency", Quantity.LATENCY, (8, 4096))
 STUDY = study([LATENCY], [NETWORK, REGION])

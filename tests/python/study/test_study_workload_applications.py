@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_support import figures, read, recorded, same, stand_in, workload
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.labs.study.file.model import Quantity, Workload
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Program, Tools
+from vicinal.labs.study.workloads.hpcc_input import hpcc_input
+from vicinal.labs.study.workloads.lammps_chains import chains
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.study.file.model import Quantity, Workload
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Program, Tools
-from vicinal.study.workloads.hpcc_input import hpcc_input
-from vicinal.study.workloads.lammps_chains import chains
 
 TOOLS = Tools()
 HPCC = workload("hpcc", "HPL", quantity=Quantity.PERFORMANCE)

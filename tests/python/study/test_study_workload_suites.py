@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_support import composed, figures, read, same, stand_in, workload
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Quantity, Workload
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Tools
+from vicinal.labs.study.workloads.installed import USER_TOOLS
 from vicinal.mpi.libraries import Mpi
-from vicinal.study.file.model import Quantity, Workload
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Tools
-from vicinal.study.workloads.installed import USER_TOOLS
 
 LATENCY = workload("osu", "latency", sizes=(4, 8))
 MESSAGES = workload("osu", "multi-bandwidth", ranks=4, sizes=(1, 4), quantity=Quantity.MESSAGE_RATE)

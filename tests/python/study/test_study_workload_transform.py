@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from launch_support import GUARD_SECONDS, square
 from workload_support import figures, read, recorded, same, workload
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.labs.programs import mpi_program
+from vicinal.labs.study.file.model import Quantity, Workload
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Tools
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import STANDARD, Mpi, mpi_prefix
 from vicinal.mpi.traffic import pair_traffic
-from vicinal.programs import mpi_program
-from vicinal.study.file.model import Quantity, Workload
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Tools
 
 TOOLS = Tools()
 RAND = workload("transform", "rand", quantity=Quantity.TIME, options={"size": 16})

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_support import figures, read, recorded, same, workload
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Quantity, Workload
+from vicinal.labs.study.workloads import drivers, perftest
+from vicinal.labs.study.workloads.driver import Tools
+from vicinal.labs.study.workloads.remote import SIZE_LINE
 from vicinal.mpi.libraries import Mpi
-from vicinal.study.file.model import Quantity, Workload
-from vicinal.study.workloads import drivers, perftest
-from vicinal.study.workloads.driver import Tools
-from vicinal.study.workloads.remote import SIZE_LINE
 
 SEND = workload("perftest", "send-latency", sizes=(8,), samples=100)
 WRITE = workload("perftest", "write-latency", sizes=(64,), samples=100, options={"inline": 0})

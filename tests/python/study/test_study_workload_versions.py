@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_support import figures, read, same, workload
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Workload
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Tools
 from vicinal.mpi.libraries import Mpi
-from vicinal.study.file.model import Workload
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Tools
 
 CORPUS = Path(__file__).with_name("corpus")
 MIB = (1 << 20) / 1e6

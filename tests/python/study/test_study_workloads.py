@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from launch_support import long_unless
 from workload_support import recorded, workload
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Tools
+from vicinal.labs.study.workloads.record import Record
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import STANDARD, Mpi
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Tools
-from vicinal.study.workloads.record import Record
 
 TOOLS = Tools()
 LATENCY = workload("record", "latency", sizes=(8, 65536))

@@ -4,10 +4,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from vicinal.labs.study.file.model import Quantity, Workload
+from vicinal.labs.study.workloads import drivers
+from vicinal.labs.study.workloads.driver import Measured
 from vicinal.mpi.libraries import Mpi, installation
-from vicinal.study.file.model import Quantity, Workload
-from vicinal.study.workloads import drivers
-from vicinal.study.workloads.driver import Measured
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 COMPOSED = Path(__file__).with_name("composed")

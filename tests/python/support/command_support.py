@@ -24,7 +24,7 @@ def made(kind: str) -> Path:
 def without_waiting(stderr: str) -> list[str]:
     """The lines of a command but for what it says on a busy machine that it waits for.
 
-    See vicinal/waiting.py.
+    See src/vicinal/base/waiting.py.
     """
     return [line for line in stderr.splitlines() if not _WAITING.fullmatch(line)]
 

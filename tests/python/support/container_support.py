@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from vicinal.cluster.containers.choice import RUNTIMES, available_runtimes
-from vicinal.cluster.containers.cluster import ContainerCluster
-from vicinal.cluster.containers.spec import ContainerSpec
+from vicinal.cluster.nodes.container.choice import RUNTIMES, available_runtimes
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.nodes.container.spec import ContainerSpec
 
 GUARD_SECONDS = 60.0
 TOKEN = "VICINAL_TEST_CONTAINERS"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.privileged.requests import PROTOCOL
 from vicinal.host.functions.privileged.service import perform

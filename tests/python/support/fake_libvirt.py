@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from vicinal.cluster.domains.domain_xml import function_address
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.libvirt.domain_xml import function_address
 
 LATE_SECONDS = 0.5
 

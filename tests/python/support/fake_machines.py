@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from vicinal.cluster.snapshots.starting import GuestMake
-from vicinal.slurm import guest_nodes
-from vicinal.slurm.staying import let_go, stay
+from vicinal.cluster.vm.snapshot.starting import GuestMake
+from vicinal.integrations.slurm import guest_nodes
+from vicinal.integrations.slurm.staying import let_go, stay
 
 NAME = "fake-machine"
 DRIVERS = "FAKE_DRIVERS"
@@ -48,7 +48,7 @@ def start(
 def main() -> None:
     module = sys.argv[2]
     sys.argv = [module, *sys.argv[3:]]
-    if module == "vicinal.slurm.guest_task":
+    if module == "vicinal.integrations.slurm.guest_task":
         command = sys.argv[sys.argv.index("--") + 1 :]
         os.execvp(command[0], command)
     drivers = {*os.environ[DRIVERS].split()}

@@ -18,8 +18,8 @@ import pytest
 from command_client import CommandServer
 from launch_support import GUARD_SECONDS, NOBODY, package_path
 
-from vicinal.cluster.native import NativeCluster
-from vicinal.cluster.native_layout import NODE_DIRECTORY
+from vicinal.cluster.nodes.layout import NODE_DIRECTORY
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
 
 SSHD = "/usr/sbin/sshd"
 

@@ -16,7 +16,7 @@ from _pytest.mark.structures import ParameterSet
 from process_support import signal_all
 
 import vicinal
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.environment import mpi_prefix, provider_directory
 

@@ -13,7 +13,7 @@ from fake_kernel import FUNCTIONS, NAME
 from slurm_functions_support import FIRST, FunctionHosts
 from slurm_option_support import become
 
-from vicinal.slurm.job_functions import owner_of
+from vicinal.integrations.slurm.job_functions import owner_of
 
 USER = 1
 

@@ -19,8 +19,8 @@ from launch_support import package_path, unprivileged_python
 from process_support import named, parent_of, pid_namespace, words_of
 from slurm_support import SlurmHosts, process_numbers
 
-from vicinal.errors import VicinalError
-from vicinal.slurm.files import find_plugin
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.slurm.files import find_plugin
 
 VICINAL = str(Path(sys.executable).parent / "vicinal")
 REGIONS = "/run/node/regions"
@@ -145,7 +145,7 @@ class OptionHosts(SlurmHosts):
         for number in process_numbers():
             with suppress(OSError, psutil.Error):  # it may end just now
                 words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-                if b"vicinal.slurm.keeper" in words:
+                if b"vicinal.integrations.slurm.keeper" in words:
                     keeper = psutil.Process(number)
                     if pid_namespace(parent_of(keeper)) == host:
                         found.append(keeper)

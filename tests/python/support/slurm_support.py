@@ -19,7 +19,7 @@ import pytest
 from host_support import Hosts
 from process_support import name_of, pid_namespace
 
-from vicinal.cluster.native_layout import NODE_DIRECTORY
+from vicinal.cluster.nodes.layout import NODE_DIRECTORY
 
 CPUS = 4
 """Of each host, as Slurm is told."""

@@ -6,20 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Comparison, Design, Environment, Quantity, Study, Workload
+from vicinal.labs.study.result.layout import Figure
+from vicinal.labs.study.running.view import Shown
+from vicinal.labs.study.workloads.driver import Measured, Program, Tools
 from vicinal.mpi.environment import MessagePath
 from vicinal.mpi.libraries import Mpi
-from vicinal.study.file.model import (
-    Comparison,
-    Design,
-    Environment,
-    Quantity,
-    Study,
-    Workload,
-)
-from vicinal.study.result.layout import Figure
-from vicinal.study.running.view import Shown
-from vicinal.study.workloads.driver import Measured, Program, Tools
 
 NATIVE = Environment(
     "native",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from command_support import CHECKOUT
 
-from vicinal.cluster.image import fetch_packages
-from vicinal.cluster.image_packages import HOST_RECORD, PackageStore
-from vicinal.directories import locked
+from vicinal.base.directories import locked
+from vicinal.cluster.vm.image.building import fetch_packages
+from vicinal.cluster.vm.image.packages import HOST_RECORD, PackageStore
 
 PACKAGES = {"subnet": ("ibsim-utils", "opensm", "infiniband-diags"), "tuned": ("tuned",)}
 """What is unpacked in a directory of build/."""

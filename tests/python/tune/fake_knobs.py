@@ -13,9 +13,9 @@ from typing import Any
 from fake_host import FakeHost
 
 from vicinal.host.system import Host
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.knobs.netlink import RefusedError
-from vicinal.tune.knobs.network import Link
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.netlink import RefusedError
+from vicinal.labs.tune.knobs.network import Link
 
 BEFORE = {"rx-usecs": 3, "rx-frames": 88, "adaptive-rx": 1, "tx-usecs": 5}
 QUEUES = {"combined-max": 4, "combined": 4}

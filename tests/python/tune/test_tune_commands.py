@@ -35,7 +35,7 @@ class Tune:
         options = ["--state", str(self.state)]
         if command in ("apply", "restore"):
             options += ["--root", str(self.root)]
-        environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"}
+        environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "COLUMNS": "200"}
         environment.pop("SSH_CONNECTION", None)
         environment |= variables
         return self._server.run(
@@ -247,7 +247,7 @@ def test_without_rights_it_shows_and_sets_nothing(tmp_path: Path) -> None:
         without = ["setpriv", "--bounding-set=-net_admin", sys.executable, "-m", "vicinal", "tune"]
         return subprocess.run(
             [*apart(), *without, *arguments, "--state", tmp_path],
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
             capture_output=True,
             text=True,
             check=False,
@@ -268,10 +268,10 @@ def test_a_signal_sets_it_back(tmp_path: Path) -> None:
         """
 import signal, sys, time
 from pathlib import Path
-from vicinal.signals import Ended, signals_raise
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.settings.keeper import Keeper
-from vicinal.tune.settings.place import sole_command
+from vicinal.base.signals import Ended, signals_raise
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.place import sole_command
 state = Path(sys.argv[1])
 for each in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(each, signal.SIG_DFL)  # whoever runs the tests may ignore them: nohup does
@@ -292,7 +292,7 @@ except Ended as ended:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with subprocess.Popen(
             [*apart(), sys.executable, program, tmp_path],
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
             stdout=subprocess.PIPE,
             text=True,
         ) as process:
@@ -308,7 +308,7 @@ def test_a_signal_waits_though_a_thread_takes_it() -> None:
     """As those of numpy do, which know nothing of the main thread's mask."""
     program = """
 import os, signal, threading, time
-from vicinal.signals import Ended, signals_raise, signals_wait
+from vicinal.base.signals import Ended, signals_raise, signals_wait
 signal.signal(signal.SIGINT, signal.default_int_handler)
 end = threading.Event()
 threading.Thread(target=end.wait, daemon=True).start()
@@ -326,7 +326,7 @@ end.set()
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         capture_output=True,
         text=True,
         timeout=60,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.tune.evidence import (
+from vicinal.labs.tune.evidence import (
     Counters,
     ProcessorTimes,
     add_work,

@@ -22,11 +22,11 @@ from command_support import CHECKOUT, error_line
 from test_tune_killed import apart
 from unpacked_packages import unpacked
 
-from vicinal.errors import VicinalError
-from vicinal.tune import export_command
-from vicinal.tune.export_command import Format
-from vicinal.tune.outputs.found import read_found
-from vicinal.tune.outputs.tuned import active_profiles
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune import export_command
+from vicinal.labs.tune.export_command import Format
+from vicinal.labs.tune.outputs.found import read_found
+from vicinal.labs.tune.outputs.tuned import active_profiles
 
 Done = subprocess.CompletedProcess[str]
 
@@ -62,7 +62,7 @@ class Exporter:
         self.to = directory / "out"
 
     def __call__(self, *arguments: str, to: Path | None = None) -> Done:
-        environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"}
+        environment = os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "COLUMNS": "200"}
         return self._server.run(
             ["tune", "export", "--to", str(to or self.to), *arguments], self.directory, environment
         )

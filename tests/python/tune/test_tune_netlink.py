@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.tune.knobs.coalescing import PARTS
-from vicinal.tune.knobs.netlink import COALESCE_SET, MODERATION, QUEUES, WORDS
+from vicinal.labs.tune.knobs.coalescing import PARTS
+from vicinal.labs.tune.knobs.netlink import COALESCE_SET, MODERATION, QUEUES, WORDS
 
 HEADER = Path("/usr/include/linux/ethtool_netlink.h")
 

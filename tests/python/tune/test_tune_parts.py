@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.errors import VicinalError
-from vicinal.statistics.estimate import Estimate
-from vicinal.tune.search.blocks import Blocks, Budget
-from vicinal.tune.search.choosing import Outcome, PhaseChoice, choose, pareto
-from vicinal.tune.search.confirming import Compared, Confirmation, Verdict
-from vicinal.tune.search.design import MOST_LEVELS, draw_block, fit_effects, levels_of
-from vicinal.tune.search.halving import Scores
-from vicinal.tune.search.mechanism import interrupts_of, mechanism
-from vicinal.tune.search.objective import Objective
-from vicinal.tune.search.space import Space
-from vicinal.tune.search.trial import Measured, Stage, Trial, fault_of, read_trials, write_line
+from vicinal.base.errors import VicinalError
+from vicinal.labs.statistics.estimate import Estimate
+from vicinal.labs.tune.search.blocks import Blocks, Budget
+from vicinal.labs.tune.search.choosing import Outcome, PhaseChoice, choose, pareto
+from vicinal.labs.tune.search.confirming import Compared, Confirmation, Verdict
+from vicinal.labs.tune.search.design import MOST_LEVELS, draw_block, fit_effects, levels_of
+from vicinal.labs.tune.search.halving import Scores
+from vicinal.labs.tune.search.mechanism import interrupts_of, mechanism
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Space
+from vicinal.labs.tune.search.trial import Measured, Stage, Trial, fault_of, read_trials, write_line
 
 
 def test_a_present_value_that_is_none_of_a_knobs_is_put_in_its_place() -> None:

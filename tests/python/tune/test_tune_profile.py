@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from launch_support import MPIS
 
 from vicinal import region
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
 from vicinal.host.finding import Finding, Status
 from vicinal.host.system import Host
-from vicinal.mpi.libraries import Mpi
-from vicinal.mpi.thresholds import THRESHOLDS, number
-from vicinal.programs import mpi_program
-from vicinal.tune.knob import Setting
-from vicinal.tune.knobs.variables import VARIABLES
-from vicinal.tune.profile import (
+from vicinal.labs.programs import mpi_program
+from vicinal.labs.tune.knob import Setting
+from vicinal.labs.tune.knobs.variables import VARIABLES
+from vicinal.labs.tune.profile import (
     parse_profile,
     profile_in_force,
     profile_text,
@@ -28,7 +26,9 @@ from vicinal.tune.profile import (
     thresholds_of,
     write_profile,
 )
-from vicinal.tune.profile_check import check_profile
+from vicinal.labs.tune.profile_check import check_profile
+from vicinal.mpi.libraries import Mpi
+from vicinal.mpi.thresholds import THRESHOLDS, number
 
 PROVIDER = CHECKOUT / "build/release/provider"
 API = CHECKOUT / "build/release/tests/api/api"

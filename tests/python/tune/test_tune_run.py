@@ -22,26 +22,21 @@ from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine
 from study_support import Heard, Scripts, clusters_left
 from test_tune_killed import apart
 
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import stop_cluster, take_down
 from vicinal.cluster.owners import left_behind, take_away_left_behind
 from vicinal.cluster.plan.state import cluster_names
-from vicinal.errors import VicinalError
-from vicinal.study.environments import clusters
-from vicinal.study.file.model import Workload
-from vicinal.study.workloads import drivers as all_drivers
-from vicinal.study.workloads.driver import Program, Tools
-from vicinal.tune.explain_command import show_result
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.measuring.folder import read_result
-from vicinal.tune.measuring.searching import (
-    check_launches,
-    knobs_of,
-    read_search,
-    run_search,
-)
-from vicinal.tune.search.finding import Found
-from vicinal.tune.search.trial import Trial, read_trials
-from vicinal.tune.settings.keeper import Keeper
+from vicinal.labs.study.environments import clusters
+from vicinal.labs.study.file.model import Workload
+from vicinal.labs.study.workloads import drivers as all_drivers
+from vicinal.labs.study.workloads.driver import Program, Tools
+from vicinal.labs.tune.explain_command import show_result
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.measuring.folder import read_result
+from vicinal.labs.tune.measuring.searching import check_launches, knobs_of, read_search, run_search
+from vicinal.labs.tune.search.finding import Found
+from vicinal.labs.tune.search.trial import Trial, read_trials
+from vicinal.labs.tune.settings.keeper import Keeper
 
 SECONDS = 120.0
 REAL = """\
@@ -119,7 +114,7 @@ def begin(
     """Starts the command, and returns when it has kept such trials."""
     running = subprocess.Popen(
         command,
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -211,7 +206,7 @@ def test_after_a_kill_the_next_command_sets_back(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
             timeout=SECONDS,
         )
         rows = json.loads(shown.stdout)["devices"][0]["knobs"]
@@ -463,9 +458,9 @@ def test_links_are_watched_by_the_kernel() -> None:
     """On a cable whose other end goes down and up again."""
     code = """
 import subprocess
-from vicinal.errors import VicinalError
-from vicinal.tune.knobs.network import KernelNetwork
-from vicinal.tune.measuring.links import LinkWatch
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.knobs.network import KernelNetwork
+from vicinal.labs.tune.measuring.links import LinkWatch
 
 def ip(words):
     subprocess.run(["ip", "link", "set", *words.split()], check=True)
@@ -484,7 +479,7 @@ print(sorted(before))
 """
     done = subprocess.run(
         [*apart(), sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         capture_output=True,
         text=True,
         timeout=SECONDS,

@@ -9,15 +9,15 @@ import pytest
 from scipy import stats
 from tune_machines import KNOBS, Machine
 
-from vicinal.errors import VicinalError
-from vicinal.tune.search.blocks import Budget
-from vicinal.tune.search.choosing import Outcome
-from vicinal.tune.search.confirming import Verdict
-from vicinal.tune.search.explain import explain
-from vicinal.tune.search.finding import BackEnd, Found, Plan, find, trials_needed
-from vicinal.tune.search.objective import Objective
-from vicinal.tune.search.space import Setting, Space
-from vicinal.tune.search.trial import Measured, Stage, Trial
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.search.blocks import Budget
+from vicinal.labs.tune.search.choosing import Outcome
+from vicinal.labs.tune.search.confirming import Verdict
+from vicinal.labs.tune.search.explain import explain
+from vicinal.labs.tune.search.finding import BackEnd, Found, Plan, find, trials_needed
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Setting, Space
+from vicinal.labs.tune.search.trial import Measured, Stage, Trial
 
 SEARCHES = [25, pytest.param(100, marks=pytest.mark.long)]
 """Of each kind. docs/explanation/tuning-search.md has the figures of 200, with other seeds."""
@@ -226,7 +226,7 @@ def test_a_budget_in_seconds_is_kept() -> None:
         return machine.measure(setting, phase)
 
     monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr("vicinal.tune.search.blocks.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vicinal.labs.tune.search.blocks.monotonic", lambda: clock[0])
     with monkeypatch.context():
         found = find(machine.space, replace(PLAN, budget=Budget(seconds=1200)), measure)
     monkeypatch.undo()

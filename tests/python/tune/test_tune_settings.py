@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine, same_machine
 
-from vicinal.errors import VicinalError
-from vicinal.tune.knob import Setting, Value
-from vicinal.tune.knobs.catalogue import devices, knob_named
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.knobs.network import Link
-from vicinal.tune.settings.capability import Ability, try_knob
-from vicinal.tune.settings.keeper import Keeper, KeptKnob
-from vicinal.tune.settings.own_connection import own_connection
-from vicinal.tune.settings.place import sole_command
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.knob import Setting, Value
+from vicinal.labs.tune.knobs.catalogue import devices, knob_named
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.network import Link
+from vicinal.labs.tune.settings.capability import Ability, try_knob
+from vicinal.labs.tune.settings.keeper import Keeper, KeptKnob
+from vicinal.labs.tune.settings.own_connection import own_connection
+from vicinal.labs.tune.settings.place import sole_command
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ import pytest
 from command_support import CHECKOUT
 from tune_machines import Machine
 
-from vicinal.errors import VicinalError
-from vicinal.tune.measuring.phases import study_of
-from vicinal.tune.search.blocks import Budget
-from vicinal.tune.search.explain import explain
-from vicinal.tune.search.finding import BackEnd, Found, Plan, find
-from vicinal.tune.search.objective import Objective
-from vicinal.tune.search.space import Setting
-from vicinal.tune.search.spec import parse_spec
-from vicinal.tune.search.trial import Measured
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.measuring.phases import study_of
+from vicinal.labs.tune.search.blocks import Budget
+from vicinal.labs.tune.search.explain import explain
+from vicinal.labs.tune.search.finding import BackEnd, Found, Plan, find
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Setting
+from vicinal.labs.tune.search.spec import parse_spec
+from vicinal.labs.tune.search.trial import Measured
 
 WHOLE = """\
 name: igb

@@ -18,11 +18,11 @@ from typing import Any
 
 from fake_knobs import same_machine
 
-from vicinal.line_journal import LineJournal
-from vicinal.tune.knobs.catalogue import knob_named
-from vicinal.tune.knobs.machine import Machine
-from vicinal.tune.settings.keeper import Keeper
-from vicinal.tune.settings.place import sole_command
+from vicinal.base.journal import LineJournal
+from vicinal.labs.tune.knobs.catalogue import knob_named
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.place import sole_command
 
 PLACE, STATE = sys.argv[1], Path(sys.argv[2])
 SETTING: dict[str, int | str] = {"va/channels-rx": 1, "tap0/rx-frames": 40}

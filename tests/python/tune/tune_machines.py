@@ -19,9 +19,9 @@ from math import exp
 import numpy as np
 from scipy import signal
 
-from vicinal.tune.search.objective import Objective
-from vicinal.tune.search.space import Point, Setting, Space
-from vicinal.tune.search.trial import Measured
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Point, Setting, Space
+from vicinal.labs.tune.search.trial import Measured
 
 KNOBS: Mapping[str, tuple[int | str, ...]] = {
     "eth0/rx-usecs": (0, 1, 3, 8, 20, 40, 80, 160),

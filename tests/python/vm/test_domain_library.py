@@ -17,9 +17,11 @@ import libvirt
 import pytest
 from launch_support import GUARD_SECONDS, package_path, unprivileged_python
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.domains.connection import Hypervisor, connect
-from vicinal.cluster.domains.domain_spec import (
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
+from vicinal.cluster.vm.libvirt.domain_spec import (
     Bridge,
     DirectBoot,
     Disk,
@@ -34,9 +36,9 @@ from vicinal.cluster.domains.domain_spec import (
     Tap,
     Wire,
 )
-from vicinal.cluster.domains.domain_xml import domain_xml, identity, region_device, region_xml
-from vicinal.cluster.domains.leftovers import remove_leftover
-from vicinal.cluster.domains.lifecycle import (
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml, identity, region_device, region_xml
+from vicinal.cluster.vm.libvirt.leftovers import remove_leftover
+from vicinal.cluster.vm.libvirt.lifecycle import (
     Domain,
     DomainState,
     define,
@@ -49,12 +51,10 @@ from vicinal.cluster.domains.lifecycle import (
     stop,
     wait_until_booted,
 )
-from vicinal.cluster.domains.migrate import migrate
-from vicinal.cluster.domains.own import is_own
-from vicinal.cluster.domains.side import Side
-from vicinal.cluster.domains.uri import default_uri
-from vicinal.cluster.guest_kernel import KERNEL_WORDS
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.libvirt.migrate import migrate
+from vicinal.cluster.vm.libvirt.own import is_own
+from vicinal.cluster.vm.libvirt.side import Side
+from vicinal.cluster.vm.libvirt.uri import default_uri
 
 MIB = 1 << 20
 BASE = DomainSpec(
@@ -361,8 +361,8 @@ def test_a_daemon_that_does_not_let_us_in(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     program = (
-        "from vicinal.cluster.domains.connection import connect\n"
-        "from vicinal.errors import VicinalError\n"
+        "from vicinal.cluster.vm.libvirt.connection import connect\n"
+        "from vicinal.base.errors import VicinalError\n"
         "try:\n"
         f" with connect('qemu+unix:///system?socket={closed}/socket'): pass\n"
         "except VicinalError as error: print(error)\n"
@@ -383,9 +383,9 @@ def test_a_daemon_that_does_not_let_us_in(tmp_path: Path) -> None:
 def test_root_uses_the_system_and_others_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LIBVIRT_DEFAULT_URI", raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("vicinal.cluster.domains.uri.system_answers", lambda _: True)
+    monkeypatch.setattr("vicinal.cluster.vm.libvirt.uri.system_answers", lambda _: True)
     assert default_uri() == "qemu:///system"
-    monkeypatch.setattr("vicinal.cluster.domains.uri.system_answers", lambda _: False)
+    monkeypatch.setattr("vicinal.cluster.vm.libvirt.uri.system_answers", lambda _: False)
     assert is_own(default_uri())
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert default_uri() == "qemu:///session"
@@ -396,9 +396,9 @@ def test_root_uses_the_system_and_others_a_session(monkeypatch: pytest.MonkeyPat
 def test_without_the_binding_there_is_one_clear_error() -> None:
     program = (
         "import sys; sys.modules['libvirt'] = None\n"
-        "from vicinal.cluster.domains.domain_xml import domain_xml\n"  # works without
-        "from vicinal.errors import VicinalError\n"
-        "try:\n import vicinal.cluster.domains.lifecycle\n"
+        "from vicinal.cluster.vm.libvirt.domain_xml import domain_xml\n"  # works without
+        "from vicinal.base.errors import VicinalError\n"
+        "try:\n import vicinal.cluster.vm.libvirt.lifecycle\n"
         "except VicinalError as error: print(error)\n"
     )
     done = subprocess.run(

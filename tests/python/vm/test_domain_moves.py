@@ -14,24 +14,16 @@ import libvirt
 import pytest
 from test_domain_library import FULL, MIB
 
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.domains import domain_devices, migrate
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.domain_devices import (
-    attach_function,
-    detach_function,
-    has_function,
-)
-from vicinal.cluster.domains.domain_spec import (
-    HostFunction,
-    Placement,
-    SharedRegion,
-)
-from vicinal.cluster.domains.domain_xml import domain_xml, function_device, function_xml
-from vicinal.cluster.domains.lifecycle import DomainState, define, observe, start, suspend
-from vicinal.cluster.domains.migrate import flags_for, settle
-from vicinal.cluster.domains.side import Side, described_for
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.libvirt import domain_devices, migrate
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.domain_devices import attach_function, detach_function, has_function
+from vicinal.cluster.vm.libvirt.domain_spec import HostFunction, Placement, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml, function_device, function_xml
+from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, observe, start, suspend
+from vicinal.cluster.vm.libvirt.migrate import flags_for, settle
+from vicinal.cluster.vm.libvirt.side import Side, described_for
 
 OTHER_FUNCTION = HostFunction("0000:41:00.2")
 MOVING = replace(

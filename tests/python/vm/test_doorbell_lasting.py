@@ -14,17 +14,17 @@ import pytest
 from command_support import CHECKOUT
 from test_doorbell_server import Client, ring, rung
 
-from vicinal.cluster.doorbell import VECTORS
-from vicinal.cluster.doorbell.claim import claim, claimant
-from vicinal.cluster.doorbell.lasting import LastingServer
+from vicinal.base.claim import claim, claimant
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.plan.resource import Condition, Json
 from vicinal.cluster.resources.doorbell import DoorbellResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.qemu.doorbell import VECTORS
+from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer
 
 BOUND = 120.0  # seconds; a hang guard
 START = (
     "import sys; from pathlib import Path\n"
-    "from vicinal.cluster.doorbell.lasting import LastingServer\n"
+    "from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer\n"
     "here = Path(sys.argv[1])\n"
     "LastingServer(here / 'doorbell').start(here / 'region', clients=2, vectors=3)\n"
 )
@@ -55,7 +55,7 @@ def command(place: Path, code: str) -> list[str]:
     return [sys.executable, "-c", code, str(place)]
 
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT / "src")}
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -154,7 +154,7 @@ def test_one_for_whom_nobody_waits_any_more_does_not_stay(place: Path) -> None:
     ) as starter:
         until(lambda: (place / "doorbell/log").exists())
         starter.kill()
-    marks = (str(place / "doorbell"), "vicinal.cluster.doorbell")
+    marks = (str(place / "doorbell"), "vicinal.cluster.vm.qemu.doorbell")
 
     def there() -> bool:
         commands = (each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"]))
@@ -172,7 +172,7 @@ def test_one_that_comes_too_late_does_not_serve(tmp_path: Path) -> None:
     file = tmp_path / "claim"
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from vicinal.cluster.doorbell.claim import claim\n"
+        "from vicinal.base.claim import claim\n"
         "print(claim(int(sys.argv[1]), Path(sys.argv[2])), flush=True); sys.stdin.read()\n"
     )
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -211,7 +211,7 @@ def test_one_of_another_pid_namespace_is_seen_and_left_alone(place: Path) -> Non
     resource(place).create()
     code = (
         "import sys; from pathlib import Path\n"
-        "from vicinal.cluster.doorbell.lasting import LastingServer\n"
+        "from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer\n"
         "server = LastingServer(Path(sys.argv[1]) / 'doorbell')\n"
         "assert server.process == 0, server.process\n"
         "server.end()\n"

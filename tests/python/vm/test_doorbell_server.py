@@ -16,11 +16,11 @@ import psutil
 import pytest
 from command_support import CHECKOUT
 
-from vicinal.cluster.doorbell import server as module
-from vicinal.cluster.doorbell.peer import MEMORY, VERSION, Message, Peer
-from vicinal.cluster.doorbell.running import RunningServer
-from vicinal.cluster.doorbell.server import DoorbellServer
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.qemu.doorbell import server as module
+from vicinal.cluster.vm.qemu.doorbell.peer import MEMORY, VERSION, Message, Peer
+from vicinal.cluster.vm.qemu.doorbell.running import RunningServer
+from vicinal.cluster.vm.qemu.doorbell.server import DoorbellServer
 
 VECTORS = 3
 CLIENTS = 4
@@ -335,7 +335,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     (tmp_path / "region").write_bytes(bytes(4096))
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from vicinal.cluster.doorbell.running import RunningServer\n"
+        "from vicinal.cluster.vm.qemu.doorbell.running import RunningServer\n"
         "here = Path(sys.argv[1])\n"
         "server = RunningServer(here, here / 'region', clients=2)\n"
         "print(server.process, flush=True)\n"
@@ -343,7 +343,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
         stdout=subprocess.PIPE,
     ) as manager:
         assert manager.stdout is not None

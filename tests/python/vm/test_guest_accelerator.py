@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster import guest_accelerator
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.guest_accelerator import Choice, choose_accelerator, known_choice
-from vicinal.cluster.guest_qemu_choice import Qemu
-from vicinal.cluster.image import GuestImage
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.image.building import GuestImage
+from vicinal.cluster.vm.qemu import accelerator_probe as guest_accelerator
+from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator, known_choice
+from vicinal.cluster.vm.qemu.choice import Qemu
 
 WORKS = Choice(Accelerator.KVM, "a guest came up in it")
 HANGS = Choice(Accelerator.TCG, "a guest did not come up in KVM within 30 s")

@@ -8,9 +8,9 @@ import pytest
 from command_support import Vicinal, error_line
 from launch_support import MPIS, REGION
 
-from vicinal.cluster.guest_job import job_command
-from vicinal.cluster.guest_pair import GuestPair
-from vicinal.cluster.image_kind import GuestNetwork
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.launch.guest_job import job_command
 from vicinal.mpi.environment import provider_directory
 from vicinal.mpi.job import Job
 

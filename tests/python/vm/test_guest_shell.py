@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.cluster import guest_shell
-from vicinal.cluster.guest_identity import Keys
-from vicinal.cluster.guest_shell import GuestShell
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.guest import shell as guest_shell
+from vicinal.cluster.vm.guest.identity import Keys
+from vicinal.cluster.vm.guest.shell import GuestShell
 
 # Ends by itself so many times, and makes the socket that ssh would at the next.
 FAKE = """#!/bin/sh

@@ -15,17 +15,17 @@ from typing import cast
 
 import pytest
 
-from vicinal.cluster import image
-from vicinal.cluster.accelerator import Accelerator
-from vicinal.cluster.guest_identity import Card, Identity, Keys, write_archives, write_keys
-from vicinal.cluster.guest_qemu_choice import QEMU, Qemu
-from vicinal.cluster.image_kind import GuestNetwork, kind_of
-from vicinal.cluster.snapshots import store
-from vicinal.cluster.snapshots.hardware import MOST_DEVICES, Hardware, Sockets
-from vicinal.cluster.snapshots.passing import PassedFunction, with_functions
-from vicinal.cluster.snapshots.qmp import Monitor
-from vicinal.cluster.snapshots.waiting import WaitingGuest
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.identity import Card, Identity, Keys, write_archives, write_keys
+from vicinal.cluster.vm.image import building as image
+from vicinal.cluster.vm.image.kind import GuestNetwork, kind_of
+from vicinal.cluster.vm.qemu.choice import QEMU, Qemu
+from vicinal.cluster.vm.snapshot import store
+from vicinal.cluster.vm.snapshot.hardware import MOST_DEVICES, Hardware, Sockets
+from vicinal.cluster.vm.snapshot.passing import PassedFunction, with_functions
+from vicinal.cluster.vm.snapshot.qmp import Monitor
+from vicinal.cluster.vm.snapshot.waiting import WaitingGuest
 
 KEY = "0123456789abcdef"
 MEMORY = 1 << 20

@@ -18,18 +18,14 @@ import pytest
 from cluster_file_support import host, read
 from command_support import Vicinal, error_line
 
-from vicinal.cluster.domains.connection import Hypervisor
-from vicinal.cluster.domains.domain_spec import DirectBoot, DomainSpec
-from vicinal.cluster.domains.lifecycle import define, start
-from vicinal.cluster.domains.own import own_uri
-from vicinal.cluster.domains.unreachable import UnreachableError
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts import managing
 from vicinal.cluster.hosts.connection import Listener
 from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.machines import orphans
-from vicinal.cluster.machines.machine import Machine
 from vicinal.cluster.manager import take_down
+from vicinal.cluster.nodes.vm import orphans
+from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.planning import Shown
 from vicinal.cluster.plan.resource import Condition
@@ -38,7 +34,11 @@ from vicinal.cluster.resources import lost_machines
 from vicinal.cluster.resources import machines as machines_module
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.vm.libvirt.lifecycle import define, start
+from vicinal.cluster.vm.libvirt.own import own_uri
+from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 
 FILE = (
     "name: lab\nnodes: [{{name: vm, backend: vm, count: 2}}]\nregion: none\nhypervisor: '{uri}'\n"

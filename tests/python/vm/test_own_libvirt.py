@@ -19,22 +19,22 @@ import psutil
 import pytest
 from command_support import CHECKOUT
 
-from vicinal.cluster.domains.unreachable import UnreachableError
-from vicinal.cluster.own_libvirt import daemon as daemon_module
-from vicinal.cluster.own_libvirt import keeper, settings
-from vicinal.cluster.own_libvirt.daemon import Daemon
-from vicinal.cluster.own_libvirt.mounts import MOUNTS, remove_mount_points
-from vicinal.errors import VicinalError
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.libvirt.own_daemon import daemon as daemon_module
+from vicinal.cluster.vm.libvirt.own_daemon import keeper, settings
+from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
+from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS, remove_mount_points
+from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 
 HERE = {place for place in MOUNTS.values() if place.exists()}
 """What the host has of what libvirt wants."""
 BOUND = 120.0  # seconds; a hang guard
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT / "src")}
 START = (
     "import sys; from pathlib import Path\n"
-    "from vicinal.cluster.own_libvirt.daemon import Daemon\n"
+    "from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon\n"
     "print(Daemon(Path(sys.argv[1])).start(), flush=True)\n"
 )
 MACHINE = (
@@ -362,7 +362,7 @@ def test_it_is_not_ended_from_another_process_namespace(daemon: Daemon) -> None:
     daemon.start()
     code = (
         "import sys; from pathlib import Path\n"
-        "from vicinal.cluster.own_libvirt.daemon import Daemon\n"
+        "from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon\n"
         "Daemon(Path(sys.argv[1])).end()\n"
     )
     apart = ("unshare", "--pid", "--fork", "--mount-proc")

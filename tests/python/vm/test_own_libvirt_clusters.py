@@ -16,19 +16,19 @@ import pytest
 from cluster_file_support import host, read
 from command_support import Vicinal, error_line
 
-from vicinal.cluster.domains import uri as uri_module
-from vicinal.cluster.domains.own import is_own, own_uri
-from vicinal.cluster.domains.uri import default_uri
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
-from vicinal.cluster.machines.hypervisor import check_usable, has_machines, hypervisor_at
 from vicinal.cluster.manager import plan_cluster
-from vicinal.cluster.own_libvirt.daemon import Daemon
+from vicinal.cluster.nodes.vm.hypervisor import check_usable, has_machines, hypervisor_at
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal_of
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.libvirt import LibvirtResource
-from vicinal.errors import VicinalError
+from vicinal.cluster.vm.libvirt import uri as uri_module
+from vicinal.cluster.vm.libvirt.own import is_own, own_uri
+from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
+from vicinal.cluster.vm.libvirt.uri import default_uri
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 

@@ -1,0 +1,143 @@
+"""Commands that start quickly: read from a function's parameters, with typer and without.
+
+    def region(job: Annotated[int, Argument("The job's number.", min=1)],
+               directory: Annotated[Path, Option("Where regions are.")] = DEFAULT) -> None: ...
+
+A call that is in order is done without typer. With anything else, be it `--help`, typer reads the
+same words by the same parameters, and says what is wrong, or helps. A parameter of type bool is an
+option without a value. An option of type list, which may be repeated, is left to typer.
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+PLAIN = {
+    ("plan",): "vicinal.cluster.plan_command:plan",
+    ("study", "list"): "vicinal.labs.study_commands.list_command:list_",
+    ("slurm", "region"): "vicinal.integrations.slurm.region_commands:region",
+    ("slurm", "sweep"): "vicinal.integrations.slurm.region_commands:sweep",
+    ("slurm", "functions"): "vicinal.integrations.slurm.function_commands:functions",
+    ("slurm", "lend"): "vicinal.integrations.slurm.function_commands:lend",
+    ("slurm", "release"): "vicinal.integrations.slurm.function_commands:release",
+    ("slurm", "network"): "vicinal.integrations.slurm.network_commands:network",
+}
+"""Commands, and their functions, each as MODULE:FUNCTION. A function may return an exit status."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter that is named: --like-this VALUE."""
+
+    help: str
+    metavar: str | None = None
+    min: int | None = None
+    name: str | None = None
+    """Such as `--json`, if it differs from the parameter's name."""
+
+
+class Argument(Option):
+    """A parameter that is known by its place."""
+
+
+class _NotInOrderError(Exception):
+    """Typer says what it is."""
+
+
+def plain_call(words: Sequence[str]) -> Callable[[], int | None] | None:
+    """What the words of a command line ask for; None where that is for typer to find out."""
+    for length in (1, 2):
+        if place := PLAIN.get(tuple(words[:length])):
+            break
+    else:
+        return None
+    module, _, name = place.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    try:
+        values = _values(function, words[length:])
+    except _NotInOrderError:
+        return None
+    return lambda: function(**values)
+
+
+def for_typer(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The same function, with parameters as typer wants them."""
+    import typer
+
+    def called(**values: Any) -> int | None:
+        return function(**values)
+
+    signature = inspect.signature(function)
+    parameters = []
+    for each in signature.parameters.values():
+        kind, word = get_args(each.annotation)
+        names = [] if word.name is None else [word.name]
+        make = typer.Argument if isinstance(word, Argument) else typer.Option
+        words = make(*names, help=word.help, metavar=word.metavar, min=word.min)
+        parameters.append(each.replace(annotation=Annotated[kind, words]))
+    called.__name__, called.__doc__ = function.__name__, function.__doc__
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return called
+
+
+def _values(function: Callable[..., None], words: Sequence[str]) -> dict[str, object]:
+    parameters = inspect.signature(function).parameters
+    places = [name for name, each in parameters.items() if isinstance(_word(each), Argument)]
+    named = {
+        _word(each).name or f"--{name.replace('_', '-')}": name
+        for name, each in parameters.items()
+        if name not in places
+    }
+    found: dict[str, object] = {}
+    left = iter(words)
+    for word in left:
+        option, equals, text = word.partition("=")
+        if option in named:
+            name = named[option]
+            if _kind(parameters[name]) is bool:
+                value = "" if not equals else "-"
+            else:
+                value = text if equals else next(left, "-")
+        elif places:
+            name, value = places.pop(0), word
+        else:
+            raise _NotInOrderError
+        if name in found or value.startswith("-"):
+            raise _NotInOrderError
+        found[name] = _converted(parameters[name], value)
+    for name, each in parameters.items():
+        if name not in found and each.default is inspect.Parameter.empty:
+            raise _NotInOrderError
+    return found
+
+
+def _converted(parameter: inspect.Parameter, text: str) -> object:
+    kind, word = _kind(parameter), _word(parameter)
+    if kind is bool:
+        return True
+    if get_origin(kind) is list:
+        raise _NotInOrderError
+    if kind is not int:
+        value: object = kind(text)
+        return value
+    if not _NUMBER.fullmatch(text) or (word.min is not None and int(text) < word.min):
+        raise _NotInOrderError
+    return int(text)
+
+
+def _kind(parameter: inspect.Parameter) -> Any:
+    kind = get_args(parameter.annotation)[0]
+    # As in `int | None`.
+    return get_args(kind)[0] if get_origin(kind) is UnionType else kind
+
+
+def _word(parameter: inspect.Parameter) -> Option:
+    word: Option = get_args(parameter.annotation)[1]
+    return word

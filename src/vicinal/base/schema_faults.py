@@ -1,0 +1,159 @@
+"""What is wrong with values that do not fit their JSON schema, in plain English.
+
+Each fault has its place, what was read there, what may be there, and a suggestion. What may be
+there comes from the schema's keywords; where a pattern says it, from the noun phrase that is its
+`title`, and from `examples`. Descriptions are for editors: they do not end up in messages.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vicinal.base.wording import closest, in_quotes, nearest, one_of, suggestion
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+Place = tuple[str | int, ...]
+"""Keys and numbers of items, from the file's beginning."""
+
+_TYPES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "keys and values",
+    "null": "nothing",
+}
+_FEW = 8
+"""Keys that a message lists."""
+_NOT_EMPTY = r"\S"
+_NUMBER = re.compile(r"-?[0-9]+")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong."""
+
+    place: Place
+    message: str
+    remedy: str
+    unknown: bool = False
+    """Whether the place is that of a key that nobody knows."""
+    missing: bool = False
+    """Whether the place is that of a key that is not there."""
+    meant: Place = ()
+    """The place of the key that an unknown one was probably to be."""
+
+
+def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault]:
+    """The faults that one error of the library is.
+
+    `kind` is what such a file is called, and `begin` what to do where a file is none of that kind.
+    """
+    place: Place = tuple(error.absolute_path)
+    asked: Any = error.validator_value
+    found: Any = error.instance
+    if "propertyNames" in error.absolute_schema_path:
+        inside = f" in {name_of(place)}" if place else ""
+        yield Fault(place, f"no key{inside} can be {in_quotes(found)}", _remedy(error, found))
+        return
+    match error.validator:
+        case "additionalProperties" if asked is False:
+            schema: Any = error.schema
+            for key in [each for each in found if each not in schema["properties"]]:
+                name = f" in {name_of(place)}" if place else ""
+                remedy = nearest(str(key), schema["properties"])
+                close = closest(str(key), schema["properties"])
+                yield Fault(
+                    (*place, key),
+                    f"unknown key {key}{name}",
+                    remedy,
+                    unknown=True,
+                    meant=() if close is None else (*place, close),
+                )
+        case "required":
+            for key in [each for each in asked if each not in found]:
+                whole = name_of(place) or "the file"
+                yield Fault((*place, key), f"{whole} has no {key}", "add it", missing=True)
+        case "type" if not place:
+            yield Fault(place, f"it is not a {kind}, which has keys and values", begin)
+        case "uniqueItems":
+            yield Fault(place, f"{name_of(place)} has an item twice", "name it once")
+        case _:
+            message = f"{name_of(place)} cannot be {in_quotes(found)}"
+            yield Fault(place, message, _remedy(error, found))
+
+
+def name_of(place: Sequence[str | int]) -> str:
+    """A place in a file, as in `nodes[0].cpus`."""
+    text = ""
+    for step in place:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def _remedy(error: "ValidationError", found: Any) -> str:
+    schema: Any = error.schema
+    if "enum" in schema:
+        guess = suggestion(str(found), [str(each) for each in schema["enum"]])
+        return f"choose {one_of(schema['enum'])}" + (f"; {guess}" if guess else "")
+    asked = schema.get("type", ())
+    kinds = [asked] if isinstance(asked, str) else list(asked)
+    hint = _hint(kinds, found)
+    if hint and kinds == ["array"]:
+        return hint
+    return f"give {expected(schema)}" + (f"; {hint}" if hint else "")
+
+
+def expected(schema: Mapping[str, Any]) -> str:
+    """What may be there, as a noun phrase: `a whole number from 1 to 512`."""
+    examples = schema.get("examples", ())
+    such = f", such as {one_of(examples)}" if examples else ""
+    if "title" in schema:
+        return f"{schema['title']}{such}"
+    if schema.get("pattern") == _NOT_EMPTY:
+        return f"text that is not empty{such}"
+    asked = schema.get("type", "string")
+    kinds = [asked] if isinstance(asked, str) else list(asked)
+    words = one_of([_TYPES[kind] for kind in kinds])
+    keys = list(schema.get("properties", ()))
+    known = f", of {one_of(keys)}" if kinds == ["object"] and 0 < len(keys) <= _FEW else ""
+    return f"{words}{_bounds(schema)}{known}{such}"
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if least is not None and most is not None:
+        return f" from {least} to {most}"
+    bounds = []
+    if least is not None:
+        bounds.append(f"not below {least}")
+    if above is not None:
+        bounds.append(f"above {above}")
+    if most is not None:
+        bounds.append(f"not above {most}")
+    if below is not None:
+        bounds.append(f"below {below}")
+    for key, what in (("minItems", "item"), ("minProperties", "key")):
+        if key in schema:
+            bounds.append(f"with {schema[key]} {what} or more")
+    for key, what in (("maxItems", "items"),):
+        if key in schema:
+            bounds.append(f"with {schema[key]} {what} at most")
+    return f" {' and '.join(bounds)}" if bounds else ""
+
+
+def _hint(kinds: Sequence[str], found: Any) -> str:
+    """How what was written is written right, where that is clear."""
+    if "array" in kinds and not isinstance(found, list | dict):
+        return "write a list: [...], or a line with a hyphen for each"
+    numbers = {"integer", "number"} & {*kinds}
+    if numbers and "string" not in kinds and isinstance(found, str) and _NUMBER.fullmatch(found):
+        return f"write it without quotation marks: {found}"
+    if kinds == ["string"] and isinstance(found, bool | int | float):
+        return f'write it in quotation marks: "{str(found).lower()}"'
+    return ""

@@ -1,0 +1,171 @@
+"""Files that people write in YAML, checked against a JSON schema; errors say in which line.
+
+FORM = Form(
+    "cluster file", Path("schema.json"), "docs/reference/cluster-file.md", "begin with an example"
+)
+values = load(FORM, path, text)
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.faults import FAULTY, Faults
+from vicinal.base.schema_check import surely_fits
+from vicinal.base.schema_faults import Fault, faults_of
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+
+@dataclass(frozen=True)
+class Form:
+    """What files of a kind have in them."""
+
+    kind: str
+    """What messages call such a file: `cluster file`."""
+    file: Path
+    """The JSON schema, for editors too."""
+    documentation: str
+    begin: str
+    """What to do where a file is none of this kind."""
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The schema as data."""
+        schema: Mapping[str, Any] = json.loads(self.file.read_text())
+        return schema
+
+    @cached_property
+    def validator(self) -> "Draft202012Validator":
+        """What sees whether values fit the schema."""
+        from jsonschema import Draft202012Validator
+
+        return Draft202012Validator(self.schema)
+
+
+def read_text(form: Form, path: Path) -> str:
+    """What a file has in it. Raises VicinalError where that is nothing that can be read."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = describe_os_error(error) if isinstance(error, OSError) else "it is not text"
+        raise VicinalError(
+            f"the {form.kind} {path} could not be read ({why})", "name another"
+        ) from error
+
+
+def load(form: Form, path: Path, text: str) -> Any:
+    """The values of a file's text, which know their lines.
+
+    Raises VicinalError, with file, line and remedy, for all that is no YAML or does not fit the
+    schema.
+    """
+    faults = Faults()
+    values = load_parts(form, path, text, faults)
+    faults.check()
+    return values
+
+
+def load_parts(form: Form, path: Path, text: str, faults: Faults) -> Any:
+    """The same, where what does not fit is collected, and FAULTY in its place.
+
+    Raises VicinalError where it is no YAML, of which nothing can be read.
+    """
+    values = _load(path, text)
+    mark_faults(form, path, values, faults)
+    return values
+
+
+def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
+    """Collect what of values does not fit, with its line if they know theirs; FAULTY replaces it.
+
+    Raises VicinalError where the whole is none of the kind.
+    """
+    if surely_fits(form.schema, values):
+        return
+    found = [
+        fault
+        for error in form.validator.iter_errors(values)
+        for fault in faults_of(error, form.kind, form.begin)
+    ]
+    meant = {fault.meant for fault in found}
+    told = [
+        (_line(values, fault), fault)
+        for fault in found
+        if not (fault.missing and fault.place in meant)  # it is there, in other letters
+    ]
+    told.sort(key=lambda each: each[0] or 0)
+    errors = [VicinalError(f"{_at(path, line)}: {f.message}", f.remedy) for line, f in told]
+    if any(not fault.place for fault in found):
+        raise errors[0]
+    faults.extend(errors)
+    # The deepest first: what is around them may be wrong, too.
+    for fault in sorted(found, key=lambda each: -len(each.place)):
+        container = values
+        for step in fault.place[:-1]:
+            container = container[step]
+        if fault.unknown:
+            container.pop(fault.place[-1], None)
+        else:
+            container[fault.place[-1]] = FAULTY
+
+
+def line_of(path: Path, values: Any, key: str | int) -> str:
+    """File and line of a key, or of an item of a list; the file alone where no line is known."""
+    line = _line_of_step(values, key)
+    if line is None and (marks := getattr(values, "lc", None)) is not None:
+        line = marks.line + 1  # of what is around a key that is not there
+    return _at(path, line)
+
+
+def _load(path: Path, text: str) -> Any:
+    # Loaded here, as the schema's library is: other commands do not wait for them.
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="rt", pure=True).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark is not None else ""
+        why = (error.problem or "it cannot be read").splitlines()[0]
+        raise VicinalError(f"{path}{line}: {why}", "mend the YAML there") from error
+    except YAMLError as error:
+        why = str(error).splitlines()[0]
+        raise VicinalError(f"{path}: {why}", "see that it is YAML") from error
+
+
+def _line(values: Any, fault: Fault) -> int | None:
+    """The line of a fault's place, or of what is around it; None where no line is known."""
+    marks = getattr(values, "lc", None)
+    line = None if marks is None else marks.line + 1
+    container = values
+    for step in fault.place[:-1] if fault.missing else fault.place:
+        line = _line_of_step(container, step) or line
+        container = container[step]
+    return line
+
+
+def _line_of_step(container: Any, step: str | int) -> int | None:
+    """The line of a key or an item.
+
+    None for a part that was not read from a file, and a key that was added to one that was.
+    """
+    marks = getattr(container, "lc", None)
+    if marks is None:
+        return None
+    try:
+        place = marks.key(step) if isinstance(step, str) else marks.item(step)
+    except (KeyError, IndexError):
+        return None
+    return None if place is None else int(place[0]) + 1
+
+
+def _at(path: Path, line: int | None) -> str:
+    """File and line, as compilers write them."""
+    return str(path) if line is None else f"{path}:{line}"

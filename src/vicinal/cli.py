@@ -1,0 +1,77 @@
+"""The command `vicinal`: does what its words say, and turns errors into one clear line.
+
+Commands that other programs call often, and wait for, are done without typer, which takes longer
+to load than most of them take to run (plain_call.py). This module imports only what every command
+needs: `vicinal --version` loads nothing else.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import vicinal
+from vicinal.base.errors import VicinalError, complain, describe_os_error, fail
+from vicinal.base.signals import Ended, signals_raise
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 done, 1 an error, 2 a wrong call, 130 interrupted."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status; each error is one line on stderr."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        with signals_raise():
+            status = _call(words)
+            sys.stdout.flush()
+    except VicinalError as error:
+        return complain(error)
+    except Ended as ended:
+        return ended.status
+    except ModuleNotFoundError as error:
+        # Where the libraries of some commands were left out, such as in the appliance.
+        return fail(
+            f"this command needs the Python library {error.name}, which is not installed: "
+            f"install it, in Debian as the package python3-{error.name}"
+        )
+    except BrokenPipeError:
+        # The reader, such as `head`, went away: not an error of ours. Python would
+        # complain when it flushes stdout at exit, so give it another one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if not error.filename and _is_directory_gone():
+            return fail("the current directory is there no more: change to another one")
+        place = f"{error.filename}: " if error.filename else ""
+        return fail(
+            f"{place}{describe_os_error(error)}: see that the file and its rights are right"
+        )
+    except Exception as error:  # which is ours to mend: a traceback tells the user nothing
+        from vicinal.base.crash_report import report_crash
+
+        return fail(report_crash(error, words))
+    return status
+
+
+def _call(words: list[str]) -> int:
+    if words == ["--version"]:
+        sys.stdout.write(f"vicinal {vicinal.__version__}\n")
+        return 0
+    from vicinal.base.plain_call import plain_call
+
+    if (plain := plain_call(words)) is not None:
+        return plain() or 0
+    from vicinal import command_app
+
+    return command_app.call(words)
+
+
+def _is_directory_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False

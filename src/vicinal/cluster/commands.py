@@ -1,0 +1,393 @@
+"""`vicinal plan`, `up`, `status`, `exec`, `ssh`, `stop`, `start` and `down`: virtual clusters."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.plain_call import for_typer
+from vicinal.base.sizes import show_size
+from vicinal.base.waiting import told
+from vicinal.cluster.file.reading import read_cluster
+from vicinal.cluster.hosts.record import MOVE_KIND
+from vicinal.cluster.manager import (
+    DEFAULT_FILE,
+    bring_up,
+    cluster_state,
+    find_name,
+    migrate_machine,
+    node_command,
+    restore_cluster,
+    save_cluster,
+    start_cluster,
+    stop_cluster,
+    take_down,
+    unowned_names,
+)
+from vicinal.cluster.nodes.vm.ranks import Return
+from vicinal.cluster.owners import left_behind
+from vicinal.cluster.ownership import check_not_in_use, ownership_of
+from vicinal.cluster.plan.planning import Action, Shown
+from vicinal.cluster.plan.resource import Condition
+from vicinal.cluster.plan.state import cluster_names
+from vicinal.cluster.plan_command import plan, summary
+from vicinal.cluster.resources.containers import ContainerResource
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.native import NativeResource
+from vicinal.cluster.status import SAVED, ClusterState, Piece
+from vicinal.cluster.vm.libvirt.own import is_own
+from vicinal.host.topology import show_cpu_list
+
+_DOING = {
+    Action.CREATE: "making",
+    Action.REMOVE: "taking away",
+    Action.START: "starting",
+    Action.STOP: "stopping",
+}
+
+_CHANGES_IN_LINE = 4
+"""Attributes that a line about one step shows; `plan` shows all."""
+
+_NODE_KINDS = (ContainerResource.KIND, NativeResource.KIND, MachineResource.KIND)
+
+_FILE = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The cluster's file.", show_default=True)
+]
+_CLUSTER = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CLUSTER",
+        help="The cluster's name, or its file; without it cluster.yaml, or the only one that `up` "
+        "made.",
+    ),
+]
+_OF_CLUSTER = Annotated[
+    str | None,
+    typer.Option(
+        "-c",
+        "--cluster",
+        metavar="CLUSTER",
+        help="The cluster's name, or its file; without it cluster.yaml, or the only one that `up` "
+        "made.",
+    ),
+]
+_QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing of single steps.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.command(name="plan")(for_typer(plan))
+    app.command(name="up")(up)
+    app.command(name="status")(status)
+    for name, function in (("exec", execute), ("ssh", ssh)):
+        app.command(
+            name=name,
+            # What follows the node is the command's.
+            context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        )(function)
+    app.command(name="stop")(stop)
+    app.command(name="start")(start)
+    app.command(name="save")(save)
+    app.command(name="restore")(restore)
+    app.command(name="migrate")(migrate)
+    app.command(name="down")(down)
+
+
+def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
+    """Make a cluster, or what is missing of it; what fails is rolled back."""
+    cluster = read_cluster(file)
+    with told(f"looking at what is there of {cluster.name}", quiet=quiet) as word:
+        tell, say = word.before(_tell), word.before(_note)
+        done = bring_up(cluster, _silent if quiet else tell, _silent if quiet else say)
+    state = cluster_state(cluster.name)
+    for note in _notes(state):
+        _note(note)
+    _note(f"{cluster.name} is up: {summary(done, done=True)}")
+
+
+def status(
+    cluster: _CLUSTER = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write it as JSON.")] = False,
+) -> int:
+    """Show what is there of a cluster; exit with 1 if not all of it runs, or it has no nodes."""
+    if cluster is None and not unowned_names() and not DEFAULT_FILE.is_file():
+        typer.echo("[]" if as_json else "No cluster is up.")
+        if not as_json:
+            _show_owned()
+        return 0
+    name = find_name(cluster)
+    with told(f"looking at the nodes of {name}"):
+        state = cluster_state(name)
+    if as_json:
+        typer.echo(json.dumps(state.to_dict(), indent=1))
+    else:
+        _show(state)
+        for each in left_behind():
+            if state.name in each.clusters:
+                typer.echo(f"Note: {each}")
+    return 0 if state.whole else 1
+
+
+def _show_owned() -> None:
+    """What studies and searches have, each of which a name shows."""
+    for name in cluster_names():
+        whose = ownership_of(name)
+        if whose is not None and whose.runs:
+            typer.echo(f"Note: {name} belongs to {whose.what}, which runs.")
+    for each in left_behind():
+        typer.echo(f"Note: {each}")
+
+
+def execute(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments.")
+    ],
+    cluster: _OF_CLUSTER = None,
+) -> None:
+    """Run a command in a node, with this terminal, and exit as it does."""
+    _become(node, command, cluster)
+
+
+def ssh(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="A command; without it a shell.")
+    ] = None,
+    cluster: _OF_CLUSTER = None,
+) -> None:
+    """Open a shell in a node, or run a command line of its shell, as ssh does."""
+    line = ["/bin/sh", "-c", " ".join(command)] if command else ["/bin/sh", "-l"]
+    _become(node, line, cluster)
+
+
+def stop(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
+    """End what runs in a cluster's nodes, and keep them."""
+    name = find_name(cluster)
+    check_not_in_use(name)
+    with told(f"stopping the nodes of {name}", quiet=quiet) as word:
+        stop_cluster(name, _silent if quiet else word.before(_tell))
+
+
+def start(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
+    """Let a cluster's stopped nodes run again."""
+    name = find_name(cluster)
+    with told(f"starting the nodes of {name}", quiet=quiet) as word:
+        start_cluster(name, _silent if quiet else word.before(_tell))
+
+
+def save(cluster: _CLUSTER = None) -> None:
+    """Keep a cluster's virtual machines as they stand, jobs and all, and end them.
+
+    On all hosts of the cluster, or on none: where one cannot be saved, all run on.
+    """
+    name = find_name(cluster)
+    check_not_in_use(name)
+    with told(f"saving the virtual machines of {name}") as word:
+        save_cluster(name, word.before(_note))
+    _note(f"{name} is saved; `vicinal restore {name}` lets it go on")
+
+
+def restore(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
+    """Let a cluster's saved virtual machines go on where they were, when all have come back."""
+    name = find_name(cluster)
+    with told(f"letting the virtual machines of {name} go on", quiet=quiet) as word:
+        restore_cluster(name, _silent if quiet else word.before(_tell))
+
+
+def migrate(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The virtual machine's name.")],
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="One of the cluster's hosts, as its file has it.")
+    ],
+    cluster: _OF_CLUSTER = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="For each step of it.")
+    ] = 300.0,
+    quiet: _QUIET = False,
+) -> None:
+    """Move a virtual machine to another host of its cluster, jobs and all.
+
+    What fails or is interrupted leaves the machine where it was, in its region.
+    """
+    say = _silent if quiet else _note
+    name = find_name(cluster)
+    check_not_in_use(name)
+    with told(f"moving {node} to {host}", quiet=quiet) as word:
+        report = migrate_machine(name, node, host, seconds=timeout, say=word.before(say))
+    still = report.moved.still_seconds
+    stood = "" if still is None else f", and stood still for {still:.2f} s"
+    _note(f"{node} is on {host}: it was moved in {report.moved.seconds:.1f} s{stood}")
+    say_who_is_out(report.ranks, report.back)
+
+
+def say_who_is_out(ranks: int, back: Return) -> None:
+    """Warn of ranks that were in a machine's region, and are not in that of its new host."""
+    if back.out:
+        _note(
+            f"warning: {back.out} of {ranks} ranks are not in the region there, and talk over "
+            f"the network: {back.why}"
+        )
+
+
+def down(
+    cluster: _CLUSTER = None,
+    quiet: _QUIET = False,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A host of the cluster that is lost for ever: it is not asked; can be repeated.",
+        ),
+    ] = None,
+    forget_machines: Annotated[
+        bool,
+        typer.Option(
+            "--forget-machines",
+            help="Give up virtual machines whose libvirt does not answer, and say what is left.",
+        ),
+    ] = False,
+    owned: Annotated[
+        bool,
+        typer.Option(
+            "--owned",
+            help="Also one that a study or a search made for itself and still uses: it ends.",
+        ),
+    ] = False,
+) -> None:
+    """Take a cluster away, however much of it is there, and leave nothing behind."""
+    name = find_name(cluster)
+    if not owned:
+        check_not_in_use(name)
+    with told(f"taking {name} away", quiet=quiet) as word:
+        show = _silent if quiet else word.before(_tell)
+        say = word.before(_note)
+        there = take_down(name, show, forget or (), forget_machines=forget_machines, say=say)
+    _note(f"{name} is down" if there else f"nothing was there of {name}")
+
+
+def _become(node: str, command: list[str], cluster: str | None) -> None:
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    line = node_command(find_name(cluster), node, command, tty=terminal)
+    sys.stdout.flush()
+    try:
+        os.execvp(line[0], line)
+    except OSError as error:
+        raise VicinalError(
+            f"`{shlex.join(line[:1])}` could not be run ({error.strerror})", "install util-linux"
+        ) from error
+
+
+def _show(state: ClusterState) -> None:
+    console = Console()
+    table = Table(title=state.name, title_justify="left", box=None, pad_edge=False)
+    hosts = ["host"] if state.hosts else []
+    for column in ("node", *hosts, "state", "address", "processors", "memory", "made by"):
+        table.add_column(column)
+    for row in _rows(state, []):
+        table.add_row(*row)
+    for host in state.hosts:
+        if host.state is not None:
+            for row in _rows(host.state, [host.name]):
+                table.add_row(*row)
+    console.print(table)
+    _show_pieces(console, state, "")
+    for host in state.hosts:
+        if host.state is not None:
+            _show_pieces(console, host.state, f"{host.name}: ")
+    for note in [*_at_work(state), *_notes(state)]:
+        console.print(note, markup=False, soft_wrap=True, highlight=False)
+
+
+def _at_work(state: ClusterState) -> Iterator[str]:
+    """What becomes of a cluster that does not run."""
+    if any(each.busy for each in (state, *(host.state for host in state.hosts if host.state))):
+        yield "another command is at work on it now"
+    elif SAVED in {node["state"] for node in state.to_dict()["nodes"]}:
+        whole = state.name.partition(".")[0]  # of which it may be a host's share
+        yield f"it is saved: `vicinal restore {whole}` lets it go on"
+    elif state.ready and not state.has_nodes:
+        yield "it has no nodes: `vicinal up` makes those that its file has"
+
+
+def _rows(state: ClusterState, host: list[str]) -> Iterator[list[str]]:
+    """What is shown of each node; `host` names the one that has it, where there are several."""
+    shown = {each.name: each for each in state.nodes}
+    for piece in state.pieces:
+        kind, _, name = piece.key.partition("/")
+        if kind not in _NODE_KINDS:
+            continue
+        facts = shown.get(name)
+        if facts is None:
+            yield [name, *host, piece.condition.value, "", "", "", ""]
+            continue
+        memory = facts.memory_bytes
+        yield [
+            name,
+            *host,
+            facts.state,
+            facts.address,
+            show_cpu_list(facts.cpus) or "any",
+            show_size(memory) if memory is not None else "any",
+            facts.runtime,
+        ]
+
+
+def _show_pieces(console: Console, state: ClusterState, host: str) -> None:
+    """The region, and what is not as it is to be."""
+    if state.region is not None:
+        line = f"{host}region: {state.region}"
+        console.print(line, markup=False, soft_wrap=True, highlight=False)
+    for piece in state.pieces:
+        if _is_worth_saying(piece, state):
+            why = f": {piece.why}" if piece.why else ""
+            console.print(f"{host}{piece.key}: {piece.condition.value}{why}", markup=False)
+
+
+def _is_worth_saying(piece: Piece, state: ClusterState) -> bool:
+    """Whether a piece is not as it should be, and the nodes' own lines do not say so."""
+    if piece.condition is not Condition.STOPPED:
+        return piece.condition is not Condition.READY
+    is_node = piece.key.partition("/")[0] in _NODE_KINDS
+    return not is_node and any(node.state == "running" for node in state.nodes)
+
+
+def _notes(state: ClusterState) -> list[str]:
+    """What is to be known of a cluster beside that it is up."""
+    notes = [f"this system does not give the nodes {each}" for each in state.limitations]
+    if state.libvirt is not None:
+        own = "Vicinal's own, until `vicinal down`: " if is_own(state.libvirt) else ""
+        notes.append(f"libvirt: {own}{state.libvirt}")
+    if state.accelerator is not None:
+        made = state.accelerator
+        notes.append(f"virtual machines: {made.accelerator.description} ({made.reason})")
+    moved = [piece for piece in state.pieces if piece.key.startswith(f"{MOVE_KIND}/")]
+    notes += [piece.why for piece in moved if piece.condition is Condition.READY]
+    for host in state.hosts:
+        if host.state is not None:
+            notes += [f"{host.name}: {note}" for note in _notes(host.state)]
+    return notes
+
+
+def _tell(step: Shown) -> None:
+    changes = [*step.changes[:_CHANGES_IN_LINE]]
+    if more := len(step.changes) - len(changes):
+        changes.append(f"{more} more")
+    why = f"{step.why}: {', '.join(changes)}" if changes else step.why
+    _note(f"{_DOING[step.action]} {step.key} ({why})")
+
+
+def _silent(_: object) -> None:
+    """Say nothing."""
+
+
+def _note(text: str) -> None:
+    typer.echo(f"vicinal: {text}", err=True)

@@ -1,0 +1,269 @@
+"""Reading a cluster file: YAML, checked against its schema; errors say in which line.
+
+cluster = read_cluster(Path("cluster.yaml"))
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import FAULTY, Faults
+from vicinal.base.sizes import parse_size
+from vicinal.base.yaml import Form, line_of, load_parts, mark_faults, read_text
+from vicinal.cluster.file.hosts import ClusterHost
+from vicinal.cluster.file.model import (
+    BackEnd,
+    Cluster,
+    Commands,
+    Mount,
+    Node,
+    Placement,
+    Policy,
+    RegionSettings,
+)
+from vicinal.cluster.file.reading_hosts import check_hosts, hosts_of_group, read_hosts
+from vicinal.cluster.file.reading_image import read_additions
+from vicinal.cluster.file.reading_keys import COMMANDS, check_for_all, check_hypervisor, check_keys
+from vicinal.cluster.file.reading_network import check_networks, read_networks
+from vicinal.cluster.file.reading_region import check_region
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.host.topology import parse_cpu_list
+from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
+
+FORM = Form(
+    kind="cluster file",
+    file=Path(__file__).with_name("schema.json"),
+    documentation="docs/reference/cluster-file.md",
+    begin="begin with one of examples/, or see docs/reference/cluster-file.md",
+)
+
+MOST_NODES = 1024
+MACHINE_BYTES = 1 << 30
+"""Memory of a virtual machine where the file does not say."""
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster that a file describes.
+
+    Raises VicinalError with file, line and remedy, for all that is wrong in it.
+    """
+    return parse_cluster(path, read_text(FORM, path))
+
+
+def parse_cluster(path: Path, text: str) -> Cluster:
+    """The same of a file's text; relative paths in it begin where `path` lies."""
+    faults = Faults()
+    cluster = faults.attempt(_build, path, text, load_parts(FORM, path, text, faults), faults)
+    faults.check()
+    return cluster
+
+
+def part_cluster(path: Path, values: Any) -> Cluster:
+    """The same of values that are a part of another file, where a cluster has no name."""
+    faults = Faults()
+    if "name" in values:
+        faults.add(
+            f"{line_of(path, values, 'name')}: a cluster that is part of another file has no name",
+            "leave it out",
+        )
+    named = deepcopy(values)
+    named["name"] = "part"
+    mark_faults(FORM, path, named, faults)
+    cluster = faults.attempt(_build, path, "", named, faults)
+    faults.check()
+    return cluster
+
+
+def load_schema() -> Mapping[str, Any]:
+    """The schema as data."""
+    return FORM.schema
+
+
+def _build(path: Path, text: str, values: Any, faults: Faults) -> Cluster:
+    """The cluster; what is wrong is collected, and FAULTY is in its place."""
+    hosts = faults.attempt(read_hosts, path, values)
+    places: dict[str, str] = {}
+    cluster = Cluster(
+        name=faults.attempt(lambda: str(values["name"])),
+        nodes=_nodes(path, values, hosts, faults, places),
+        placement=faults.attempt(_placement, values),
+        region=faults.attempt(_region, values),
+        file=path,
+        hypervisor=values.get("hypervisor"),
+        hosts=hosts,
+        port=values.get("port"),
+        text=text,
+    )
+    for check in (check_hosts, check_hypervisor, check_region, check_for_all):
+        faults.extend(check(path, cluster, values))
+    for check_all in (_check_names, _check_pins, _check_native, check_networks):
+        faults.extend(check_all(places, cluster))
+    return cluster
+
+
+def _placement(values: Any) -> Placement:
+    given = values.get("placement")
+    if given is None:
+        return Placement(Policy.NONE, 0)
+    return Placement(Policy(given["policy"]), int(given.get("reserve", 0)))
+
+
+def _region(values: Any) -> RegionSettings | None:
+    given = values.get("region", {})
+    if given is None:
+        given = {}
+    if given == "none":
+        return None
+    return RegionSettings(
+        members=int(given.get("members", DEFAULT_MEMBERS)),
+        section_bytes=_bytes(given.get("section"), DEFAULT_SECTION_BYTES),
+        heap_bytes=_bytes(given.get("heap"), 0),
+        device=RegionDevice(given.get("device", RegionDevice.IVSHMEM)),
+    )
+
+
+def _nodes(
+    path: Path,
+    values: Any,
+    hosts: Sequence[ClusterHost],
+    faults: Faults,
+    places: dict[str, str],
+) -> tuple[Node, ...]:
+    """The nodes of all groups; FAULTY where a group's could not be told apart.
+
+    `places` gets file and line of each by its name, those of the last of several that have it.
+    """
+    found: list[Node] = []
+    whole = True
+    for index, group in enumerate(faults.attempt(lambda: list(values["nodes"]), otherwise=[])):
+        nodes = faults.attempt(_group, path, index, group, values, hosts, faults, otherwise=None)
+        whole = whole and nodes is not None
+        found += nodes or ()
+        places |= {node.name: line_of(path, group, "name") for node in nodes or ()}
+    nodes_of_all: tuple[Node, ...] = tuple(found) if whole and found else FAULTY
+    return nodes_of_all
+
+
+def _group(
+    path: Path,
+    index: int,
+    group: Any,
+    values: Any,
+    hosts: Sequence[ClusterHost],
+    faults: Faults,
+) -> list[Node]:
+    """The nodes of a group, whose parts that are wrong are FAULTY."""
+    name, count = str(group["name"]), int(group.get("count", 1))
+    backend = BackEnd(group.get("backend", BackEnd.CONTAINER))
+    unknown = [FAULTY] * count
+    faults.extend(check_keys(path, index, group, backend))
+    pins = faults.attempt(_pins, path, index, group, count, otherwise=unknown)
+    networks = faults.attempt(read_networks, path, index, group, backend, count, otherwise=unknown)
+    placed = faults.attempt(hosts_of_group, path, index, group, count, hosts, otherwise=unknown)
+    cpus = faults.attempt(lambda: int(group.get("cpus", 1)))
+    memory = faults.attempt(_memory, group, backend)
+    mounts = faults.attempt(lambda: tuple(_mount(path, text) for text in group.get("mounts", [])))
+    commands = faults.attempt(_commands, group, values)
+    additions = faults.attempt(read_additions, path, group, values, backend)
+    hugepages = faults.attempt(lambda: bool(group.get("hugepages", False)))
+    return [
+        Node(
+            name=f"{name}{number}" if count > 1 else name,
+            backend=backend,
+            runtime=group.get("runtime"),
+            cpus=len(pins[number]) if group.get("pin") and pins is not unknown else cpus,
+            pin=pins[number],
+            memory_bytes=memory,
+            mounts=mounts,
+            network=networks[number],
+            hugepages=hugepages,
+            commands=commands,
+            additions=additions,
+            host=placed[number],
+        )
+        for number in range(count)
+    ]
+
+
+def _pins(path: Path, index: int, group: Any, count: int) -> list[tuple[int, ...]]:
+    """The processors of each node; none where they are not pinned."""
+    pins = [parse_cpu_list(text) for text in group.get("pin", [])]
+    if pins and len(pins) != count:
+        raise VicinalError(
+            f"{line_of(path, group, 'pin')}: nodes[{index}] has {count} nodes, and pin names "
+            f"processors for {len(pins)}",
+            "give one list for each node",
+        )
+    return pins or [()] * count
+
+
+def _memory(group: Any, backend: BackEnd) -> int | None:
+    if "memory" in group:
+        return _bytes(group["memory"], 0)
+    return MACHINE_BYTES if backend is BackEnd.VM else None
+
+
+def _commands(group: Mapping[str, Any], values: Mapping[str, Any]) -> Commands:
+    """What a group's nodes run: its own, or else what the file has for all."""
+    found = {key: group.get(key, values.get(key, ())) for key in COMMANDS}
+    return Commands(**{key: tuple(map(str, lines)) for key, lines in found.items()})
+
+
+def _mount(path: Path, text: str) -> Mount:
+    """SOURCE[:DESTINATION][:ro]; a relative source begins at the file's directory."""
+    given, _, destination = text.removesuffix(":ro").partition(":")
+    source = str((path.parent / given).resolve())
+    return Mount(source, destination or source, read_only=text.endswith(":ro"))
+
+
+def _bytes(value: str | int | None, default: int) -> int:
+    return default if value is None else parse_size(str(value))
+
+
+def _check_names(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+    names = [node.name for node in cluster.nodes]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield VicinalError(
+            f"{places[name]}: two nodes would have the name {name}",
+            "give their groups other names",
+        )
+    if len(names) > MOST_NODES:
+        yield VicinalError(
+            f"{places[names[-1]]}: it has {len(names)} nodes",
+            f"a cluster can have {MOST_NODES} at most",
+        )
+
+
+def _check_native(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+    """A host is one node, and in no network with containers or guests."""
+    for native in cluster.of(BackEnd.NATIVE):
+        beside = [node for node in cluster.nodes if node is not native and node.host == native.host]
+        if beside:
+            itself = "this host" if native.host is None else f"the host {native.host}"
+            yield VicinalError(
+                f"{places[native.name]}: {native.name} is native, which is {itself} itself, and "
+                f"there is {beside[-1].name} too",
+                "let it be the only node; nodes that are apart are containers or machines",
+            )
+
+
+def _check_pins(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+    policy, seen = cluster.placement.policy, set()
+    explicit = policy is Policy.EXPLICIT
+    for node in cluster.nodes:
+        place = places[node.name]
+        if explicit is bool(node.pin) or place in seen:
+            continue
+        seen.add(place)  # the others of its group are alike
+        if explicit:
+            yield VicinalError(
+                f"{place}: the placement is explicit, and {node.name} has no pin",
+                "give it one, or choose another policy",
+            )
+        else:
+            yield VicinalError(
+                f"{place}: {node.name} has a pin, and the placement is {policy.value}",
+                "leave out the pin, or choose the policy explicit",
+            )

@@ -1,0 +1,143 @@
+"""Reading what a cluster's file says of hosts: which there are, and which node is on which."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.wording import nearest
+from vicinal.base.yaml import line_of
+from vicinal.cluster.file.hosts import ClusterHost
+from vicinal.cluster.file.model import BackEnd, Cluster
+from vicinal.cluster.file.network import NoNetwork
+
+
+def read_hosts(path: Path, values: Any) -> tuple[ClusterHost, ...]:
+    """The hosts that a file names; none where it says nothing of them.
+
+    Raises VicinalError, with the line, for one that is named twice or has no IPv4 address.
+    """
+    found: dict[str, ClusterHost] = {}
+    for each in values.get("hosts", ()):
+        host = ClusterHost(
+            each["name"], each.get("address"), each.get("hypervisor"), each.get("bridge")
+        )
+        if host.name in found:
+            raise VicinalError(
+                f"{line_of(path, each, 'name')}: the host {host.name} is there twice",
+                "name it once",
+            )
+        if host.address is not None:
+            try:
+                IPv4Address(host.address)
+            except AddressValueError as error:
+                raise VicinalError(
+                    f"{line_of(path, each, 'address')}: {host.address} is no IPv4 address",
+                    "write one as 10.0.0.1, without a network's length",
+                ) from error
+        found[host.name] = host
+    return tuple(found.values())
+
+
+def hosts_of_group(
+    path: Path, index: int, group: Mapping[str, Any], count: int, hosts: Sequence[ClusterHost]
+) -> list[str | None]:
+    """The host of each of `count` nodes: as many in a row on one as on the next, or one more.
+
+    Raises VicinalError, with the line, for a host that the file does not have.
+    """
+    known = [host.name for host in hosts]
+    given = group.get("host", known)
+    named = [given] if isinstance(given, str) else list(given)
+    for name in named:
+        if name not in known:
+            raise VicinalError(
+                f"{line_of(path, group, 'host')}: nodes[{index}] is on the host {name}, which is "
+                "not under hosts",
+                nearest(name, known) if known else "name the hosts under hosts, or leave out host",
+            )
+        if named.count(name) > 1:
+            raise VicinalError(
+                f"{line_of(path, group, 'host')}: nodes[{index}] has the host {name} twice",
+                "name it once; nodes are spread evenly",
+            )
+    if not named:
+        return [None] * count
+    return [named[number * len(named) // count] for number in range(count)]
+
+
+def check_hosts(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors, with the line, for what is said of hosts and means nothing."""
+    for each in values.get("hosts", ()):
+        nodes = [node for node in cluster.nodes if node.host == each["name"]]
+        if not nodes:
+            yield VicinalError(
+                f"{line_of(path, each, 'name')}: the host {each['name']} has no nodes",
+                "give it some, or leave it out",
+            )
+        if "hypervisor" in each and all(node.backend is not BackEnd.VM for node in nodes):
+            yield VicinalError(
+                f"{line_of(path, each, 'hypervisor')}: a hypervisor is named, and no node of "
+                f"{each['name']} is a virtual machine",
+                "leave it out, or give nodes the backend vm",
+            )
+    yield from _check_bridges(path, cluster, values)
+    yield from _check_containers(path, cluster, values)
+    if "port" in values and len({node.host for node in cluster.of(BackEnd.VM)}) < 2:
+        yield VicinalError(
+            f"{line_of(path, values, 'port')}: port is for the wires between virtual machines of "
+            "different hosts, and there are none",
+            "leave it out",
+        )
+
+
+def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors for containers of different hosts that have no network between them."""
+    bridges = {host.name: host.bridge for host in cluster.hosts}
+    containers = [node for node in cluster.of(BackEnd.CONTAINER) if node.host is not None]
+    for each in values.get("hosts", ()):
+        node = next((node for node in containers if node.host == each["name"]), None)
+        if node is not None and bridges[each["name"]] is None:
+            yield VicinalError(
+                f"{line_of(path, each, 'name')}: {node.name} is a container on the host "
+                f"{node.host}, which has no bridge: containers have no other network with those "
+                "of other hosts",
+                "name a bridge of each host, all in one network, or give nodes the backend vm",
+            )
+    if not containers:
+        return
+    place = line_of(path, values, "hosts")
+    if machines := cluster.of(BackEnd.VM):
+        yield VicinalError(
+            f"{place}: {containers[0].name} is a container, and {machines[0].name} a virtual "
+            "machine: over several hosts their addresses are the same",
+            "give each kind a cluster of its own, and a VLAN",
+        )
+    for node in containers:
+        if isinstance(node.network, NoNetwork):
+            yield VicinalError(
+                f"{place}: {node.name} is a container without a network, and jobs of several "
+                "hosts start in all",
+                "leave out its network, or leave out hosts",
+            )
+
+
+def _check_bridges(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors where some hosts have a bridge for their nodes, and others none."""
+    bridges = {host.name: host.bridge for host in cluster.hosts}
+    have = {str(node.host) for node in cluster.nodes if node.backend is not BackEnd.NATIVE}
+    for each in values.get("hosts", ()):
+        if "bridge" in each and each["name"] not in have:
+            yield VicinalError(
+                f"{line_of(path, each, 'bridge')}: a bridge is named, and no node of "
+                f"{each['name']} is a virtual machine or a container",
+                "leave it out, or give nodes the backend vm or container",
+            )
+        missing = [name for name in bridges if name in have and bridges[name] is None]
+        if "bridge" in each and missing:
+            yield VicinalError(
+                f"{line_of(path, each, 'bridge')}: {each['name']} has a bridge for its "
+                f"nodes, and {missing[0]} has none",
+                "name one of each host, all in one network, or none",
+            )

@@ -1,0 +1,225 @@
+"""Reading what a cluster's file says of networks: each node of a group has its own part of it.
+
+Addresses of a group are those of its first node; the others have the next ones.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import Faults
+from vicinal.base.yaml import line_of
+from vicinal.cluster.file.model import BackEnd, Cluster
+from vicinal.cluster.file.network import (
+    BridgeNetwork,
+    DeviceNetwork,
+    FunctionNetwork,
+    Network,
+    NoNetwork,
+    TapNetwork,
+    address_of,
+)
+from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
+
+_PLAIN = ("vlan", "qos", "spoof_check", "trust", "min_rate", "max_rate", "link_state", "port")
+"""Keys of a function that are settings as they are."""
+
+_CARDS_OF_OURS = ("bridge", "tap")
+"""Kinds of networks where the node's card is ours to make, and its hardware address to choose."""
+_KINDS = ("function", "device", *_CARDS_OF_OURS)
+_ANY_KIND = "a function, a device, a bridge or a tap"
+
+
+def read_networks(
+    path: Path, index: int, group: Mapping[str, Any], backend: BackEnd, count: int
+) -> list[Network | None]:
+    """The network of each of `count` nodes of a group.
+
+    Raises VicinalError for what the schema cannot tell, and what their back end cannot give.
+    """
+    given = group.get("network", "default")
+    if given == "default":
+        return [None] * count
+    place = f"{line_of(path, group, 'network')}: nodes[{index}].network"
+    _check_back_end(place, given, backend)
+    if given == "none":
+        return [NoNetwork()] * count
+    kinds = [kind for kind in _KINDS if kind in given]
+    if len(kinds) != 1:
+        raise VicinalError(
+            f"{place} names {' and '.join(kinds) or 'nothing'}", f"give it {_ANY_KIND}"
+        )
+    kind = kinds[0]
+    if "mac" in given and kind not in _CARDS_OF_OURS:
+        raise VicinalError(
+            f"{place}.mac is for a bridge or a tap", "leave it out, or set it of the function"
+        )
+    faults = Faults()
+    addresses = faults.attempt(_addresses, place, given.get("address"), count)
+    if kind == "function":
+        settings = faults.attempt(_settings, place, given["function"], count)
+        faults.check()
+        card = str(given["function"]["card"])
+        return [FunctionNetwork(card, settings[n], addresses[n]) for n in range(count)]
+    if kind == "device":
+        devices = faults.attempt(_one_each, place, given, "device", count)
+        faults.check()
+        return [DeviceNetwork(devices[n], addresses[n]) for n in range(count)]
+    macs = faults.attempt(_macs, place, given, count)
+    if kind == "tap":
+        taps = faults.attempt(_one_each, place, given, "tap", count)
+        faults.check()
+        return [TapNetwork(taps[n], macs[n], addresses[n]) for n in range(count)]
+    faults.check()
+    return [BridgeNetwork(given["bridge"], macs[n], addresses[n]) for n in range(count)]
+
+
+def check_networks(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+    """Errors for what two nodes cannot both have."""
+    for host in dict.fromkeys(node.host for node in cluster.nodes):
+        # Another host has others of the same name.
+        here = [(node.name, node.network) for node in cluster.nodes if node.host == host]
+        devices = [(n, w.device) for n, w in here if isinstance(w, DeviceNetwork)]
+        taps = [(n, w.tap) for n, w in here if isinstance(w, TapNetwork)]
+        yield from _check_once(places, "device", devices)
+        yield from _check_once(places, "tap", taps)
+    networks = [(node.name, node.network) for node in cluster.nodes]
+    addresses = [(name, address_of(network)) for name, network in networks]
+    for what, named in (
+        ("hardware address", [*_set_of(networks, "mac"), *_macs_of(networks)]),
+        ("GUID", _set_of(networks, "port_guid")),
+        ("address", [(n, str(address.ip)) for n, address in addresses if address is not None]),
+    ):
+        yield from _check_once(places, what, named)
+
+
+def _check_once(
+    places: Mapping[str, str], what: str, named: Sequence[tuple[str, str]]
+) -> Iterator[VicinalError]:
+    owners: dict[str, str] = {}
+    for node, value in named:
+        if value in owners:
+            yield VicinalError(
+                f"{places[node]}: {owners[value]} and {node} would both have the {what} {value}",
+                "give each node its own",
+            )
+        owners[value] = node
+
+
+def _set_of(networks: Sequence[tuple[str, Network | None]], name: str) -> list[tuple[str, str]]:
+    found = []
+    for node, network in networks:
+        if isinstance(network, FunctionNetwork):
+            value = getattr(network.settings, name)
+            if value is not None:
+                found.append((node, str(value)))
+    return found
+
+
+def _macs_of(networks: Sequence[tuple[str, Network | None]]) -> list[tuple[str, str]]:
+    return [
+        (name, network.mac)
+        for name, network in networks
+        if isinstance(network, BridgeNetwork | TapNetwork) and network.mac is not None
+    ]
+
+
+def _check_back_end(place: str, given: Any, backend: BackEnd) -> None:
+    if backend is BackEnd.NATIVE:
+        raise VicinalError(
+            f"{place} is of a native node, which is this host with the network that it has",
+            "leave it out",
+        )
+    if backend is BackEnd.CONTAINER and "tap" in given:
+        raise VicinalError(
+            f"{place}.tap is of containers, and a tap is for virtual machines",
+            "name a bridge, or choose the backend vm",
+        )
+    if backend is BackEnd.VM and {"address", "device"} <= {*given}:
+        raise set_up_in_guests(f"{place}.address")
+
+
+def set_up_in_guests(place: str) -> VicinalError:
+    """That an address is not ours to set: for functions it depends on who starts the machines."""
+    return VicinalError(
+        f"{place} is of virtual machines, whose guests set up a device themselves",
+        "leave out the address, and set it in the guest",
+    )
+
+
+def _one_each(place: str, given: Mapping[str, Any], kind: str, count: int) -> list[str]:
+    """What a group names of a kind, one for each of its nodes."""
+    named = given[kind]
+    found = [named] if isinstance(named, str) else list(named)
+    if len(found) != count:
+        raise VicinalError(
+            f"{place}.{kind} names {len(found)}, and the group has {count} nodes",
+            f"name one {kind} for each node",
+        )
+    return found
+
+
+def _macs(place: str, given: Mapping[str, Any], count: int) -> list[str | None]:
+    try:
+        return _following(given.get("mac"), parse_mac, count, 6)
+    except VicinalError as error:
+        raise VicinalError(f"{place}.mac: {error.message}", error.remedy) from error
+
+
+def _settings(place: str, given: Mapping[str, Any], count: int) -> list[Settings]:
+    """What is set of the function of each node."""
+    plain = {name: given[name] for name in _PLAIN if name in given}
+    pkey = given.get("pkey")
+    common = Settings(**plain, pkey=None if pkey is None else int(str(pkey), 0))
+    if common.pkey is not None and not 0 < common.pkey & 0x7FFF <= common.pkey <= 0xFFFF:
+        raise VicinalError(
+            f"{place}.function.pkey cannot be {pkey}", "give one from 0x0001 to 0xffff"
+        )
+    try:
+        macs = _following(given.get("mac"), parse_mac, count, 6)
+        guids = _following(given.get("guid"), parse_guid, count, 8)
+    except VicinalError as error:
+        raise VicinalError(f"{place}.function: {error.message}", error.remedy) from error
+    return [
+        replace(common, mac=macs[number], node_guid=guids[number], port_guid=guids[number])
+        for number in range(count)
+    ]
+
+
+def _following(
+    first: str | None, parse: Callable[[str], str], count: int, size: int
+) -> list[str | None]:
+    """An address and those that follow it, which must be addresses too."""
+    if first is None:
+        return [None] * count
+    number = int(parse(first).replace(":", ""), 16)
+    found: list[str | None] = []
+    for following in range(number, number + count):
+        text = f"{following:0{2 * size}x}"
+        found.append(parse(":".join(text[at : at + 2] for at in range(0, len(text), 2))))
+    return found
+
+
+def _addresses(place: str, first: str | None, count: int) -> list[IPv4Interface | None]:
+    if first is None:
+        return [None] * count
+    try:
+        if "/" not in first:
+            raise ValueError("the length of its network is missing")
+        interface = IPv4Interface(first)
+    except ValueError as error:
+        raise VicinalError(
+            f"{place}.address cannot be {first} ({error})", "write it as 10.1.0.1/24"
+        ) from error
+    network = interface.network
+    found = [IPv4Interface(f"{interface.ip + n}/{network.prefixlen}") for n in range(count)]
+    for each in found:
+        if not network.network_address < each.ip < network.broadcast_address:
+            raise VicinalError(
+                f"{place}.address: {each.ip} is no address of a node in {network}",
+                "begin earlier, or take a larger network",
+            )
+    return list(found)

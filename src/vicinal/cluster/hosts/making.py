@@ -1,0 +1,264 @@
+"""Making a cluster over several hosts: all of them at once, and all of it or nothing.
+
+Each host plans and makes its own share. When all have made theirs they are told to keep it; if one
+fails, or the command is interrupted, all undo what they made.
+"""
+
+from collections.abc import Sequence
+from ipaddress import AddressValueError, IPv4Address
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.model import BackEnd, Cluster
+from vicinal.cluster.hosts.connection import FarStep, Listener, ShareConnection
+from vicinal.cluster.hosts.moves import interrupted, places, with_moves
+from vicinal.cluster.hosts.moving import repair_moves
+from vicinal.cluster.hosts.parts import Part, Parts, Say
+from vicinal.cluster.hosts.protocol import Request
+from vicinal.cluster.hosts.record import HostRecord, host_records, on_this_host
+from vicinal.cluster.hosts.remote.hosts import Host
+from vicinal.cluster.hosts.saves import KEY as SAVED
+from vicinal.cluster.hosts.saves import is_half_saved
+from vicinal.cluster.hosts.saving import restore_over_hosts
+from vicinal.cluster.hosts.share import Whole, hosts_with_machines
+from vicinal.cluster.hosts.shares import ask_all, connected
+from vicinal.cluster.nodes.vm.from_file import is_joined
+from vicinal.cluster.plan.applying import Show, apply
+from vicinal.cluster.plan.journal import Entry, Event, Journal
+from vicinal.cluster.plan.planning import Action, Plan, Shown, make_plan
+from vicinal.cluster.plan.resource import Resource
+from vicinal.cluster.plan.state import journal_of, sole_command
+from vicinal.cluster.resources.keys import KeysResource
+
+
+def plan_over_hosts(cluster: Cluster) -> Sequence[Shown]:
+    """What `up` would do now, on all hosts. Changes nothing. Raises VicinalError."""
+    entries = journal_of(cluster.name).entries()
+    with connected(_hosts(cluster, entries)) as connections:
+        found = _Making(cluster, entries, connections).steps()
+    lost = [
+        FarStep(move.host, Action.REMOVE, move.key, "a command was interrupted while it was moved")
+        for move in interrupted(entries)
+    ]
+    if is_half_saved(entries):
+        why = "a command was interrupted while it was saved, or restored"
+        lost += [FarStep(each.host, Action.START, SAVED, why) for each in host_records(entries)]
+    return [*lost, *found]
+
+
+def up_over_hosts(cluster: Cluster, show: Show, say: Say) -> Sequence[Shown]:
+    """Make what is missing on any host; returns what was done.
+
+    Raises VicinalError; what was made is undone then, and what could not be is said.
+    """
+    with sole_command(cluster.name):
+        journal = journal_of(cluster.name)
+        repair_moves(journal, say)
+        entries = journal.entries()
+        with connected(_hosts(cluster, entries)) as connections:
+            making = _Making(cluster, entries, connections)
+            steps = making.steps()
+            restore_over_hosts(cluster.name, journal, show)
+            apply(making.local, journal, show, lambda: making.make(journal, show, say))
+            return steps
+
+
+def _hosts(cluster: Cluster, entries: dict[str, Entry]) -> list[str]:
+    """Those of the file, and those that have something and are no more in it."""
+    recorded = [record.host for record in host_records(entries)]
+    return list(dict.fromkeys([*(host.name for host in cluster.hosts), *recorded]))
+
+
+class _Making:
+    """One command's work on a cluster, with an agent on each host."""
+
+    def __init__(
+        self, cluster: Cluster, entries: dict[str, Entry], connections: Sequence[ShareConnection]
+    ) -> None:
+        self._moved = places(cluster, entries)
+        self._cluster = cluster = with_moves(cluster, self._moved)
+        self._recorded = {record.host: record for record in host_records(entries)}
+        _check_only_keys(cluster, entries)
+        self._entries = entries
+        self._connections = {each.name: each for each in connections}
+        facts = ask_all(connections, lambda each, _: each.hello()).all()
+        self._addresses = _addresses(cluster, facts)
+        self._records = [self._record(host.name, facts[host.name]) for host in cluster.hosts]
+        self._keys = KeysResource.of(cluster.name) if cluster.of(BackEnd.VM) else None
+        self._changes: dict[str, bool] = {}
+        """Whether there is something to do, by host."""
+        self.local = self._local_plan()
+
+    def steps(self) -> list[Shown]:
+        """What is to be done, and what is as it is to be. Raises VicinalError."""
+        asked = [self._connections[record.host] for record in self._records]
+        plans = ask_all(asked, lambda each, _: self._planned(each)).all()
+        found: list[Shown] = [
+            FarStep(record.host, Action.REMOVE, "all of it", "the file has it no more")
+            for record in self._gone
+        ]
+        found += self.local.steps
+        for record in self._records:
+            steps = plans[record.host]
+            self._changes[record.host] = any(step.action is not Action.KEEP for step in steps)
+            found += steps
+        return found
+
+    def make(self, journal: Journal, show: Show, say: Say) -> None:
+        """Have the hosts do it, at the same time. Raises VicinalError when all is undone."""
+        for record in self._gone:
+            journal.write(record, Event.REMOVING)
+            self._connections[record.host].ask(
+                Request.DOWN, {"share": record.share}, Listener(show, say)
+            )
+            journal.write(record, Event.REMOVED)
+        whole = self._whole()
+        work = []
+        for record in self._records:
+            entry = self._entries.get(record.key)
+            known = entry is not None and entry.whole and entry.settings == record.settings
+            if known and not self._changes[record.host]:
+                continue
+            journal.write(record, Event.BEGUN)
+            work.append((record, whole.request(record.host, with_keys=True)))
+        parts = Parts([Part(self._connections[r.host], request) for r, request in work], show, say)
+        try:
+            parts.make()
+        except BaseException as error:
+            records = [record for record, _ in work]
+            left = self._take_away(records, parts.undo())
+            self._forget(journal, records, left)
+            if isinstance(error, VicinalError) and left:
+                raise VicinalError(
+                    f"{error.message}; what was made on {', '.join(left)} may still be there",
+                    f"{error.remedy}; then `vicinal down {self._cluster.name}` takes it away",
+                ) from error
+            raise
+        for record, _ in work:
+            journal.write(record, Event.MADE)
+
+    def _take_away(self, records: Sequence[HostRecord], left: Sequence[str]) -> list[str]:
+        """Take away shares that were new, and whose agent could not undo them; the hosts where
+        that cannot be done either."""
+        still = []
+        for record in records:
+            if record.host not in left:
+                continue
+            try:
+                if record.host in self._recorded:
+                    raise VicinalError("some of it was there before", "repair it")
+                with connected([record.host]) as [connection]:
+                    connection.hello()
+                    connection.ask(Request.DOWN, {"share": record.share})
+            except VicinalError:
+                still.append(record.host)
+        return still
+
+    def _forget(self, journal: Journal, records: Sequence[HostRecord], left: Sequence[str]) -> None:
+        """Write down which hosts have nothing more of what was undone."""
+        for record in records:
+            if record.host in left:
+                continue
+            before = self._recorded.get(record.host)
+            if before is None:
+                journal.write(record, Event.REMOVED)
+            elif self._entries[record.key].whole:
+                journal.write(before, Event.MADE)
+
+    @property
+    def _gone(self) -> list[HostRecord]:
+        named = {host.name for host in self._cluster.hosts}
+        return [record for host, record in self._recorded.items() if host not in named]
+
+    def _planned(self, connection: ShareConnection) -> list[FarStep]:
+        request = self._whole().request(connection.name, with_keys=False)
+        answer = connection.ask(Request.PLAN, request)
+        try:
+            return [FarStep.heard(connection.name, step) for step in answer["steps"]]
+        except (KeyError, ValueError, TypeError) as error:
+            raise VicinalError(
+                f"host {connection.name}: it says no plan", "see what runs there"
+            ) from error
+
+    def _whole(self) -> Whole:
+        keys = None if self._keys is None else self._keys.texts()
+        return Whole(self._cluster, self._addresses, keys, self._moved)
+
+    def _local_plan(self) -> Plan:
+        wanted: list[Resource] = [] if self._keys is None else [self._keys]
+        recorded = on_this_host(self._entries)
+        there = {key: KeysResource.from_settings(each.settings) for key, each in recorded.items()}
+        return make_plan(wanted, recorded, there)
+
+    def _record(self, host: str, facts: dict[str, Any]) -> HostRecord:
+        nodes = [node for node in self._cluster.nodes if node.host == host]
+        machines = [node for node in nodes if node.backend is BackEnd.VM]
+        given = next(each for each in self._cluster.hosts if each.name == host)
+        hypervisor = given.hypervisor or self._cluster.hypervisor or str(facts["hypervisor"])
+        return HostRecord(
+            cluster=self._cluster.name,
+            host=host,
+            nodes=tuple(node.name for node in nodes),
+            machines=tuple(node.name for node in machines),
+            alone=tuple(node.name for node in machines if not is_joined(node)),
+            address=self._addresses.get(host, ""),
+            hypervisor=hypervisor,
+            bridge=given.bridge or "",
+            containers=tuple(node.name for node in nodes if node.backend is BackEnd.CONTAINER),
+        )
+
+
+def _check_only_keys(cluster: Cluster, entries: dict[str, Entry]) -> None:
+    """Raise VicinalError where a cluster is on this host alone, and the file has it on several."""
+    others = [key for key in on_this_host(entries) if not key.startswith(f"{KeysResource.KIND}/")]
+    if others:
+        raise VicinalError(
+            f"the cluster {cluster.name} is on this host alone, and the file names hosts for it",
+            f"call `vicinal down {cluster.name}` first",
+        )
+
+
+def _addresses(cluster: Cluster, facts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """The address by which each host with virtual machines is reached by the others.
+
+    Raises VicinalError where there are two such hosts, and one's is not known.
+    """
+    hosts = hosts_with_machines(cluster)
+    if len(hosts) < 2:
+        return {}
+    found: dict[str, str] = {}
+    for host in cluster.hosts:
+        if host.name not in hosts:
+            continue
+        address = host.address or _seen_address(host.name, facts)
+        if not _is_ipv4(address):
+            raise VicinalError(
+                f"by what address other hosts reach {host.name} is not known",
+                "give it an IPv4 address in the file",
+            )
+        for other, known in found.items():
+            if known == address:
+                raise VicinalError(
+                    f"{other} and {host.name} both have the address {address}: they are one host",
+                    "name it once, or give them the addresses by which they reach each other",
+                )
+        found[host.name] = address
+    return found
+
+
+def _seen_address(name: str, facts: dict[str, dict[str, Any]]) -> str:
+    """The address that ssh came to, or for this host the one that it came from."""
+    if not Host(name).is_this:
+        return str(facts[name]["address"])
+    others = [
+        str(each["command_address"]) for host, each in facts.items() if not Host(host).is_this
+    ]
+    return next(filter(None, others), "")
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except AddressValueError:
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""The shares of a cluster while they are made, until all are kept or all are undone."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.connection import Listener, ShareConnection
+from vicinal.cluster.hosts.protocol import Request
+from vicinal.cluster.hosts.shares import UNDO_SECONDS
+from vicinal.cluster.plan.applying import Show
+
+Say = Callable[[str], None]
+
+_LOOK_SECONDS = 0.1
+
+
+class Part(Thread):
+    """The making of one host's share, until it is kept or undone."""
+
+    def __init__(self, connection: ShareConnection, request: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.connection = connection
+        self.made = False
+        self.ended = False
+        self.clean = False
+        """Whether nothing is left of what it made."""
+        self.error: VicinalError | None = None
+        self._request = request
+        self._verdict: Queue[Request] = Queue()
+        self.listener = Listener()
+        self.tell: Callable[[], None] = lambda: None
+
+    def run(self) -> None:
+        """Make it, and wait for the verdict."""
+        try:
+            answer = self.connection.ask_openly(Request.UP, self._request, self.listener)
+            if "made" in answer:
+                self.made = True
+                self.tell()
+                answer = self.connection.ask_openly(self._verdict.get(), None, self.listener)
+            if "error" in answer:
+                self.error = VicinalError(
+                    f"host {self.connection.name}: {answer['error']}", str(answer.get("remedy"))
+                )
+            self.clean = answer.get("left") == []
+        except VicinalError as error:
+            self.error = error
+        finally:
+            self.ended = True
+            self.tell()
+
+    def settle(self, verdict: Request) -> None:
+        """Say what is to become of what it made, or is making."""
+        if verdict is Request.UNDO and not self.made:
+            self.connection.tell(verdict)
+        self._verdict.put(verdict)
+
+
+class Parts:
+    """The shares that are being made."""
+
+    def __init__(self, parts: Sequence[Part], show: Show, say: Say) -> None:
+        self._parts = parts
+        self._heard: Queue[Callable[[], object]] = Queue()
+        for part in parts:
+            part.tell = lambda: self._heard.put(lambda: None)
+            part.listener = Listener(
+                lambda step: self._heard.put(lambda: show(step)),
+                lambda text: self._heard.put(lambda: say(text)),
+            )
+
+    def make(self) -> None:
+        """Make all, and have all kept. Raises the first error."""
+        for part in self._parts:
+            part.start()
+        while not all(part.made for part in self._parts):
+            self._heard.get()()
+            self._raise_error()
+        for part in self._parts:
+            part.settle(Request.KEEP)
+        while not all(part.ended for part in self._parts):
+            self._heard.get()()
+        self._raise_error()
+
+    def undo(self) -> list[str]:
+        """Have all undone that is not; the hosts where something may be left."""
+        for part in self._parts:
+            if part.is_alive():
+                part.settle(Request.UNDO)
+        deadline = time.monotonic() + UNDO_SECONDS
+        while any(part.is_alive() for part in self._parts) and time.monotonic() < deadline:
+            with suppress(Empty):
+                self._heard.get(timeout=_LOOK_SECONDS)()
+        return [part.connection.name for part in self._parts if part.ident and not part.clean]
+
+    def _raise_error(self) -> None:
+        for part in self._parts:
+            if part.ended and part.error is not None:
+                raise part.error

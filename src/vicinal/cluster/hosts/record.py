@@ -1,0 +1,121 @@
+"""What the command's host keeps of each host with a share of a cluster, in its journal."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.hosts import share_name
+from vicinal.cluster.hosts.remote.hosts import Host
+from vicinal.cluster.plan.journal import Entry
+from vicinal.cluster.plan.resource import Json
+
+KIND = "host"
+MOVE_KIND = "move"
+"""Of machines that were moved from one to another: moves.py."""
+SAVE_KIND = "save"
+"""That the machines on all of them are saved: saves.py."""
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """A host with a share of a cluster."""
+
+    cluster: str
+    host: str
+    nodes: tuple[str, ...]
+    """Names of the nodes that it has."""
+    machines: tuple[str, ...]
+    """Those of them that are virtual machines."""
+    alone: tuple[str, ...]
+    """Those of these that have no network with the others."""
+    address: str
+    """IPv4 address by which other hosts reach it; empty where nobody needed it."""
+    hypervisor: str
+    """URI of its libvirt, as it is reached there."""
+    bridge: str = ""
+    """That its nodes are at; empty: machines are joined with those of others by wires."""
+    containers: tuple[str, ...] = ()
+    """Those of the nodes that are containers."""
+
+    @property
+    def key(self) -> str:
+        """Its key in the journal."""
+        return f"{KIND}/{self.host}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """It is not made anew with anything of this host."""
+        return ()
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """What it is found again by."""
+        values: dict[str, Json] = asdict(self)
+        lists: dict[str, Json] = {
+            "nodes": list(self.nodes),
+            "machines": list(self.machines),
+            "alone": list(self.alone),
+            "containers": list(self.containers),
+        }
+        return {**values, **lists}
+
+    @property
+    def share(self) -> str:
+        """The name under which that host keeps its share."""
+        return share_name(self.cluster, self.host)
+
+    @property
+    def is_this(self) -> bool:
+        """Whether it is the host that we run on."""
+        return Host(self.host).is_this
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> "HostRecord":
+        """The one that a journal has."""
+        given: Any = entry.settings
+        return cls(
+            cluster=given["cluster"],
+            host=given["host"],
+            nodes=tuple(given["nodes"]),
+            machines=tuple(given["machines"]),
+            alone=tuple(given["alone"]),
+            address=given["address"],
+            hypervisor=given["hypervisor"],
+            bridge=given["bridge"],
+            containers=tuple(given["containers"]),
+        )
+
+    def without(self, machine: str) -> "HostRecord":
+        """The same after a machine has left."""
+        return replace(
+            self,
+            nodes=tuple(name for name in self.nodes if name != machine),
+            machines=tuple(name for name in self.machines if name != machine),
+        )
+
+    def having(self, machine: str) -> "HostRecord":
+        """The same after a machine has come."""
+        return replace(self, nodes=(*self.nodes, machine), machines=(*self.machines, machine))
+
+
+def host_records(entries: Mapping[str, Entry]) -> list[HostRecord]:
+    """The hosts that a journal has, in order."""
+    found = [entry for key, entry in entries.items() if key.startswith(f"{KIND}/")]
+    return [HostRecord.from_entry(entry) for entry in found]
+
+
+def on_this_host(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """What a journal has beside them, and beside what is done with all: that is on this host."""
+    others = (f"{KIND}/", f"{MOVE_KIND}/", f"{SAVE_KIND}/")
+    return {key: entry for key, entry in entries.items() if not key.startswith(others)}
+
+
+def check_on_this_host(name: str, entries: Mapping[str, Entry]) -> None:
+    """Raise VicinalError where a cluster is on several hosts, and the file has it on this one."""
+    hosts = [record.host for record in host_records(entries)]
+    if hosts:
+        raise VicinalError(
+            f"the cluster {name} is on the hosts {', '.join(hosts)}, and the file names none",
+            f"call `vicinal down {name}` first, or name them under hosts",
+        )

@@ -1,0 +1,115 @@
+"""Nodes by bubblewrap, which needs no configuration and no rights, and keeps no books.
+
+It stays as the parent of the node's first process; the process writes itself down.
+"""
+
+import json
+
+from vicinal.cluster.nodes.container import layout
+from vicinal.cluster.nodes.container.head_process import Head
+from vicinal.cluster.nodes.container.root import Kind, Mount
+from vicinal.cluster.nodes.container.runtime import FIRST_PROCESS, START_SECONDS, Entry, Prepared
+from vicinal.cluster.nodes.netns.network import find_tool
+
+# It runs in the background, and is waited for until the node's first process says that it is up.
+_START = """
+node=$1
+net=$2
+shift 2
+rm -f "$node/output" "$node/info"
+exec 3> "$node/info" > "$node/output" 2> "$node/log"
+if [ -n "$net" ]; then set -- nsenter --net="$net" "$@"; fi
+"$@" < /dev/null 4>&- &
+exec 3>&-
+while :; do
+    read -r line < "$node/output" && [ "$line" = ready ] && exit
+    if ! kill -0 $! 2> /dev/null; then break; fi
+    sleep 0.005
+done
+wait $!
+status=$?
+exec 2>&4
+tail -n 1 "$node/log" >&2
+exit $((status == 0 ? 1 : status))
+"""
+
+
+class Bubblewrap:
+    """bwrap."""
+
+    name = "bubblewrap"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def start(self, head: Head, node: Prepared) -> None:
+        """Run it until the node's first process is up."""
+        join = "".join(
+            f"echo 0 > {layout.cgroup_path(each.path)}/cgroup.procs || exit 1\n"
+            for each in node.groups
+        )
+        options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]
+        options += ["--hostname", node.spec.name, "--chdir", "/", "--info-fd", "3"]
+        for mount in node.mounts:
+            options += _options(mount)
+        options += ["--remount-ro", "/"]
+        head.run(
+            [
+                "setsid",
+                "sh",
+                "-c",
+                f"exec 4>&2\n{join}{_START}",
+                "start",
+                node.directory,
+                node.network or "",
+                self.program,
+                *options,
+                "--",
+                *FIRST_PROCESS,
+            ],
+            environment=node.environment,
+            timeout=START_SECONDS,
+        )
+
+    def process(self, head: Head, node: str) -> int | None:
+        """What it wrote into the node's `info`."""
+        try:
+            text = head.path(f"{layout.NODES}/{node}/info").read_text()
+            return int(json.loads(text)["child-pid"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def entry(self, node: Prepared, process: int) -> Entry:
+        """`nsenter`, as it has no way in of its own."""
+        tool = find_tool("nsenter") or "nsenter"
+        namespaces = ["-m", "-u", "-i", "-p"] + (["-n"] if node.network is not None else [])
+        return Entry(
+            command=[tool, "-t", str(process), *namespaces],
+            tty=[],
+            variables="",
+            directory="",
+            node=["--"],
+        )
+
+    def remove(self, head: Head, node: str) -> None:
+        """Nothing but processes is its own, and these are found by their mark."""
+
+
+def _options(mount: Mount) -> list[str]:
+    match mount.kind:
+        case Kind.BIND:
+            return ["--dev-bind", mount.source, mount.destination]
+        case Kind.READ_ONLY:
+            return ["--ro-bind", mount.source, mount.destination]
+        case Kind.TMPFS:
+            return ["--perms", f"{mount.mode:04o}", "--tmpfs", mount.destination]
+        case Kind.PROC:
+            return ["--proc", mount.destination]
+        case Kind.DEV:
+            return [
+                *("--dev", mount.destination),
+                *("--perms", "1777", "--tmpfs", f"{mount.destination}/shm"),
+                *("--mqueue", f"{mount.destination}/mqueue"),
+            ]
+        case Kind.SYMLINK:
+            return ["--symlink", mount.source, mount.destination]

@@ -1,0 +1,126 @@
+"""What a container node is to be."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.layout import HEAD
+from vicinal.host.sizes import show_bytes
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LEAST_MEMORY = 4 << 20
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_RESERVED = ("remote-shell", "rank", "nodes", "hosts")
+
+
+def check_name(name: str, what: str) -> str:
+    """Return a name of a cluster or node; raise VicinalError where it is no host name."""
+    if not _NAME.fullmatch(name) or name in (HEAD, "localhost"):
+        raise VicinalError(
+            f"{name!r} cannot be the name of a {what}",
+            f"take lower-case letters, digits and hyphens, 63 at most, and not {HEAD!r}",
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A file or directory of the host to show in a node."""
+
+    source: str
+    """Absolute path on the host."""
+    destination: str
+    """Absolute path in the node."""
+    read_only: bool = True
+
+    def __post_init__(self) -> None:
+        for path in (self.source, self.destination):
+            if not path.startswith("/") or ".." in Path(path).parts:
+                raise VicinalError(f"the path {path!r} is not absolute", "give an absolute path")
+        if Path(self.destination) == Path("/"):
+            raise VicinalError("nothing can be shown at / of a node", "use root for that")
+
+
+@dataclass(frozen=True)
+class RegionFile:
+    """A region of the host to show in a node, as /run/vicinal/NAME."""
+
+    path: str
+    name: str = "region"
+
+    def __post_init__(self) -> None:
+        if not _FILE_NAME.fullmatch(self.name) or self.name in _RESERVED:
+            raise VicinalError(
+                f"a region cannot be shown under the name {self.name!r}",
+                "take letters, digits, dots, hyphens and underlines",
+            )
+        if not self.path.startswith("/"):
+            raise VicinalError(f"the path {self.path!r} is not absolute", "give an absolute path")
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """One node of a cluster of containers. Raises VicinalError for what cannot be."""
+
+    cluster: str
+    name: str
+    """Its host name."""
+    root: str = "/"
+    """Directory whose content the node sees, read-only: the host's, or an unpacked image."""
+    cpus: tuple[int, ...] = ()
+    """Numbers of the processors that it may use; all if empty."""
+    memory: int | None = None
+    """Bytes of memory, without swap, that it may use."""
+    address: str | None = None
+    """IPv4 address in the cluster's network; by default the first that is free."""
+    joined: bool = True
+    """Whether it is in the cluster's network; else it has none, and its address to itself."""
+    regions: tuple[RegionFile, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the node's first process."""
+
+    def __post_init__(self) -> None:
+        check_name(self.cluster, "cluster")
+        check_name(self.name, "node")
+        if not self.root.startswith("/"):
+            raise VicinalError(f"the root {self.root!r} is not absolute", "give an absolute path")
+        absent = sorted(set(self.cpus) - set(range(os.cpu_count() or 1)))
+        if absent:
+            raise VicinalError(
+                f"{self.name} cannot have processor {absent[0]}: this host has none of that number",
+                f"take numbers from 0 to {(os.cpu_count() or 1) - 1}",
+            )
+        if self.memory is not None and self.memory < _LEAST_MEMORY:
+            raise VicinalError(
+                f"{show_bytes(self.memory)} of memory are too few for {self.name}",
+                f"give it {show_bytes(_LEAST_MEMORY)} or more",
+            )
+        if self.address is not None:
+            try:
+                ipaddress.IPv4Address(self.address)
+            except ValueError:
+                raise VicinalError(
+                    f"{self.address!r} is no IPv4 address", "write it as 10.0.0.1"
+                ) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The specification as JSON can hold it."""
+        return asdict(self) | {"environment": dict(self.environment), "cpus": list(self.cpus)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of to_dict()."""
+        return cls(
+            **dict(values)
+            | {
+                "cpus": tuple(values["cpus"]),
+                "regions": tuple(RegionFile(**each) for each in values["regions"]),
+                "binds": tuple(Bind(**each) for each in values["binds"]),
+            }
+        )

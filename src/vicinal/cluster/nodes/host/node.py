@@ -1,0 +1,198 @@
+"""The host as the one node of a cluster: its processes, on its processors, and a directory.
+
+    node = HostNode("lab", "host", cpus=(2, 3))
+    node.create()
+    subprocess.run(node.exec_command("host", ["hostname"]))
+    node.remove()
+
+What runs in it is known by a variable that all of it inherits. It can run jobs (job_nodes.py);
+its head is the host, too.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.cluster.nodes.job_nodes import START, Node, Places
+from vicinal.cluster.nodes.layout import RANK_TEXT
+from vicinal.cluster.nodes.netns.network import find_tool
+
+if TYPE_CHECKING:
+    import psutil
+
+_NAME = "localhost"
+"""What launchers call the host that they run on."""
+
+_NODE_MARK = "VICINAL_NATIVE"
+_JOB_MARK = "VICINAL_NATIVE_JOB"
+_STOPPED = "stopped"
+_REMOTE_SHELL = '#!/bin/sh\nshift\nexec /bin/sh -c "$*"\n'
+"""Launchers want one, and do not use it for the host that they run on."""
+
+_CLEAR_SECONDS = 20.0
+_POLL_SECONDS = 0.005
+
+
+class HostNode:
+    """The host as the node of a cluster of this user; `cpus` empty: all that we may use."""
+
+    def __init__(self, cluster: str, name: str, cpus: tuple[int, ...] = ()) -> None:
+        self.name = name
+        self.cpus = cpus
+        # A dot is in no cluster's name, so this is no region.
+        self.directory = Path(f"/dev/shm/vicinal-{os.geteuid()}-{cluster}.native")
+        self._mark = f"{os.geteuid()}/{cluster}/{name}"
+        self._job = f"{os.getpid()}-{secrets.token_hex(4)}"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was made by this user."""
+        with suppress(FileNotFoundError):
+            return self.directory.lstat().st_uid == os.geteuid() and self._rank.is_file()
+        return False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing is to run in it."""
+        return (self.directory / _STOPPED).exists()
+
+    def check(self) -> None:
+        """Raise VicinalError where a tool is missing that it needs."""
+        if self.cpus and find_tool("taskset") is None:
+            raise VicinalError("the tool taskset was not found", "install util-linux")
+
+    def create(self) -> None:
+        """Make its directory. Raises VicinalError."""
+        self.check()
+        try:
+            self.directory.mkdir(mode=0o700)
+            shell = self.directory / "remote-shell"
+            shell.write_text(_REMOTE_SHELL)
+            shell.chmod(0o700)
+            self._rank.write_text(RANK_TEXT)
+        except OSError as error:
+            raise VicinalError(
+                f"{self.directory} could not be made ({describe_os_error(error)})",
+                "see whose it is",
+            ) from error
+
+    def stop(self) -> None:
+        """End what runs in it, and let nothing more run."""
+        (self.directory / _STOPPED).touch()
+        self._end(_NODE_MARK, self._mark)
+
+    def start(self) -> None:
+        """Let it run again."""
+        (self.directory / _STOPPED).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """End what runs in it, and take its directory away."""
+        self._end(_NODE_MARK, self._mark)
+        with suppress(FileNotFoundError):
+            if self.directory.lstat().st_uid == os.geteuid():
+                shutil.rmtree(self.directory)
+
+    def exec_command(
+        self, name: str, command: Sequence[str], *, tty: bool = False, directory: str = "/"
+    ) -> list[str]:
+        """The command line that runs `command` on its processors, with this terminal."""
+        del tty  # it has ours
+        if name != self.name:
+            raise VicinalError(f"there is no {name}", "see `vicinal status`")
+        return self.head_command(command, Path(directory))
+
+    # What jobs need: JobNodes.
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Itself, as launchers know it."""
+        return [Node(_NAME, "127.0.0.1", str(Path("/proc/self/ns/pid").readlink()))]
+
+    @property
+    def places(self) -> Places:
+        """All in its directory."""
+        return Places(str(self.directory), str(self.directory))
+
+    @property
+    def exchange(self) -> Path:
+        """Its directory."""
+        return self.directory
+
+    def seen_from_host(self, path: str) -> Path:
+        """The same path."""
+        return Path(path)
+
+    def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
+        """The command line that runs `command` on its processors, known as this node's."""
+        if not self.is_there:
+            raise VicinalError(f"{self.name} is not there", "see `vicinal status`")
+        if self.is_stopped:
+            raise VicinalError(f"{self.name} does not run", START)
+        marks = [f"{_NODE_MARK}={self._mark}", f"{_JOB_MARK}={self._job}"]
+        pin = []
+        if self.cpus:
+            pin = [find_tool("taskset") or "taskset", "-c", ",".join(map(str, self.cpus))]
+        change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory or Path.cwd())]
+        return ["/usr/bin/env", *marks, *change, *pin, *command]
+
+    def end_command(self, running: subprocess.Popen[bytes]) -> None:
+        """Kill what head_command() started, if it has not ended, and reap it."""
+        running.kill()
+        running.wait()
+
+    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to what head_command() started."""
+        running.send_signal(number)
+
+    def processes(self, node: str | None = None) -> "list[psutil.Process]":
+        """The processes of jobs that this object started."""
+        del node  # there is one
+        return list(_marked(_JOB_MARK, self._job))
+
+    def clear(self) -> None:
+        """Kill what jobs that this object started left."""
+        self._end(_JOB_MARK, self._job)
+
+    def ended_nodes(self) -> list[str]:
+        """It ends only by `stop` and `down`."""
+        return [] if self.is_there and not self.is_stopped else [self.name]
+
+    @property
+    def _rank(self) -> Path:
+        return self.directory / "rank"
+
+    def _end(self, variable: str, value: str) -> None:
+        """Kill all that has a mark, but not the shell that the command came from."""
+        import psutil
+
+        ours = {each.pid for each in (psutil.Process(), *psutil.Process().parents())}
+        deadline = time.monotonic() + _CLEAR_SECONDS
+        while left := [each for each in _marked(variable, value) if each.pid not in ours]:
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"process {left[0].pid} of {self.name} does not end",
+                    "see what it waits for in the kernel: /proc/PID/stack",
+                )
+            for process in left:
+                with suppress(psutil.Error):
+                    process.kill()
+            time.sleep(_POLL_SECONDS)
+
+
+def _marked(variable: str, value: str) -> "Iterator[psutil.Process]":
+    import psutil
+
+    wanted = f"{variable}={value}".encode()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            # A zombie has no variables any more.
+            if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                yield process

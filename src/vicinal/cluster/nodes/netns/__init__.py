@@ -1,0 +1,5 @@
+"""Isolated nodes made of Linux namespaces, which end with the command that made them.
+
+`cluster.NativeCluster` is the way in. It starts one process, the keeper (keeper.py), in namespaces
+of its own; each node (node.py) lives below it. Containers, which stay, are in ../container.
+"""

@@ -1,0 +1,228 @@
+"""The keeper: the process tree that a native cluster lives in, and dies with.
+
+The manager (NativeCluster) starts this module as a program. It enters new namespaces,
+without root a user namespace first, and forks the init process of the cluster's PID
+namespace, which forks one init process a node, each in namespaces of its own:
+
+    manager ── keeper ── cluster init (pid 1) ─┬─ node0 init (pid 1)
+                                               └─ node1 init (pid 1)
+
+Nothing has to be cleaned up by anybody: when the manager ends, however it ends, the kernel
+kills the keeper (parent death signal), with it the cluster's init, with that every process
+in its PID namespace, and the mounts, interfaces and files of namespaces go when they are
+empty.
+
+Requests come as lines of JSON on stdin, answers go as lines of JSON to stdout.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from vicinal.cluster.nodes.layout import (
+    EXCHANGE,
+    HEAD,
+    NODE_DIRECTORY,
+    RANK,
+    RANK_TEXT,
+    REMOTE_SHELL,
+    Request,
+    Started,
+    node_name,
+)
+from vicinal.cluster.nodes.netns.network import (
+    connect,
+    find_tool,
+    host_names,
+    make_bridge,
+    try_network,
+)
+from vicinal.cluster.nodes.netns.node import NodeHandle, start_node
+from vicinal.host import namespaces as kernel
+
+_OWN_PROC = "a /proc of its own"
+_OWN_NETWORK = "networks of their own: nodes share the host's network"
+
+_REMOTE_SHELL_TEXT = """\
+#!/bin/sh
+# Stands in for ssh: runs a command line in a node of this cluster.
+while case "$1" in -*) true ;; *) false ;; esac; do shift; done
+host=$1
+shift
+if ! read -r pid < {exchange}/nodes/"$host"; then
+    echo "vicinal: error: there is no node $host in this cluster" >&2
+    exit 1
+fi
+exec {nsenter} -t "$pid" {namespaces} -- /bin/sh -c "$*"
+"""
+
+
+def main() -> None:
+    """Run the keeper: argument 1 is the manager's process id, argument 2 the request."""
+    manager = int(sys.argv[1])
+    values = json.loads(sys.argv[2])
+    request = Request(
+        nodes=values["nodes"],
+        network=values["network"],
+        regions=[(path, name) for path, name in values["regions"]],
+    )
+    kernel.die_with_parent()
+    if os.getppid() != manager:
+        sys.exit(1)
+    try:
+        user_namespace = kernel.enter_namespaces(
+            kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
+        )
+    except OSError as error:
+        reason = error.strerror.lower() if error.strerror else str(error)
+        _send(
+            error=f"this system lets us make no namespaces ({reason})",
+            remedy="run as root, or allow unprivileged user namespaces "
+            "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone; "
+            "in a container: give it CAP_SYS_ADMIN)",
+        )
+        sys.exit(1)
+    # The parent death signal is lost where credentials change.
+    kernel.die_with_parent()
+    if os.getppid() != manager:
+        sys.exit(1)
+    init = os.fork()
+    if init == 0:
+        kernel.die_with_parent()
+        _run_init(request, user_namespace)
+    _send(init=init)
+    for stream in (0, 1, 2):
+        os.close(stream)
+    _, status = os.waitpid(init, 0)
+    os._exit(0 if status == 0 else 1)
+
+
+def _send(**message: Any) -> None:
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def _run_init(request: Request, user_namespace: bool) -> None:
+    """Process 1 of the cluster: set it up, then answer requests until the manager is gone."""
+    try:
+        init = Init(request, user_namespace)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _send(
+            error=f"the nodes could not be set up ({place}{error.strerror or error})",
+            remedy="see that mounting is allowed in namespaces, or run as root",
+        )
+        os._exit(1)
+    _send(started=init.started.to_dict())
+    init.serve()
+    os._exit(0)
+
+
+class Init:
+    """The first process of the cluster's PID namespace."""
+
+    def __init__(self, request: Request, user_namespace: bool) -> None:
+        self._limitations: list[str] = []
+        socket.sethostname(HEAD)
+        _make_mounts(request, self._limitations)
+        network = self._make_network(request.network)
+        _name_hosts(request.nodes, network=network)
+        self._nodes: list[NodeHandle] = []
+        for number in range(request.nodes):
+            self._nodes.append(start_node(number, network, self._nodes))
+        if network:
+            for node in self._nodes:
+                connect(node.number, node.process)
+        for node in self._nodes:
+            node.complete()
+        _write_scripts(self._nodes, network)
+        self.started = Started(
+            user_namespace=user_namespace,
+            network=network,
+            limitations=self._limitations,
+            pid_namespaces=[node.pid_namespace for node in self._nodes],
+        )
+
+    def _make_network(self, wanted: bool) -> bool:
+        if not wanted:
+            self._limitations.append(f"{_OWN_NETWORK} (as asked)")
+            return False
+        trouble = try_network()
+        if trouble:
+            self._limitations.append(f"{_OWN_NETWORK} ({trouble})")
+            return False
+        make_bridge()
+        return True
+
+    def serve(self) -> None:
+        """Reap, and do what the manager asks, until it closes its end or is gone."""
+        signal.signal(signal.SIGCHLD, self._reap)
+        self._reap(signal.SIGCHLD, None)
+        with os.fdopen(0, "rb", buffering=0, closefd=False) as requests:
+            for line in requests:
+                if line.strip() == b"clear":
+                    for node in self._nodes:
+                        node.clear()
+                    _send(cleared=True)
+
+    def _reap(self, _signal: int, _frame: FrameType | None) -> None:
+        with suppress(ChildProcessError):
+            while True:
+                process, _ = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return
+                for number, node in enumerate(self._nodes):
+                    if node.process == process:
+                        node.alive = False
+                        _send(ended=number)
+
+
+def _make_mounts(request: Request, limitations: list[str]) -> None:
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    try:
+        safe = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("proc", "/proc", "proc", safe)
+    except OSError as error:
+        limitations.append(f"{_OWN_PROC} ({error.strerror})")
+    sources = [(os.open(path, os.O_PATH), name) for path, name in request.regions]
+    plain = kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.mount("tmpfs", "/dev/shm", "tmpfs", plain, "mode=1777")
+    kernel.mount("tmpfs", "/run", "tmpfs", plain, "mode=755")
+    for directory in (EXCHANGE, NODE_DIRECTORY):
+        Path(directory).mkdir()
+    for source, name in sources:
+        target = f"{EXCHANGE}/{name}"
+        Path(target).touch(mode=0o600)
+        # By descriptor, since the tmpfs may just have hidden its path.
+        kernel.mount(f"/proc/self/fd/{source}", target, flags=kernel.MS_BIND)
+        os.close(source)
+
+
+def _name_hosts(nodes: int, *, network: bool) -> None:
+    hosts = Path(EXCHANGE, "hosts")
+    hosts.write_text(host_names(nodes, network=network))
+    with suppress(FileNotFoundError):
+        kernel.mount(str(hosts), "/etc/hosts", flags=kernel.MS_BIND)
+
+
+def _write_scripts(nodes: list[NodeHandle], network: bool) -> None:
+    directory = Path(EXCHANGE, "nodes")
+    directory.mkdir()
+    for number, node in enumerate(nodes):
+        (directory / node_name(number)).write_text(f"{node.process_in_proc}\n")
+    namespaces = "-m -u -i -p" + (" -n" if network else "")
+    remote_shell = _REMOTE_SHELL_TEXT.format(
+        exchange=EXCHANGE, nsenter=find_tool("nsenter"), namespaces=namespaces
+    )
+    for path, text in ((REMOTE_SHELL, remote_shell), (RANK, RANK_TEXT)):
+        Path(path).write_text(text)
+        Path(path).chmod(0o755)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The network of a native cluster: a bridge in the cluster's own network namespace."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from vicinal.cluster.nodes.layout import HEAD, PREFIX_BITS, head_address, node_address, node_name
+from vicinal.host import namespaces as kernel
+
+BRIDGE = "vicinal0"
+INTERFACE = "eth0"
+"""The one interface of a node beside its loopback."""
+
+
+def make_bridge() -> None:
+    """Give the caller a network namespace with a bridge in it, the head's way to the nodes."""
+    kernel.unshare(kernel.CLONE_NEWNET)
+    without_ipv6()
+    _ip(
+        "link set lo up",
+        f"link add {BRIDGE} type bridge",
+        f"address add {head_address(network=True)}/{PREFIX_BITS} dev {BRIDGE}",
+        f"link set {BRIDGE} up",
+    )
+
+
+def connect(number: int, process: int) -> None:
+    """Run a cable from the bridge to the network namespace of a node's process."""
+    _ip(
+        f"link add veth{number} type veth peer name {INTERFACE} netns {process}",
+        f"link set veth{number} master {BRIDGE} up",
+    )
+
+
+def configure_node(number: int) -> None:
+    """In the node: give its interface its address and take it up."""
+    without_ipv6()
+    _ip(
+        "link set lo up",
+        f"address add {node_address(number, network=True)}/{PREFIX_BITS} dev {INTERFACE}",
+        f"link set {INTERFACE} up",
+    )
+
+
+def try_network() -> str:
+    """Make such a network in a child, which takes it along as it ends; say what failed."""
+    if not find_tool("ip"):
+        return "`ip` of iproute2 is not installed"
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        trouble = ""
+        try:
+            make_bridge()
+            _ip("link add veth0 type veth peer name veth1")
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        os.write(writer, trouble.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        trouble = answer.read().decode()
+    os.waitpid(child, 0)
+    return trouble
+
+
+def host_names(nodes: int, *, network: bool) -> str:
+    """Text for /etc/hosts in the cluster."""
+    existing = Path("/etc/hosts")
+    lines = ["127.0.0.1 localhost"]
+    if not network and existing.is_file():
+        lines = existing.read_text().splitlines()
+    lines.append(f"{head_address(network=network)} {HEAD}")
+    lines += [f"{node_address(n, network=network)} {node_name(n)}" for n in range(nodes)]
+    return "\n".join(lines) + "\n"
+
+
+def find_tool(name: str) -> str | None:
+    """Path of a system tool, which may lie where ordinary users do not search."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin")
+
+
+def without_ipv6() -> None:
+    """Let interfaces that are made in the caller's network have no addresses of their own."""
+    # A link-local address would be tentative for the first seconds, and an MPI may pick it.
+    for scope in ("all", "default"):
+        switch = Path("/proc/sys/net/ipv6/conf", scope, "disable_ipv6")
+        if switch.is_file():
+            switch.write_text("1")
+
+
+def _ip(*commands: str) -> None:
+    """Run commands of `ip` up to the first that fails; then raise OSError."""
+    tool = find_tool("ip")
+    if tool is None:
+        raise FileNotFoundError(2, "not installed", "ip")
+    done = subprocess.run(
+        [tool, "-batch", "-"],
+        input="\n".join(commands).encode() + b"\n",
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        complaint = done.stderr.decode(errors="replace").strip().splitlines() or ["failed"]
+        raise OSError(0, complaint[0], "ip")

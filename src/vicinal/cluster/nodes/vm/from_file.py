@@ -1,0 +1,132 @@
+"""The virtual machines that a cluster's file asks for, on this host."""
+
+import os
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.hosts import ShareMachine
+from vicinal.cluster.file.model import BackEnd, Cluster, Node, Policy, RegionSettings
+from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork, NoNetwork
+from vicinal.cluster.file.reading_network import set_up_in_guests
+from vicinal.cluster.nodes.placement import reserved_cores
+from vicinal.cluster.nodes.vm.image_additions import additions_key
+from vicinal.cluster.nodes.vm.links import check_link, link_of
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.network import Link, bridge_for, check_wired, far_machines
+from vicinal.cluster.plan.state import cluster_directory
+from vicinal.cluster.vm.libvirt.uri import default_uri
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.host.functions.owners import owner_of
+from vicinal.host.topology import Cpu, NumaNode
+
+_MIB = 1 << 20
+
+
+def machines_of(
+    cluster: Cluster,
+    placed: Mapping[str, tuple[int, ...]],
+    region: str | None,
+    cpus: Sequence[Cpu],
+    numa: Sequence[NumaNode],
+) -> tuple[Machine, ...]:
+    """The machines, on the processors where they were placed, sharing a region in /dev/shm.
+
+    Raises VicinalError where there are more than can be connected.
+    """
+    nodes = cluster.of(BackEnd.VM)
+    owner = f"{os.geteuid()}-{cluster.name}"
+    uri = cluster.hypervisor or default_uri()
+    _check_devices(nodes, uri)
+    links = {node.name: link_of(owner, node) for node in nodes}
+    for link in links.values():
+        check_link(uri, link, starts=False)
+    keys = {each: additions_key(each) for each in {node.additions for node in nodes}}
+    share = cluster.share
+    machines = _all_machines(nodes) if share is None else share.machines
+    numbers = {machine.name: number for number, machine in enumerate(machines)}
+    joined = [number for number, machine in enumerate(machines) if machine.joined]
+    if share is None:
+        bridge = bridge_for(owner, uri, len(joined))
+    elif share.bridge is not None:
+        bridge = share.bridge
+        check_link(uri, Link("", bridge=bridge), starts=False)
+    else:
+        check_wired(len(joined))
+        bridge = None
+    pinned = cluster.placement.policy is not Policy.NONE
+    # QEMU's other threads get the cores that are the host's, or else the machine's own.
+    reserved = reserved_cores(cluster, cpus) if pinned else ()
+    strict = cluster.placement.policy is Policy.NUMA
+    device = (cluster.region or RegionSettings()).device
+    rings = cluster.region is not None and device is RegionDevice.DOORBELL
+    doorbell = str(cluster_directory(cluster.kept_as) / "doorbell" / "socket") if rings else None
+    return tuple(
+        Machine(
+            owner=owner,
+            name=node.name,
+            number=numbers[node.name],
+            peers=_others(numbers[node.name], joined),
+            uri=uri,
+            directory=str(cluster_directory(cluster.kept_as) / "machines"),
+            cpus=node.cpus,
+            memory_mib=-(-(node.memory_bytes or 0) // _MIB),
+            hugepages=node.hugepages,
+            processors=placed[node.name],
+            emulator=reserved or placed[node.name],
+            memory_nodes=_near(placed[node.name], numa) if strict else (),
+            region=region,
+            region_device=device.value,
+            doorbell=doorbell,
+            bridge=bridge if numbers[node.name] in joined else None,
+            bridge_is_ours=share is None,
+            far=() if share is None else far_machines(share, numbers[node.name]),
+            link=links[node.name],
+            commands=node.commands,
+            additions=node.additions,
+            additions_key=keys[node.additions],
+            device=node.network.device if isinstance(node.network, DeviceNetwork) else None,
+            function=(
+                owner_of(cluster.name, node.name)
+                if isinstance(node.network, FunctionNetwork)
+                else None
+            ),
+        )
+        for node in nodes
+    )
+
+
+def _check_devices(nodes: Sequence[Node], uri: str) -> None:
+    """Raise VicinalError where libvirt may not take devices from the host."""
+    for node in nodes:
+        if isinstance(node.network, FunctionNetwork | DeviceNetwork):
+            check_may_give_away(node.name, uri)
+        if isinstance(node.network, FunctionNetwork) and node.network.address is not None:
+            raise set_up_in_guests(f"{node.name}: network.address")
+
+
+def check_may_give_away(node: str, uri: str) -> None:
+    """Raise VicinalError where libvirt may not give a machine a device of the host's."""
+    if urlsplit(uri).path != "/system":
+        raise VicinalError(
+            f"{node} is to have a device of the host's, which {uri} may not give away",
+            "as root, let the hypervisor be qemu:///system",
+        )
+
+
+def _all_machines(nodes: Sequence[Node]) -> tuple[ShareMachine, ...]:
+    return tuple(ShareMachine(node.name, "", is_joined(node)) for node in nodes)
+
+
+def is_joined(node: Node) -> bool:
+    """Whether a machine has a network with the others."""
+    return not isinstance(node.network, NoNetwork)
+
+
+def _others(number: int, joined: Sequence[int]) -> tuple[int, ...]:
+    return tuple(each for each in joined if each != number) if number in joined else ()
+
+
+def _near(processors: Sequence[int], numa: Sequence[NumaNode]) -> tuple[int, ...]:
+    """The NUMA nodes that have these processors; none where the kernel shows none."""
+    return tuple(node.number for node in numa if not set(node.cpus).isdisjoint(processors))

@@ -1,0 +1,85 @@
+"""The virtual machines of a cluster that runs, as a job's launcher needs them."""
+
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.layout import Files, Made
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.together import together
+from vicinal.cluster.nodes.vm.way_in import WayIn
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.mpi.job_region import check_heap, usable_region
+from vicinal.mpi.traffic import JobTraffic, job_traffic
+from vicinal.region import RegionState, inspect
+from vicinal.region.verdict import condemn
+
+
+class MachineImage:
+    """What is in the machines from the start."""
+
+    def __init__(self, files: Files) -> None:
+        self._holds = [Path(each) for each in Made.read(files).holds]
+        self._made = files.system.stat().st_mtime
+
+    def has(self, path: Path) -> bool:
+        """Whether a file of this host is in the machines too, and as it is now."""
+        inside = any(path.is_relative_to(directory) for directory in self._holds)
+        return inside and path.stat().st_mtime <= self._made
+
+
+class MachineGuests:
+    """All machines of a cluster, in order; `enter()` first."""
+
+    network = GuestNetwork.VIRTIO
+
+    def __init__(self, machines: Sequence[Machine], region: Path | None) -> None:
+        self.guests = [WayIn(machine) for machine in machines]
+        self.image = MachineImage(machines[0].files)
+        self.region = region
+
+    @property
+    def alone(self) -> frozenset[str]:
+        """Names of those that have no network with the others."""
+        machines = [guest.machine for guest in self.guests]
+        return frozenset(each.name for each in machines if not each.peers)
+
+    def ended_nodes(self) -> list[str]:
+        """Names of those that do not run."""
+        return [guest.name for guest in self.guests if not guest.alive]
+
+    def enter(self) -> None:
+        """See that there is a connection to each. Raises VicinalError where one does not run."""
+        together(guest.enter for guest in self.guests)
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        """Raise VicinalError where they have no region with room for so many ranks, or no heap."""
+        if self.region is None:
+            raise VicinalError("the cluster has no region", "use --path network")
+        usable_region(self.region, ranks, of_cluster=True)
+        if heap:
+            check_heap(self.region, None, of_cluster=True)
+
+    def traffic(self, job: int) -> JobTraffic | None:
+        """What their region says of the job of this number; None where they have none."""
+        if self.region is None:
+            return None
+        return job_traffic(inspect(self.region, patience=0).of_job(job))
+
+    def close(self) -> None:
+        """Nothing to do: the connections stay for the next command."""
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        """What their region holds now; nothing where they have none."""
+        return () if self.region is None else (inspect(self.region, patience=0),)
+
+    def check(self, names: Container[str] | None = None) -> None:
+        """Raise VicinalError for a machine that ended; others are told of it by their region.
+
+        `names` are those that are still to be here, where not all are.
+        """
+        for guest in self.guests:
+            if (names is None or guest.name in names) and not guest.alive:
+                if self.region is not None:
+                    condemn(self.region, guest.name)
+                raise guest.failure("it ended while the job ran")

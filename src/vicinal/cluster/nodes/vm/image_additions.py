@@ -1,0 +1,138 @@
+"""What a cluster's file adds to the image of its machines: Debian packages, and files of this host.
+
+It is an archive of its own, which Linux unpacks after the image's: what is in both is as here.
+Packages are unpacked with all that they need and the image does not have, and not configured.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from vicinal.base.directories import locked
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.cluster.file.model import ImageAdditions
+from vicinal.cluster.vm.image.archive import Archive
+from vicinal.cluster.vm.image.building import (
+    GuestImage,
+    content_key,
+    guests_directory,
+    merged_name,
+    system_directory,
+)
+from vicinal.cluster.vm.image.kind import GuestNetwork, kind_of
+from vicinal.cluster.vm.image.layout import HOME, USER_ID
+from vicinal.cluster.vm.image.packages import RECORD, PackageStore
+
+_LEFT_OUT = ("boot", "usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man")
+_STANDING = ("bin", "lib", "lib64", "sbin", "tmp", "root", "home", HOME.lstrip("/"))
+"""Directories of the image that are not like others: links, or somebody's."""
+_MOST_KEPT = 4
+
+
+def additions_key(additions: ImageAdditions) -> str:
+    """What tells these from all others, as they are now; "" where there are none.
+
+    Raises VicinalError for a file that is not there.
+    """
+    if not additions:
+        return ""
+    system = _system()
+    described = [system.name, repr(additions.packages)]
+    for source, name in _files(additions):
+        status = source.lstat()
+        place = str(source.readlink()) if source.is_symlink() else ""
+        described.append(f"{name} {status.st_size} {status.st_mtime_ns} {status.st_mode} {place}")
+    return content_key(described)
+
+
+def build_additions(additions: ImageAdditions, say: Callable[[str], None]) -> Path:
+    """The archive of these; made if there is none yet. The image itself must be there.
+
+    `say` is told what is being done. Raises VicinalError where something cannot be had.
+    """
+    directory = guests_directory()
+    target = directory / f"image-with-{additions_key(additions)}.cpio"
+    with locked(directory):
+        packages = _packages(additions.packages, say) if additions.packages else None
+        if not target.is_file():
+            say("writing what is added to the guest image")
+            fresh = target.with_suffix(".cpio.part")
+            _write(fresh, additions, packages)
+            fresh.replace(target)
+            kept = sorted(directory.glob("image-with-*"), key=lambda file: file.stat().st_mtime)
+            for old in kept[:-_MOST_KEPT]:
+                old.unlink()
+    return target
+
+
+def join(image: GuestImage, additions: Path, target: Path) -> None:
+    """Write an image with what is added to it, as old as the image itself."""
+    with target.open("wb") as whole:
+        for part in (image.files, additions):
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, whole)
+    shutil.copystat(image.files, target)
+
+
+def _system() -> Path:
+    return system_directory(guests_directory(), kind_of(GuestNetwork.VIRTIO))
+
+
+def _packages(names: tuple[str, ...], say: Callable[[str], None]) -> Path:
+    """Directory with the unpacked packages."""
+    system = _system()
+    target = system.with_name(f"debian-{content_key([system.name, *names])}")
+    if target.is_dir():
+        return target
+    store = target.with_name("packages")
+    shutil.rmtree(store, ignore_errors=True)
+    fresh = target.with_name("debian-part")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    say(f"fetching {' '.join(names)} for the guests")
+    try:
+        PackageStore(store, beside=system / RECORD).unpack(names, fresh)
+    except VicinalError as error:
+        shutil.rmtree(fresh)
+        raise VicinalError(
+            error.message,
+            "see that image.packages names packages of this host's Debian release, and that "
+            "`apt-get update` works",
+        ) from error
+    finally:
+        shutil.rmtree(store)
+    fresh.rename(target)
+    return target
+
+
+def _write(target: Path, additions: ImageAdditions, packages: Path | None) -> None:
+    with Archive(target, there=_STANDING) as archive:
+        for source, name in _files(additions):
+            owner = USER_ID if f"/{name}".startswith(f"{HOME}/") else 0
+            archive.copy(source, name, owner)
+        if packages is not None:
+            for path in sorted(packages.rglob("*")):
+                name = merged_name(path.relative_to(packages))
+                if not _left_out(name):
+                    archive.copy(path, name)
+
+
+def _files(additions: ImageAdditions) -> Iterator[tuple[Path, str]]:
+    """Each file and directory that is added, and its name in the archive."""
+    for named, place in additions.files:
+        try:
+            source = Path(named).resolve(strict=True)
+            yield source, merged_name(Path(place.lstrip("/")))
+            if source.is_dir():
+                for path in sorted(source.rglob("*")):
+                    relative = Path(place.lstrip("/")) / path.relative_to(source)
+                    yield path, merged_name(relative)
+        except OSError as error:
+            raise VicinalError(
+                f"{named}, which image.files names, cannot be read ({describe_os_error(error)})",
+                "mend the cluster's file, or put it there",
+            ) from error
+
+
+def _left_out(name: str) -> bool:
+    return any(name == each or name.startswith(f"{each}/") for each in (*_LEFT_OUT, "var/lib/dpkg"))

@@ -1,0 +1,69 @@
+"""How what a cluster's file asks for differs from what was made: old and new of each attribute."""
+
+from collections.abc import Iterator
+from enum import Enum
+from itertools import zip_longest
+from typing import TypeAlias
+
+from vicinal.base.wording import in_quotes
+from vicinal.cluster.plan.resource import Json, Settings
+from vicinal.host.sizes import show_bytes
+
+_UNITS = {"_bytes": 1, "_mib": 1 << 20}
+"""What ends the names of sizes, and bytes of one."""
+_SIZES = {"memory": 1}
+"""Sizes whose names do not end so."""
+_WHOLE = "spec"
+"""An attribute that has all of a node: its parts are the node's attributes."""
+
+
+class _Missing(Enum):
+    """What is not there on one side."""
+
+    MISSING = "none"
+
+
+_Value: TypeAlias = "Json | _Missing"
+
+
+def differences(before: Settings, after: Settings) -> tuple[str, ...]:
+    """Each attribute that differs, as `members: 16 -> 24`, sorted by its name."""
+    return tuple(sorted(_compare("", dict(before), dict(after))))
+
+
+def _compare(name: str, before: _Value, after: _Value) -> Iterator[str]:
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in {*before, *after}:
+            inner = key if name in ("", _WHOLE) else f"{name}.{key}"
+            yield from _compare(
+                inner, before.get(key, _Missing.MISSING), after.get(key, _Missing.MISSING)
+            )
+    elif isinstance(before, list) and isinstance(after, list) and _has_parts(before, after):
+        pairs = zip_longest(before, after, fillvalue=_Missing.MISSING)
+        for index, (old, new) in enumerate(pairs):
+            yield from _compare(f"{name}[{index}]", old, new)
+    else:
+        shown, unit = _unit(name)
+        yield f"{shown}: {_show(before, unit)} -> {_show(after, unit)}"
+
+
+def _has_parts(*lists: list[Json]) -> bool:
+    return any(isinstance(each, dict | list) for items in lists for each in items)
+
+
+def _unit(name: str) -> tuple[str, int | None]:
+    """An attribute's name as people are shown it, and the bytes of one if it is a size."""
+    for ending, unit in _UNITS.items():
+        if name.endswith(ending):
+            return name.removesuffix(ending), unit
+    return name, _SIZES.get(name.rpartition(".")[2])
+
+
+def _show(value: _Value, unit: int | None) -> str:
+    if value is None or isinstance(value, _Missing):
+        return "none"
+    if unit is not None and isinstance(value, int):
+        return show_bytes(unit * value)
+    return in_quotes(value)

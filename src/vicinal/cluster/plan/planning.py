@@ -1,0 +1,167 @@
+"""What has to be done: what a cluster is to be, against what its journal says and what is there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import Faults
+from vicinal.cluster.plan.differences import differences
+from vicinal.cluster.plan.journal import Entry
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Resource
+
+_AS_IT_IS = "as it is to be"
+
+
+class Action(StrEnum):
+    """What happens to a resource."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+    CREATE = "create"
+    START = "start"
+    STOP = "stop"
+
+
+class Shown(Protocol):
+    """What people are told of one thing to do, wherever it is done."""
+
+    @property
+    def action(self) -> Action:
+        """What happens."""
+
+    @property
+    def key(self) -> str:
+        """To what."""
+
+    @property
+    def why(self) -> str:
+        """A phrase."""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What the file changes of it, as `members: 16 -> 24`; none where that is not why."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, and why."""
+
+    action: Action
+    resource: Resource
+    why: str
+    changes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The resource's."""
+        return self.resource.key
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in their order; those that keep something are in it to be shown."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def changes(self) -> tuple[Step, ...]:
+        """The steps that do something."""
+        return tuple(step for step in self.steps if step.action is not Action.KEEP)
+
+
+def make_plan(
+    desired: Sequence[Resource], recorded: Mapping[str, Entry], there: Mapping[str, Resource]
+) -> Plan:
+    """The steps from what is there to what is desired.
+
+    `desired` comes in the order of making, each after what it needs. `recorded` is the journal's,
+    and `there` has its resources. What nobody recorded and is there all the same is another's, and
+    an error: nothing of it is touched.
+    """
+    wanted = {resource.key: resource for resource in desired}
+    gone: dict[str, str] = {}
+    stopped: set[str] = set()
+    for key, entry in recorded.items():
+        why = _why_otherwise(entry, wanted.get(key))
+        if not why:
+            observed = there[key].observe()
+            why = _why_repair(observed)
+            if observed.condition is Condition.STOPPED:
+                stopped.add(key)
+        if not why:
+            why = next((f"{need} is made anew" for need in entry.needs if need in gone), "")
+        if why:
+            gone[key] = why
+    steps = [
+        Step(Action.REMOVE, there[key], gone[key], _changes(recorded[key], wanted.get(key)))
+        for key in reversed(gone)
+    ]
+    for resource in desired:
+        key = resource.key
+        if key in recorded and key not in gone:
+            start = key in stopped
+            action, why = (Action.START, "it is stopped") if start else (Action.KEEP, _AS_IT_IS)
+            steps.append(Step(action, there[key], why))
+            continue
+        if key not in recorded:
+            _check_unknown(resource)
+        steps.append(Step(Action.CREATE, resource, gone.get(key, "it is not there")))
+    return Plan(tuple(steps))
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise VicinalError for all that this host cannot give of what a plan makes, before it does.
+
+    So nothing that is there is taken away for something that cannot be made.
+    """
+    released = sum(
+        (step.resource.held for step in plan.steps if step.action is Action.REMOVE), start=Held()
+    )
+    faults = Faults()
+    for step in plan.steps:
+        if step.action is Action.CREATE:
+            with faults.catch():
+                step.resource.check(released)
+    faults.check()
+
+
+def removal(recorded: Iterable[str], there: Mapping[str, Resource]) -> Plan:
+    """The steps that take away all that was recorded."""
+    keys = list(recorded)
+    return Plan(tuple(Step(Action.REMOVE, there[key], "taken down") for key in reversed(keys)))
+
+
+def _why_otherwise(entry: Entry, wanted: Resource | None) -> str:
+    """Why what was recorded is not what is wanted, whatever is there of it."""
+    if wanted is None:
+        return "the file has it no more"
+    if not entry.whole:
+        return "a command was interrupted while it was made or taken away"
+    if dict(wanted.settings) != dict(entry.settings):
+        return "the file changes it"
+    return ""
+
+
+def _why_repair(observed: Observation) -> str:
+    match observed.condition:
+        case Condition.ABSENT:
+            return "it is gone"
+        case Condition.BROKEN | Condition.CHANGING:
+            return observed.why
+        case Condition.READY | Condition.STOPPED:
+            return ""
+
+
+def _changes(entry: Entry, wanted: Resource | None) -> tuple[str, ...]:
+    return () if wanted is None else differences(entry.settings, wanted.settings)
+
+
+def _check_unknown(resource: Resource) -> None:
+    observed = resource.observe()
+    if observed.condition is not Condition.ABSENT:
+        raise VicinalError(
+            f"{resource.key} is there already, and this cluster did not make it",
+            "remove it yourself if nobody uses it, or give the cluster another name",
+        )

@@ -1,0 +1,155 @@
+"""What a cluster consists of: by its file, and by its journal."""
+
+from collections.abc import Mapping, Sequence
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.model import BackEnd, Cluster
+from vicinal.cluster.nodes.container.neighbours import Neighbours
+from vicinal.cluster.nodes.layout import node_address
+from vicinal.cluster.nodes.placement import place_nodes
+from vicinal.cluster.nodes.vm.from_file import machines_of
+from vicinal.cluster.plan.journal import Entry
+from vicinal.cluster.plan.resource import Resource
+from vicinal.cluster.resources.bridge import BridgeResource
+from vicinal.cluster.resources.cables import CableResource
+from vicinal.cluster.resources.commands import CommandsResource
+from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
+from vicinal.cluster.resources.doorbell import DoorbellResource
+from vicinal.cluster.resources.functions import (
+    CardResource,
+    FunctionResource,
+    function_resources,
+)
+from vicinal.cluster.resources.guests import GuestsResource
+from vicinal.cluster.resources.interfaces import InterfaceResource
+from vicinal.cluster.resources.keys import KeysResource
+from vicinal.cluster.resources.libvirt import LibvirtResource
+from vicinal.cluster.resources.machines import MachineResource, MachinesResource
+from vicinal.cluster.resources.native import NativeResource
+from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.uplink import UplinkResource, head_of
+from vicinal.host.functions.operations import Functions
+from vicinal.host.topology import Cpu, NumaNode
+
+_KINDS = {
+    kind.KIND: kind
+    for kind in (
+        RegionResource,
+        CardResource,
+        FunctionResource,
+        NativeResource,
+        ContainersResource,
+        UplinkResource,
+        ContainerResource,
+        InterfaceResource,
+        CableResource,
+        CommandsResource,
+        BridgeResource,
+        MachinesResource,
+        DoorbellResource,
+        MachineResource,
+        GuestsResource,
+        KeysResource,
+        LibvirtResource,
+    )
+}
+
+
+def desired_resources(
+    cluster: Cluster,
+    cpus: Sequence[Cpu],
+    numa: Sequence[NumaNode],
+    functions: Functions | None = None,
+) -> list[Resource]:
+    """All that a cluster is to have, in the order of making, on a host with these processors.
+
+    Raises VicinalError for what this host cannot have.
+    """
+    placed = place_nodes(cluster, cpus, numa)
+    region = None if cluster.region is None else RegionResource.of(cluster, cluster.region)
+    containers = cluster.of(BackEnd.CONTAINER)
+    stays = {node.name: node in containers for node in cluster.nodes}
+    found: list[Resource] = [] if region is None else [region]
+    found += function_resources(cluster, functions or Functions(), stays=stays)
+    found += [
+        NativeResource(cluster.name, node.name, placed[node.name])
+        for node in cluster.of(BackEnd.NATIVE)
+    ]
+    if containers:
+        found += _head(cluster)
+    for node in containers:
+        path = None if region is None else region.path
+        found.append(ContainerResource.of(cluster.name, node, placed[node.name], path))
+        interface = InterfaceResource.of(cluster.name, node)
+        cable = CableResource.of(cluster.name, node)
+        commands = CommandsResource.of(cluster.name, node)
+        found += [each for each in (interface, cable, commands) if each is not None]
+    if cluster.of(BackEnd.VM):
+        found += _machines(cluster, placed, region, cpus, numa)
+    return found
+
+
+def _head(cluster: Cluster) -> list[Resource]:
+    """The head of a cluster's containers, and its way to those of other hosts."""
+    share = cluster.share
+    if share is None or share.bridge is None:
+        return [ContainersResource.of(cluster.name)]
+    addresses = {
+        each.name: node_address(number, network=True)
+        for number, each in enumerate(share.containers)
+    }
+    hosts = list(dict.fromkeys(each.host for each in share.containers))
+    head = head_of(hosts.index(share.host))
+    own = {each.name for each in share.containers if each.host == share.host}
+    neighbours = Neighbours.of(head, addresses, own)
+    return [
+        ContainersResource.of(cluster.name, neighbours),
+        UplinkResource.of(cluster.name, share.bridge, head),
+    ]
+
+
+def _machines(
+    cluster: Cluster,
+    placed: Mapping[str, tuple[int, ...]],
+    region: RegionResource | None,
+    cpus: Sequence[Cpu],
+    numa: Sequence[NumaNode],
+) -> list[Resource]:
+    name = None if region is None else region.path.name
+    machines = machines_of(cluster, placed, name, cpus, numa)
+    bridges = {
+        machine.bridge: machine.owner
+        for machine in machines
+        if machine.bridge and machine.bridge_is_ours
+    }
+    libvirt = LibvirtResource.of(cluster.kept_as, machines[0].uri)
+    doorbell = None if region is None else DoorbellResource.of(machines, region.path)
+    share = cluster.share
+    present = machines if share is None else tuple(m for m in machines if m.name not in share.away)
+    keys = None
+    if share is not None:
+        keys = KeysResource.of(cluster.kept_as, share.fingerprint, share.keys)
+    return [
+        *([] if libvirt is None else [libvirt]),
+        *(BridgeResource(bridge, owner) for bridge, owner in bridges.items()),
+        *([] if keys is None else [keys]),
+        MachinesResource.of(machines, share, None if keys is None else keys.directory),
+        *([] if doorbell is None else [doorbell]),
+        *map(MachineResource, present),
+        *([GuestsResource(present)] if present else []),
+    ]
+
+
+def recorded_resources(entries: Mapping[str, Entry]) -> dict[str, Resource]:
+    """What a journal speaks of, by its key. Raises VicinalError for kinds that we do not know."""
+    return {key: _recorded(entry) for key, entry in entries.items()}
+
+
+def _recorded(entry: Entry) -> Resource:
+    kind = entry.key.partition("/")[0]
+    if kind not in _KINDS:
+        raise VicinalError(
+            f"the cluster has a {kind}, which this version of Vicinal does not know",
+            "use the version that made it",
+        )
+    return _KINDS[kind].from_settings(entry.settings)

@@ -1,0 +1,86 @@
+"""The server that the machines' region devices ring each other by, where they can interrupt."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
+from vicinal.cluster.vm.qemu.doorbell import VECTORS
+from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer
+
+
+class DoorbellResource(Undemanding):
+    """The server of a cluster. Machines that run do without it; one that starts needs it.
+
+    The path of its socket is shorter than those of machines, which are checked.
+    """
+
+    KIND: ClassVar[str] = "doorbell"
+
+    def __init__(self, directory: Path, region: Path, machines: int) -> None:
+        self._server = LastingServer(directory)
+        self._region = region
+        self._machines = machines
+
+    @classmethod
+    def of(cls, machines: tuple[Machine, ...], region: Path) -> Self | None:
+        """The server for these machines, which are all of their cluster; None: they need none."""
+        doorbell = machines[0].doorbell
+        return None if doorbell is None else cls(Path(doorbell).parent, region, len(machines))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        given: Any = settings
+        return cls(Path(given["directory"]), Path(given["region"]), given["machines"])
+
+    @property
+    def key(self) -> str:
+        """Its key: a cluster has one on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The region, whose memory it hands out."""
+        return ("region/main",)
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {
+            "directory": str(self._server.directory),
+            "region": str(self._region),
+            "machines": self._machines,
+        }
+
+    @property
+    def runs(self) -> bool:
+        """It is a process."""
+        return True
+
+    def observe(self) -> Observation:
+        """Whether it runs, and has the region that is there now."""
+        if not self._server.directory.is_dir():
+            return Observation(Condition.ABSENT)
+        if self._server.process is None:
+            return Observation(Condition.STOPPED, "it does not run")
+        if not self._server.serves(self._region):
+            return Observation(Condition.BROKEN, "it serves a region that is not there any more")
+        return Observation(Condition.READY)
+
+    def create(self) -> None:
+        """Start it, in a directory of its own."""
+        self.start()
+
+    def start(self) -> None:
+        """Start it. Machines that run stay with the one that they were connected to."""
+        self._server.start(self._region, clients=self._machines, vectors=VECTORS)
+
+    def stop(self) -> None:
+        """End it; machines that still run keep their interrupts."""
+        self._server.end()
+
+    def remove(self) -> None:
+        """End it, and remove its directory."""
+        self._server.remove()

@@ -1,0 +1,364 @@
+"""Virtual functions of a cluster: made of its cards, and given to its nodes.
+
+Only the records of the privileged helper say whose a function is
+(docs/how-to/virtual-functions.md): what a killed command made or took is found there, whatever else
+was lost.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, ClassVar, Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.model import BackEnd, Cluster, Node
+from vicinal.cluster.file.network import FunctionNetwork
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Resource, Standing
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.owners import assigned_address, assigned_to, owner_of
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import (
+    ETHERNET,
+    INFINIBAND,
+    PhysicalFunction,
+    find_card,
+)
+
+_ACTIVE_SECONDS = 30.0
+_MLX4 = "mlx4_core"
+"""Its GUIDs are the subnet manager's to grant, and that of the node cannot be set."""
+
+
+def function_resources(
+    cluster: Cluster, functions: Functions, *, stays: Mapping[str, bool]
+) -> list[Resource]:
+    """The functions that a cluster is to have, and the cards' that have to make them.
+
+    `stays` says of each node whether its function stays with a driver of this host. Raises
+    VicinalError for cards that are not there or have no room.
+    """
+    away: frozenset[str] = frozenset() if cluster.share is None else cluster.share.away
+    wanted: dict[str, list[tuple[Node, FunctionNetwork]]] = {}
+    cards = functions.cards() if _needed(cluster) else []
+    by_address = {card.address: card for card in cards}
+    for node in cluster.nodes:
+        if isinstance(node.network, FunctionNetwork):
+            card = find_card(cards, node.network.card)
+            wanted.setdefault(card.address, []).append((node, node.network))
+    found: list[Resource] = []
+    for address, nodes in wanted.items():
+        card = by_address[address]
+        present = [(node, network) for node, network in nodes if node.name not in away]
+        makes = not card.functions or card.owner == owner_of(cluster.name)
+        if makes:
+            _check_limit(cluster, card, len(present))
+            count = _count(cluster, card, nodes)
+            found.append(CardResource(cluster.name, address, count, functions))
+        else:
+            _check_enough(cluster, card, len(present))
+        for node, network in present:
+            settings = _chosen(cluster, node.name, card, network.settings, functions)
+            settings.for_card(card)  # what it cannot have is told before anything is made
+            found.append(
+                FunctionResource(
+                    cluster.name,
+                    node.name,
+                    network.card,
+                    address,
+                    settings,
+                    stays=stays[node.name],
+                    made=makes,
+                    functions=functions,
+                )
+            )
+    return found
+
+
+class CardResource(Standing):
+    """The functions of one card, which this cluster has it make."""
+
+    KIND: ClassVar[str] = "functions"
+
+    def __init__(
+        self, cluster: str, address: str, count: int, functions: Functions | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._address = address
+        self._count = count
+        self._functions = functions or Functions()
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        given: Any = settings
+        return cls(given["cluster"], given["card"], given["count"])
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return f"{self.KIND}/{self._address}"
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {"cluster": self._cluster, "card": self._address, "count": self._count}
+
+    def observe(self) -> Observation:
+        """As many as were made, and ours."""
+        card = self._card()
+        if card is None or not card.functions:
+            return Observation(Condition.ABSENT)
+        if card.owner != owner_of(self._cluster):
+            whose = card.owner or "somebody else"
+            return Observation(Condition.BROKEN, f"its functions are of {whose}")
+        if len(card.functions) != self._count:
+            return Observation(Condition.BROKEN, f"it has {len(card.functions)} functions")
+        return Observation(Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether this user may have a card make functions; how many it can was seen before."""
+        del released
+        self._functions.check_helper()
+
+    def create(self) -> None:
+        """Have the card make them."""
+        self._functions.create(self._address, self._count, owner=owner_of(self._cluster))
+
+    def remove(self) -> None:
+        """Remove them, if they are ours."""
+        card = self._card()
+        if card is not None and card.owner == owner_of(self._cluster):
+            self._functions.remove(self._address, owner=owner_of(self._cluster))
+
+    def _card(self) -> PhysicalFunction | None:
+        cards = self._functions.cards()
+        return next((card for card in cards if card.address == self._address), None)
+
+
+class FunctionResource(Standing):
+    """One function, assigned to a node and set up."""
+
+    KIND: ClassVar[str] = "function"
+
+    def __init__(
+        self,
+        cluster: str,
+        node: str,
+        named: str,
+        card: str,
+        wanted: Settings,
+        *,
+        stays: bool,
+        made: bool,
+        functions: Functions | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._named = named
+        """The card as the cluster's file has it: what each host calls its own."""
+        self._card = card
+        self._wanted = wanted
+        self._stays = stays
+        self._made = made
+        self._functions = functions or Functions()
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was assigned with these settings."""
+        given: Any = settings
+        return cls(
+            given["cluster"],
+            given["node"],
+            given["named"],
+            given["card"],
+            Settings(**given["wanted"]),
+            stays=given["stays"],
+            made=given["made"],
+        )
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return f"{self.KIND}/{self._node}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The card's functions, where this cluster made them."""
+        return (f"{CardResource.KIND}/{self._card}",) if self._made else ()
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is assigned by."""
+        wanted = {name: value for name, value in asdict(self._wanted).items() if value is not None}
+        return {
+            "cluster": self._cluster,
+            "node": self._node,
+            "named": self._named,
+            "card": self._card,
+            "wanted": wanted,
+            "stays": self._stays,
+            "made": self._made,
+        }
+
+    def observe(self) -> Observation:
+        """The records have one, and it is there."""
+        assigned = assigned_to(self._functions, self._owner)
+        if not assigned:
+            return Observation(Condition.ABSENT)
+        if len(assigned) > 1 or not self._functions.host.device(assigned[0]).is_dir():
+            return Observation(Condition.BROKEN, f"{assigned[-1]} is not as it was assigned")
+        return Observation(Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether this user may set one up; that the card has one was seen before."""
+        del released
+        self._functions.check_helper()
+
+    def create(self) -> None:
+        """Take the card's first free one, and set it up."""
+        self._functions.assign(
+            self._card,
+            owner=self._owner,
+            settings=self._wanted,
+            # The port of one that a guest is to have comes up in the guest.
+            wait=_ACTIVE_SECONDS if self._stays else 0,
+        )
+
+    def remove(self) -> None:
+        """Put it back as it was, and free it."""
+        self._functions.release([], owner=self._owner)
+
+    def at_this_host(self) -> Self:
+        """The same of another host's, for a machine that comes here: with the same addresses.
+
+        Raises VicinalError where this host's card of the name has none to give.
+        """
+        card = find_card(self._functions.cards(), self._named)
+        if not any(each.free for each in card.functions):
+            raise VicinalError(
+                f"{self._named} has no free function for {self._node}",
+                "let it have more: see `vicinal functions list`, and call `vicinal up`",
+            )
+        wanted = _for_driver(self._wanted, card)
+        wanted.for_card(card)
+        made = card.owner == owner_of(self._cluster)
+        return type(self)(
+            self._cluster,
+            self._node,
+            self._named,
+            card.address,
+            wanted,
+            stays=self._stays,
+            made=made,
+            functions=self._functions,
+        )
+
+    @property
+    def address(self) -> str | None:
+        """PCI address of the function that the node has; None: none yet."""
+        return next(iter(assigned_to(self._functions, self._owner)), None)
+
+    def reserve(self) -> None:
+        """Take the card's first free one, and leave it as it is until announce()."""
+        self._functions.assign(self._card, owner=self._owner, wait=0)
+
+    def announce(self) -> None:
+        """Set the one that was taken up: the network is to find its addresses here."""
+        address = assigned_address(self._functions, self._owner)
+        self._functions.assign(address, owner=self._owner, settings=self._wanted, wait=0)
+
+    def withdraw(self) -> None:
+        """Put it back as it was, and keep it: its addresses are to be found elsewhere."""
+        address = assigned_address(self._functions, self._owner)
+        self._functions.withdraw(address, owner=self._owner)
+
+    @property
+    def _owner(self) -> str:
+        return owner_of(self._cluster, self._node)
+
+
+def _count(
+    cluster: Cluster, card: PhysicalFunction, nodes: Sequence[tuple[Node, FunctionNetwork]]
+) -> int:
+    """So many a card is to make: where machines can come from other hosts, some for these too."""
+    share = cluster.share
+    if share is None or not share.may_move:
+        return len(nodes)
+    stay = sum(node.backend is not BackEnd.VM for node, _ in nodes)
+    names = {network.card for _, network in nodes}
+    return min(card.most, stay + sum(share.functions_of(name) for name in names))
+
+
+def _needed(cluster: Cluster) -> bool:
+    return any(isinstance(node.network, FunctionNetwork) for node in cluster.nodes)
+
+
+def _check_limit(cluster: Cluster, card: PhysicalFunction, count: int) -> None:
+    if count > card.most:
+        raise VicinalError(
+            f"{cluster.name} needs {count} functions of {card.address}, whose firmware allows "
+            f"{card.most}",
+            "ask for fewer nodes, or raise the limit in the firmware (mstconfig: NUM_OF_VFS)",
+        )
+
+
+def _check_enough(cluster: Cluster, card: PhysicalFunction, count: int) -> None:
+    """Functions that somebody else made are used as they are, and never made anew."""
+    owners = {owner_of(cluster.name, node.name) for node in cluster.nodes}
+    usable = [each for each in card.functions if each.free or each.owner in owners]
+    if len(usable) < count:
+        reasons = "; ".join(
+            f"{each.address}: {each.use or 'assigned to ' + each.owner}"
+            for each in card.functions
+            if each not in usable
+        )
+        raise VicinalError(
+            f"{cluster.name} needs {count} functions of {card.address}, which has {len(usable)} "
+            f"that are free" + (f" ({reasons})" if reasons else ""),
+            f"free some, or have none there: vicinal functions remove {card.address}",
+        )
+
+
+def _chosen(
+    cluster: Cluster,
+    node: str,
+    card: PhysicalFunction,
+    settings: Settings,
+    functions: Functions,
+) -> Settings:
+    """The settings with addresses for what has none: the same at each `up`, and locally ours.
+
+    What may move has them on all hosts alike, and they are made of the hosts' own addresses.
+    """
+    share = cluster.share
+    moves = share is not None and share.may_move
+    if share is not None and moves:
+        base = sorted(share.addresses.values())
+    else:
+        base = [card.address]
+        base += [functions.host.read(each) for each in _addresses(card, functions)]
+    digest = hashlib.sha256("/".join([*base, cluster.name, node]).encode()).hexdigest()
+    if card.kind == ETHERNET and settings.mac is None:
+        return replace(settings, mac=_colons("02" + digest[:10]))
+    # An mlx4 card's subnet manager grants what is not asked for, on each host another.
+    chooses = card.driver != _MLX4 or moves
+    if card.kind == INFINIBAND and settings.port_guid is None and chooses:
+        settings = replace(settings, port_guid=_colons("02" + digest[:14]))
+    return _for_driver(settings, card)
+
+
+def _for_driver(settings: Settings, card: PhysicalFunction) -> Settings:
+    """An InfiniBand function has one GUID for its node and its port, where the first can be set."""
+    if card.kind != INFINIBAND:
+        return settings
+    return replace(settings, node_guid=None if card.driver == _MLX4 else settings.port_guid)
+
+
+def _addresses(card: PhysicalFunction, functions: Functions) -> list[Any]:
+    """What tells this card from those of other hosts: hardware addresses, or GUIDs."""
+    device = functions.host.device(card.address)
+    return sorted([*device.glob("net/*/address"), *device.glob("infiniband/*/node_guid")])
+
+
+def _colons(digits: str) -> str:
+    return ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))

@@ -1,0 +1,134 @@
+"""The guests in a cluster's virtual machines: that they have booted, and let the host in.
+
+They boot at the same time, since each machine is started before anybody waits for one.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.commands import write_commands
+from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
+from vicinal.cluster.nodes.vm.layout import Files, Made
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.together import together
+from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
+from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
+from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
+from vicinal.cluster.vm.image.layout import READY_LINE
+
+
+class GuestsResource(Undemanding):
+    """All guests of a cluster."""
+
+    KIND: ClassVar[str] = "guests"
+
+    def __init__(self, machines: tuple[Machine, ...]) -> None:
+        self._machines = machines
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The ones that were waited for with these settings."""
+        given: Any = settings
+        return cls(tuple(Machine.from_dict(each) for each in given["machines"]))
+
+    @property
+    def key(self) -> str:
+        """Its key: a cluster has one on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The machines."""
+        return tuple(f"machine/{machine.name}" for machine in self._machines)
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that they are made by."""
+        machines = [machine.to_dict() for machine in self._machines]
+        settings: Mapping[str, Json] = json.loads(json.dumps({"machines": machines}))
+        return settings
+
+    @property
+    def runs(self) -> bool:
+        """They do."""
+        return True
+
+    def observe(self) -> Observation:
+        """Whether all have booted. Without the mark that somebody waited there are none yet."""
+        if not self._files.entered.exists():
+            return Observation(Condition.ABSENT)
+        for machine in self._machines:
+            if not WayIn(machine).alive:
+                return Observation(Condition.STOPPED, f"{machine.name} does not run")
+            if not _has_booted(machine):
+                return Observation(Condition.STOPPED, f"{machine.name} is booting")
+        return Observation(Condition.READY)
+
+    def create(self) -> None:
+        """Wait until they have booted and let us in.
+
+        Raises VicinalError, with the last lines of its console, for the first that does not.
+        """
+        self._files.entered.touch()
+        seconds = BOOT_SECONDS * Made.read(self._files).accelerator.patience
+        together(partial(self._wait, machine, seconds) for machine in self._machines)
+        for machine in self._machines:
+            write_commands(machine, first=False)
+
+    def start(self) -> None:
+        """Wait again, after the machines were started. Those that had been saved go on."""
+        from vicinal.cluster.vm.libvirt.lifecycle import resume
+
+        for machine in self._machines:
+            resume(hypervisor_at(machine.uri), machine.domain)
+        self.create()
+
+    def stop(self) -> None:
+        """End the connections to them."""
+        for machine in self._machines:
+            end_way_in(machine)
+
+    def remove(self) -> None:
+        """End the connections to them; they go with their machines."""
+        self.stop()
+        self._files.entered.unlink(missing_ok=True)
+
+    @property
+    def _files(self) -> Files:
+        return self._machines[0].files
+
+    @staticmethod
+    def _wait(machine: Machine, seconds: float) -> None:
+        # Loaded here: whoever has no virtual machines needs no libvirt.
+        from vicinal.cluster.vm.libvirt.lifecycle import wait_until_booted
+
+        try:
+            hypervisor = hypervisor_at(machine.uri)
+            if not _has_booted(machine):
+                wait_until_booted(hypervisor, machine.domain, machine.console, seconds)
+            WayIn(machine).connect(seconds)
+        except VicinalError as error:
+            # What was made is about to be rolled back, the console with it.
+            kept = _keep_console(machine)
+            raise VicinalError(error.message, f"see all of it in {kept}") from error
+
+
+def _has_booted(machine: Machine) -> bool:
+    return machine.saved.exists() or any(
+        READY_LINE in line for line in console_lines(machine.console)
+    )
+
+
+def _keep_console(machine: Machine) -> Path:
+    kept = consoles_directory() / f"{machine.domain}.log"
+    try:
+        shutil.copyfile(machine.console, kept)
+    except OSError:
+        return machine.console
+    return kept

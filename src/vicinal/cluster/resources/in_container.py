@@ -1,0 +1,48 @@
+"""What is added to a node that is a container, when that runs: interfaces, cables, commands."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.plan.resource import Undemanding
+from vicinal.cluster.plan.state import cluster_directory
+
+
+class InContainer(Undemanding):
+    """What such a resource is known by, and how it finds its node."""
+
+    KIND: ClassVar[str]
+
+    def __init__(self, cluster: str, node: str, base: Path) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._base = base
+        """Where containers' state is."""
+
+    @property
+    def key(self) -> str:
+        """Its key: a node has one of a kind."""
+        return f"{self.KIND}/{self._node}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Its node."""
+        return (f"node/{self._node}",)
+
+    @property
+    def _record(self) -> Path:
+        """A file of its own beside the cluster's journal."""
+        return cluster_directory(self._cluster) / f"{self.KIND}-{self._node}.json"
+
+    def _open(self) -> ContainerCluster:
+        """The containers of its cluster. Raises VicinalError where their head does not run."""
+        return ContainerCluster.open(self._cluster, self._base)
+
+    def _network(self) -> Path | None:
+        """What stands for the node's network; None where it has none of its own, or is gone."""
+        try:
+            network = self._open().network_of(self._node)
+        except VicinalError:
+            return None
+        return network if network is not None and network.exists() else None

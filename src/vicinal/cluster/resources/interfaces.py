@@ -1,0 +1,218 @@
+"""Interfaces of the host's that container nodes have: of a virtual function, or of a whole card.
+
+The name that it had here is kept beside the cluster's journal before it goes, so that it comes
+back under that, be it from a node that was killed.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.model import Node
+from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork
+from vicinal.cluster.nodes.container.passthrough import (
+    interfaces_in,
+    move_back,
+    move_in,
+    rename,
+    show_devices,
+)
+from vicinal.cluster.nodes.container.state import default_base, read_json, write_json
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation
+from vicinal.cluster.resources.functions import FunctionResource
+from vicinal.cluster.resources.in_container import InContainer
+from vicinal.cluster.resources.whole_device import check_whole_device, held_device
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.owners import assigned_address, check_device, owner_of
+
+_ETHERNET_NAME, _INFINIBAND_NAME = "eth1", "ib0"
+"""What an interface is called in its node, whose eth0 is at the cluster's bridge."""
+
+_INFINIBAND_TYPE = "32"
+_APPEAR_SECONDS = 15.0
+_POLL_SECONDS = 0.05
+
+
+class InterfaceResource(InContainer):
+    """The interface of one node, and its RDMA devices."""
+
+    KIND: ClassVar[str] = "interface"
+
+    def __init__(
+        self,
+        cluster: str,
+        node: str,
+        device: str | None,
+        address: IPv4Interface | None,
+        base: Path,
+        functions: Functions | None = None,
+    ) -> None:
+        super().__init__(cluster, node, base)
+        self._device = device
+        """PCI address; None: that of the node's function."""
+        self._address = address
+        self._functions = functions or Functions()
+
+    @classmethod
+    def of(cls, cluster: str, node: Node) -> Self | None:
+        """What a container node is to have; None where that is nothing of the host's.
+
+        Raises VicinalError for users who could not move it.
+        """
+        network = node.network
+        if not isinstance(network, FunctionNetwork | DeviceNetwork):
+            return None
+        if os.geteuid() != 0:
+            raise VicinalError(
+                f"only root can move a network interface into the container {node.name}",
+                "run it as root, or leave out the node's network",
+            )
+        device = network.device if isinstance(network, DeviceNetwork) else None
+        return cls(cluster, node.name, device, network.address, default_base())
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was moved with these settings."""
+        given: Any = settings
+        address = given["address"] and IPv4Interface(given["address"])
+        return cls(given["cluster"], given["node"], given["device"], address, Path(given["base"]))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Its node, and the function."""
+        function = () if self._device else (f"{FunctionResource.KIND}/{self._node}",)
+        return (*function, *super().needs)
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is moved by."""
+        return {
+            "cluster": self._cluster,
+            "node": self._node,
+            "device": self._device,
+            "address": None if self._address is None else str(self._address),
+            "base": str(self._base),
+        }
+
+    def observe(self) -> Observation:
+        """It is in the node's network, or was taken from it while the node is stopped."""
+        kept = read_json(self._record)
+        if kept is None:
+            return Observation(Condition.ABSENT)
+        if kept["stopped"]:
+            return Observation(Condition.STOPPED)
+        network = self._network()
+        if network is None or (kept["name"] and kept["name"] not in interfaces_in(network)):
+            return Observation(Condition.BROKEN, "it is not in the node's network")
+        process = self._process()
+        if process is not None and any(
+            not Path(f"/proc/{process}/root{each}").exists() for each in kept["devices"]
+        ):
+            return Observation(Condition.BROKEN, "its device files are not in the node")
+        return Observation(Condition.READY)
+
+    @property
+    def held(self) -> Held:
+        """The device, if it is a whole one."""
+        return held_device(self._device)
+
+    def check(self, released: Held) -> None:
+        """Whether a whole device is there, and nobody else uses it."""
+        check_whole_device(self._functions, self._device, released)
+
+    def create(self) -> None:
+        """Move it in, and show the device files of its RDMA device."""
+        network = self._network()
+        if network is None:
+            raise VicinalError(
+                f"{self._node} has no network of its own, into which an interface could go",
+                "see `vicinal status` for why",
+            )
+        if self._device is not None:
+            check_device(self._functions, self._device)
+        owner = owner_of(self._cluster, self._node)
+        address = self._device or assigned_address(self._functions, owner)
+        devices = _rdma_devices(self._functions, address)
+        interface = self._wait_here(address, needed=not devices)
+        name = self._name_inside(interface)
+        kept = {"address": address, "interface": interface, "name": name, "stopped": False}
+        write_json(self._record, {**kept, "devices": list(map(str, devices))})
+        if interface:
+            move_in(interface, network, name, self._address)
+        process = self._process()
+        if devices and process is not None:
+            show_devices(process, devices)
+
+    @property
+    def runs(self) -> bool:
+        """It is the host's again while the node is stopped."""
+        return True
+
+    def start(self) -> None:
+        """Move it in again."""
+        self.create()
+
+    def stop(self) -> None:
+        """Move it back, and remember that it was there."""
+        self._take_back()
+        kept = read_json(self._record)
+        if kept is not None:
+            write_json(self._record, kept | {"stopped": True})
+
+    def remove(self) -> None:
+        """Move it back, from wherever it is."""
+        self._take_back()
+        self._record.unlink(missing_ok=True)
+
+    def _take_back(self) -> None:
+        kept = read_json(self._record)
+        if kept is None or not kept["interface"]:
+            return
+        network = self._network()
+        if network is not None and kept["name"] in interfaces_in(network):
+            move_back(network, kept["name"], kept["interface"])
+        if not self._functions.host.device(kept["address"]).is_dir():
+            return  # the device itself is gone
+        # The kernel takes its time where the node's network has just ended.
+        here = self._wait_here(kept["address"], needed=True)
+        if here != kept["interface"]:
+            rename(here, kept["interface"])
+
+    def _wait_here(self, address: str, *, needed: bool) -> str:
+        """The device's interface in this network; "" where it has none and needs none."""
+        deadline = time.monotonic() + (_APPEAR_SECONDS if needed else 0)
+        while not (names := self._functions.host.names(address, "net")):
+            if time.monotonic() > deadline:
+                if not needed:
+                    return ""
+                raise VicinalError(
+                    f"{address} has no network interface here after {_APPEAR_SECONDS:.0f} s",
+                    "see that its driver is loaded, and what `dmesg` says of it",
+                )
+            time.sleep(_POLL_SECONDS)
+        return names[0]
+
+    def _name_inside(self, interface: str) -> str:
+        if not interface:
+            return ""
+        kind = self._functions.host.sysfs / "class/net" / interface / "type"
+        infiniband = self._functions.host.read(kind) == _INFINIBAND_TYPE
+        return _INFINIBAND_NAME if infiniband else _ETHERNET_NAME
+
+    def _process(self) -> int | None:
+        return self._open().process_of(self._node)
+
+
+def _rdma_devices(functions: Functions, address: str) -> list[Path]:
+    """Files by which programs use the RDMA devices of a PCI device."""
+    names = [
+        name
+        for kind in ("infiniband_verbs", "infiniband_mad")
+        for name in functions.host.names(address, kind)
+    ]
+    files = [Path("/dev/infiniband", name) for name in (*names, "rdma_cm")] if names else []
+    return [each for each in files if each.exists()]

@@ -1,0 +1,76 @@
+"""A node that is this host itself."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from vicinal.cluster.nodes.host.node import HostNode
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Undemanding
+
+
+class NativeResource(Undemanding):
+    """The one native node of a cluster."""
+
+    KIND: ClassVar[str] = "native"
+
+    def __init__(self, cluster: str, name: str, cpus: tuple[int, ...]) -> None:
+        self._cluster = cluster
+        self.node = HostNode(cluster, name, cpus)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        given: Any = settings
+        return cls(given["cluster"], given["name"], tuple(given["cpus"]))
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return f"{self.KIND}/{self.node.name}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """It stands on nothing: processes find a region when they start."""
+        return ()
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {
+            "cluster": self._cluster,
+            "name": self.node.name,
+            "cpus": list(self.node.cpus),
+        }
+
+    def observe(self) -> Observation:
+        """Its directory is there, and it may be stopped."""
+        if not self.node.directory.exists():
+            return Observation(Condition.ABSENT)
+        if not self.node.is_there:
+            return Observation(Condition.BROKEN, f"{self.node.directory} is not as it was made")
+        return Observation(Condition.STOPPED if self.node.is_stopped else Condition.READY)
+
+    def check(self, released: Held) -> None:
+        """Whether there is the tool that binds processes to its processors."""
+        del released  # it takes nothing that others have
+        self.node.check()
+
+    def create(self) -> None:
+        """Make its directory."""
+        self.node.create()
+
+    @property
+    def runs(self) -> bool:
+        """Processes run in it."""
+        return True
+
+    def start(self) -> None:
+        """Let processes run in it again."""
+        self.node.start()
+
+    def stop(self) -> None:
+        """End all its processes."""
+        self.node.stop()
+
+    def remove(self) -> None:
+        """End all its processes, and take its directory away."""
+        self.node.remove()

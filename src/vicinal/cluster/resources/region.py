@@ -1,0 +1,166 @@
+"""A cluster's region: a file on tmpfs that all nodes of one host map."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self, TypedDict
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.cluster.file.model import BackEnd, Cluster, RegionSettings
+from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.region import create, inspect
+from vicinal.region.creation import LABEL_BYTES, check_creation, file_bytes
+
+_DIRECTORY = Path("/dev/shm")
+_BLOCK_BYTES = 512
+"""Of a file's st_blocks, on every file system."""
+
+
+class _Made(TypedDict):
+    members: int
+    section_bytes: int
+    heap_bytes: int
+    label: str
+
+
+class RegionResource(Standing):
+    """The region of a cluster."""
+
+    KIND: ClassVar[str] = "region"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        members: int,
+        section_bytes: int,
+        heap_bytes: int,
+        label: str,
+        device: RegionDevice | None = None,
+    ) -> None:
+        self.path = path
+        self._device = device
+        self._members = members
+        self._section_bytes = section_bytes
+        self._heap_bytes = heap_bytes
+        self._label = label
+
+    @classmethod
+    def of(cls, cluster: Cluster, region: RegionSettings) -> Self:
+        """The region that a cluster is to have. Its name says whose it is, and of what."""
+        return cls(
+            _DIRECTORY / f"vicinal-{os.geteuid()}-{cluster.name}",
+            members=region.members,
+            section_bytes=region.section_bytes,
+            heap_bytes=region.heap_bytes,
+            label=cluster.name[:LABEL_BYTES],
+            device=region.device if cluster.of(BackEnd.VM) else None,
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        return cls(
+            Path(str(settings["path"])),
+            members=int(str(settings["members"])),
+            section_bytes=int(str(settings["section_bytes"])),
+            heap_bytes=int(str(settings["heap_bytes"])),
+            label=str(settings["label"]),
+            device=RegionDevice(str(settings["device"])) if settings.get("device") else None,
+        )
+
+    @property
+    def key(self) -> str:
+        """Its key: a cluster has one on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {
+            "path": str(self.path),
+            "members": self._members,
+            "section_bytes": self._section_bytes,
+            "heap_bytes": self._heap_bytes,
+            "label": self._label,
+            "device": None if self._device is None else self._device.value,
+        }
+
+    def observe(self) -> Observation:
+        """A region of ours there is whole; anything else under its name is not ours to use."""
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            return Observation(Condition.ABSENT)
+        if status.st_uid != os.geteuid():
+            return Observation(Condition.BROKEN, f"{self.path} belongs to another user")
+        try:
+            state = inspect(self.path, patience=0)
+            header, offset = state.header, state.offset
+        except VicinalError as error:
+            return Observation(Condition.BROKEN, error.message)
+        if self._device is not None and (offset > 0) is not (self._device is RegionDevice.NVDIMM):
+            return Observation(Condition.BROKEN, f"{self.path} is for another device")
+        if header.members != self._members or header.label != self._label:
+            return Observation(Condition.BROKEN, f"{self.path} is another region")
+        return Observation(Condition.READY)
+
+    @property
+    def held(self) -> Held:
+        """The memory of its file."""
+        try:
+            return Held(shared_bytes=self.path.lstat().st_blocks * _BLOCK_BYTES)
+        except OSError:
+            return Held()
+
+    def check(self, released: Held) -> None:
+        """Whether there is room for it, and this user may make it."""
+        try:
+            check_creation(
+                self.path,
+                **self._made_with,
+                **self._fits,
+                released=(released.shared_bytes, released.memory_bytes),
+            )
+        except VicinalError as error:
+            raise VicinalError(
+                error.message,
+                "let region have fewer members, or smaller ones (section, heap), remove old files "
+                f"in {self.path.parent}, or see that you may write there",
+            ) from error
+
+    @property
+    def file_bytes(self) -> int:
+        """What it takes of memory when it is made, to the nearest page."""
+        return file_bytes(self._members, self._section_bytes + self._heap_bytes, **self._fits)
+
+    def create(self) -> None:
+        """Make the file; all of its memory is reserved then."""
+        create(self.path, **self._made_with, **self._fits)
+
+    @property
+    def _made_with(self) -> _Made:
+        return {
+            "members": self._members,
+            "section_bytes": self._section_bytes,
+            "heap_bytes": self._heap_bytes,
+            "label": self._label,
+        }
+
+    @property
+    def _fits(self) -> Mapping[str, bool]:
+        return {} if self._device is None else self._device.fits
+
+    def remove(self) -> None:
+        """Remove the file, if it is ours. Who has mapped it keeps that."""
+        try:
+            if self.path.lstat().st_uid == os.geteuid():
+                self.path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise VicinalError(
+                f"the region {self.path} could not be removed ({describe_os_error(error)})",
+                "remove the file",
+            ) from error

@@ -1,0 +1,134 @@
+"""The way from a host's containers to those of the other hosts: a cable to a bridge of the host's.
+
+The bridges of all hosts are in one Ethernet, which the administrator made. So all containers of the
+cluster are in one network, and the heads as well, from which launchers reach them.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.nodes.container.state import default_base
+from vicinal.cluster.nodes.host_network import check_bridge, find_interface, ip
+from vicinal.cluster.nodes.layout import PREFIX_BITS, head_address
+from vicinal.cluster.nodes.netns.network import BRIDGE
+from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+
+_END = "uplink"
+
+
+class UplinkResource(Standing):
+    """The cable of one host."""
+
+    KIND: ClassVar[str] = "uplink"
+
+    def __init__(self, cluster: str, bridge: str, address: str, base: Path) -> None:
+        self._cluster = cluster
+        self._bridge = bridge
+        self._address = address
+        self._base = base
+        self._mark = f"vicinal {os.geteuid()}-{cluster} {_END}"
+        # A network interface has 15 letters at most.
+        self._name = f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"
+
+    @classmethod
+    def of(cls, cluster: str, bridge: str, address: str) -> Self:
+        """From a bridge, for a head that is to have this address.
+
+        Raises VicinalError for a bridge that is not there, and users who may not plug it in.
+        """
+        if os.geteuid() != 0:
+            raise VicinalError(
+                f"only root can plug the containers of {cluster} into the bridge {bridge}",
+                "run it as root on all hosts, or let the nodes be virtual machines",
+            )
+        check_bridge(bridge)
+        return cls(cluster, bridge, address, default_base())
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
+        """The one that was made with these settings."""
+        given: Any = settings
+        return cls(given["cluster"], given["bridge"], given["address"], Path(given["base"]))
+
+    @property
+    def key(self) -> str:
+        """Its key: a cluster has one on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The head, in whose network it ends."""
+        return ("containers/main",)
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """All that it is made by."""
+        return {
+            "cluster": self._cluster,
+            "bridge": self._bridge,
+            "address": self._address,
+            "base": str(self._base),
+        }
+
+    def observe(self) -> Observation:
+        """It is at the bridge; its other end goes with the head."""
+        found = find_interface(self._name)
+        if found is None:
+            return Observation(Condition.ABSENT)
+        if not self._is_ours(found):
+            return Observation(Condition.BROKEN, f"the interface {self._name} is not ours")
+        if found.get("master") != self._bridge:
+            return Observation(Condition.BROKEN, f"it is not at the bridge {self._bridge}")
+        return Observation(Condition.READY)
+
+    def create(self) -> None:
+        """Plug it in, and give the head its address among those of all hosts."""
+        network = ContainerCluster.open(self._cluster, self._base).head_network
+        if network is None:
+            raise VicinalError(
+                "containers have no network of their own here, which those of other hosts reach",
+                "see `vicinal status` for why",
+            )
+        check_bridge(self._bridge)
+        ip(
+            ["-batch", "-"],
+            lines=[
+                f"link add {self._name} type veth peer name {_END} netns {network}",
+                f'link set {self._name} alias "{self._mark}"',
+                f"link set {self._name} addrgenmode none",
+                f"link set {self._name} master {self._bridge}",
+                f"link set {self._name} up",
+            ],
+        )
+        ip(
+            ["-batch", "-"],
+            network,
+            lines=[
+                f"address flush dev {BRIDGE}",
+                f"address add {self._address}/{PREFIX_BITS} dev {BRIDGE}",
+                f"link set {_END} master {BRIDGE}",
+                f"link set {_END} up",
+            ],
+        )
+
+    def remove(self) -> None:
+        """Unplug it, if it is ours; the head is alone with its containers then."""
+        found = find_interface(self._name)
+        if found is not None and self._is_ours(found):
+            ip(["link", "delete", "dev", self._name])
+
+    def _is_ours(self, found: Mapping[str, Any]) -> bool:
+        kind = found.get("linkinfo", {}).get("info_kind")
+        # One that a killed command made has no mark yet; the name is nobody else's.
+        return kind == "veth" and found.get("ifalias", "") in (self._mark, "")
+
+
+def head_of(number: int) -> str:
+    """Address of the head of a host, which is so far behind the first that has containers."""
+    return str(IPv4Address(head_address(network=True)) - number)

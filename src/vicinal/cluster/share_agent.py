@@ -1,0 +1,211 @@
+"""What a command has on each host of a cluster: `python -m vicinal.cluster.share_agent`.
+
+It does with this host's share of the cluster what it is asked to (protocol.py), by the same code as
+if that were a cluster of this host's own. What it makes it undoes again where the command does not
+say KEEP: because another host failed, because somebody pressed Ctrl-C, or because the command, its
+machine or the network in between is gone.
+"""
+
+import os
+import socket
+import sys
+from typing import Any
+
+import vicinal
+from vicinal.base.crash_report import report_crash
+from vicinal.base.errors import VicinalError, fail
+from vicinal.base.signals import Ended, signals_raise
+from vicinal.cluster.file.hosts import is_share
+from vicinal.cluster.hosts.containers import OwnContainers
+from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
+from vicinal.cluster.hosts.protocol import MARK, Request
+from vicinal.cluster.hosts.requests import Answers, Requests
+from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
+from vicinal.cluster.hosts.share import share_of
+from vicinal.cluster.manager import (
+    bring_up,
+    cluster_state,
+    open_nodes,
+    plan_cluster,
+    start_cluster,
+    stop_cluster,
+    take_down,
+)
+from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.plan.planning import Shown
+from vicinal.cluster.plan.state import cluster_names, journal_of
+from vicinal.cluster.resources.desired import recorded_resources
+from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.vm.libvirt.uri import default_uri
+
+
+class Agent:
+    """Serves one command."""
+
+    def __init__(self) -> None:
+        self._requests = Requests()
+        self._say = Answers(MARK).say
+        self._guests: MachineGuests | OwnContainers | None = None
+        self._entered_share = ""
+        self._move: MoveSteps | None = None
+        self._save: SaveSteps | None = None
+
+    def serve(self) -> None:
+        """Answer requests until their end."""
+        try:
+            while (request := self._requests.next()) is not None:
+                try:
+                    self._serve(request)
+                except VicinalError as error:
+                    first, *more = [(each.message, each.remedy) for each in error.each]
+                    self._say(error=first[0], remedy=first[1], more=more)
+        finally:
+            for steps in (self._move, self._save):
+                if steps is not None:
+                    steps.close()
+
+    def _serve(self, request: dict[str, Any]) -> None:
+        match Request(request["do"]):
+            case Request.HELLO:
+                self._hello(str(request["version"]))
+            case Request.PLAN:
+                steps = plan_cluster(share_of(request))
+                self._say(steps=[_as_json(step) for step in steps])
+            case Request.UP:
+                self._up(request)
+            case Request.DOWN:
+                forget = bool(request.get("forget_machines"))
+                say = self._speak
+                there = take_down(_share(request), self._show, forget_machines=forget, say=say)
+                self._say(was_there=there)
+            case Request.START:
+                start_cluster(_share(request), self._show)
+                self._say()
+            case Request.STOP:
+                stop_cluster(_share(request), self._show)
+                self._say()
+            case Request.STATE:
+                name = _share(request)
+                there = name in cluster_names()
+                self._say(state=cluster_state(name).to_dict() if there else None)
+            case Request.ENTER:
+                self._entered_share = _share(request)
+                self._guests = _guests(self._entered_share)
+                self._guests.enter()
+                if request["ranks"] is not None:
+                    self._guests.check_room(int(request["ranks"]), heap=bool(request["heap"]))
+                self._say()
+            case Request.CHECK:
+                entries = journal_of(self._entered_share).entries().values()
+                whole = {entry.key.partition("/")[2] for entry in entries if entry.whole}
+                self._entered().check(whole)
+                self._say()
+            case Request.MOVE:
+                if self._move is None:
+                    self._move = MoveSteps(_share(request), str(request["node"]))
+                self._say(**self._move.do(MoveStep(request["step"]), request))
+            case Request.SAVE:
+                if self._save is None:
+                    self._save = SaveSteps(_share(request), self._show)
+                self._say(**self._save.do(SaveStep(request["step"])))
+            case Request.TRAFFIC:
+                traffic = self._entered().traffic(int(request["job"]))
+                self._say(traffic=None if traffic is None else traffic.to_dict())
+            case Request.KEEP | Request.UNDO | Request.HERE:
+                self._say()  # nothing is being made
+
+    def _entered(self) -> MachineGuests | OwnContainers:
+        if self._guests is None:
+            raise VicinalError("nobody entered its nodes", "see who asks for it")
+        return self._guests
+
+    def _hello(self, version: str) -> None:
+        if version != vicinal.__version__:
+            raise VicinalError(
+                f"it has Vicinal {vicinal.__version__}, and the command is of {version}",
+                "install the same version on all hosts",
+            )
+        # Addresses of both ends, where it was ssh that came here.
+        ends = os.environ.get("SSH_CONNECTION", "").split()
+        came_from, came_to = (ends[0], ends[2]) if len(ends) == 4 else ("", "")
+        self._say(
+            hostname=socket.gethostname(),
+            address=came_to,
+            command_address=came_from,
+            hypervisor=default_uri(),
+        )
+
+    def _up(self, request: dict[str, Any]) -> None:
+        share = share_of(request)
+        try:
+            self._requests.making(True)
+            steps = bring_up(share, self._show, self._speak, self._settle)
+        except VicinalError as error:
+            left = _half_made(share.kept_as)
+            self._say(error=error.message, remedy=error.remedy, left=left)
+        except Ended:
+            left = _half_made(share.kept_as)
+            self._say(undone=True, left=left)
+            raise
+        else:
+            self._say(steps=[_as_json(step) for step in steps])
+        finally:
+            self._requests.making(False)
+
+    def _settle(self) -> None:
+        """Wait until the command says that all hosts have made theirs."""
+        self._requests.making(False)
+        self._say(made=True)
+        request = self._requests.next()
+        if request is None or request.get("do") != Request.KEEP:
+            raise VicinalError("its share was undone", "see why")
+
+    def _show(self, step: Shown) -> None:
+        self._say(step=_as_json(step))
+
+    def _speak(self, text: str) -> None:
+        self._say(say=text)
+
+
+def main() -> None:
+    """Serve one command, until the end of the input."""
+    try:
+        with signals_raise():
+            Agent().serve()
+    except Ended as ended:
+        sys.exit(ended.status)
+    except Exception as error:  # what we write, ssh shows the user on the other host
+        sys.exit(fail(report_crash(error, sys.argv[1:], host=socket.gethostname())))
+
+
+def _share(request: dict[str, Any]) -> str:
+    name = str(request["share"])
+    if not is_share(name) or "/" in name:
+        raise VicinalError(f"{name!r} is no host's share of a cluster", "see who asks for it")
+    return name
+
+
+def _guests(name: str) -> MachineGuests | OwnContainers:
+    nodes = open_nodes(name)
+    if isinstance(nodes, ContainerCluster):
+        region = recorded_resources(journal_of(name).entries()).get("region/main")
+        return OwnContainers(nodes, region.path if isinstance(region, RegionResource) else None)
+    if not isinstance(nodes, MachineGuests):
+        raise VicinalError(
+            "its nodes are neither virtual machines nor containers", "see `vicinal status`"
+        )
+    return nodes
+
+
+def _half_made(name: str) -> list[str]:
+    """What could not be undone."""
+    return [key for key, entry in journal_of(name).entries().items() if not entry.whole]
+
+
+def _as_json(step: Shown) -> list[str]:
+    return [step.action.value, step.key, step.why, *step.changes]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""What is there of a cluster, as commands show it and as one host tells another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.printable import printable
+from vicinal.cluster.nodes.vm.layout import Made
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.plan.journal import Entry
+from vicinal.cluster.plan.resource import Condition, Observation, Resource
+from vicinal.cluster.plan.state import is_worked_on
+from vicinal.cluster.resources.containers import ContainersResource
+from vicinal.cluster.resources.machines import IS_SAVED, MachineResource, MachinesResource
+from vicinal.cluster.resources.native import NativeResource
+from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
+
+SAVED = "saved"
+"""The state of a machine that `vicinal restore` lets go on."""
+
+_LONGEST_TEXT = 1024
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One thing of a cluster, as it is now."""
+
+    key: str
+    condition: Condition
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"key": self.key, "condition": self.condition, "why": self.why}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What another host wrote, made fit for a terminal."""
+        condition = Condition(values["condition"])
+        return cls(_text(values["key"]), condition, _text(values["why"]))
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node, as people are shown it."""
+
+    name: str
+    state: str
+    address: str
+    cpus: tuple[int, ...]
+    """Processors of the host; empty: any."""
+    memory_bytes: int | None
+    runtime: str
+    """What it is made by."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "address": self.address,
+            "processors": list(self.cpus),
+            "memory_bytes": self.memory_bytes,
+            "runtime": self.runtime,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What another host wrote, made fit for a terminal."""
+        memory = values["memory_bytes"]
+        return cls(
+            name=_text(values["name"]),
+            state=_text(values["state"]),
+            address=_text(values["address"]),
+            cpus=tuple(int(each) for each in values["processors"]),
+            memory_bytes=None if memory is None else int(memory),
+            runtime=_text(values["runtime"]),
+        )
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """What is there of a cluster."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    nodes: tuple[NodeState, ...] = ()
+    region: Path | None = None
+    limitations: tuple[str, ...] = ()
+    """What the host did not give it, as phrases."""
+    accelerator: Made | None = None
+    """What executes its virtual machines, where it has any."""
+    libvirt: str | None = None
+    """URI of the libvirt that has them."""
+    busy: bool = False
+    """Whether another command is at work on it."""
+    hosts: tuple["HostState", ...] = ()
+    """What each host has of it, where it is on several: nodes and regions are in these."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything runs, and there are nodes: without them nothing can run in it."""
+        return self.ready and self.has_nodes
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that is there is as it should be; a host's share may be without nodes."""
+        return bool(self.pieces) and all(
+            piece.condition is Condition.READY for piece in self.pieces
+        )
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether it has any, on whatever host."""
+        return bool(self.nodes) or any(
+            host.state is not None and host.state.has_nodes for host in self.hosts
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        made = self.accelerator
+        own = [each.to_dict() for each in self.nodes]
+        beyond = [
+            {**node.to_dict(), "host": host.name}
+            for host in self.hosts
+            if host.state is not None
+            for node in host.state.nodes
+        ]
+        return {
+            "name": self.name,
+            "whole": self.whole,
+            "region": None if self.region is None else str(self.region),
+            "pieces": [piece.to_dict() for piece in self.pieces],
+            "nodes": [*own, *beyond],
+            "limitations": list(self.limitations),
+            "accelerator": None if made is None else made.accelerator,
+            "accelerator_reason": None if made is None else made.reason,
+            "libvirt": self.libvirt,
+            "busy": self.busy,
+            "hosts": [each.to_dict() for each in self.hosts],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What another host wrote of its share, made fit for a terminal.
+
+        Raises ValueError, KeyError or TypeError for what no host of ours writes.
+        """
+        kind, region = values["accelerator"], values["region"]
+        made = None
+        if kind is not None:
+            made = Made(Accelerator(kind), _text(values["accelerator_reason"]), ())
+        uri = values["libvirt"]
+        return cls(
+            name=_text(values["name"]),
+            pieces=tuple(map(Piece.from_dict, values["pieces"])),
+            nodes=tuple(map(NodeState.from_dict, values["nodes"])),
+            region=None if region is None else Path(_text(region)),
+            limitations=tuple(map(_text, values["limitations"])),
+            accelerator=made,
+            libvirt=None if uri is None else _text(uri),
+            busy=bool(values["busy"]),
+        )
+
+
+@dataclass(frozen=True)
+class HostState:
+    """What a host has of a cluster."""
+
+    name: str
+    state: ClusterState | None
+    """None: it could not be asked, or has nothing."""
+    why: str = ""
+    """The reason of that."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        state = None if self.state is None else self.state.to_dict()
+        return {"name": self.name, "why": self.why, "state": state}
+
+
+def state_on_this_host(
+    name: str, entries: Mapping[str, Entry], resources: Mapping[str, Resource]
+) -> ClusterState:
+    """What is there of a cluster now, of which a journal has these entries and resources."""
+    busy = is_worked_on(name)
+    pieces = [
+        seen(key, entry, _observe(resources[key]), busy=busy) for key, entry in entries.items()
+    ]
+    nodes = [_native_facts(each) for each in resources.values() if isinstance(each, NativeResource)]
+    limitations: tuple[str, ...] = ()
+    head = resources.get("containers/main")
+    if isinstance(head, ContainersResource) and head.observe().condition is Condition.READY:
+        try:
+            nodes += _container_facts(head)
+            limitations = tuple(dict.fromkeys(head.open().limitations))
+        except VicinalError:
+            if not busy:  # else it was taken away while we looked
+                raise
+    made = None
+    common = resources.get("machines/main")
+    if isinstance(common, MachinesResource) and common.observe().condition is Condition.READY:
+        made = common.made()
+    found = {piece.key: piece for piece in pieces}
+    nodes += [
+        _machine_facts(each.machine, found[each.key], made)
+        for each in resources.values()
+        if isinstance(each, MachineResource)
+    ]
+    region = resources.get("region/main")
+    return ClusterState(
+        name=name,
+        pieces=tuple(pieces),
+        nodes=tuple(nodes),
+        region=region.path if isinstance(region, RegionResource) else None,
+        limitations=limitations,
+        accelerator=made,
+        libvirt=common.uri if isinstance(common, MachinesResource) else None,
+        busy=busy,
+    )
+
+
+def seen(key: str, entry: Entry, observed: Observation, *, busy: bool) -> Piece:
+    """One thing of a cluster, as far as what was seen of it means something.
+
+    While another command is at work (`busy`), what is half made is not broken.
+    """
+    if busy and not (entry.whole and observed.condition is Condition.READY):
+        return Piece(key, Condition.CHANGING, "another command works on it")
+    if not entry.whole:
+        return Piece(key, Condition.BROKEN, "a command was interrupted at it")
+    return Piece(key, observed.condition, observed.why)
+
+
+def _observe(resource: Resource) -> Observation:
+    """What is there, as far as that can be found out: nobody is kept from seeing the rest."""
+    try:
+        return resource.observe()
+    except UnreachableError as error:
+        return Observation(Condition.BROKEN, f"{error.message}: {error.remedy}")
+
+
+def _machine_facts(machine: Machine, piece: Piece, made: Made | None) -> NodeState:
+    state = "running" if piece.condition is Condition.READY else piece.condition.value
+    return NodeState(
+        name=machine.name,
+        state=SAVED if piece.why == IS_SAVED else state,
+        address=machine.address,
+        cpus=machine.processors,
+        memory_bytes=machine.memory_mib << 20,
+        runtime="libvirt" if made is None else f"libvirt, {made.accelerator.value.upper()}",
+    )
+
+
+def _native_facts(resource: NativeResource) -> NodeState:
+    node = resource.node
+    condition = resource.observe().condition
+    return NodeState(
+        name=node.name,
+        state="running" if condition is Condition.READY else condition.value,
+        address=node.nodes[0].address,
+        cpus=node.cpus,
+        memory_bytes=None,
+        runtime="this host",
+    )
+
+
+def _container_facts(head: ContainersResource) -> list[NodeState]:
+    return [
+        NodeState(
+            name=each.spec.name,
+            state=each.state,
+            address=each.address,
+            cpus=each.spec.cpus,
+            memory_bytes=each.spec.memory,
+            runtime=each.runtime,
+        )
+        for each in head.open().containers()
+    ]
+
+
+def _text(value: Any) -> str:
+    return printable(str(value)[:_LONGEST_TEXT])

@@ -1,0 +1,199 @@
+"""The VMs of a job: their names, a key for ssh between them, and which hosts mpirun starts on.
+
+    VICINAL_HOSTS = "mpi-[0-3]", VICINAL_SSH_KEY_BASE64 = "..."
+
+The key is a private one that all VMs of the job have. Its public half may log in, as the machine's
+user; and each machine signs its own host key with it, so that they know each other as well.
+"""
+
+import ipaddress
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.cluster.vm.image.appliance.context.files import Account, put
+from vicinal.cluster.vm.image.appliance.context.owner import KEYS_FILE
+from vicinal.cluster.vm.image.appliance.context.reading import ContextError, decoded
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_RANGE = re.compile(r"(.*)\[(\d+)-(\d+)\](.*)")
+HOSTS_MAX = 1024
+
+_KEY_SECONDS = 30
+_HOSTS = "VICINAL_HOSTS"
+_KEY = "VICINAL_SSH_KEY"
+_KNOWN = (_HOSTS, _KEY, f"{_KEY}_BASE64")
+_BEGIN = "# From OpenNebula's context, anew at each boot:"
+_END = "# (end of what is from OpenNebula's context)"
+
+# Below the machine's root directory.
+_KEY_FILE = "etc/ssh/vicinal_job_key"
+_PUBLIC_FILE = f"{_KEY_FILE}.pub"
+_KNOWN_FILE = "etc/ssh/vicinal_known_hosts"
+_CLIENT_FILE = "etc/ssh/ssh_config.d/70-vicinal.conf"
+_SERVER_FILE = "etc/ssh/sshd_config.d/70-vicinal.conf"
+_RESOLVER_FILE = "etc/systemd/resolved.conf.d/70-vicinal.conf"
+_HOST_KEY = "etc/ssh/ssh_host_ed25519_key.pub"
+_HOST_CERTIFICATE = "etc/ssh/ssh_host_ed25519_key-cert.pub"
+_ALIAS = "vicinal-job"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A VM of a job."""
+
+    name: str
+    address: str | None = None
+    """None if the machines ask each other."""
+
+
+def read_hosts(text: str) -> list[Host]:
+    """The hosts of a VICINAL_HOSTS: `mpi-0 mpi-1`, `mpi-[0-3]`, `mpi-0=10.0.0.5,mpi-1=10.0.0.6`.
+
+    Raises ContextError if it is of another form, or names a host twice.
+    """
+    found: list[Host] = []
+    for word in text.lower().replace(",", " ").split():
+        name, is_there, address = word.partition("=")
+        if is_there:
+            try:
+                ipaddress.ip_address(address)
+            except ValueError as error:
+                raise ContextError(f"'{address}' in {_HOSTS} is no address") from error
+        names = _expanded(name)
+        if is_there and len(names) > 1:
+            raise ContextError(f"'{word}' in {_HOSTS} gives several hosts one address")
+        for each in names:
+            if not _HOST.fullmatch(each):
+                raise ContextError(f"'{each}' in {_HOSTS} is no name of a host")
+            found.append(Host(each, address if is_there else None))
+        if len(found) > HOSTS_MAX:
+            raise ContextError(f"{_HOSTS} has more than {HOSTS_MAX} hosts")
+    twice = {host.name for host in found if sum(h.name == host.name for h in found) > 1}
+    if twice:
+        raise ContextError(f"{_HOSTS} has {', '.join(sorted(twice))} twice")
+    return found
+
+
+def _expanded(name: str) -> list[str]:
+    match = _RANGE.fullmatch(name)
+    if match is None:
+        return [name]
+    before, first, last, after = match.groups()
+    if int(last) < int(first) or int(last) - int(first) >= HOSTS_MAX:
+        raise ContextError(f"'[{first}-{last}]' in {_HOSTS} is no range of 1 to {HOSTS_MAX} hosts")
+    width = len(first) if first.startswith("0") else 0
+    return [f"{before}{number:0{width}}{after}" for number in range(int(first), int(last) + 1)]
+
+
+def set_up_job(
+    context: Mapping[str, str], root: Path, account: Account | None, say: Callable[[str], None]
+) -> list[str]:
+    """Write below `root` what a context says of a job, and take away what an earlier one said.
+
+    Without an account there is nobody to have the key. `say` is told what there is now, and what
+    cannot be. Returns the services that have to read their configuration again.
+    """
+    unknown = [name for name in context if name.startswith("VICINAL_") and name not in _KNOWN]
+    for name in sorted(unknown):
+        say(f"{name} is not known: {_HOSTS} and {_KEY}_BASE64 are")
+    hosts: list[Host] = []
+    key = ""
+    try:
+        hosts = read_hosts(context.get(_HOSTS, ""))
+    except ContextError as error:
+        say(f"hosts: none, {error}")
+    try:
+        key = decoded(context, _KEY).strip()
+        if key and account is None:
+            raise ContextError("there is no user of the machine whose it could be")
+    except ContextError as error:
+        say(f"key: none, {error}")
+        key = ""
+    changed = set()
+    if _write_hosts(root, hosts):
+        changed.add("systemd-resolved")
+    if hosts:
+        say(f"hosts: {' '.join(host.name for host in hosts)}, for mpirun")
+    if _write_key(root, hosts, key, account, say):
+        changed.add("ssh")
+    return sorted(changed)
+
+
+def _write_hosts(root: Path, hosts: Sequence[Host]) -> bool:
+    """Names and mpirun's hosts; returns whether the resolver's configuration is another now."""
+    addresses = [f"{host.address} {host.name}" for host in hosts if host.address]
+    _put_block(root / "etc/hosts", addresses)
+    _put_block(root / "etc/openmpi/openmpi-default-hostfile", [host.name for host in hosts])
+    # Machines of one network find each other by name with LLMNR, whatever systemd's default is.
+    wanted = any(host.address is None for host in hosts)
+    return put(root / _RESOLVER_FILE, "[Resolve]\nLLMNR=yes\n" if wanted else None)
+
+
+def _write_key(
+    root: Path, hosts: Sequence[Host], key: str, account: Account | None, say: Callable[[str], None]
+) -> bool:
+    """The job's key and what it is for; returns whether sshd has to read something again."""
+    public = ""
+    # The user's alone, and no part of their home: root writes nothing where they may put links.
+    put(root / _KEY_FILE, f"{key}\n" if key else None, account)
+    if key and account is not None:
+        try:
+            public = _ssh_keygen("-y", "-P", "", "-f", str(root / _KEY_FILE)).strip()
+            identity = ["-h", "-I", _ALIAS, "-n", _ALIAS]
+            _ssh_keygen("-q", "-s", str(root / _KEY_FILE), *identity, str(root / _HOST_KEY))
+            say(f"key: of the job, for {account.name}")
+        except ContextError as error:
+            say(f"key: none, {error}")
+            public = ""
+            put(root / _KEY_FILE, None)
+    known = client = server = None
+    if public and account is not None:
+        known = f"@cert-authority {_ALIAS} {public}\n"
+        names = " ".join(each for host in hosts for each in (host.name, host.address) if each)
+        client = (
+            f"Host {names or 'none'}\n\tIdentityFile /{_KEY_FILE}\n\tHostKeyAlias {_ALIAS}\n"
+            f"\tGlobalKnownHostsFile /{_KNOWN_FILE}\n\tUserKnownHostsFile none\n"
+            "\tStrictHostKeyChecking yes\n"
+        )
+        server = (
+            f"HostCertificate /{_HOST_CERTIFICATE}\nMatch User {account.name}\n"
+            f"\tAuthorizedKeysFile .ssh/authorized_keys /{KEYS_FILE} /{_PUBLIC_FILE}\n"
+        )
+    else:
+        (root / _HOST_CERTIFICATE).unlink(missing_ok=True)
+    put(root / _KNOWN_FILE, known)
+    put(root / _CLIENT_FILE, client)
+    renewed = put(root / _PUBLIC_FILE, f"{public}\n" if public else None)
+    return put(root / _SERVER_FILE, server) or renewed or bool(public)
+
+
+def _ssh_keygen(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["ssh-keygen", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_KEY_SECONDS,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip() or "no message").splitlines()[-1]
+        raise ContextError(f"{_KEY} is no private key without a passphrase ({reason})") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ContextError(f"ssh-keygen could not be run ({error})") from error
+    return done.stdout
+
+
+def _put_block(file: Path, lines: Sequence[str]) -> None:
+    """Make these lines the last ones of a file, in place of those of an earlier boot."""
+    before = file.read_text() if file.exists() else ""
+    kept = re.sub(rf"^{re.escape(_BEGIN)}\n.*?^{re.escape(_END)}\n", "", before, flags=re.M | re.S)
+    block = "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) if lines else ""
+    if kept and not kept.endswith("\n"):
+        kept += "\n"
+    if kept + block != before:
+        put(file, kept + block)

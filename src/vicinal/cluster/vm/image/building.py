@@ -1,0 +1,399 @@
+"""Building the image that guests boot: a kernel, and an archive that is their file system.
+
+    image = build_image()
+    print(image.kernel, image.files)
+
+The image is made of Debian packages, the MPI libraries, the programs and the provider as
+they are on this host, at the same absolute paths. It is kept, and made anew when one of
+these changes. There is no disk: a guest unpacks the archive into its memory.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.base.directories import check_writable, locked, may_write
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.image.archive import Archive
+from vicinal.cluster.vm.image.kind import GuestNetwork, ImageKind, kind_of
+from vicinal.cluster.vm.image.layout import GUEST_TASK, HOME, USER, USER_ID
+from vicinal.cluster.vm.image.modules import function_modules, load_order
+from vicinal.cluster.vm.image.packages import RECORD, PackageStore
+from vicinal.mpi.environment import (
+    DOORBELL_AGENT_FILE,
+    GUEST_RESEED_FILE,
+    GUEST_TASK_FILE,
+    PROVIDER_FILE,
+    checkout,
+    mpi_prefix,
+    provider_directory,
+)
+from vicinal.mpi.heap import HEAP_FILE
+from vicinal.mpi.libraries import STANDARD
+from vicinal.mpi.pairs import PAIRS_FILE
+
+_HERE = Path(__file__).parent
+_SHARED = Path("/var/cache/vicinal/guests")
+_LEFT_OUT = (
+    "etc",
+    "usr/include",
+    "usr/lib/debug",
+    "usr/lib/modules",
+    "usr/lib/systemd/system",
+    "usr/lib/udev/hwdb.d",
+    "usr/lib/udev/rules.d",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "usr/lib/x86_64-linux-gnu/perl",
+    "usr/lib/x86_64-linux-gnu/perl-base",
+    "usr/lib/x86_64-linux-gnu/security",
+    "usr/share",
+    "var",
+)
+_LINKED = {
+    DOORBELL_AGENT_FILE: "usr/lib/vicinal-doorbell/agent",
+    GUEST_RESEED_FILE: "usr/lib/vicinal-waits/reseed",
+    GUEST_TASK_FILE: GUEST_TASK.lstrip("/"),
+}
+"""Programs that are beside the provider, and where the guest's own scripts find them."""
+_MERGED = ("bin", "lib", "lib64", "sbin")
+"""Top directories that are links into usr, as in any Debian of today."""
+
+_TEXTS = {
+    "etc/passwd": "root:*:0:0::/root:/bin/sh\n"
+    "sshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
+    f"{USER}:*:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n",
+    "etc/group": f"root:*:0:\ntty:*:5:\nnogroup:*:65534:\n{USER}:*:{USER_ID}:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/ssh/sshd_config": "Include /etc/ssh/sshd_config.d/*.conf\n"
+    "HostKey /etc/ssh/host_key\n"
+    "AuthenticationMethods publickey\n"
+    f"AllowUsers {USER}\n"
+    "PermitRootLogin no\n"
+    "UseDNS no\n"
+    "UsePAM no\n"
+    "MaxSessions 64\n"
+    "PrintLastLog no\n"
+    "PrintMotd no\n",
+    # A guest that died must not be waited for: this ends a launcher's connection to it.
+    "etc/ssh/ssh_config": "IdentityFile /etc/ssh/user_key\n"
+    "GlobalKnownHostsFile /etc/ssh/known_hosts\n"
+    "StrictHostKeyChecking yes\n"
+    "ServerAliveInterval 5\n"
+    "ServerAliveCountMax 4\n",
+}
+
+
+@dataclass(frozen=True)
+class GuestImage:
+    """A bootable image."""
+
+    kernel: Path
+    """The kernel, for QEMU's -kernel."""
+    files: Path
+    """The guest's file system, for QEMU's -initrd."""
+    kernel_version: str
+    holds: frozenset[str]
+    """Absolute paths of this host's directories that are in the image at the same place."""
+
+    def has(self, path: Path) -> bool:
+        """Whether a path of this host is in the image too."""
+        return any(path.is_relative_to(directory) for directory in self.holds)
+
+    def drivers(self) -> frozenset[str]:
+        """The drivers of SR-IOV functions that its kernel has."""
+        return frozenset(function_modules(_modules(self.kernel.parent.parent)))
+
+
+def guests_directory() -> Path:
+    """Where images, consoles and what was found out about this host are kept.
+
+    It is build/guests in the checkout, or /var/cache/vicinal/guests without one, if the user may
+    write there, else a directory of the user's cache.
+    """
+    if may_write(shared_directory()):
+        return shared_directory()
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "vicinal" / "guests"
+
+
+def shared_directory() -> Path:
+    """Where root's images are, from which every user of this host may start guests."""
+    tree = checkout()
+    return _SHARED if tree is None else tree / "build" / "guests"
+
+
+def build_image(
+    say: Callable[[str], None] = lambda _: None, network: GuestNetwork = GuestNetwork.VIRTIO
+) -> GuestImage:
+    """The image for what is on this host now; made if there is none yet, in seconds.
+
+    `say` is told what is being done. Raises VicinalError where something is missing.
+    """
+    kind = kind_of(network)
+    directory = guests_directory() / kind.directory
+    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    with _readable_by_all(directory), locked(directory):
+        system = _system(directory, kind, say)
+        parts = _host_parts()
+        key = content_key(_descriptions(kind, system, parts))
+        files = directory / f"image-{key}.cpio"
+        if not files.is_file():
+            say("writing the guest image")
+            for old in directory.glob("image-*.cpio*"):
+                old.unlink()
+            fresh = files.with_suffix(".cpio.part")
+            _write(fresh, kind, system, parts)
+            fresh.replace(files)
+    return _image(system, files, parts)
+
+
+def fetch_packages(
+    say: Callable[[str], None] = lambda _: None, network: GuestNetwork = GuestNetwork.VIRTIO
+) -> Path:
+    """Where an image's Debian packages are unpacked, fetched if need be.
+
+    What build_image() does besides needs no network. Raises VicinalError as that does.
+    """
+    kind = kind_of(network)
+    directory = guests_directory() / kind.directory
+    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    with _readable_by_all(directory), locked(directory):
+        return _system(directory, kind, say)
+
+
+@contextmanager
+def _readable_by_all(directory: Path) -> Iterator[None]:
+    """Let every user read what root makes there, also in a keeper, which hides its other files."""
+    if os.geteuid() != 0:
+        yield
+        return
+    before = os.umask(0o022)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o755)
+        yield
+    finally:
+        os.umask(before)
+
+
+def _image(system: Path, files: Path, parts: list[Path]) -> GuestImage:
+    modules = _modules(system)
+    return GuestImage(
+        kernel=next(system.glob(f"boot/vmlinuz-{modules.name}")),
+        files=files,
+        kernel_version=modules.name,
+        holds=frozenset(str(part) for part in parts),
+    )
+
+
+def find_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
+    """The image that root made for all users, if it is for what is on this host now.
+
+    Else it is build_image()'s.
+    """
+    return _shared_image(kind_of(GuestNetwork.VIRTIO)) or build_image(say)
+
+
+def _shared_image(kind: ImageKind) -> GuestImage | None:
+    directory = shared_directory() / kind.directory
+    system = system_directory(directory, kind)
+    if os.geteuid() == 0 or not is_roots(system):
+        return None
+    parts = _host_parts()
+    files = directory / f"image-{content_key(_descriptions(kind, system, parts))}.cpio"
+    try:
+        image = _image(system, files, parts)
+        readable = all(os.access(each, os.R_OK) for each in (image.kernel, files))
+    except (OSError, StopIteration):
+        return None
+    places = (shared_directory(), directory, files, system / "boot", image.kernel)
+    return image if readable and all(map(is_roots, places)) else None
+
+
+def is_roots(path: Path) -> bool:
+    """Whether only root can write there: else whoever can is root in guests of who starts it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    kind = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    return kind and status.st_uid == 0 and not status.st_mode & 0o022
+
+
+def image_identity(network: GuestNetwork = GuestNetwork.VIRTIO) -> str:
+    """What tells the image for what is on this host now from any other; makes nothing."""
+    kind = kind_of(network)
+    system = system_directory(guests_directory(), kind)
+    return content_key(_descriptions(kind, system, _host_parts()))
+
+
+def is_fetched(network: GuestNetwork = GuestNetwork.VIRTIO) -> bool:
+    """Whether build_image() would find its Debian packages here: then it takes seconds at most."""
+    kind = kind_of(network)
+    return system_directory(guests_directory() / kind.directory, kind).is_dir()
+
+
+def system_directory(directory: Path, kind: ImageKind) -> Path:
+    """Where an image's Debian packages are unpacked, with a record of them (RECORD), if at all."""
+    return directory / f"debian-{content_key([*kind.packages, kind.kernel_package, str(RECORD)])}"
+
+
+def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Path:
+    """Directory with the unpacked Debian packages and kernel."""
+    target = system_directory(directory, kind)
+    if target.is_dir():
+        return target
+    store, fresh = directory / "packages", directory / "debian-part"
+    for left in (store, fresh):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    say(f"fetching Debian packages for the guests (some {kind.megabytes} MB)")
+    packages = PackageStore(store)
+    packages.unpack(kind.packages, fresh)
+    if kind.kernel_from_backports:
+        packages.prefer_backports()
+    packages.unpack_kernel(kind.kernel_package, fresh)
+    shutil.rmtree(store)
+    fresh.rename(target)
+    # Not before: where nothing can be fetched, the present ones stay of use.
+    for old in directory.glob("debian-*"):
+        if old != target:
+            shutil.rmtree(old)
+    return target
+
+
+def _host_parts() -> list[Path]:
+    """Directories of this host that a guest needs: MPI libraries, programs, provider."""
+    parts = [mpi_prefix(mpi) for mpi in STANDARD]
+    tree = checkout()
+    if tree is not None and (tree / "build" / "programs").is_dir():
+        parts.append(tree / "build" / "programs")
+    with suppress(VicinalError):  # a job over the region will say that it is missing
+        parts.append(provider_directory())
+    return parts
+
+
+def _host_files(part: Path) -> Iterator[Path]:
+    """What of such a directory goes into the image; of a build directory the product only."""
+    if (part / PROVIDER_FILE).is_file():
+        names = (PROVIDER_FILE, HEAP_FILE, PAIRS_FILE, *_LINKED)
+        yield from (part / name for name in names if (part / name).is_file())
+        return
+    for path in sorted(part.rglob("*")):
+        relative = path.relative_to(part)
+        if relative.parts[0] != "include" and not any(p.startswith(".") for p in relative.parts):
+            yield path
+
+
+def _descriptions(kind: ImageKind, system: Path, parts: list[Path]) -> Iterator[str]:
+    """What the image is made of, in words: any change of them makes a new image."""
+    yield system.name
+    yield repr(_TEXTS)
+    yield _variables()
+    yield repr((_LEFT_OUT, kind))
+    for own in sorted(_HERE.glob("*.py")):
+        yield own.read_text()
+    for script in sorted(_HERE.rglob("guest_*.sh")):
+        yield script.read_text()
+    yield (_HERE / "70-vicinal.rules").read_text()
+    for part in parts:
+        for path in _host_files(part):
+            status = path.lstat()
+            yield f"{path} {status.st_size} {status.st_mtime_ns} {status.st_mode}"
+
+
+def _variables() -> str:
+    """What users of a guest find set, as sshd is told: all that they set themselves is FI_PROVIDER.
+
+    Where it does not admit Vicinal, the MPI libraries are as their makers meant them.
+    """
+    variables = {
+        "FI_PROVIDER": "^vicinal",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",
+        "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
+        "OMPI_MCA_btl_ofi_provider_include": "vicinal",
+    }
+    with suppress(VicinalError):  # there is none in the image then
+        variables["FI_PROVIDER_PATH"] = str(provider_directory())
+    return f"SetEnv {' '.join(f'{name}={value}' for name, value in variables.items())}\n"
+
+
+def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> None:
+    with Archive(target) as archive:
+        for name in _MERGED:
+            archive.link(name, f"usr/{name}")
+        archive.directory("tmp", 0o1777)
+        archive.directory("root", 0o700)
+        archive.directory(HOME.lstrip("/"), 0o755, owner=USER_ID)
+        # The kernel opens it before there is a /dev.
+        archive.device("dev/console", 5, 1)
+        archive.file("init", (_HERE / "guest_init.sh").read_bytes(), 0o755)
+        archive.file("etc/ssh/sshd_config.d/libfabric.conf", _variables().encode())
+        verbs = (_HERE / "guest_verbs.sh").read_bytes()
+        archive.file("usr/lib/vicinal-verbs/guest_verbs.sh", verbs)
+        doorbell = (_HERE / "guest_doorbell.sh").read_bytes()
+        archive.file("usr/lib/vicinal-doorbell/guest_doorbell.sh", doorbell)
+        waits = (_HERE / "guest_waits.sh").read_bytes()
+        archive.file("usr/lib/vicinal-waits/guest_waits.sh", waits)
+        archive.file("etc/udev/udev.conf", b"")
+        rule = _HERE / "70-vicinal.rules"
+        archive.file(f"etc/udev/rules.d/{rule.name}", rule.read_bytes())
+        for name, text in {**_TEXTS, **kind.texts}.items():
+            archive.file(name, text.encode())
+        _write_modules(archive, kind, _modules(system))
+        if kind.functions:
+            write_function_modules(archive, _modules(system))
+        for path in sorted(system.rglob("*")):
+            name = merged_name(path.relative_to(system))
+            if not _left_out(name):
+                archive.copy(path, name)
+        archive.link("usr/bin/sh", "busybox")
+        for part in parts:
+            for path in _host_files(part):
+                archive.copy(path, str(path).lstrip("/"))
+                if path.name in _LINKED:
+                    archive.link(_LINKED[path.name], str(path))
+
+
+def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
+    """Each with what it depends on, unless that is loaded by an earlier step."""
+    written: set[str] = set()
+    for directory, wanted in kind.modules.items():
+        for number, (name, content) in enumerate(load_order(modules, wanted)):
+            if name not in written:
+                archive.file(f"{directory}/{number:02}-{name}.ko", content)
+                written.add(name)
+
+
+def write_function_modules(archive: Archive, modules: Path) -> None:
+    """For each driver of SR-IOV functions a directory, from which guest_waits.sh loads it."""
+    for driver, module in function_modules(modules).items():
+        for number, (name, content) in enumerate(load_order(modules, [module])):
+            archive.file(f"usr/lib/vicinal-functions/{driver}/{number:02}-{name}.ko", content)
+
+
+def merged_name(path: Path) -> str:
+    """What a path of a package's is in an image, whose top directories lead into usr."""
+    return str(Path("usr") / path if path.parts[0] in _MERGED else path)
+
+
+def _left_out(name: str) -> bool:
+    return name.startswith("boot") or any(
+        name == directory or name.startswith(f"{directory}/") for directory in _LEFT_OUT
+    )
+
+
+def _modules(system: Path) -> Path:
+    return next(path for path in sorted((system / "lib" / "modules").iterdir()) if path.is_dir())
+
+
+def content_key(descriptions: Iterable[str]) -> str:
+    """A number for what is described: another description has another."""
+    digest = hashlib.sha256()
+    for description in descriptions:
+        digest.update(description.encode() + b"\0")
+    return digest.hexdigest()[:16]

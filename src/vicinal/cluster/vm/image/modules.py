@@ -1,0 +1,77 @@
+"""The kernel modules that a guest needs, in the order in which they can be loaded.
+
+A kernel package carries no index of dependencies: depmod makes it at installation, which
+never happens here. But every module names what it depends on.
+"""
+
+import lzma
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+
+_FUNCTION_MODULES = {
+    "iavf": "iavf",
+    "igbvf": "igbvf",
+    "ixgbevf": "ixgbevf",
+    "mlx4_core": "mlx4_en",
+    "mlx5_core": "mlx5_core",
+}
+"""Drivers of virtual functions, and the module by which such a function has a network interface."""
+
+_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
+
+def function_modules(modules: Path) -> dict[str, str]:
+    """What there is of modules for SR-IOV functions, by the names of their drivers.
+
+    Kernels that are made for virtual machines lack some of them.
+    """
+    there = {_canonical(file.name) for file in modules.rglob("*.ko*")}
+    return {driver: name for driver, name in _FUNCTION_MODULES.items() if name in there}
+
+
+def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
+    """Name and content of the wanted modules and their dependencies, dependencies first.
+
+    `modules` is lib/modules/VERSION of an unpacked kernel package. Modules that are built
+    into the kernel are left out. Raises VicinalError where the kernel lacks one.
+    """
+    files = {_canonical(file.name): file for file in modules.rglob("*.ko*")}
+    builtin = {
+        _canonical(Path(line).name) for line in (modules / "modules.builtin").read_text().split()
+    }
+    ordered: dict[str, bytes] = {}
+
+    def add(name: str) -> None:
+        if name in ordered or name in builtin:
+            return
+        if name not in files:
+            raise VicinalError(
+                f"the kernel {modules.name} has no module {name}",
+                "let apt offer a newer Debian kernel, which has it",
+            )
+        content = _read(files[name])
+        for dependency in _dependencies(content):
+            add(dependency)
+        ordered[name] = content
+
+    for name in wanted:
+        add(_canonical(name))
+    return list(ordered.items())
+
+
+def _canonical(name: str) -> str:
+    return name.partition(".")[0].replace("-", "_")
+
+
+def _read(file: Path) -> bytes:
+    content = file.read_bytes()
+    return lzma.decompress(content) if file.suffix == ".xz" else content
+
+
+def _dependencies(content: bytes) -> list[str]:
+    match = _DEPENDS.search(content)
+    names = match.group(1).decode() if match else ""
+    return [_canonical(name) for name in names.split(",") if name]

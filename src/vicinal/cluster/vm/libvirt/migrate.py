@@ -1,0 +1,249 @@
+"""Moving a domain from one libvirt to another while its guest runs, with its devices or not at all.
+
+A region and a function of the host's stay where they are: the guest gives them up before, and gets
+those of the other host afterwards. Where anything fails on the way, the domain is where it was in
+the end, with what it had.
+"""
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from queue import Empty, Queue
+from threading import Thread
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.libvirt.binding import explained, libvirt
+from vicinal.cluster.vm.libvirt.domain_devices import (
+    attach_function,
+    attach_region,
+    await_removal,
+    detach_function,
+    detach_region,
+    has_function,
+    has_region,
+)
+from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
+from vicinal.cluster.vm.libvirt.domain_xml import is_emulated
+from vicinal.cluster.vm.libvirt.lifecycle import (
+    DomainState,
+    check_region_may_leave,
+    lookup,
+    observe,
+    ours,
+    remove,
+    resume,
+)
+from vicinal.cluster.vm.libvirt.side import Side, described_for
+
+_FLAGS = (
+    libvirt.VIR_MIGRATE_PERSIST_DEST
+    | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+    | libvirt.VIR_MIGRATE_ABORT_ON_ERROR
+)
+_SECURE = libvirt.VIR_DOMAIN_XML_SECURE
+_COMPLETED = libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED
+_ABORT_SECONDS = 60.0
+_LEFTOVER_SECONDS = 10.0
+"""For libvirt to end what comes in from a program that is gone."""
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a move took."""
+
+    seconds: float
+    """From the first device that was given up to the last that was got."""
+    still_seconds: float | None
+    """For so long the guest stood still, as libvirt has it; None: it does not say.
+
+    An emulated one does so while its memory is copied.
+    """
+
+
+def migrate(name: str, here: Side, there: Side, *, seconds: float = 300.0) -> Moved:
+    """Move a running domain, with its definition, from `here` to `there`.
+
+    A region is not memory of this guest alone: the guest's ranks must have left it for the network,
+    and that of the other side, whose file must be there, is another one. Close connections by the
+    virtio port too.
+
+    Raises VicinalError where it does not work, or where letting go of a device or the move takes
+    longer than `seconds`; the domain then runs on `here` and gets its devices back, unless its
+    guest had not let go of them in time. So it does when this is interrupted.
+    """
+    domain = ours(here.hypervisor, name)
+    check_region_may_leave(domain.XMLDesc(), f"{name} cannot be moved")
+    if lookup(there.hypervisor, name) is not None:
+        raise VicinalError(
+            f"there is a domain {name} at {there.hypervisor.uri} already",
+            "remove it, or choose another host",
+        )
+    home = _as_it_is(name, here)
+    away = there if home.region is not None else replace(there, region=None)
+    began = time.monotonic()
+    with ExitStack() as undo:
+        undo.callback(_bring_home, name, home, away, seconds)
+        _take(name, home, seconds)
+        _move(name, here, there, seconds)
+        give(name, away)
+        undo.pop_all()
+    return Moved(time.monotonic() - began, _still_seconds(name, away))
+
+
+def settle(name: str, home: Side, away: Side) -> Side | None:
+    """The side that a domain is on after a move of which nobody knows how far it came.
+
+    It runs there, but may lack its devices, and nothing of it is left on the other. None: it is on
+    neither. Not for a domain that somebody had stand still.
+    """
+    deadline = time.monotonic() + _LEFTOVER_SECONDS
+    while True:
+        states = [observe(side.hypervisor, name) for side in (home, away)]
+        match states:
+            case [DomainState.ABSENT, DomainState.ABSENT]:
+                return None
+            case [_, DomainState.ABSENT]:
+                resume(home.hypervisor, name)  # it stands still when all but the last bit is there
+                return home
+            case [DomainState.ABSENT, _]:
+                resume(away.hypervisor, name)
+                return away
+            case [_, DomainState.RUNNING]:
+                remove(home.hypervisor, name)
+                return away
+        # What came is not whole, and never ran.
+        if time.monotonic() > deadline:
+            remove(away.hypervisor, name)
+        time.sleep(_POLL_SECONDS)
+
+
+def _as_it_is(name: str, side: Side) -> Side:
+    """A side with those devices that the domain has."""
+    region = side.region
+    if region is not None and not has_region(side.hypervisor, name, region.name):
+        region = None
+    missing = _lacking(name, side)
+    if missing:
+        raise VicinalError(
+            f"{name} has no function {missing[0].address}", "see `vicinal functions list`"
+        )
+    return replace(side, region=region)
+
+
+def _bring_home(name: str, home: Side, away: Side, seconds: float) -> None:
+    with suppress(VicinalError):  # what went wrong first is what is to be said
+        if settle(name, home, away) is away:
+            _take(name, away, seconds)
+            _move(name, away, home, seconds)
+        give(name, home)
+
+
+def _take(name: str, side: Side, seconds: float) -> None:
+    for function in side.functions:
+        detach_function(side.hypervisor, name, function, seconds=seconds)
+    if side.functions:
+        side.withdraw()
+    if side.region is not None:
+        detach_region(side.hypervisor, name, side.region.name, seconds=seconds)
+
+
+def give(name: str, side: Side) -> None:
+    """Give a domain what it is to have of a side that it is on, and lacks."""
+    if observe(side.hypervisor, name) is not DomainState.RUNNING:
+        return  # it gets all when it starts
+    await_removal(side.hypervisor, name)
+    if side.region is not None:
+        attach_region(side.hypervisor, name, side.region)
+    if _lacking(name, side):
+        side.announce()
+    for function in side.functions:
+        attach_function(side.hypervisor, name, function)
+
+
+def is_whole(name: str, side: Side) -> bool:
+    """Whether a domain is on a side, and where it runs has all that it is to have of it."""
+    state = observe(side.hypervisor, name)
+    if state is not DomainState.RUNNING:
+        return state is not DomainState.ABSENT  # it gets all when it starts
+    if side.region is not None and not has_region(side.hypervisor, name, side.region.name):
+        return False
+    return not _lacking(name, side)
+
+
+def _lacking(name: str, side: Side) -> list[HostFunction]:
+    """The functions of a side that a domain does not have, as it runs now."""
+    return [each for each in side.functions if not has_function(side.hypervisor, name, each)]
+
+
+def flags_for(xml: str) -> int:
+    """How libvirt is to move a domain that is described by `xml`.
+
+    An emulated one (TCG) stands still until it is there: what it writes while QEMU copies its
+    memory may be lost. QEMU up to 8.2 does not always notice such a write, and those who mended
+    that in 9.0 suspected more. A program then finds its stack broken, or the kernel its lists.
+    """
+    return _FLAGS if is_emulated(xml) else _FLAGS | libvirt.VIR_MIGRATE_LIVE
+
+
+def _move(name: str, here: Side, there: Side, seconds: float) -> None:
+    """The move itself, in a thread: libvirt's call hears nothing of signals."""
+    domain = ours(here.hypervisor, name)
+    with explained(f"the domain {name} cannot be looked at"):
+        live = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE | _SECURE)
+        kept = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | _SECURE)
+    flags = flags_for(live)
+    parameters = {
+        libvirt.VIR_MIGRATE_PARAM_DEST_XML: described_for(live, here, there),
+        libvirt.VIR_MIGRATE_PARAM_PERSIST_XML: described_for(kept, here, there),
+    }
+    if there.transport is not None:
+        parameters[libvirt.VIR_MIGRATE_PARAM_URI] = there.transport
+    outcome: Queue[libvirt.libvirtError | None] = Queue()
+
+    def work() -> None:
+        try:
+            # The annotation takes the parameters for text.
+            domain.migrate3(there.hypervisor.connection, parameters, flags)  # type: ignore[arg-type]
+        except libvirt.libvirtError as error:
+            outcome.put(error)
+        else:
+            outcome.put(None)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        error = outcome.get(timeout=seconds)
+    except Empty:
+        if _abort(domain, thread) and outcome.get_nowait() is None:
+            return  # it was there at the last moment
+        raise VicinalError(
+            f"the domain {name} was not moved to {there.hypervisor.uri} within {seconds:g} s",
+            "allow it more time, or let its guest write less memory meanwhile",
+        ) from None
+    except BaseException:
+        _abort(domain, thread)
+        raise
+    if error is not None:
+        with explained(f"the domain {name} cannot be moved to {there.hypervisor.uri}"):
+            raise error
+
+
+def _abort(domain: "libvirt.virDomain", thread: Thread) -> bool:
+    """End a move that is under way; returns whether it has ended, one way or the other."""
+    deadline = time.monotonic() + _ABORT_SECONDS
+    while thread.is_alive() and time.monotonic() < deadline:
+        with suppress(libvirt.libvirtError):  # it has not begun, or has ended just now
+            domain.abortJob()
+        thread.join(_POLL_SECONDS)
+    return not thread.is_alive()
+
+
+def _still_seconds(name: str, side: Side) -> float | None:
+    with suppress(libvirt.libvirtError):
+        domain = ours(side.hypervisor, name)
+        # The annotation says that it is text.
+        found: dict[str, int] = domain.jobStats(_COMPLETED)  # type: ignore[assignment]
+        if libvirt.VIR_DOMAIN_JOB_DOWNTIME in found:
+            return int(found[libvirt.VIR_DOMAIN_JOB_DOWNTIME]) / 1000
+    return None

@@ -1,0 +1,101 @@
+"""The daemon's parent.
+
+    python -m vicinal.cluster.vm.libvirt.own_daemon.keeper DIRECTORY LIBVIRTD ALIVE
+
+libvirt waits until nothing is left of a QEMU that it ended, and QEMU leaves its parent. So somebody
+must reap it: in containers the first process often reaps nobody. This one does, and ends when the
+daemon has ended and nothing is left of what that started.
+
+ALIVE is a descriptor that is open as long as the daemon lives, for the command that waits for it.
+The daemon has a lock on the file DIRECTORY/claim, by which it is found: doorbell/claim.py.
+"""
+
+import ctypes
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from vicinal.base.claim import claim
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.libvirt.own_daemon.mounts import (
+    MOUNTS,
+    hold_mount_points,
+    remove_mount_points,
+)
+
+_SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER."""
+
+_ENTER = """set -eu
+directory=$1
+shift
+for name in passwd group; do mount --bind "$directory/$name" "/etc/$name"; done
+while [ "$1" != -- ]; do
+    mount --bind "$directory/$1" "$2"
+    shift 2
+done
+shift
+exec "$@"
+"""
+
+
+def arguments(directory: Path) -> list[str]:
+    """Those of the daemon."""
+    return ["--config", str(directory / "libvirtd.conf"), "--pid-file", str(directory / "pid")]
+
+
+def command(directory: Path, daemon: Path) -> list[str]:
+    """The command line that becomes the daemon, in a mount namespace of its own.
+
+    What the host mounts later is mounted there too, and nothing the other way.
+    """
+    mounts = [word for name, place in MOUNTS.items() for word in (name, str(place))]
+    script = ["sh", "-c", _ENTER, "sh", str(directory), *mounts, "--"]
+    line = [str(daemon), *arguments(directory)]
+    return ["unshare", "--mount", "--propagation", "slave", *script, *line]
+
+
+def main() -> None:
+    """Start the daemon, and reap until nothing is left."""
+    directory, daemon, alive = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    os.set_inheritable(alive, False)
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    with suppress(PermissionError):
+        # It serves other commands than the one that starts it, which may be one under `nice`.
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    try:
+        held = hold_mount_points()
+    except VicinalError as error:
+        sys.exit(str(error))
+    process = os.fork()
+    if process == 0:
+        _become(directory, command(directory, daemon), held)
+    for descriptor in held:
+        os.close(descriptor)  # the daemon has them
+    with suppress(ChildProcessError):
+        while True:
+            ended, _ = os.wait()
+            if ended == process:
+                os.close(alive)
+    # Also where it came too late, and nobody wants it any more.
+    remove_mount_points()
+
+
+def _become(directory: Path, line: list[str], held: list[int]) -> NoReturn:
+    """Become the daemon, which keeps what it inherits open until it ends."""
+    try:
+        file = directory / "claim"
+        lock = os.open(file, os.O_RDWR)
+        if not claim(lock, file):
+            sys.exit("another daemon runs there, or nobody wants it any more")
+        for descriptor in (lock, *held):
+            os.set_inheritable(descriptor, True)
+        os.execvp(line[0], line)
+    except OSError as error:
+        sys.exit(f"{line[0]} cannot be run: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()

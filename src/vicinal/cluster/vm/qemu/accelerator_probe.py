@@ -1,0 +1,170 @@
+"""KVM or not: found out by starting a guest in it, since /dev/kvm alone proves nothing.
+
+A guest that hangs in KVM takes half a minute to give up on, so the answer is kept until the host is
+booted anew: in the user's own directory, and root's also for all other users.
+"""
+
+import json
+import os
+import platform
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
+from vicinal.cluster.vm.image.building import (
+    GuestImage,
+    guests_directory,
+    is_roots,
+    shared_directory,
+)
+from vicinal.cluster.vm.image.layout import USER_SPACE_LINE
+from vicinal.cluster.vm.qemu.choice import Qemu
+from vicinal.cluster.vm.qemu.command_line import guest_command
+
+_DEVICE = Path("/dev/kvm")
+_CACHE = "accelerator.json"
+_CACHE_BYTES = 1 << 20
+_PROBE_SECONDS = 30
+"""With KVM a guest's user space runs after a second or two."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The accelerator for guests on this host, and why."""
+
+    accelerator: Accelerator
+    reason: str
+
+
+def choose_accelerator(
+    qemu: Qemu, image: GuestImage, say: Callable[[str], None] = lambda _: None
+) -> Choice:
+    """KVM where a guest really comes up in it, else TCG.
+
+    The answer is kept until the host is booted anew, for this QEMU and, if it is KVM, for the
+    guests' kernel. Where KVM fails with one kernel, other kernels are not tried: TCG runs them all.
+    """
+    known = _closed() or _kept(qemu, guests_directory(), image.kernel_version)
+    if known is not None:
+        return known
+    say("finding out whether KVM works here")
+    choice = _probe(qemu, image)
+    with suppress(OSError):  # a user without a directory of their own finds out each time
+        _keep(qemu, image, choice)
+    return choice
+
+
+def known_choice(qemu: Qemu, directory: Path) -> Choice | None:
+    """What is known without a guest, or was found out before and is kept in a user's directory.
+
+    Whichever the kernel was: another kernel in the guest may fare differently, and seldom does.
+    """
+    return _closed() or _kept(qemu, directory)
+
+
+def _kept(qemu: Qemu, own: Path, kernel: str | None = None) -> Choice | None:
+    """The answer of this user or root, for guests with a kernel; None: with any kernel."""
+    for directory in dict.fromkeys((own, shared_directory())):
+        for answer in _read(directory / _CACHE):
+            try:
+                choice = Choice(Accelerator(answer["accelerator"]), str(answer["reason"]))
+                of_qemu = answer["qemu"] == qemu.version
+                of_kernel = kernel in (None, answer["kernel"])
+            except (KeyError, TypeError, ValueError):
+                continue
+            if of_qemu and (of_kernel or choice.accelerator is Accelerator.TCG):
+                return choice
+    return None
+
+
+def _keep(qemu: Qemu, image: GuestImage, choice: Choice) -> None:
+    """Add an answer to the others of this boot. Of two users of a file the later one wins."""
+    directory = guests_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    answer = {
+        "qemu": qemu.version,
+        "kernel": image.kernel_version,
+        "accelerator": choice.accelerator.value,
+        "reason": choice.reason,
+    }
+    answers = [*_read(directory / _CACHE), answer]
+    found = json.dumps({"boot": _boot(), "answers": answers}, indent=1)
+    fresh = directory / f"{_CACHE}.{os.getpid()}"
+    try:
+        fresh.write_text(found)
+        fresh.chmod(0o644)  # root's answer is for all users
+        fresh.replace(directory / _CACHE)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _read(cache: Path) -> list[Any]:
+    """The answers in a file, if it is of this boot, and nobody else could have written it."""
+    try:
+        # Not blocked by a pipe, which another user may have put there.
+        file = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        if not _is_trusted(cache.parent, os.fstat(file)):
+            return []
+        found = json.loads(os.read(file, _CACHE_BYTES))
+        return list(found["answers"]) if found["boot"] == _boot() else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    finally:
+        os.close(file)
+
+
+def _is_trusted(directory: Path, status: os.stat_result) -> bool:
+    """Whether a file is root's in a directory of root's, or this user's own."""
+    if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o022:
+        return False
+    return status.st_uid == os.geteuid() or (status.st_uid == 0 and is_roots(directory))
+
+
+def _boot() -> str:
+    """What tells this boot of this host from all others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = "unknown"
+    return f"{platform.release()} {boot}"
+
+
+def _closed() -> Choice | None:
+    """The choice where KVM cannot even be opened."""
+    if os.access(_DEVICE, os.R_OK | os.W_OK):
+        return None
+    why = "may not be opened by this user" if _DEVICE.exists() else "is not there"
+    return Choice(Accelerator.TCG, f"{_DEVICE} {why}")
+
+
+def _probe(qemu: Qemu, image: GuestImage) -> Choice:
+    console = consoles_directory() / "kvm-probe.log"
+    console.unlink(missing_ok=True)
+    command = guest_command(qemu, "kvm-probe", image, Accelerator.KVM, console, None)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"a guest did not come up in KVM within {_PROBE_SECONDS} s"
+        return Choice(Accelerator.TCG, reason)
+    if USER_SPACE_LINE in console_lines(console):
+        return Choice(Accelerator.KVM, "a guest came up in it")
+    last = done.stderr.strip().splitlines()
+    detail = f" ({last[-1]})" if last else ""
+    return Choice(Accelerator.TCG, f"a guest died in KVM before its user space ran{detail}")

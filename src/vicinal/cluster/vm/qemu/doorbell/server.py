@@ -1,0 +1,158 @@
+"""The server that guests' ivshmem-doorbell devices connect to: version 0 of QEMU's protocol.
+
+Each client is told, in words of 8 bytes (little endian), some with a descriptor beside them:
+
+    0                           the version
+    its own number
+    -1         + the memory     what its device shows to the guest
+    a number   + an eventfd     a guest that is there, once for each of its vectors; so in the
+                                end of the client itself, whose eventfds interrupt it
+    a number                    that guest is gone
+
+The server has no part in interrupts: QEMU writes into the other's eventfd. It never waits for a
+client, and a client has nothing to say: one that does, or does not listen, is dropped.
+"""
+
+import os
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.qemu.doorbell.peer import MEMORY, VERSION, Message, Peer
+
+_GREETING_SECONDS = 60.0
+"""How long a client may take to listen; QEMU does before its guest boots."""
+_SEND_BUFFER = 16384
+"""Bytes: what is sent and not taken are descriptors, and users may have so many on their way."""
+_CREDENTIALS = struct.Struct("3i")
+_NUMBERS = 65535
+_SPARE_DESCRIPTORS = 64
+
+
+class DoorbellServer:
+    """Serves one region's guests, all of one user.
+
+    `listener` is a listening Unix socket (SOCK_STREAM), `memory` a descriptor of the region's file.
+    Each client has `vectors` interrupts; there may be `clients` at a time. Raises VicinalError
+    where this user may not have as many open files as that takes.
+    """
+
+    def __init__(self, listener: socket.socket, memory: int, *, vectors: int, clients: int) -> None:
+        _allow_descriptors(clients * (vectors + 1) + _SPARE_DESCRIPTORS)
+        self._listener = listener
+        self._memory = memory
+        self._vectors = vectors
+        self._clients = clients
+        self._peers: dict[int, Peer] = {}
+        self._last_number = 0
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Serve for ever."""
+        while True:
+            self.step(None)
+
+    def step(self, timeout: float | None) -> None:
+        """Deal with what there is now, after waiting for it for `timeout` seconds at most."""
+        greeting = [peer.greeted_by - time.monotonic() for peer in self._peers.values()]
+        bounds = [each for each in (timeout, *greeting) if each is not None and each < float("inf")]
+        events = self._selector.select(max(0.0, min(bounds)) if bounds else None)
+        # Those that closed the connection, or say something: there is nothing to say. They go
+        # first, since one that comes may be a guest that went and starts anew.
+        self._drop([key.data for key, event in events if key.data and event & selectors.EVENT_READ])
+        for key, _ in events:
+            if key.data is None:
+                self._accept()
+        self._send()
+
+    def close(self) -> None:
+        """End all connections."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it was gone again
+            return
+        if len(self._peers) >= self._clients or not _is_ours(connection):
+            connection.close()
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        eventfds = tuple(os.eventfd(0, os.EFD_CLOEXEC) for _ in range(self._vectors))
+        deadline = time.monotonic() + _GREETING_SECONDS
+        peer = Peer(self._next_number(), connection, eventfds, deadline)
+        peer.tell([Message(VERSION), Message(peer.number), Message(MEMORY, self._memory)])
+        for other in self._peers.values():
+            other.tell_of(peer)
+            peer.tell_of(other)
+        peer.tell_of(peer)
+        self._peers[peer.number] = peer
+        self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
+
+    def _next_number(self) -> int:
+        """Not that of one who just went: what is on its way about that one must not be taken so."""
+        numbers = (1 + (self._last_number + step) % _NUMBERS for step in range(_NUMBERS))
+        self._last_number = next(number for number in numbers if number not in self._peers)
+        return self._last_number
+
+    def _send(self) -> None:
+        lost = []
+        for peer in self._peers.values():
+            try:
+                peer.send()
+            except OSError:
+                lost.append(peer)
+            events = selectors.EVENT_READ
+            if peer.waits:
+                events |= selectors.EVENT_WRITE
+            else:
+                peer.greeted_by = float("inf")
+            self._selector.modify(peer.connection, events, peer)
+        lost += [peer for peer in self._peers.values() if peer.greeted_by < time.monotonic()]
+        self._drop(lost)
+
+    def _drop(self, gone: list[Peer]) -> None:
+        for peer in self._living(gone):
+            del self._peers[peer.number]
+            self._selector.unregister(peer.connection)
+            peer.close()
+            for other in self._peers.values():
+                other.tell_gone(peer)
+                self._selector.modify(
+                    other.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, other
+                )
+
+    def _living(self, peers: list[Peer]) -> Iterator[Peer]:
+        return (peer for peer in peers if self._peers.get(peer.number) is peer)
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Whether the client belongs to this user, or to root. Else the socket's mode was changed."""
+    size = _CREDENTIALS.size
+    with suppress(OSError):
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        _, user, _ = _CREDENTIALS.unpack(found)
+        return user in (0, os.geteuid())
+    return False
+
+
+def _allow_descriptors(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise VicinalError(
+                f"the doorbells' server needs {count} open files, and this user may have {hard}",
+                "raise the limit (ulimit -n), or use fewer guests or vectors",
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -1,0 +1,282 @@
+"""Two guests on this host that share a region and a network, or a network alone.
+
+    with GuestPair() as pair:
+        print(pair.guests[0].run(["hostname"]).stdout)
+
+The region is the memory of an ivshmem device in each guest, or of an nvdimm; the network is a wire
+between their virtio network cards, and another between SR-IOV cards if they are to be hosts of
+their own, each with its region. Nothing of it is reachable from elsewhere. Root is not needed. All
+of it ends with the process that started it, whatever ends that.
+"""
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Self, TypeVar
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.guest.identity import Card, Identity, card_address, make_keys
+from vicinal.cluster.vm.image.building import GuestImage, build_image
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.image.layout import function_address, guest_address
+from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator
+from vicinal.cluster.vm.qemu.choice import Qemu, find_qemu, qemu_for
+from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB, GuestDevices
+from vicinal.cluster.vm.qemu.doorbell.running import RunningServer
+from vicinal.cluster.vm.qemu.guest import Guest
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
+from vicinal.region import create as create_region
+from vicinal.region import inspect as inspect_region
+from vicinal.region.verdict import condemn
+
+_T = TypeVar("_T")
+
+_NAMES = ("guest0", "guest1")
+_SHARED = Path("/dev/shm")
+_CHECK_SECONDS = 30.0
+_SWEEP_SECONDS = 10.0
+
+_FIND_REGION = """
+for device in /sys/bus/pci/devices/*; do
+    [ "$(cat $device/vendor $device/device)" = "0x1af4
+0x1110" ] || continue
+    [ -r $device/resource2 ] && [ -w $device/resource2 ] && exec echo "$device"
+    echo "it may not use $device/resource2: $(ls -l $device/resource2)" >&2
+    exit 1
+done
+echo "it sees no PCI device 1af4:1110" >&2
+exit 1
+"""
+
+_FIND_MODULE = """
+for device in /dev/dax*; do
+    [ -c $device ] || continue
+    [ -r $device ] && [ -w $device ] && exec echo $device
+    echo "it may not use $device: $(ls -l $device)" >&2
+    exit 1
+done
+echo "it sees no /dev/dax: $(ls /sys/bus/nd/devices | tr '\\n' ' ')" >&2
+exit 1
+"""
+
+_FIND = {
+    RegionDevice.IVSHMEM: _FIND_REGION,
+    RegionDevice.DOORBELL: _FIND_REGION,
+    RegionDevice.NVDIMM: _FIND_MODULE,
+}
+
+
+class GuestPair:
+    """Two guests, guest0 and guest1, for as long as it is open.
+
+    `members` and `section_bytes` are those of a region. `network` says how the guests reach
+    each other, and whether they share a region; `region_device` as what they have it. `say` is
+    told what is being done. Raises VicinalError where guests cannot be had or do not come up.
+    """
+
+    def __init__(
+        self,
+        *,
+        members: int = DEFAULT_MEMBERS,
+        section_bytes: int = DEFAULT_SECTION_BYTES,
+        network: GuestNetwork = GuestNetwork.VIRTIO,
+        region_device: RegionDevice = RegionDevice.IVSHMEM,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.guests: list[Guest] = []
+        self.network = network
+        self.region_device = region_device
+        self._doorbell: RunningServer | None = None
+        self._members = members
+        self._section_bytes = section_bytes
+        self._say = say
+        self._closing = False
+        self._sweeper: subprocess.Popen[bytes] | None = None
+        self._regions: list[Region] = []
+        self._qemu: Qemu | None = None
+        self._choice: Choice | None = None
+        self._image: GuestImage | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def region(self) -> Path:
+        """The region's file on this host, the first guest's if each has one."""
+        return self._opened(next(iter(self._regions), None)).path
+
+    @property
+    def qemu(self) -> Qemu:
+        """What the guests run in."""
+        return self._opened(self._qemu)
+
+    @property
+    def choice(self) -> Choice:
+        """What executes the guests' instructions, and why."""
+        return self._opened(self._choice)
+
+    @property
+    def image(self) -> GuestImage:
+        """What the guests booted."""
+        return self._opened(self._image)
+
+    def open(self) -> None:
+        """Start the guests; when this returns they are up and see each other."""
+        if self.region_device is RegionDevice.DOORBELL and self.network is GuestNetwork.VERBS:
+            raise VicinalError(
+                "guests that are hosts of their own share no region, and ring no doorbells",
+                f"use the network {GuestNetwork.VIRTIO}, or another device for the region",
+            )
+        try:
+            find_qemu()
+            self._qemu = qemu_for(self.network, self._say)
+            self._image = build_image(self._say, self.network)
+            self._choice = choose_accelerator(self._qemu, self._image, self._say)
+            self._start(self._qemu, self._image, self._choice)
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the guests and remove everything that was made for them."""
+        self._closing = True
+        for guest in self.guests:
+            guest.stop()
+        if self._doorbell is not None:
+            self._doorbell.stop()
+        self._regions = []
+        self._choice = self._image = self._qemu = None
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None:
+            assert sweeper.stdin is not None
+            sweeper.stdin.close()
+            sweeper.wait(_SWEEP_SECONDS)
+
+    def inspect(self) -> RegionState:
+        """What the region holds now, seen from this host; the first guest's if each has one."""
+        return inspect_region(self.region)
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        """The same of each region: there is one for both guests, or one for each."""
+        self._opened(self._image)
+        return tuple(inspect_region(region.path) for region in self._regions)
+
+    def _start(self, qemu: Qemu, image: GuestImage, choice: Choice) -> None:
+        self._say(f"starting two guests ({choice.accelerator.description})")
+        _check_memory()
+        directory = self._make_directory()
+        verbs = self.network is GuestNetwork.VERBS
+        for number in range(len(_NAMES) if verbs else 1):
+            region = create_region(
+                directory / f"region{number}",
+                members=self._members,
+                section_bytes=self._section_bytes,
+                label="guests",
+                **self.region_device.fits,
+            )
+            self._regions.append(region)
+        if self.region_device is RegionDevice.DOORBELL:
+            self._doorbell = RunningServer(directory, self.region, clients=len(_NAMES))
+        keys = make_keys(directory, pair_identities())
+        wire = socket.socketpair()
+        fabric = socket.socketpair() if verbs else ()
+        for number, name in enumerate(_NAMES):
+            region = self._regions[number % len(self._regions)]
+            guest = Guest(name, directory, keys)
+            self.guests.append(guest)
+            devices = GuestDevices(
+                region=region.path,
+                region_bytes=region.path.stat().st_size,
+                region_device=self.region_device,
+                doorbell=self._doorbell.doorbell if self._doorbell else None,
+                network=wire[number].fileno(),
+                fabric=fabric[number].fileno() if fabric else None,
+                control=guest.control,
+                identity=keys.archive(name),
+                number=number,
+            )
+            guest.start(qemu, image, choice.accelerator, devices)
+        for end in (*wire, *fabric):
+            end.close()
+        for guest in self.guests:
+            guest.wait_ready()
+            # A daemon: it ends with the guest, which ends with us.
+            Thread(target=self._watch, args=(guest, self.region), daemon=True).start()
+
+    def _check(self) -> None:
+        """See that each guest can do what a job will ask of it; say what it cannot do."""
+        self._say("checking the network and the region in each guest")
+        for number, guest in enumerate(self.guests):
+            other = _NAMES[1 - number]
+            for what, command in (
+                (f"{other} did not let it in over the network", ["ssh", other, "true"]),
+                ("its user has no region", ["sh", "-c", _FIND[self.region_device]]),
+                *self._fabric_checks(1 - number),
+            ):
+                seconds = _CHECK_SECONDS * self.choice.accelerator.patience
+                done = guest.run(command, timeout=seconds)
+                if done.returncode != 0:
+                    raise guest.failure(f"{what}: {done.stderr.strip()}")
+
+    def _fabric_checks(self, other: int) -> list[tuple[str, list[str]]]:
+        if self.network is not GuestNetwork.VERBS:
+            return []
+        # Whoever answers: the ssh there says its name. RDMA itself has no such simple question.
+        what = "the other did not answer over the virtual functions"
+        return [(what, ["nc", "-w", "20", function_address(other), "22"])]
+
+    def _watch(self, guest: Guest, region: Path) -> None:
+        """When a guest ends while others go on, tell them through the region."""
+        guest.wait_end()
+        if not self._closing:
+            with suppress(OSError, VicinalError):  # closed meanwhile: nobody is left to tell
+                condemn(region, guest.name)
+
+    def _make_directory(self) -> Path:
+        """A directory for this run, removed by a process that outlives us if we are killed."""
+        if not os.access(_SHARED, os.W_OK):
+            raise VicinalError(f"{_SHARED} cannot be written to", "mount a tmpfs there")
+        directory = Path(tempfile.mkdtemp(prefix=f"vicinal-guests-{os.getpid()}-", dir=_SHARED))
+        self._sweeper = subprocess.Popen(
+            ["/bin/sh", "-c", 'trap "" INT TERM HUP; read -r _; rm -rf -- "$0"', str(directory)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return directory
+
+    @staticmethod
+    def _opened(value: _T | None) -> _T:
+        if value is None:
+            raise VicinalError("the guests are not running", "use GuestPair in a with statement")
+        return value
+
+
+def pair_identities() -> list[Identity]:
+    """Who the two guests are, each with one card on the wire between them."""
+    return [
+        Identity(number, name, guest_address(number), (Card(card_address(number)),))
+        for number, name in enumerate(_NAMES)
+    ]
+
+
+def _check_memory() -> None:
+    """Raise VicinalError if this host has too little memory for two guests."""
+    import psutil
+
+    need, free = len(_NAMES) * MEMORY_MIB << 20, psutil.virtual_memory().available
+    if free < need:
+        raise VicinalError(
+            f"two guests need {need >> 20} MiB of memory, and {free >> 20} MiB are free",
+            "end something else, or use a larger machine",
+        )

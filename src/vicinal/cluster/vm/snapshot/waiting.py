@@ -1,0 +1,208 @@
+"""A guest's QEMU from its start, be it by booting, until the guest is told who it is."""
+
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
+from vicinal.cluster.vm.guest.console import console_tail
+from vicinal.cluster.vm.guest.identity import Keys
+from vicinal.cluster.vm.guest.shell import GuestShell, complaints
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.cluster.vm.snapshot.hardware import Hardware, Sockets, Wire
+from vicinal.cluster.vm.snapshot.passing import Functions
+from vicinal.cluster.vm.snapshot.qmp import Monitor
+from vicinal.cluster.vm.snapshot.store import Snapshot
+
+_SEED_BYTES = 64
+_END_SECONDS = 10.0
+_WAITS = b"waits\n"
+
+
+@dataclass(frozen=True)
+class Plugged:
+    """What one guest alone is given once it runs."""
+
+    region: Path | None
+    """A region's file, made for guests."""
+    cards: Sequence[str]
+    """Hardware addresses of its cards; each is joined with the wire of the same place."""
+    mtu: int | None = None
+    """The largest packet of their network; None: Ethernet's."""
+    functions: Functions = ()
+
+
+class WaitingGuest:
+    """One guest. What its QEMU needs is in `directory`; it ends with the thread that starts it."""
+
+    def __init__(self, name: str, directory: Path, keys: Keys, hardware: Hardware) -> None:
+        self.name = name
+        self.shell = GuestShell(
+            name, directory, keys, alive=lambda _lost: self.alive, failure=self.failure
+        )
+        self._hardware = hardware
+        self._console = directory / f"{name}.console"
+        self._errors = directory / f"{name}.errors"
+        self._archive = keys.archive(name)
+        self._restored = False
+        self._identity: socket.socket | None = None
+        self._monitor: Monitor | None = None
+        self._qemu: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> int:
+        """QEMU's, once it was started."""
+        assert self._qemu is not None
+        return self._qemu.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether QEMU runs."""
+        return self._qemu is not None and self._qemu.poll() is None
+
+    def boot(self, wires: Sequence[Wire] = (), memory: int | None = None) -> None:
+        """Let it boot, with its memory in an open file if there is one."""
+        where = "ram" if memory is None else f"file,mem-path=/proc/self/fd/{memory},share=on"
+        self._start(where, wires, [], [] if memory is None else [memory])
+
+    def wait_booted(self) -> None:
+        """Wait until it waits to be told who it is. Raises VicinalError if it does not come up."""
+        if self._restored:
+            return
+        assert self._identity is not None
+        identity = self._identity
+        identity.settimeout(self._seconds)
+        said = b""
+        while said != _WAITS:
+            try:
+                some = identity.recv(len(_WAITS) - len(said))
+            except TimeoutError:
+                raise self.failure(f"it did not come up within {self._seconds:.0f} s") from None
+            except OSError:
+                some = b""
+            if not some or not _WAITS.startswith(said + some):
+                raise self.failure("it did not come up")
+            said += some
+
+    def restore(self, snapshot: Snapshot, wires: Sequence[Wire] = ()) -> None:
+        """Start it from a snapshot, whose memory it sees and changes for itself alone."""
+        where = f"file,mem-path=/proc/self/fd/{snapshot.memory},share=off"
+        self._restored = True
+        self._start(where, wires, ["-S", "-incoming", "defer"], [snapshot.memory])
+        os.lseek(snapshot.state, 0, os.SEEK_SET)
+        self._ask().migrate("migrate-incoming", snapshot.state)
+
+    def save(self, state: int) -> None:
+        """Save what is not in the file of its memory to another, and end it."""
+        monitor = self._ask()
+        monitor.ask("stop")
+        monitor.migrate("migrate", state)
+        monitor.ask("quit")
+        assert self._qemu is not None
+        self._qemu.wait(_END_SECONDS)
+        self.stop()
+
+    def tell(self, plugged: Plugged) -> None:
+        """Plug in what is its own, and let it know who it is. Then it comes up."""
+        monitor = self._ask()
+        if plugged.region is not None:
+            size = plugged.region.stat().st_size
+            backend = {"qom-type": "memory-backend-file", "id": "region", "share": True}
+            monitor.ask("object-add", {**backend, "mem-path": str(plugged.region), "size": size})
+            monitor.ask("device_add", {"driver": RegionDevice.IVSHMEM, "memdev": "region"})
+        bound = {} if plugged.mtu is None else {"host_mtu": plugged.mtu}
+        for number, mac in enumerate(plugged.cards):
+            card = {"driver": "virtio-net-pci", "netdev": f"wire{number}", "mac": mac}
+            monitor.ask("device_add", {**card, **bound, "romfile": ""})
+        for function in plugged.functions:
+            try:
+                monitor.ask("device_add", function.device)
+            except VicinalError as error:
+                raise VicinalError(
+                    f"guest {self.name} did not get {function.address} ({error.message})",
+                    "see that the user may open its group in /dev/vfio, and lock as much memory as "
+                    "the guest has (ulimit -l)",
+                ) from error
+        monitor.ask("cont")
+        archive = self._archive.read_bytes()
+        has_region = int(plugged.region is not None)
+        seed = secrets.token_hex(_SEED_BYTES)
+        assert self._identity is not None
+        try:
+            line = f"{len(archive)} {int(time.time())} {has_region} {seed}\n"
+            self._identity.sendall(line.encode() + archive)
+        except OSError as error:
+            raise self.failure("it did not hear who it is") from error
+        self.shell.begin(self._seconds)
+
+    def wait_ready(self) -> None:
+        """Wait until commands can be run in it; raises VicinalError."""
+        self.shell.connect(self._seconds)
+
+    def stop(self) -> None:
+        """End it at once; may be called again."""
+        if self._qemu is not None:
+            self._qemu.kill()
+            self._qemu.wait()
+        self.shell.close()
+        if self._monitor is not None:
+            self._monitor.close()
+        if self._identity is not None:
+            self._identity.close()
+
+    def failure(self, what: str) -> VicinalError:
+        """The error that says what is wrong with it, and how its console ends."""
+        complaint = self.shell.complaint
+        if not self.alive:
+            what, complaint = "QEMU ended", complaints(self._errors)
+        tail = " | ".join(console_tail(self._console)) or "nothing"
+        return VicinalError(
+            f"guest {self.name}: {what}{complaint}; its console ends with: {tail}",
+            "see that memory suffices, and whether `vicinal guests demo` comes up on this host",
+        )
+
+    @property
+    def _seconds(self) -> float:
+        """How long it may take to come up, and then to let us in."""
+        return BOOT_SECONDS * self._hardware.accelerator.patience
+
+    def _start(
+        self, memory: str, wires: Sequence[Wire], how: Sequence[str], files: Sequence[int]
+    ) -> None:
+        """Start QEMU, with this end of the port by which the guest hears who it is."""
+        self._identity, identity = socket.socketpair()
+        end, monitor = socket.socketpair()
+        sockets = Sockets(monitor.fileno(), identity.fileno(), self.shell.control)
+        command = self._hardware.command(self.name, self._console, sockets, memory, wires)
+        with identity, monitor, self._errors.open("wb") as errors:
+            self._qemu = subprocess.Popen(
+                [*command, *how],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                pass_fds=[
+                    monitor.fileno(),
+                    identity.fileno(),
+                    *(each.file for each in wires),
+                    *files,
+                ],
+                start_new_session=True,
+            )
+        try:
+            self._monitor = Monitor(end)
+        except VicinalError as error:
+            # One that ends closes its sockets first, and only then says in its status that it did.
+            with suppress(subprocess.TimeoutExpired):
+                self._qemu.wait(_END_SECONDS)
+            raise self.failure("QEMU did not answer") from error
+
+    def _ask(self) -> Monitor:
+        assert self._monitor is not None
+        return self._monitor

@@ -1,0 +1,76 @@
+"""The commands of `vicinal`: those of all parts, put together with typer."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import vicinal
+from vicinal.wrong_call import say_wrong_call
+
+PARTS = {
+    "vicinal.launch.commands": ("run", "paths"),
+    "vicinal.cluster.commands": (
+        *("plan", "up", "status", "exec", "ssh", "stop", "start"),
+        *("save", "restore", "migrate", "down"),
+    ),
+    "vicinal.launch.environment_command": ("env",),
+    "vicinal.region.commands": ("region",),
+    "vicinal.launch.detach_command": ("region",),
+    "vicinal.labs.bench.guest_commands": ("guests",),
+    "vicinal.cluster.vm.image_commands": ("image",),
+    "vicinal.host.functions.commands": ("functions",),
+    "vicinal.integrations.opennebula.commands": ("opennebula",),
+    "vicinal.integrations.slurm.commands": ("slurm",),
+    "vicinal.labs.bench.commands": ("demo", "bench"),
+    "vicinal.labs.study_commands.study": ("study",),
+    "vicinal.labs.tune.report_command": ("study",),
+    "vicinal.labs.tune.commands": ("tune",),
+    "vicinal.doctor_command": ("doctor",),
+}
+"""The modules that register commands, in the order of the help, and the commands of each."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vicinal {vicinal.__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Run MPI between the containers and virtual machines of one host at memory speed."""
+
+
+def build_app(command: str | None = None) -> typer.Typer:
+    """The command line, made of what each part registers: all, or the one command if there is it.
+
+    To load all parts takes half a second, and most calls are by other programs.
+    """
+    app = typer.Typer(
+        name="vicinal",
+        callback=_top,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    needed = [part for part, names in PARTS.items() if command in names]
+    for part in needed or PARTS:
+        importlib.import_module(part).register(app)
+    return app
+
+
+def call(words: Sequence[str]) -> int:
+    """Do what the words of a command line say; the exit status. Raises VicinalError."""
+    try:
+        status = build_app(words[0] if words else None)(
+            args=words, prog_name="vicinal", standalone_mode=False
+        )
+    except typer.TyperException as error:
+        return say_wrong_call(error, words)
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,353 @@
+"""`vicinal functions`: list, show, create, assign, release and remove SR-IOV functions."""
+
+import getpass
+import json
+import os
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.functions.moderation import (
+    SETTINGS,
+    interface_of,
+    read_moderation,
+    set_moderation,
+)
+from vicinal.host.functions.operations import Functions, vfio_node
+from vicinal.host.functions.owners import assigned_to
+from vicinal.host.functions.privileged.system import VFIO, word
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import (
+    PhysicalFunction,
+    Port,
+    VirtualFunction,
+    find_card,
+    find_function,
+    read_records,
+)
+
+Owner = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose they are, such as a cluster's name."),
+]
+Beneficiary = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="For whom, such as a cluster's name; else you."),
+]
+Card = Annotated[
+    str, typer.Argument(metavar="CARD", help="PCI address, interface or RDMA device of a card.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+commands = typer.Typer(help="Make SR-IOV functions, and give them to clusters.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.add_typer(commands, name="functions")
+
+
+@commands.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List the cards that can have virtual functions, and those."""
+    functions = Functions()
+    cards = functions.cards()
+    if as_json:
+        typer.echo(json.dumps({"cards": [asdict(card) for card in cards]}, indent=2))
+        return
+    console = Console(markup=False, highlight=False)
+    if not cards:
+        console.print("this host has no network card that can have virtual functions")
+    for card in cards:
+        console.print(_card_line(card), soft_wrap=True)
+        if card.functions:
+            console.print(_table(card.functions))
+    there = {function.address for card in cards for function in card.functions}
+    for address, record in read_records(functions.host)["functions"].items():
+        if address not in there:
+            console.print(
+                f"{address} is gone, and still recorded for {record['owner']}: release it"
+            )
+
+
+@commands.command()
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A function, or a card: address or interface.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show one function, or one card with its functions."""
+    cards = Functions().cards()
+    function = find_function(cards, name)
+    card = find_card(cards, function.physical if function else name)
+    if as_json:
+        typer.echo(json.dumps(asdict(function or card), indent=2))
+        return
+    console = Console(markup=False, highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for title, value in (_function_rows(function) if function else _card_rows(card)).items():
+        table.add_row(Text(title, style="bold"), Text(value or "-", overflow="fold"))
+    console.print(table)
+
+
+@commands.command()
+def create(
+    card: Card,
+    count: Annotated[int, typer.Argument(help="How many functions the card is to have.")],
+    owner: Beneficiary = None,
+) -> None:
+    """Have a card make virtual functions. Needs root, or the helper."""
+    made = Functions().create(card, count, owner=owner or getpass.getuser())
+    addresses = ", ".join(function.address for function in made.functions)
+    typer.echo(f"{made.address} has {count} virtual functions: {addresses}")
+
+
+@commands.command()
+def remove(
+    card: Annotated[
+        str | None,
+        typer.Argument(metavar="CARD", help="The card; or --owner alone."),
+    ] = None,
+    owner: Owner = None,
+) -> None:
+    """Remove all virtual functions of a card, or of an owner. Needs root, or the helper.
+
+    With an owner alone, all that is assigned to it is released first, wherever it is.
+    """
+    if card is not None:
+        count = Functions().remove(card, owner=owner)
+        typer.echo(f"removed {count} virtual functions of {card}")
+    elif owner is not None:
+        functions = Functions()
+        made = [card for card in functions.cards() if card.owner == owner]
+        if not made and not assigned_to(functions, owner):
+            typer.echo(f"nothing was made for {owner}, or assigned to it")
+            return
+        _warn(functions.clear(owner))
+        typer.echo(f"removed all of {owner}")
+    else:
+        raise typer.BadParameter("name a card, or an owner with --owner")
+
+
+@commands.command()
+def assign(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A function, or a card, whose first free function is taken."
+        ),
+    ],
+    owner: Beneficiary = None,
+    vfio: Annotated[
+        bool,
+        typer.Option("--vfio", help="Bind it to vfio-pci, for a virtual machine."),
+    ] = False,
+    mac: Annotated[str | None, typer.Option(help="Ethernet: its hardware address.")] = None,
+    vlan: Annotated[int | None, typer.Option(help="Ethernet: its VLAN; 0: none.")] = None,
+    qos: Annotated[int | None, typer.Option(help="Ethernet: priority in the VLAN.")] = None,
+    spoof_check: Annotated[
+        bool | None,
+        typer.Option(help="Ethernet: drop what it sends from other addresses."),
+    ] = None,
+    trust: Annotated[
+        bool | None,
+        typer.Option(help="Ethernet: let it be promiscuous, and change its address."),
+    ] = None,
+    min_rate: Annotated[
+        int | None, typer.Option(help="Ethernet: Mbit/s that it can send at least.")
+    ] = None,
+    max_rate: Annotated[
+        int | None, typer.Option(help="Ethernet: Mbit/s that it can send at most; 0: any.")
+    ] = None,
+    link_state: Annotated[
+        str | None,
+        typer.Option(
+            "--link-state", "--policy", help="auto (as the card's port), enable or disable."
+        ),
+    ] = None,
+    node_guid: Annotated[str | None, typer.Option(help="InfiniBand: GUID of the node.")] = None,
+    port_guid: Annotated[str | None, typer.Option(help="InfiniBand: GUID of the port.")] = None,
+    pkey: Annotated[
+        str | None, typer.Option(help="InfiniBand: partition key, such as 0x8001 (mlx4).")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="InfiniBand: which port (mlx4).")] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="InfiniBand: how long its port may take to be ACTIVE; 0: any."
+        ),
+    ] = 30.0,
+) -> None:
+    """Give a function to an owner, and set it up. Needs root, or the helper."""
+    settings = Settings(
+        mac=mac,
+        vlan=vlan,
+        qos=qos,
+        spoof_check=spoof_check,
+        trust=trust,
+        min_rate=min_rate,
+        max_rate=max_rate,
+        link_state=link_state,
+        node_guid=node_guid,
+        port_guid=port_guid,
+        pkey=None if pkey is None else _pkey(pkey),
+        port=port,
+    )
+    functions = Functions()
+    whose = owner or getpass.getuser()
+    given = functions.assign(name, owner=whose, settings=settings, vfio=vfio, wait=wait)
+    where = f", {vfio_node(given, functions.host)}" if given.driver == VFIO else ""
+    typer.echo(f"{given.address} is assigned to {whose}: {given.driver or 'no driver'}{where}")
+
+
+@commands.command()
+def release(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Functions; or --owner alone.")
+    ] = None,
+    owner: Owner = None,
+) -> None:
+    """Take functions back, and put them as they were. Needs root, or the helper."""
+    if not names and owner is None:
+        raise typer.BadParameter("name functions, or their owner with --owner")
+    functions = Functions()
+    if not names and owner is not None and not assigned_to(functions, owner):
+        typer.echo(f"nothing was assigned to {owner}")
+        return
+    _warn(functions.release(names or [], owner=owner))
+    typer.echo(f"released {' '.join(names) if names else 'all of ' + str(owner)}")
+
+
+@commands.command()
+def moderation(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A card or function: address or interface.")
+    ],
+    rx_usecs: Annotated[
+        int | None,
+        typer.Option(min=0, help="Microseconds between what comes and the interrupt, at most."),
+    ] = None,
+    rx_frames: Annotated[
+        int | None, typer.Option(min=0, help="So many messages come before it, at most.")
+    ] = None,
+    tx_usecs: Annotated[int | None, typer.Option(min=0, help="The same of what was sent.")] = None,
+    tx_frames: Annotated[int | None, typer.Option(min=0, help="The same of what was sent.")] = None,
+    adaptive_rx: Annotated[
+        bool | None, typer.Option(help="Let the driver choose by how much comes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a card's interrupt moderation; with options set it first. Setting needs root."""
+    given = {
+        "adaptive-rx": None if adaptive_rx is None else word(adaptive_rx),
+        "rx-usecs": rx_usecs,
+        "rx-frames": rx_frames,
+        "tx-usecs": tx_usecs,
+        "tx-frames": tx_frames,
+    }
+    wanted = {setting: str(value) for setting, value in given.items() if value is not None}
+    if wanted and os.geteuid() != 0:
+        raise VicinalError("only root can set interrupt moderation", "run it as root")
+    functions = Functions()
+    interface = interface_of(functions, name)
+    if wanted:
+        now = set_moderation(functions.host, interface, wanted)
+    else:
+        now = read_moderation(functions.host, interface)
+    if as_json:
+        typer.echo(json.dumps({"interface": interface, "moderation": now}, indent=2))
+        return
+    for setting in SETTINGS:
+        typer.echo(f"{setting}: {now.get(setting, 'the driver has none')}")
+
+
+def _warn(notes: list[str]) -> None:
+    for note in notes:
+        typer.echo(f"vicinal: warning: {note}", err=True)
+
+
+def _pkey(text: str) -> int:
+    try:
+        value = int(text, 0)
+    except ValueError:
+        value = 0
+    if not value & 0x7FFF > 0 or value > 0xFFFF:
+        raise VicinalError(f"{text} is no partition key", "give one from 0x0001 to 0xffff")
+    return value
+
+
+def _card_line(card: PhysicalFunction) -> Text:
+    names = ", ".join(sorted(card.names - {card.address})) or "no interface here"
+    line = f"{card.address} ({names}): {card.kind}, driver {card.driver or 'none'},"
+    line += f" {len(card.functions)} of at most {card.most} functions"
+    return Text(line + (f", made for {card.owner}" if card.owner else ""), style="bold")
+
+
+def _table(functions: tuple[VirtualFunction, ...]) -> Table:
+    table = Table()
+    table.add_column("", justify="right")
+    for title in ("address", "driver", "IOMMU group", "interface", "RDMA port", "assigned to"):
+        table.add_column(title)
+    table.add_column("in use", overflow="fold")
+    for function in functions:
+        table.add_row(
+            str(function.number),
+            Text(function.address),
+            Text(function.driver or "-"),
+            function.group or "-",
+            Text(", ".join(function.interfaces) or "-"),
+            Text("\n".join(f"{_port_name(port)} {port.state}" for port in function.ports) or "-"),
+            Text(function.owner or "-"),
+            Text(_use(function) or "-"),
+        )
+    return table
+
+
+def _function_rows(function: VirtualFunction) -> dict[str, str]:
+    rows: dict[str, Any] = {
+        "address": function.address,
+        "function": f"{function.number} of {function.physical}",
+        "driver": function.driver,
+        "IOMMU group": " with ".join([function.group, *function.group_others]),
+        "interface": ", ".join(function.interfaces),
+    }
+    for port in function.ports:
+        rows[f"port {_port_name(port)}"] = _port(port)
+    rows["settings"] = ", ".join(f"{name} {text}" for name, text in function.settings.items())
+    return {**rows, "assigned to": function.owner, "in use": _use(function)}
+
+
+def _card_rows(card: PhysicalFunction) -> dict[str, str]:
+    rows = {
+        "address": card.address,
+        "kind": card.kind,
+        "driver": card.driver,
+        "interface": ", ".join(card.interfaces),
+        "NUMA node": "-" if card.numa_node < 0 else str(card.numa_node),
+    }
+    for port in card.ports:
+        rows[f"port {_port_name(port)}"] = _port(port)
+    rows["functions"] = f"{len(card.functions)} of at most {card.most}"
+    rows["made for"] = card.owner
+    return {**rows, "are": " ".join(function.address for function in card.functions)}
+
+
+def _port_name(port: Port) -> str:
+    return f"{port.device}/{port.number}"
+
+
+def _port(port: Port) -> str:
+    text = f"{port.link_layer}, {port.state}, link {port.physical_state}, GUID {port.guid or '-'}"
+    manager = port.subnet_manager
+    return text + (f", subnet manager at LID {manager}" if manager else ", no subnet manager")
+
+
+def _use(function: VirtualFunction) -> str:
+    programs = f": {', '.join(function.programs)}" if function.programs else ""
+    return function.use + programs

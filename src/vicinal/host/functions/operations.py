@@ -1,0 +1,433 @@
+"""Making virtual functions, assigning them to an owner such as a cluster, and taking them back.
+
+    functions = Functions()
+    functions.create("eth1", 2, owner="job-4711")
+    given = functions.assign("eth1", owner="job-4711", settings=Settings(mac="52:54:00:12:34:56"))
+    functions.release([given.address])
+    functions.remove("eth1")
+
+An assignment that fails, or is interrupted, is undone; one that was killed is in the records, and
+`release` undoes it then.
+"""
+
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.functions import infiniband
+from vicinal.host.functions.helper import Helper, ask_helper, check_reachable
+from vicinal.host.functions.privileged.system import VFIO, Host
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import (
+    INFINIBAND,
+    PhysicalFunction,
+    VirtualFunction,
+    all_functions,
+    find_card,
+    find_function,
+    physical_functions,
+    read_records,
+)
+
+_APPEAR_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+_ADDRESSES = ("mac", "node_guid", "port_guid")
+
+
+Chosen = Settings | Callable[[VirtualFunction], Settings] | None
+"""What is to be set of a function, which may depend on which that is."""
+
+
+class Functions:
+    """The virtual functions of a host."""
+
+    def __init__(self, host: Host | None = None, helper: Helper = ask_helper) -> None:
+        self.host = host or Host()
+        self._helper = helper
+
+    def check_helper(self) -> None:
+        """Raise VicinalError where nobody would change a function for this user."""
+        if self._helper is ask_helper:
+            check_reachable()
+
+    def cards(self) -> list[PhysicalFunction]:
+        """The cards and their functions as they are now."""
+        return physical_functions(self.host)
+
+    def create(self, card: str, count: int, *, owner: str) -> PhysicalFunction:
+        """Have a card make this many functions, and wait until they are there.
+
+        With as many there already it does nothing, whoever made them.
+        """
+        found = find_card(self.cards(), card)
+        if count < 1:
+            raise VicinalError(f"{count} functions cannot be made", "give a number from 1")
+        try:
+            self._helper("count", physical=found.address, count=count, owner=owner)
+            return self._wait_functions(found.address, count)
+        except BaseException:
+            # Interrupted, most likely: those that were there before are not made again.
+            now = find_card(self.cards(), found.address)
+            if not found.functions and now.functions and now.owner == owner:
+                self._helper("count", physical=found.address, count=0, owner=owner)
+            raise
+
+    def remove(self, card: str, *, owner: str | None = None) -> int:
+        """Remove all functions of a card, none of which may be assigned or in use.
+
+        Returns how many there were. Without `owner` it does not matter whose they are.
+        """
+        found = find_card(self.cards(), card)
+        whose = owner or found.owner or "vicinal"
+        answer = self._helper("count", physical=found.address, count=0, owner=whose)
+        return int(answer["before"])
+
+    def clear(self, owner: str) -> list[str]:
+        """Take back all that an owner has: what is assigned to it, and what was made for it.
+
+        Functions of other owners on a card of its own keep that as it is, with an error. Returns
+        what could not be put back, in words. It does nothing where there is nothing.
+        """
+        notes = self.release([], owner=owner)
+        for card in self.cards():
+            if card.owner == owner:
+                self.remove(card.address, owner=owner)
+        return notes
+
+    def assign(
+        self,
+        name: str,
+        *,
+        owner: str,
+        settings: Chosen = None,
+        vfio: bool = False,
+        rebind: bool = True,
+        wait: float = 30.0,
+    ) -> VirtualFunction:
+        """Give a function to an owner: set it up, and bind it to vfio-pci or its own driver.
+
+        `name` is a function, or a card whose first free function is taken; `settings` may depend
+        on which that is. The rest is assign_all()'s.
+        """
+        asked = [(name, settings)]
+        return self.assign_all(asked, owner=owner, vfio=vfio, rebind=rebind, wait=wait)[0]
+
+    def assign_all(
+        self,
+        asked: Sequence[tuple[str, Chosen]],
+        *,
+        owner: str,
+        vfio: bool = False,
+        rebind: bool = True,
+        wait: float = 30.0,
+    ) -> list[VirtualFunction]:
+        """Give functions to an owner, each by its name and settings; all of them, or none.
+
+        Without `rebind` whichever driver has one keeps it: for what no driver reads, such as rates.
+        InfiniBand functions that stay with this host are waited for until their ports are ACTIVE,
+        `wait` seconds together; 0: not at all. Whether the port of one for vfio-pci comes up
+        shows only in the guest.
+        """
+        while asked:
+            cards = self.cards()
+            chosen: dict[str, tuple[VirtualFunction, dict[str, Any]]] = {}
+            for name, settings in asked:
+                function = self._choose(cards, name, owner, chosen)
+                which = settings(function) if callable(settings) else settings or Settings()
+                others = [wanted for _, wanted in chosen.values()]
+                chosen[function.address] = function, self._wanted(cards, function, which, others)
+            each = list(chosen.values())
+            if self._assign(cards, each, owner, vfio=vfio, rebind=rebind, wait=wait):
+                cards = self.cards()
+                return [self._found(cards, address) for address in chosen]
+            # Another command was quicker: there is one free function less, or one that was named
+            # is not free.
+        return []
+
+    def release(self, names: Iterable[str], *, owner: str | None = None) -> list[str]:
+        """Take functions back from their owners, and put them as they were before.
+
+        Without names, all of `owner`. Returns what could not be put back, in words. Raises
+        VicinalError after all were tried, with all causes.
+        """
+        assigned = read_records(self.host)["functions"]
+        addresses = [self._address(name) for name in names]
+        if not addresses and owner is not None:
+            addresses = [name for name, record in assigned.items() if record["owner"] == owner]
+        of: dict[str, list[str]] = {}
+        for address in addresses:
+            if address not in assigned:
+                raise VicinalError(
+                    f"{address} is assigned to nobody", "see `vicinal functions list`"
+                )
+            of.setdefault(owner or assigned[address]["owner"], []).append(address)
+        notes: list[str] = []
+        left: list[list[str]] = []
+        for whose, functions in of.items():
+            answer = self._helper("release", functions=functions, owner=whose)
+            notes += answer["notes"]
+            left += answer["left"]
+        if left:
+            raise VicinalError("; ".join([*(what for what, _ in left), *notes]), left[0][1])
+        return notes
+
+    def lend(self, name: str, *, owner: str, user: int) -> None:
+        """Give a function to vfio-pci, and let a user open it, who may have nothing else by that.
+
+        Raises VicinalError.
+        """
+        function = self.find(name)
+        for other in function.group_others:
+            if self.host.link(self.host.device(other) / "driver") != "pcieport":
+                raise VicinalError(
+                    f"{function.address} is in one IOMMU group with {other}, which goes with it",
+                    "put the card into a slot whose port separates its functions (PCIe ACS)",
+                )
+        self._helper("lend", function=function.address, owner=owner, user=user)
+
+    def recall(self, name: str, *, owner: str) -> None:
+        """Take a function's interface from whichever network has it, such as a container's.
+
+        Nobody has the function until it is released. Raises VicinalError.
+        """
+        self._helper("recall", function=self.find(name).address, owner=owner)
+
+    def change(self, name: str, *, owner: str, settings: Settings) -> None:
+        """Set something else of a function that its owner has, and may be using.
+
+        Its driver reads addresses and GUIDs once, when it is bound. Raises VicinalError.
+        """
+        cards = self.cards()
+        function = self._found(cards, name)
+        wanted = self._asked(cards, function, settings)
+        self._check_clashes(cards, function, wanted)
+        if wanted:
+            self._helper("configure", function=function.address, owner=owner, settings=wanted)
+
+    def withdraw(self, name: str, *, owner: str) -> list[str]:
+        """Put a function back as it was, and keep it its owner's: assign() sets it up again.
+
+        Its addresses are another's to have then. Returns what could not be put back, in words.
+        """
+        function = self.find(name)
+        notes: list[str] = self._helper("reset", function=function.address, owner=owner)["notes"]
+        card = find_card(self.cards(), function.physical)
+        own = infiniband.own_guids(self.host, card.address, function.number)
+        if own and card.kind == INFINIBAND:
+            self._helper("configure", function=function.address, owner=owner, settings=own)
+            self._helper("bind", function=function.address, owner=owner, binding="native")
+        return notes
+
+    def find(self, name: str) -> VirtualFunction:
+        """A function by its address or its interface. Raises VicinalError where there is none."""
+        return self._found(self.cards(), name)
+
+    @staticmethod
+    def _found(cards: list[PhysicalFunction], name: str) -> VirtualFunction:
+        function = find_function(cards, name)
+        if function is None:
+            raise VicinalError(
+                f"{name} is no virtual function of this host", "see `vicinal functions list`"
+            )
+        return function
+
+    def _address(self, name: str) -> str:
+        function = find_function(self.cards(), name)
+        return function.address if function else name  # it may be gone, and only recorded
+
+    def _choose(
+        self, cards: list[PhysicalFunction], name: str, owner: str, but: Container[str]
+    ) -> VirtualFunction:
+        """The function of this name, or a free one of the card of this name; none of `but`."""
+        function = find_function(cards, name)
+        if function is None:
+            card = find_card(cards, name)
+            if not card.functions:
+                raise VicinalError(
+                    f"{name} has no virtual functions",
+                    f"make some first: vicinal functions create {name} N",
+                )
+            free = (each for each in card.functions if each.free and each.address not in but)
+            function = next(free, None)
+            if function is None:
+                reasons = "; ".join(
+                    f"{each.address}: {each.use or f'assigned to {each.owner or owner}'}"
+                    for each in card.functions
+                )
+                raise VicinalError(
+                    f"{name} has no free function ({reasons})", "release one, or make more"
+                )
+        if function.address in but:
+            raise VicinalError(f"{name} was named twice", "name each function once")
+        if function.owner not in ("", owner):
+            raise VicinalError(
+                f"{function.address} is assigned to {function.owner}",
+                f"take another one, or release it: vicinal functions release {function.address}",
+            )
+        if function.use:
+            raise VicinalError(
+                f"{function.address} is in use: {function.use}{_by(function)}",
+                "take another one, or end what uses it",
+            )
+        return function
+
+    def _assign(
+        self,
+        cards: list[PhysicalFunction],
+        chosen: Sequence[tuple[VirtualFunction, dict[str, Any]]],
+        owner: str,
+        *,
+        vfio: bool,
+        rebind: bool,
+        wait: float,
+    ) -> bool:
+        """Have all of it done at once; False: one of them is not free any more, and none is."""
+        asked = []
+        for function, wanted in chosen:
+            if vfio:
+                self._check_group(function)
+                binding = VFIO
+            else:
+                # Addresses and GUIDs are read by a driver once, when it is bound.
+                anew = rebind and ((wanted and function.driver) or function.driver == VFIO)
+                binding = "native" if anew else ""
+            fresh = not function.owner
+            each = {"fresh": fresh, "settings": wanted, "binding": binding}
+            asked.append({"function": function.address, **each})
+        with self._undone_if_it_fails([function for function, _ in chosen], owner):
+            if self._helper("assign", functions=asked, owner=owner)["taken"]:
+                return False
+            deadline = time.monotonic() + wait
+            for (function, _), request in zip(chosen, asked, strict=True):
+                card = find_card(cards, function.physical)
+                if request["binding"] == "native":
+                    self._wait_device(card, function)
+                if card.kind == INFINIBAND and not vfio and wait:
+                    infiniband.wait_active(
+                        self.host, card.address, function.address, function.number, wait, deadline
+                    )
+        return True
+
+    @contextmanager
+    def _undone_if_it_fails(self, chosen: list[VirtualFunction], owner: str) -> Iterator[None]:
+        """Release functions if this fails or is interrupted, but those that were ours before."""
+        try:
+            yield
+        except BaseException as error:
+            records = read_records(self.host)["functions"]
+            whose = {address: record["owner"] for address, record in records.items()}
+            free = [each.address for each in chosen if not each.owner]
+            if new := [address for address in reversed(free) if whose.get(address) == owner]:
+                try:
+                    self.release(new, owner=owner)
+                except VicinalError as another:
+                    if isinstance(error, VicinalError):
+                        message = f"{error.message}; and undoing it failed ({another.message})"
+                        raise VicinalError(message, another.remedy) from error
+            raise
+
+    def _wait_functions(self, card: str, count: int) -> PhysicalFunction:
+        deadline = time.monotonic() + _APPEAR_SECONDS
+        while len((now := find_card(self.cards(), card)).functions) != count:
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"{card} shows {len(now.functions)} functions of {count}"
+                    f" {_APPEAR_SECONDS:.0f} s after they were made",
+                    "see what `dmesg` says of the card",
+                )
+            time.sleep(_POLL_SECONDS)
+        return now
+
+    def _wanted(
+        self,
+        cards: list[PhysicalFunction],
+        function: VirtualFunction,
+        settings: Settings,
+        others: Iterable[dict[str, Any]],
+    ) -> dict[str, Any]:
+        """What is asked for and what it lacks, none of which anything else has or is to have."""
+        wanted = self._asked(cards, function, settings)
+        card = find_card(cards, function.physical)
+        if card.kind == INFINIBAND:
+            wanted = infiniband.with_defaults(self.host, card.address, function.number, wanted)
+        self._check_clashes(cards, function, wanted)
+        own = {wanted[name] for name in _ADDRESSES if name in wanted}
+        for other in others:
+            if clash := own & {other[name] for name in _ADDRESSES if name in other}:
+                raise VicinalError(
+                    f"{clash.pop()} is asked for twice, for {function.address} and another",
+                    "choose another one",
+                )
+        return wanted
+
+    def _asked(
+        self, cards: list[PhysicalFunction], function: VirtualFunction, settings: Settings
+    ) -> dict[str, Any]:
+        """The helper's settings of what is asked for."""
+        card = find_card(cards, function.physical)
+        asked = settings.for_card(card)
+        if settings.pkey is not None:
+            port = settings.port or 1
+            index = infiniband.pkey_index(self.host, card.address, port, settings.pkey)
+            asked["pkey_index"] = index
+        return asked
+
+    def _check_clashes(
+        self, cards: list[PhysicalFunction], function: VirtualFunction, wanted: dict[str, Any]
+    ) -> None:
+        """Refuse an address that something else of this host has."""
+        if "mac" in wanted:
+            for place in (self.host.sysfs / "class/net").glob("*/address"):
+                name = place.parent.name
+                if name not in function.interfaces and self.host.read(place) == wanted["mac"]:
+                    raise VicinalError(
+                        f"{name} of this host has the hardware address {wanted['mac']} already",
+                        "choose another one",
+                    )
+        guids = {wanted[name] for name in ("node_guid", "port_guid") if name in wanted}
+        others: list[PhysicalFunction | VirtualFunction] = [*cards]
+        others += [each for each in all_functions(cards) if each.address != function.address]
+        for other in others:
+            for port in other.ports:
+                if clash := guids & {port.guid, port.node_guid}:
+                    raise VicinalError(
+                        f"{port.device} ({other.address}) has the GUID {clash.pop()} already",
+                        "choose another one",
+                    )
+
+    def _check_group(self, function: VirtualFunction) -> None:
+        """All of an IOMMU group goes to one guest: nothing else may be at work in it."""
+        for other in function.group_others:
+            device = self.host.device(other)
+            driver = self.host.link(device / "driver")
+            if driver not in ("", VFIO, "pcieport"):
+                raise VicinalError(
+                    f"{function.address} is in one IOMMU group with {other}, which {driver} has",
+                    "put the card into a slot whose port separates its functions (PCIe ACS)",
+                )
+
+    def _wait_device(self, card: PhysicalFunction, function: VirtualFunction) -> None:
+        """Wait until a driver has made its interface or RDMA device, if it does so at all."""
+        kind = "infiniband" if card.kind == INFINIBAND else "net"
+        deadline = time.monotonic() + _APPEAR_SECONDS
+        before = bool(function.ports if card.kind == INFINIBAND else function.interfaces)
+        while before and not self.host.names(function.address, kind):
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"{function.address} did not come back within {_APPEAR_SECONDS:.0f} s after"
+                    f" {function.driver} was bound to it anew",
+                    "see what `dmesg` says of it",
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+def vfio_node(function: VirtualFunction, host: Host) -> Path:
+    """The file by which a program such as QEMU opens a function that vfio-pci has."""
+    return host.groups / function.group
+
+
+def _by(function: VirtualFunction) -> str:
+    return f", by {', '.join(function.programs)}" if function.programs else ""

@@ -1,0 +1,94 @@
+"""`vicinal opennebula`: put the driver among OpenNebula's scripts, check it, remove it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.waiting import told
+from vicinal.integrations.opennebula.installation import (
+    ONED_CONF,
+    REMOTES,
+    Installation,
+    check_configuration,
+)
+
+Remotes = Annotated[
+    Path,
+    typer.Option(metavar="DIRECTORY", help="OpenNebula's scripts, on its front-end."),
+]
+Python = Annotated[
+    Path,
+    typer.Option(
+        metavar="PATH",
+        help="The Python that has Vicinal, at the same place on every host; this one by itself.",
+    ),
+]
+Hooks = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DRIVER",
+        help="A network driver of OpenNebula's, such as 802.1Q: hooks that give SR-IOV functions"
+        " of its networks rates and link states. Again for more.",
+    ),
+]
+
+commands = typer.Typer(
+    help="Give the VMs of OpenNebula shared regions: a variant of its KVM driver."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.add_typer(commands, name="opennebula")
+
+
+@commands.command()
+def install(
+    remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
+) -> None:
+    """Put the driver vicinal beside OpenNebula's driver kvm; again after updates of either."""
+    with told("putting the driver beside OpenNebula's"):
+        done = _installation(remotes, python, hooks).install()
+    for line in done:
+        typer.echo(line)
+    if not done:
+        typer.echo("all of it is there")
+    typer.echo("\nOpenNebula's oned.conf needs these lines, and a restart of opennebula:\n")
+    typer.echo(ONED_CONF)
+    typer.echo(
+        "Then, as oneadmin: `onehost sync --force`, and `onehost create NODE -i kvm -v vicinal`."
+    )
+
+
+@commands.command()
+def check(
+    remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
+) -> None:
+    """Check that the driver is there and as it has to be; exit with 1 if it is not."""
+    with told("looking at OpenNebula's drivers"):
+        faults = list(_installation(remotes, python, hooks).faults())
+    for fault in faults:
+        typer.echo(f"vicinal: error: {fault}: run `vicinal opennebula install`", err=True)
+    if missing := check_configuration():
+        typer.echo(f"vicinal: warning: {missing}: see `vicinal opennebula install`", err=True)
+    if faults:
+        raise typer.Exit(1)
+    typer.echo(f"{remotes / 'vmm/vicinal'} is as it has to be")
+
+
+@commands.command()
+def remove(remotes: Remotes = REMOTES, hooks: Hooks = None) -> None:
+    """Take the driver away, or hooks alone; no host of OpenNebula's may use it any more."""
+    with told("taking the driver away"):
+        done = list(_installation(remotes, Path(sys.executable), hooks).remove())
+    for line in done:
+        typer.echo(line)
+
+
+def _installation(remotes: Path, python: Path, hooks: list[str] | None) -> Installation:
+    if not python.is_absolute() or "'" in str(python) or "\n" in str(python):
+        raise VicinalError(f"{python} is no place that a script can name", "give a whole path")
+    return Installation(remotes.absolute(), python, tuple(hooks or ()))

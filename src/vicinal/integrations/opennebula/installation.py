@@ -1,0 +1,296 @@
+"""Our files among OpenNebula's scripts: vmm/vicinal beside vmm/kvm, vnm/vicinal, a probe, hooks.
+
+Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
+others. The probe is among those of the stock hypervisor, since OpenNebula runs all that are there.
+What is there and is not ours is never touched.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.functions.privileged.system import Host
+from vicinal.integrations.opennebula.hook_files import check_drivers, hook_files, hooked_drivers
+from vicinal.integrations.opennebula.limits import FILE, TEMPLATE, read_limits
+
+REMOTES = Path("/var/lib/one/remotes")
+"""OpenNebula's scripts on a front-end, which `onehost sync` copies to its hosts."""
+CONFIGURATION = Path("/etc/one/oned.conf")
+ACTIONS = (
+    *("deploy", "cancel", "shutdown", "save", "restore", "migrate", "snapshot_create"),
+    "arrive",
+)
+"""The others are the stock driver's; arrive is called by another host's migrate."""
+NETWORK_ACTIONS = ("pre", "post", "clean", "update_nic")
+NAME = "vicinal"
+
+_MARK = "made by `vicinal opennebula install`"
+_STOCK = "kvm"
+_HALF = re.compile(r"\..+\.part")
+"""A file of ours that is being written: what a killed `install` leaves may be empty."""
+_SETTINGS = ("kvmrc",)
+"""Older versions keep their settings among the scripts; ours are read from the stock driver's."""
+
+ONED_CONF = """\
+VM_MAD = [
+    NAME           = "vicinal",
+    SUNSTONE_NAME  = "KVM with shared regions",
+    EXECUTABLE     = "one_vmm_exec",
+    ARGUMENTS      = "-t 15 -r 0 vicinal -p",
+    DEFAULT        = "vmm_exec/vmm_exec_kvm.conf",
+    TYPE           = "kvm",
+    KEEP_SNAPSHOTS = "yes",
+    LIVE_RESIZE    = "yes",
+    SUPPORT_SHAREABLE = "yes"
+]
+
+VN_MAD_CONF = [
+    NAME        = "vicinal",
+    BRIDGE_TYPE = "linux"
+]
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The variant in one folder of OpenNebula's scripts."""
+
+    remotes: Path
+    python: Path
+    """That runs our scripts; it has to be there on every host."""
+    hooks: tuple[str, ...] = ()
+    """Network drivers of OpenNebula's that are to have hooks; those that have some keep them."""
+
+    @property
+    def variant(self) -> Path:
+        """Our driver."""
+        return self.remotes / "vmm" / NAME
+
+    @property
+    def stock(self) -> Path:
+        """OpenNebula's."""
+        return self.remotes / "vmm" / _STOCK
+
+    @property
+    def network(self) -> Path:
+        """Our driver of networks."""
+        return self.remotes / "vnm" / NAME
+
+    @property
+    def probe(self) -> Path:
+        """Says what there is on a host."""
+        return self.remotes / "im" / f"{_STOCK}-probes.d" / "host" / "system" / NAME
+
+    def install(self) -> list[str]:
+        """Have it there; returns what was done. Raises VicinalError, with nothing done."""
+        self._check_stock()
+        self._check_ours()
+        read_limits(self.remotes / FILE)
+        said = []
+        self._directory(self.variant)
+        self._directory(self.network)
+        stale = self._stale()
+        for file, wanted in self._wanted().items():
+            if _is(file, wanted):
+                continue
+            self._directory(file.parent)
+            self._put(file, wanted)
+            said.append(f"made {file}")
+        limits = self.remotes / FILE
+        if not limits.exists():
+            self._directory(limits.parent)
+            self._put(limits, TEMPLATE, 0o644)
+            said.append(f"made {limits}")
+        for file in stale:  # last: the old ones are of use until the new ones are there
+            file.unlink()
+            said.append(f"removed {file}")
+        return said
+
+    def faults(self) -> Iterator[str]:
+        """What is not as install() would have it. Raises VicinalError where OpenNebula is not."""
+        self._check_stock()
+        self._check_ours()
+        for directory in (self.variant, self.network):
+            if not directory.is_dir():
+                yield f"{directory} is not there"
+                return
+        for file, wanted in self._wanted().items():
+            if not _is(file, wanted):
+                yield f"{file} is {'another' if os.path.lexists(file) else 'not there'}"
+        for file in self._stale():
+            yield f"{file} is of a script that is gone"
+        read_limits(self.remotes / FILE)
+
+    def remove(self) -> list[str]:
+        """Take it away; returns what was done. Limits that somebody changed stay.
+
+        Where drivers are named, their hooks alone.
+        """
+        self._check_ours()
+        said = self._remove_hooks()
+        if self.hooks:
+            return said
+        for directory in (self.variant, self.network):
+            if directory.is_dir():
+                for file in directory.iterdir():
+                    file.unlink()
+                directory.rmdir()
+                said.append(f"removed {directory}")
+        if self.probe.is_file():
+            self.probe.unlink()
+            said.append(f"removed {self.probe}")
+        limits = self.remotes / FILE
+        if limits.exists():
+            if limits.read_bytes() == TEMPLATE.encode():
+                limits.unlink()
+                _part(limits).unlink(missing_ok=True)
+                if not any(limits.parent.iterdir()):
+                    limits.parent.rmdir()
+                said.append(f"removed {limits}")
+            else:
+                said.append(f"left {limits}, which was changed")
+        return said
+
+    def _remove_hooks(self) -> list[str]:
+        said = []
+        for file in self._hook_files(self.hooks or self._hooked()):
+            if file.is_file():
+                file.unlink()
+                said.append(f"removed {file}")
+                if not any(file.parent.iterdir()):
+                    file.parent.rmdir()
+        if self.hooks and not said:
+            raise VicinalError(
+                f"{' and '.join(self.hooks)} had no hooks", "see `vicinal opennebula check`"
+            )
+        return said
+
+    def _hooked(self) -> list[str]:
+        """Drivers that are to have hooks: those that are named, and those that have ours."""
+        place = self.network.parent
+        have = [
+            driver
+            for driver in hooked_drivers(place, NAME)
+            if all(map(self._is_ours, filter(os.path.lexists, hook_files(place, driver, NAME))))
+        ]
+        return sorted({*self.hooks, *have})
+
+    def _hook_files(self, drivers: Iterable[str]) -> list[Path]:
+        place = self.network.parent
+        return [file for driver in drivers for file in hook_files(place, driver, NAME)]
+
+    def _check_stock(self) -> None:
+        common = self.remotes / "scripts_common.sh"
+        places = (self.network.parent, self.probe.parent)
+        for needed in (self.stock / "deploy", common, *places):
+            if not needed.exists():
+                raise VicinalError(
+                    f"{needed} is not there, which OpenNebula has",
+                    "name the folder of its scripts with --remotes",
+                )
+        check_drivers(self.network.parent, self._hooked(), NAME)
+
+    def _check_ours(self) -> None:
+        """Raise VicinalError where there is something in our places that is not ours."""
+        ours = [self.probe, *self._hook_files(self._hooked())]
+        for directory in (self.variant, self.network):
+            whole = directory.is_dir() and not directory.is_symlink()
+            ours += sorted(directory.iterdir()) if whole else [directory]
+        strange = [each for each in ours if os.path.lexists(each) and not self._is_ours(each)]
+        if strange:
+            raise VicinalError(f"{strange[0]} is not Vicinal's", "move it away, and try again")
+
+    def _is_ours(self, file: Path) -> bool:
+        if file.is_symlink():
+            return file.readlink().parent == Path("..") / _STOCK
+        if not file.is_file():
+            return False
+        if _HALF.fullmatch(file.name):
+            return True
+        return _MARK in file.read_text(errors="replace") or _is_copy(file, self.stock / file.name)
+
+    def _wanted(self) -> dict[Path, str | Path]:
+        """What is to be there: the text of a script of ours, or where a link leads."""
+        wanted: dict[Path, str | Path] = {}
+        for file in sorted(self.stock.iterdir()):
+            if file.name not in _SETTINGS:
+                wanted[self.variant / file.name] = Path("..") / _STOCK / file.name
+        for action in ACTIONS:
+            wanted[self.variant / action] = self._script("action.sh")
+        for action in NETWORK_ACTIONS:
+            wanted[self.network / action] = self._script("network.sh")
+        for file in self._hook_files(self._hooked()):
+            wanted[file] = self._script("hook.sh")
+        return wanted | {self.probe: self._script("probe.sh")}
+
+    def _script(self, name: str) -> str:
+        text = resources.files("vicinal.integrations.opennebula").joinpath(name).read_text()
+        records = Host.records / "records.json"
+        return text.replace("@PYTHON@", f"'{self.python}'").replace("@RECORDS@", f"'{records}'")
+
+    def _stale(self) -> list[Path]:
+        wanted = self._wanted()
+        there = (*sorted(self.variant.iterdir()), *sorted(self.network.iterdir()))
+        return [file for file in there if file not in wanted]
+
+    def _directory(self, directory: Path) -> None:
+        if not directory.is_dir():
+            directory.mkdir(parents=True)
+            self._give(directory)
+
+    def _put(self, file: Path, wanted: str | Path, mode: int = 0o755) -> None:
+        """There at once or not at all: a host may copy these files at any time."""
+        part = _part(file)
+        part.unlink(missing_ok=True)
+        if isinstance(wanted, Path):
+            part.symlink_to(wanted)
+        else:
+            part.write_text(wanted)
+            part.chmod(mode)
+        self._give(part)
+        part.replace(file)
+
+    def _give(self, file: Path) -> None:
+        """To the user whose scripts these are, where root installs."""
+        if os.geteuid() == 0:
+            status = self.stock.stat()
+            os.chown(file, status.st_uid, status.st_gid, follow_symlinks=False)
+
+
+def _part(file: Path) -> Path:
+    return file.with_name(f".{file.name}.part")
+
+
+def check_configuration(file: Path = CONFIGURATION) -> str | None:
+    """What is wrong with OpenNebula's own settings, where they can be read; None if nothing is."""
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return None
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    words = "".join("".join(lines).split())
+    for section in ("VM_MAD", "VN_MAD_CONF"):
+        if not re.search(rf'\b{section}=\[[^]]*\bNAME="{NAME}"', words):
+            return f"{file} has no {section} of the name {NAME}"
+    return None
+
+
+def _is(file: Path, wanted: str | Path) -> bool:
+    if isinstance(wanted, Path):
+        if file.is_symlink():
+            return file.readlink() == wanted
+        return _is_copy(file, file.parent / wanted)
+    if file.is_symlink() or not file.is_file() or not os.access(file, os.X_OK):
+        return False
+    return file.read_text(errors="replace") == wanted
+
+
+def _is_copy(file: Path, other: Path) -> bool:
+    """Whether it is what a link becomes on a host, as `onehost sync` copies it."""
+    if not (file.is_file() and other.is_file()):
+        return False
+    return os.access(file, os.X_OK) and file.read_bytes() == other.read_bytes()

@@ -1,0 +1,168 @@
+"""Networks whose NICs are SR-IOV functions.
+
+    python -I -m vicinal.integrations.opennebula.network SCRIPT ...
+
+    pre         before the VM boots: the function is set up, and vfio-pci has it
+    clean       after it has ended: the function is as it was
+    update_nic  while it runs: what can be changed then
+    post        nothing: InfiniBand GUIDs have to be there before the guest's driver looks
+
+A function that a VM has is assigned to one-ID in the records of `vicinal functions`
+(assignments.py).
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.functions.infiniband import wait_card_active
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import (
+    INFINIBAND,
+    PhysicalFunction,
+    VirtualFunction,
+    find_card,
+    plain_guid,
+)
+from vicinal.integrations.opennebula.assignments import FREE_SECONDS, Assignments
+from vicinal.integrations.opennebula.documents import given_in_base64
+from vicinal.integrations.opennebula.hypervisor import running_machines
+from vicinal.integrations.opennebula.nics import FunctionNic, read_nics
+from vicinal.integrations.opennebula.reporting import reported
+
+_ACTIVE_SECONDS = 10.0
+"""So long a subnet manager may take to bring up the card's own port."""
+_NO_NODE_GUID = "mlx4_core"
+"""Its driver sets the GUID of ports alone."""
+
+
+class Network:
+    """What the driver does on one host."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        running: Callable[[], AbstractSet[int]] = running_machines,
+        free_seconds: float = FREE_SECONDS,
+        active_seconds: float = _ACTIVE_SECONDS,
+    ) -> None:
+        self._functions = functions
+        self._assignments = Assignments(functions, running=running, free_seconds=free_seconds)
+        self._active_seconds = active_seconds
+
+    def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
+        """Have the functions set up for a VM; all of them, or none. Raises VicinalError."""
+        asked: list[tuple[str, Settings]] = []
+        for nic in nics:
+            function = self._functions.find(nic.address)
+            function = self._assignments.take_over(function, vm)
+            card = self._card(function)
+            asked.append((nic.address, _settings(nic, card, function)))
+            if card.kind == INFINIBAND:
+                # The function's own port shows in the guest alone, too late to refuse.
+                wait_card_active(self._functions.host, card.address, self._active_seconds)
+        self._functions.assign_all(asked, owner=self._assignments.owner(vm), vfio=True)
+
+    def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
+        """Take functions back from a VM; what could not be done or set back, in words.
+
+        Without a NIC that comes or goes alone, all that the VM has, whatever its document says.
+        """
+        alone = [nic.address for nic in nics if nic.attached]
+        return self._assignments.give_back(vm, alone or self._assignments.of(vm))
+
+    def update(self, vm: int, nics: Sequence[FunctionNic], network: int) -> None:
+        """Set what a network says now, of its functions that a VM has. Raises VicinalError."""
+        for nic in nics:
+            if nic.network == network:
+                function = self._functions.find(nic.address)
+                settings = _settings(nic, self._card(function), function, changed=True)
+                owner = self._assignments.owner(vm)
+                self._functions.change(nic.address, owner=owner, settings=settings)
+
+    def _card(self, function: VirtualFunction) -> PhysicalFunction:
+        return find_card(self._functions.cards(), function.physical)
+
+
+def guid_of(mac: str) -> str:
+    """The GUID of a VM's InfiniBand port: its hardware address as EUI-64.
+
+    OpenNebula gives each NIC its own address, which the VM keeps on whichever host it is.
+    """
+    digits = mac.replace(":", "")
+    return plain_guid(f"{digits[:6]}fffe{digits[6:]}")
+
+
+def _settings(
+    nic: FunctionNic,
+    card: PhysicalFunction,
+    function: VirtualFunction,
+    *,
+    changed: bool = False,
+) -> Settings:
+    """What a function is to have; of one in use, without what a guest's driver has read already.
+
+    Raises VicinalError where that cannot be known.
+    """
+    if card.kind != INFINIBAND:
+        mac = None if changed else nic.mac
+        # Of an earlier VM, or of its network until now: in that one it must not be. Where there is
+        # none nothing is said of it, since not every card's driver knows VLANs.
+        left = 0 if function.settings.get("vlan", "0") != "0" else None
+        return Settings(
+            mac=mac,
+            vlan=left if nic.vlan is None else nic.vlan,
+            spoof_check=nic.spoof_check,
+            trust=nic.trust,
+            min_rate=nic.min_rate,
+            max_rate=nic.max_rate,
+            link_state=nic.link_state,
+        )
+    if nic.min_rate is not None or nic.max_rate is not None:
+        raise VicinalError(
+            f"the network of {nic.address} has a rate, and InfiniBand functions have none",
+            "leave MIN_TX_RATE and MAX_TX_RATE out",
+        )
+    if nic.mac is None and not changed:
+        raise VicinalError(
+            f"the NIC of {nic.address} has no hardware address, of which its GUIDs are made",
+            'give its network a range of addresses: AR = [ TYPE = "ETHER", SIZE = "100" ]',
+        )
+    guid = None if changed or nic.mac is None else guid_of(nic.mac)
+    node = None if card.driver == _NO_NODE_GUID else guid
+    return Settings(node_guid=node, port_guid=guid, pkey=nic.vlan, link_state=nic.link_state)
+
+
+def main(script: Path, arguments: Sequence[str]) -> None:
+    """Do what OpenNebula calls for. Raises VicinalError where it must not be, or cannot."""
+    vm, nics = read_nics(given_in_base64(), places_only=script.name == "clean")
+    if nics is None:
+        return
+    network = Network(Functions())
+    match script.name:
+        case "pre":
+            network.prepare(vm, nics)
+        case "clean":
+            # A VM has ended, whatever state its functions are in: who gets them next takes over.
+            for note in network.clean(vm, nics):
+                sys.stderr.write(f"ERROR: clean: Vicinal: {note}\n")
+        case "update_nic":
+            network.update(vm, nics, _network_id(arguments))
+
+
+def _network_id(arguments: Sequence[str]) -> int:
+    text = arguments[1] if len(arguments) > 1 else ""
+    if not text.isascii() or not text.isdigit():
+        raise VicinalError(
+            "update_nic was called without the id of a virtual network",
+            "see that it is called as OpenNebula's other network drivers are",
+        )
+    return int(text)
+
+
+if __name__ == "__main__":
+    own = Path(sys.argv[1]).absolute()
+    sys.exit(reported(own, lambda: main(own, sys.argv[2:])))

@@ -1,0 +1,167 @@
+"""What OpenNebula's scheduler is told of a host.
+
+    python -I -m vicinal.integrations.opennebula.probe REMOTES
+
+Attributes in the syntax of OpenNebula's templates, which get into the host's own. What cannot be
+found out is left out, and VICINAL_ERROR says why: OpenNebula takes a probe that fails for a host
+that has failed. Nothing here is changed, made or waited for.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.host.checks.qemu import read_device_models
+from vicinal.host.functions.privileged.system import Host as FunctionsHost
+from vicinal.host.functions.sysfs import (
+    PhysicalFunction,
+    VirtualFunction,
+    all_functions,
+    physical_functions,
+)
+from vicinal.host.system import Host
+from vicinal.host.topology import read_huge_pages
+from vicinal.integrations.opennebula.limits import FILE, read_limits
+from vicinal.integrations.opennebula.records import REGIONS, Records, records_directory
+
+Value = int | str | Mapping[str, int | str]
+Attribute = tuple[str, Value]
+
+_MEGABYTE = 1 << 20
+_ERROR = "VICINAL_ERROR"
+
+
+def attributes(
+    remotes: Path,
+    *,
+    host: Host | None = None,
+    functions: FunctionsHost | None = None,
+    records: Path | None = None,
+) -> Iterator[Attribute]:
+    """All that can be found out, in the order in which it is shown. Raises nothing."""
+    own = host or Host()
+    yield "VICINAL_VERSION", version("vicinal")
+    for facts in (
+        lambda: _qemu(own),
+        lambda: _regions(remotes, records or records_directory()),
+        lambda: _functions(functions or FunctionsHost()),
+        lambda: _huge_pages(own),
+    ):
+        yield from _without_failing(facts)
+
+
+def _without_failing(facts: Callable[[], Iterator[Attribute]]) -> Iterator[Attribute]:
+    try:
+        found = list(facts())
+    except VicinalError as error:
+        yield _ERROR, str(error)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        yield _ERROR, f"{place}{describe_os_error(error)}"
+    else:
+        yield from found
+
+
+def _qemu(host: Host) -> Iterator[Attribute]:
+    models = read_device_models(host)
+    if models is None:
+        raise VicinalError("QEMU is not there, or does not run", "see `vicinal doctor qemu`")
+    yield "VICINAL_IVSHMEM", _yes("ivshmem-plain" in models)
+
+
+def _regions(remotes: Path, directory: Path) -> Iterator[Attribute]:
+    """Megabytes, as a VM's SIZE has them."""
+    requests = [each.request for each in Records(directory, frozenset).all()]
+    status = os.statvfs(REGIONS)
+    room = status.f_bavail * status.f_frsize
+    yield "VICINAL_REGIONS", len(requests)
+    yield "VICINAL_REGION_USED", sum(each.size_bytes for each in requests) // _MEGABYTE
+    most = read_limits(remotes / FILE).region
+    yield "VICINAL_REGION_FREE", min(room, most) // _MEGABYTE
+
+
+def _functions(host: FunctionsHost) -> Iterator[Attribute]:
+    cards = physical_functions(host)
+    there = list(all_functions(cards))
+    yield "VICINAL_FUNCTIONS", len(there)
+    yield "VICINAL_FUNCTIONS_FREE", sum(each.free for each in there)
+    for card in cards:
+        yield "VICINAL_CARD", _card(card)
+    for function in there:
+        yield "VICINAL_FUNCTION", _function(function)
+
+
+def _card(card: PhysicalFunction) -> dict[str, int | str]:
+    return {
+        "ADDRESS": card.address,
+        "KIND": card.kind,
+        "NAMES": " ".join(sorted(card.names - {card.address})),
+        "MOST": card.most,
+        "FUNCTIONS": len(card.functions),
+        "FREE": sum(each.free for each in card.functions),
+        "GUID": " ".join(port.guid for port in card.ports if port.guid),
+    }
+
+
+def _function(function: VirtualFunction) -> dict[str, int | str]:
+    return {
+        "ADDRESS": function.address,
+        "CARD": function.physical,
+        "NUMBER": function.number,
+        "FREE": _yes(function.free),
+        "OWNER": function.owner,
+        "GUID": _guid(function),
+    }
+
+
+def _guid(function: VirtualFunction) -> str:
+    """Of its port: what its card has set, or where a driver of this host has it what that says.
+
+    Empty where there is none: until it is assigned, a function's may be zero.
+    """
+    guids = [function.settings.get("port_guid", ""), *(port.guid for port in function.ports)]
+    return next((guid for guid in guids if guid.strip("0:")), "")
+
+
+def _huge_pages(host: Host) -> Iterator[Attribute]:
+    sizes = read_huge_pages(host)
+    yield "VICINAL_HUGE_PAGES_FREE", sum(each.free * each.size for each in sizes) // _MEGABYTE
+    for each in sizes:
+        kilobytes = each.size // 1024
+        yield "VICINAL_HUGE_PAGES", {"SIZE": kilobytes, "ALL": each.reserved, "FREE": each.free}
+
+
+def _yes(fact: bool) -> str:
+    return "YES" if fact else "NO"
+
+
+def show(attribute: Attribute) -> str:
+    """A line of a template; of a vector, parts without a value are left out."""
+    name, value = attribute
+    if isinstance(value, Mapping):
+        parts = (f"{key} = {_quoted(each)}" for key, each in value.items() if each != "")
+        return f"{name} = [ {', '.join(parts)} ]"
+    return f"{name}={_quoted(value)}"
+
+
+def _quoted(value: int | str) -> str:
+    """In quotation marks, within which OpenNebula reads all but these and the backslash as it is.
+
+    Names of interfaces and owners may have anything in them.
+    """
+    plain = "".join(
+        each if each.isprintable() and each not in '"\\' else "?" for each in str(value)
+    )
+    return f'"{plain}"'
+
+
+def main(remotes: Path) -> None:
+    """Print all of it at once: of a probe that was ended there is nothing."""
+    sys.stdout.write("".join(f"{show(each)}\n" for each in attributes(remotes)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,390 @@
+"""Which regions there are on this host, and for which VMs: written before anything is made.
+
+    /dev/shm/vicinal-one          this directory, for the drivers' user alone
+        .lock                     held while records are read and changed
+        OWNER-JOB.json            a region, and the VMs that have it or are about to
+        OWNER-JOB.ranks/          locked while ranks of one of these VMs leave it or come back
+        vm-ID                     locked while an action on that VM is at work
+        lacks-ID                  that VM may lack what it gave up to be saved or moved
+    /dev/shm/vicinal-one-OWNER-JOB    the region
+
+It is as short-lived as regions and VMs are: all of it is gone when the host boots. A VM that is
+in a record has its region as long as libvirt has its domain, or an action on it is at work. Who
+comes next takes away what is left of others: so nothing is left by drivers that were killed.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vicinal.base.directories import locked
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.sizes import show_size
+from vicinal.host.memory_policy import memory_from
+from vicinal.host.system import Host
+from vicinal.host.topology import read_nodes
+from vicinal.integrations.opennebula.limits import Limits
+from vicinal.integrations.opennebula.reporting import log
+from vicinal.integrations.opennebula.request import RegionRequest
+from vicinal.region.creation import create
+
+REGIONS = Path("/dev/shm")
+"""Where libvirt looks for the memory of a <shmem>."""
+_DIRECTORY = REGIONS / "vicinal-one"
+_STATE = "VICINAL_OPENNEBULA_STATE"
+"""Variable that names another directory for the records; tests have one of their own."""
+_LOCK_SECONDS = 120.0
+"""The longest work under the lock is to reserve a large region's memory."""
+_RANKS_SECONDS = 300.0
+"""The longest work under that lock: ranks leave, and a guest gives up what its VM has."""
+_RANKS = ".ranks"
+_LACKS = "lacks-"
+_REMEDY = "see that nobody but OpenNebula's drivers writes there, and remove the directory"
+
+
+def records_directory() -> Path:
+    """Where the records of this host are."""
+    return Path(os.environ.get(_STATE) or _DIRECTORY)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A region, and the VMs that it is kept for."""
+
+    request: RegionRequest
+    machines: frozenset[int]
+
+
+class Records:
+    """Those of one host."""
+
+    def __init__(
+        self, directory: Path, running: Callable[[], AbstractSet[int]], regions: Path = REGIONS
+    ) -> None:
+        self.directory = directory
+        self._running = running
+        """Says which VMs run here."""
+        self._regions = regions
+
+    def known(self, vm: int) -> bool:
+        """Whether there is a region for that VM, or was to be; quick, and takes no lock."""
+        return self.directory.is_dir() and any(vm in each.machines for each in self._read())
+
+    @contextmanager
+    def held(
+        self, vm: int, request: RegionRequest, limits: Limits, nodes: Collection[int] = ()
+    ) -> Iterator[int]:
+        """Have a region for a VM that is to be started within; if it is new, on these NUMA nodes.
+
+        It stays if the VM runs in the end. The descriptor is for whoever starts the VM: as long as
+        one of us lives, nobody takes the region away. Raises VicinalError, with nothing made, where
+        the region cannot be.
+        """
+        self._prepare()
+        with self._locked():
+            hold = self._hold(vm)
+            try:
+                running = self._running()
+                self._sweep(running)
+                self._take(vm, request, limits, nodes)
+            except BaseException:
+                os.close(hold)
+                self._tidy()
+                raise
+        with self._released(hold):
+            yield hold
+
+    @contextmanager
+    def released(self, vm: int) -> Iterator[int]:
+        """Give up the region of a VM that is ended within, if it is ended then; see held()."""
+        self._prepare()
+        with self._locked():
+            hold = self._hold(vm)
+        with self._released(hold):
+            yield hold
+
+    def sweep(self) -> None:
+        """Take away the regions whose VMs are gone. Raises VicinalError."""
+        if self.directory.is_dir():
+            self._prepare()
+            with self._locked():
+                self._sweep(self._running())
+
+    def region_of(self, vm: int) -> RegionRequest | None:
+        """The region that is kept for that VM. Raises VicinalError as all()."""
+        return next((each.request for each in self.all() if vm in each.machines), None)
+
+    def machines_of(self, request: RegionRequest) -> frozenset[int]:
+        """The VMs that a region is kept for."""
+        found = (each.machines for each in self.all() if each.request.key == request.key)
+        return next(found, frozenset())
+
+    def checked_file(self, request: RegionRequest) -> Path:
+        """A region's file. Raises VicinalError unless it is what was written down."""
+        path = self._regions / request.name
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            raise VicinalError(
+                f"{path} is gone, and VMs of the job {request.job} have it", "end these VMs first"
+            ) from None
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not ours or status.st_size != request.size_bytes:
+            raise VicinalError(
+                f"{path} is not the file that was made for the job {request.job}",
+                "see who changed it, and end the job's VMs",
+            )
+        return path
+
+    def moving_ranks(self, request: RegionRequest) -> AbstractContextManager[None]:
+        """Keep others from having ranks of that region leave it, or come back, meanwhile."""
+        return locked(self.directory / f"{request.key}{_RANKS}", _RANKS_SECONDS)
+
+    def lacks(self, vm: int, *, something: bool) -> None:
+        """Write down that a VM here may lack what it gave up, or that it has all again."""
+        if something:
+            self._prepare()
+            self._lacking(vm).touch(mode=0o600)
+        else:
+            self._lacking(vm).unlink(missing_ok=True)
+
+    def expect(self, vm: int) -> str:
+        """Write down that a VM is to come, which lacks what it gave up; a word for expected()."""
+        self.lacks(vm, something=True)
+        word = os.urandom(8).hex()
+        self._lacking(vm).write_text(word)
+        return word
+
+    def expected(self, vm: int) -> str:
+        """The word of who expected that VM last; none if it lacks nothing."""
+        try:
+            return self._lacking(vm).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def lacking(self) -> list[int]:
+        """VMs that may lack something; costs next to nothing where there are none. As all()."""
+        if not os.path.lexists(self.directory):
+            return []
+        self._check_directory()
+        files = self.directory.glob(f"{_LACKS}*")
+        return sorted(int(file.name.removeprefix(_LACKS)) for file in files)
+
+    @contextmanager
+    def unattended(self, vm: int) -> Iterator[bool]:
+        """Whether no action on a VM is at work; if so, none of us takes it for that meanwhile."""
+        self._prepare()
+        with self._locked():
+            free = not self._is_held(vm)
+            hold = self._hold(vm)
+        try:
+            yield free
+        finally:
+            os.close(hold)
+
+    def all(self) -> list[Record]:
+        """What is written down. Raises VicinalError where others may have written it."""
+        if not os.path.lexists(self.directory):
+            return []
+        self._check_directory()
+        return list(self._read())
+
+    @contextmanager
+    def _released(self, hold: int) -> Iterator[None]:
+        ended = False
+        try:
+            yield
+            ended = True
+        finally:
+            with self._locked():
+                # What the script left in the background has the lock, too, and does not matter. But
+                # where it was broken off, what it began may still be starting the VM.
+                if ended:
+                    fcntl.flock(hold, fcntl.LOCK_UN)
+                os.close(hold)
+                self._sweep(self._running())
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self.directory, _LOCK_SECONDS)
+
+    def _prepare(self) -> None:
+        """Make the directory, if it is not there."""
+        with suppress(FileExistsError):
+            self.directory.mkdir(mode=0o700)
+        self._check_directory()
+
+    def _check_directory(self) -> None:
+        """Everybody may write where it lies: so it must be ours, and shut. Raises VicinalError."""
+        status = self.directory.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise VicinalError(f"{self.directory} is no directory", _REMEDY)
+        if status.st_uid != os.geteuid():
+            raise VicinalError(f"{self.directory} belongs to user {status.st_uid}", _REMEDY)
+        if status.st_mode & 0o077:
+            raise VicinalError(f"{self.directory} is open to other users", _REMEDY)
+
+    def _hold(self, vm: int) -> int:
+        """Say that an action on a VM is at work, until the descriptor is closed or we are dead."""
+        hold = os.open(self.directory / f"vm-{vm}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(hold, fcntl.LOCK_SH)  # a VM may be ended while another action is at work
+        return hold
+
+    def _lacking(self, vm: int) -> Path:
+        return self.directory / f"{_LACKS}{vm}"
+
+    def _is_held(self, vm: int) -> bool:
+        try:
+            file = os.open(self.directory / f"vm-{vm}", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
+    def _take(
+        self, vm: int, request: RegionRequest, limits: Limits, nodes: Collection[int]
+    ) -> None:
+        there = {record.request.key: record for record in self._read()}
+        for each in there.values():
+            if vm in each.machines and each.request.key != request.key:
+                raise VicinalError(
+                    f"VM {vm} runs here, with the region {each.request.name}", "end it first"
+                )
+        record = there.get(request.key)
+        if record is not None:
+            self._join(record, vm, request)
+            return
+        _check_limits(request, [each.request for each in there.values()], limits)
+        free = {each.number: each.available_bytes for each in read_nodes(Host())} if nodes else {}
+        self._write(Record(request, frozenset({vm})))
+        try:
+            with memory_from(nodes) as trouble:
+                create(
+                    self._regions / request.name,
+                    members=request.members,
+                    section_bytes=request.section_bytes,
+                    label=request.job,
+                    for_guests=True,
+                )
+            if trouble := trouble or _lacking_room(request, nodes, free):
+                log("region", f"the region is where the kernel put it: {trouble}")
+        except BaseException:
+            self._file(request).unlink()
+            raise
+
+    def _join(self, record: Record, vm: int, request: RegionRequest) -> None:
+        has = record.request
+        if has != request:
+            raise VicinalError(
+                f"the job {request.job} has a region of {has.size_bytes >> 20}M for {has.members} "
+                f"members here, and VM {vm} asks for {request.size_bytes >> 20}M for "
+                f"{request.members}",
+                "give all VMs of a job the same SIZE and MEMBERS",
+            )
+        self.checked_file(request)
+        self._write(replace(record, machines=record.machines | {vm}))
+
+    def _sweep(self, running: AbstractSet[int]) -> None:
+        """Take away what is for VMs that neither run nor are at work on."""
+        for record in self._read():
+            left = {vm for vm in record.machines if vm in running or self._is_held(vm)}
+            if not left:
+                self._remove_region(record.request)
+                self._file(record.request).unlink(missing_ok=True)
+                shutil.rmtree(self.directory / f"{record.request.key}{_RANKS}", ignore_errors=True)
+            elif left != record.machines:
+                self._write(replace(record, machines=frozenset(left)))
+        self._tidy()
+
+    def _remove_region(self, request: RegionRequest) -> None:
+        """Remove the file, if it is ours; nobody can put theirs there, since /dev/shm is sticky."""
+        path = self._regions / request.name
+        with suppress(FileNotFoundError):
+            if path.lstat().st_uid == os.geteuid():
+                path.unlink()
+
+    def _tidy(self) -> None:
+        """Remove the locks of VMs that nobody is at work on, and what was half written."""
+        for file in self.directory.glob("*.part"):
+            file.unlink(missing_ok=True)
+        for file in self.directory.glob("vm-*"):
+            if not self._is_held(int(file.name.removeprefix("vm-"))):
+                file.unlink(missing_ok=True)
+
+    def _file(self, request: RegionRequest) -> Path:
+        return self.directory / f"{request.key}.json"
+
+    def _write(self, record: Record) -> None:
+        request = record.request
+        text = json.dumps(
+            {
+                "owner": request.owner,
+                "job": request.job,
+                "size_bytes": request.size_bytes,
+                "members": request.members,
+                "machines": sorted(record.machines),
+            }
+        )
+        part = self._file(request).with_suffix(".part")
+        try:
+            part.write_text(text)
+            part.replace(self._file(request))
+        except OSError as error:
+            raise VicinalError(
+                f"{self.directory} cannot be written to ({describe_os_error(error)}), and no "
+                "region is made that is not written down",
+                "make room in /dev/shm",
+            ) from error
+
+    def _read(self) -> Iterator[Record]:
+        for file in sorted(self.directory.glob("*.json")):
+            try:
+                values = json.loads(file.read_text())
+                machines = frozenset(int(vm) for vm in values.pop("machines"))
+                record = Record(RegionRequest(**values), machines)
+            except FileNotFoundError:  # who reads without the lock
+                continue
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise VicinalError(f"{file} is no record of ours ({error})", _REMEDY) from error
+            if self._file(record.request) != file:
+                raise VicinalError(f"{file} is the record of another region", _REMEDY)
+            yield record
+
+
+def _lacking_room(request: RegionRequest, nodes: Collection[int], free: Mapping[int, int]) -> str:
+    """In words where a region surely did not fit on its NUMA nodes; empty if it may have.
+
+    The kernel takes others then, without a word.
+    """
+    room = sum(free.get(node, request.size_bytes) for node in nodes)
+    if not nodes or request.size_bytes <= room:
+        return ""
+    where = f"NUMA node {', '.join(map(str, sorted(nodes)))}"
+    return f"{where} had room for {show_size(room)} of its {show_size(request.size_bytes)}"
+
+
+def _check_limits(request: RegionRequest, others: list[RegionRequest], limits: Limits) -> None:
+    if request.size_bytes > limits.region:
+        raise VicinalError(
+            f"the region is to have {show_size(request.size_bytes)}, and this host allows "
+            f"{show_size(limits.region)}",
+            "lower SIZE, or ask the administrator for more (REGION_SIZE_MAX)",
+        )
+    has = sum(each.size_bytes for each in others if each.owner == request.owner)
+    if has + request.size_bytes > limits.user:
+        raise VicinalError(
+            f"this user has regions of {show_size(has)} on this host, and is to get "
+            f"{show_size(request.size_bytes)} more where {show_size(limits.user)} are allowed",
+            "end other jobs, or ask the administrator for more (USER_SIZE_MAX)",
+        )

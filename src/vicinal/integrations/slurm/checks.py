@@ -1,0 +1,214 @@
+"""What is there of the option --vicinal, what is missing, and what to do about it."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from vicinal.integrations.slurm.files import Files, setting
+from vicinal.integrations.slurm.installation import Wanted
+from vicinal.region.filesystem import filesystem_type
+
+_HIDDEN = ("/dev/shm", "/tmp")
+"""What job_container/tmpfs gives to each job anew."""
+_TRACKED_BY_CGROUP = "proctrack/cgroup"
+"""Slurm's default."""
+_PMIX_LIBRARY = b"libpmix.so"
+"""The plugin has its name if it was built with PMIx's headers (slurm/pmix_nodes.c)."""
+_ANSWER_SECONDS = 30.0
+_CLOCK_SECONDS = 2.0
+"""When a process began is known to the second."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that was looked at."""
+
+    good: bool
+    text: str
+    remedy: str = ""
+    needed: bool = True
+    """Whether the option does not work without it."""
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        if self.good:
+            return f"ok: {self.text}"
+        return f"{'missing' if self.needed else 'note'}: {self.text}: {self.remedy}"
+
+
+def check(
+    files: Files, wanted: Wanted, *, plugin: Path, command: Path, python: Path, regions: Path
+) -> Iterator[Found]:
+    """Look at everything on this host; changes nothing."""
+    again = "run `vicinal slurm install` with the same options"
+    for path, text in ((files.variables, wanted.variables), (files.include, wanted.include)):
+        there = path.is_file() and path.read_text(errors="replace") == text
+        yield Found(there, f"{path} {'is' if there else 'is not'} as it is to be", again)
+    plugstack = files.plugstack
+    included = plugstack.is_file() and files.is_included(plugstack.read_text(errors="replace"))
+    verb = "includes" if included else "does not include"
+    where = "run `vicinal slurm install` where slurmctld is, and `scontrol reconfigure`"
+    remedy = where if files.is_fetched else again
+    yield Found(included, f"{plugstack} {verb} {files.include}", remedy)
+    for path, what in ((plugin, "the plugin"), (command, "the command")):
+        yield _of_root(path, what)
+    yield _of_everybody(python)
+    yield _directory(files, regions)
+    yield _default_mpi(files)
+    yield _lasting_groups(files)
+    yield from _pmix(files, plugin)
+    if included:
+        yield from _daemons(files)
+        yield _option(files)
+
+
+def _of_root(path: Path, what: str) -> Found:
+    """Root runs it: whoever may write it is root."""
+    if not path.is_file():
+        return Found(False, f"{what} {path} is not there", "run `make`, or install again")
+    status = path.stat()
+    if status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Found(
+            False,
+            f"{what} {path} can be written by others than root, who runs it",
+            "install Vicinal where only root writes",
+        )
+    return Found(True, f"{what} {path} is root's")
+
+
+def _of_everybody(python: Path) -> Found:
+    """Users run it: the nodes of a job are made by its user."""
+    place = python.resolve()
+    reached = all(each.stat().st_mode & stat.S_IXOTH for each in place.parents)
+    good = reached and place.is_file() and bool(place.stat().st_mode & stat.S_IXOTH)
+    return Found(
+        good,
+        f"the interpreter {python} can{'' if good else 'not'} be run by every user",
+        "jobs have no nodes from a cluster's file until it can: install Vicinal where all users "
+        "may read, or name another interpreter that has it with `vicinal slurm install --python`",
+        needed=False,
+    )
+
+
+def _directory(files: Files, regions: Path) -> Found:
+    kind = (setting(files.slurm_conf, "JobContainerType") or "").lower()
+    if kind == "job_container/tmpfs" and str(regions).startswith(_HIDDEN):
+        return Found(
+            False,
+            f"{regions} is hidden from jobs by job_container/tmpfs",
+            "choose another with `vicinal slurm install --directory`, such as /run/vicinal-slurm",
+        )
+    above = regions
+    while not above.exists():
+        above = above.parent
+    kind = filesystem_type(above.stat().st_dev)
+    return Found(
+        kind in ("tmpfs", "hugetlbfs"),
+        f"{regions} is on {kind}",
+        "choose a directory in memory with `vicinal slurm install --directory`",
+        needed=False,
+    )
+
+
+def _default_mpi(files: Files) -> Found:
+    kind = (setting(files.slurm_conf, "MpiDefault") or "none").lower()
+    return Found(
+        kind not in ("none", "mpi/none"),
+        f"MpiDefault in {files.slurm_conf} is {kind}",
+        "without, a plain `srun ./program` starts ranks that know nothing of each other: write "
+        "MpiDefault=pmi2 for MPICH or MpiDefault=pmix for Open MPI, or have users say srun --mpi",
+        needed=False,
+    )
+
+
+def _lasting_groups(files: Files) -> Found:
+    """Whether there are control groups that last as long as a job (slurm/job_cgroup.h)."""
+    tracked = (setting(files.slurm_conf, "ProctrackType") or _TRACKED_BY_CGROUP).lower()
+    flags = (setting(files.slurm_conf, "PrologFlags") or "").lower().split(",")
+    # X11 brings Contain along.
+    good = tracked != _TRACKED_BY_CGROUP or bool({"contain", "x11"} & set(flags))
+    said = "are" if good else "are not"
+    return Found(
+        good,
+        f"nodes of a job {said} possible with ProctrackType={tracked} and "
+        f"PrologFlags={','.join(filter(None, flags)) or 'none'}",
+        "control groups end with each step there, so jobs with a cluster's file are refused, and "
+        "regions of others take memory that is no job's: write PrologFlags=Contain in "
+        f"{files.slurm_conf}",
+        needed=False,
+    )
+
+
+def _pmix(files: Files, plugin: Path) -> Iterator[Found]:
+    """Whether Open MPI can be started, and its ranks told in which nodes they are."""
+    known = "pmix" in (_said_by_srun(files, "--mpi=list") or "")
+    yield Found(
+        known,
+        f"srun {'knows' if known else 'does not know'} --mpi=pmix",
+        "Open MPI wants it: install a Slurm with PMIx, and what that opens PMIx by "
+        "(Debian: libpmix-dev)",
+        needed=False,
+    )
+    if known and plugin.is_file():
+        built = _PMIX_LIBRARY in plugin.read_bytes()
+        yield Found(
+            built,
+            f"the plugin was built {'with' if built else 'without'} PMIx",
+            "without it Open MPI does not run in nodes of a job: install PMIx's headers (Debian: "
+            "libpmix-dev), remove build/release and run `make`",
+            needed=False,
+        )
+
+
+def _said_by_srun(files: Files, argument: str) -> str | None:
+    """All of it; None where there is no srun, or it does not answer."""
+    try:
+        done = subprocess.run(
+            ["srun", argument],
+            env=os.environ | {"SLURM_CONF": str(files.slurm_conf)},
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout + done.stderr
+
+
+def _daemons(files: Files) -> Iterator[Found]:
+    """Whether slurmd, if there is one on this host, knows the epilog: it looks at its start."""
+    started = [
+        process.info["create_time"]
+        for process in psutil.process_iter(["name", "create_time"])
+        if process.info["name"] == "slurmd"
+    ]
+    if started:
+        late = min(started) >= files.include.stat().st_mtime - _CLOCK_SECONDS
+        yield Found(
+            late,
+            f"slurmd was started {'after' if late else 'before'} {files.include} was written",
+            "restart it, such as with `systemctl restart slurmd`: until then its epilog leaves the "
+            "regions of jobs behind",
+        )
+
+
+def _option(files: Files) -> Found:
+    """Whether Slurm loads the plugin: its commands then know the option."""
+    said = _said_by_srun(files, "--help")
+    if said is None:
+        return Found(False, "srun was not found, or does not answer", "install Slurm's commands")
+    known = "--vicinal" in said
+    why = "" if known else f" ({' '.join(said.split())[-300:] or 'it says nothing'})"
+    return Found(
+        known,
+        f"srun {'knows' if known else 'does not know'} --vicinal{why}",
+        "the plugin is of another release of Slurm if it was built with other headers: remove "
+        "build/release and run `make` on this host",
+    )

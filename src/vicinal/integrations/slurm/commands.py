@@ -1,0 +1,241 @@
+"""`vicinal slurm`: the option --vicinal of srun, sbatch and salloc."""
+
+import os
+import shutil
+import socket
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.plain_call import for_typer
+from vicinal.base.sizes import parse_size
+from vicinal.base.waiting import told
+from vicinal.integrations.slurm import function_commands, network_commands, region_commands
+from vicinal.integrations.slurm.defaults import DEFAULT_MAX_SIZE, DEFAULT_REGIONS, NETWORK_PORT
+from vicinal.integrations.slurm.files import (
+    HOST_NETWORK,
+    Files,
+    Installed,
+    find_files,
+    find_plugin,
+    include_text,
+    variables_text,
+)
+from vicinal.integrations.slurm.installation import Wanted
+from vicinal.integrations.slurm.installation import install as install_files
+from vicinal.integrations.slurm.installation import remove as remove_files
+from vicinal.integrations.slurm.job_vlans import parse_vlans
+from vicinal.mpi.libraries import Mpi
+
+SlurmConf = Annotated[
+    Path | None,
+    typer.Option(help="Slurm's slurm.conf; by default SLURM_CONF, or /etc/slurm/slurm.conf."),
+]
+_DIRECTORY = typer.Option(help="Where the regions of jobs are, in memory and not in /dev/shm.")
+Mpis = Annotated[
+    list[Mpi] | None,
+    typer.Option("--mpi", help="An MPI library of the jobs; once for each. MPICH and Open MPI."),
+]
+Python = Annotated[
+    Path | None,
+    typer.Option(help="The interpreter that makes nodes, which every user can run; this one."),
+]
+_MAX_SIZE = typer.Option(metavar="SIZE", help="The largest region of a job.")
+WithFunctions = Annotated[
+    bool,
+    typer.Option(
+        "--functions", help="Jobs can have SR-IOV functions of this cluster's hosts: --gres=vf:1."
+    ),
+]
+Vlans = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIRST-LAST",
+        help="VLANs of these functions' wire, of which each job's nodes have one for themselves.",
+    ),
+]
+Node = Annotated[
+    str | None, typer.Option(help="Slurm's name of this host; by default its host name.")
+]
+_NETWORK_PORT = typer.Option(
+    help="UDP port by which nodes of a job on several hosts have a network of their own.",
+    min=1,
+    max=65535,
+)
+HostNetwork = Annotated[
+    bool,
+    typer.Option("--host-network", help="Let them have the hosts' network instead."),
+]
+
+commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.add_typer(commands, name="slurm")
+
+
+@commands.command()
+def install(
+    slurm_conf: SlurmConf = None,
+    directory: Annotated[Path, _DIRECTORY] = DEFAULT_REGIONS,
+    mpi: Mpis = None,
+    max_size: Annotated[str, _MAX_SIZE] = DEFAULT_MAX_SIZE,
+    python: Python = None,
+    with_functions: WithFunctions = False,
+    vlans: Vlans = None,
+    node: Node = None,
+    network_port: Annotated[int, _NETWORK_PORT] = NETWORK_PORT,
+    host_network: HostNetwork = False,
+) -> None:
+    """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
+    files = find_files(slurm_conf)
+    network = HOST_NETWORK if host_network else str(network_port)
+    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, vlans, network)
+    with told("giving Slurm on this host the option"):
+        changed = install_files(files, wanted)
+    for path in changed:
+        typer.echo(f"wrote {path}")
+    if not changed:
+        typer.echo("everything was there already")
+    if changed:
+        typer.echo("now restart slurmd, where this host has one: its epilog removes the regions")
+    if with_functions:
+        from vicinal.integrations.slurm import gres
+
+        for line in gres.lines(_node(node), gres.counted(), files.slurm_conf):
+            typer.echo(line)
+    typer.echo("`vicinal slurm check` says what else there is to do")
+
+
+@commands.command()
+def check(
+    slurm_conf: SlurmConf = None,
+    directory: Annotated[Path | None, _DIRECTORY] = None,
+    mpi: Mpis = None,
+    max_size: Annotated[str | None, _MAX_SIZE] = None,
+    python: Python = None,
+    with_functions: WithFunctions = False,
+    vlans: Vlans = None,
+    node: Node = None,
+    network_port: Annotated[int | None, _NETWORK_PORT] = None,
+    host_network: HostNetwork = False,
+) -> None:
+    """Say what is there of the option on this host, what is missing, and the remedy.
+
+    Options that are left out are those of `vicinal slurm install`.
+    """
+    from vicinal.integrations.slurm.checks import check as look
+
+    files = find_files(slurm_conf)
+    installed = Installed.read(files)
+    said = installed.arguments
+    directory = directory or Path(said.get("directory", DEFAULT_REGIONS))
+    with_functions = with_functions or "functions" in said
+    network = (
+        HOST_NETWORK if host_network else str(network_port or said.get("network", NETWORK_PORT))
+    )
+    wanted, plugin, command, interpreter = _wanted(
+        files,
+        directory,
+        mpi or list(installed.mpis),
+        max_size or said.get("max_size", DEFAULT_MAX_SIZE),
+        python or (Path(said["python"]) if "python" in said else None),
+        with_functions,
+        vlans or said.get("vlans"),
+        network,
+    )
+    good = True
+    looked = look(
+        files,
+        wanted,
+        plugin=plugin,
+        command=command,
+        python=interpreter,
+        regions=directory,
+    )
+    if network != HOST_NETWORK:
+        from vicinal.integrations.slurm import network_checks
+
+        looked = chain(looked, network_checks.check(files.slurm_conf))
+    if with_functions:
+        from vicinal.integrations.slurm import gres
+
+        looked = chain(looked, gres.check(_node(node), gres.counted(), files.slurm_conf))
+    with told("looking at Slurm on this host") as word:
+        show = word.before(typer.echo)
+        for found in looked:
+            show(found.line)
+            good = good and (found.good or not found.needed)
+    if not good:
+        raise typer.Exit(1)
+
+
+@commands.command()
+def remove(slurm_conf: SlurmConf = None) -> None:
+    """Take the option away from Slurm on this host. Do it when no job has it."""
+    changed = remove_files(find_files(slurm_conf))
+    for path in changed:
+        typer.echo(f"removed from {path}" if path.exists() else f"removed {path}")
+    if not changed:
+        typer.echo("there was nothing to remove")
+
+
+for _plain in (
+    *(region_commands.region, region_commands.sweep),
+    *(function_commands.functions, function_commands.lend, function_commands.release),
+    network_commands.network,
+):
+    commands.command()(for_typer(_plain))
+
+
+def _wanted(
+    files: Files,
+    directory: Path,
+    mpi: list[Mpi] | None,
+    max_size: str,
+    python: Path | None,
+    functions: bool,
+    vlans: str | None,
+    network: str,
+) -> tuple[Wanted, Path, Path, Path]:
+    """What the files are to hold, the plugin, the command and the interpreter."""
+    plugin, command = find_plugin(), _own_command()
+    most = parse_size(max_size)
+    if vlans is not None and not functions:
+        raise VicinalError("--vlans are those of functions", "say --functions too")
+    python = python or Path(sys.executable)
+    include = include_text(
+        plugin,
+        command,
+        python,
+        directory,
+        files.variables,
+        most,
+        functions=functions,
+        vlans=None if vlans is None else parse_vlans(vlans),
+        network=network,
+    )
+    return Wanted(include, variables_text(mpi or [Mpi.MPICH, Mpi.OPENMPI])), plugin, command, python
+
+
+def _node(name: str | None) -> str:
+    return name or socket.gethostname().partition(".")[0]
+
+
+def _own_command() -> Path:
+    """The program that this is, as Slurm's daemons can call it."""
+    for name in (sys.argv[0], str(Path(sys.executable).parent / "vicinal")):
+        path = Path(name)
+        if path.is_absolute() and path.name == "vicinal" and os.access(path, os.X_OK):
+            return path
+    found = shutil.which("vicinal")
+    if found is None:
+        raise VicinalError(
+            "the program vicinal was not found", "add the directory that it is in to PATH"
+        )
+    return Path(found).absolute()

@@ -1,0 +1,222 @@
+"""The files that make up the option --vicinal on a host, and where they go.
+
+slurm.conf               read only
+plugstack.conf           gets one line, which includes the next
+plugstack.conf.d/vicinal.conf   loads the plugin, with its arguments
+vicinal.variables        what the tasks of a job get: NAME=VALUE lines
+
+A slurmd that fetches its configuration from slurmctld gets the first two, and keeps them in a
+directory of its own. The others are to be on its host, where plugstack.conf includes them.
+"""
+
+import fnmatch
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vicinal.base.checkout import checkout
+from vicinal.base.errors import VicinalError
+from vicinal.integrations.slurm.defaults import GRES, NETWORK_PORT
+from vicinal.mpi.environment import (
+    NO_LOCAL,
+    library_to_preload,
+    mpi_environment,
+    provider_directory,
+)
+from vicinal.mpi.libraries import Family, Mpi
+from vicinal.mpi.pairs import PAIRS_FILE
+
+PLUGIN_FILE = "vicinal-spank.so"
+INCLUDE_FILE = "vicinal.conf"
+HOST_NETWORK = "host"
+"""What the plugin is told in place of the port where nodes of several hosts have the hosts'."""
+DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")
+FETCHED_CONFIGURATION = Path("/run/slurm/conf/slurm.conf")
+"""Where Slurm itself looks for what slurmd has fetched, in a directory of the next name."""
+_FETCHED = "conf-cache"
+_SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
+_MPI = re.compile(r"--mpi ([\w.-]+)")
+_PART = re.compile(r"[^\s#=]+")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where everything is."""
+
+    slurm_conf: Path
+    plugstack: Path
+    include: Path
+    variables: Path
+    is_fetched: bool = False
+    """Whether the first two are copies of slurmctld's, which slurmd writes anew when it likes."""
+
+    @property
+    def line(self) -> str:
+        """The line of plugstack.conf."""
+        return f"include {self.include}"
+
+    def is_included(self, plugstack: str) -> bool:
+        """Whether a plugstack.conf of this text loads it, by that line or by one with a pattern."""
+        return any(
+            fnmatch.fnmatch(str(self.include), match[1]) for match in _INCLUDE.finditer(plugstack)
+        )
+
+
+def find_files(slurm_conf: Path | None) -> Files:
+    """The files beside a slurm.conf: by default that of SLURM_CONF, or /etc/slurm/slurm.conf.
+
+    Where there is none, that which slurmd has fetched. Raises VicinalError without that, too.
+    """
+    default = DEFAULT_CONFIGURATION
+    if not default.exists() and FETCHED_CONFIGURATION.exists():
+        default = FETCHED_CONFIGURATION
+    chosen = (slurm_conf or Path(os.environ.get("SLURM_CONF") or default)).absolute()
+    if not chosen.is_file():
+        raise VicinalError(
+            f"there is no {chosen}",
+            "name Slurm's configuration with --slurm-conf; on hosts that fetch theirs from "
+            "slurmctld start slurmd first",
+        )
+    is_fetched = chosen.resolve().parent.name == _FETCHED
+    directory = chosen.parent
+    plugstack = Path(setting(chosen, "PlugStackConfig") or directory / "plugstack.conf")
+    if is_fetched:
+        directory = _included_from(plugstack)
+    return Files(
+        chosen,
+        plugstack,
+        directory / "plugstack.conf.d" / INCLUDE_FILE,
+        directory / "vicinal.variables",
+        is_fetched,
+    )
+
+
+def _included_from(plugstack: Path) -> Path:
+    """The directory of slurm.conf where slurmctld is, by what plugstack.conf has from there."""
+    if plugstack.is_file():
+        for match in _INCLUDE.finditer(plugstack.read_text(errors="replace")):
+            if Path(match[1]).name == INCLUDE_FILE:
+                return Path(match[1]).parent.parent
+    return DEFAULT_CONFIGURATION.parent
+
+
+def setting(slurm_conf: Path, name: str) -> str | None:
+    """What a slurm.conf says of one thing; the last word, as Slurm takes it. Not its includes."""
+    found = None
+    for key, value in _SETTING.findall(slurm_conf.read_text(errors="replace")):
+        if key.lower() == name.lower():
+            found = value
+    return found
+
+
+def find_plugin() -> Path:
+    """The plugin: beside the provider, or where `make` puts it. VicinalError if in neither."""
+    places = [provider_directory() / PLUGIN_FILE]
+    tree = checkout()
+    if tree is not None:
+        places.append(tree / "build" / "release" / "slurm" / PLUGIN_FILE)
+    for place in places:
+        if place.is_file():
+            return place
+    raise VicinalError(
+        f"the plugin for Slurm was not built: there is no {places[-1]}",
+        "install Slurm's headers (Debian: libslurm-dev), remove build/release and run `make`",
+    )
+
+
+def include_text(
+    plugin: Path,
+    command: Path,
+    python: Path,
+    regions: Path,
+    variables: Path,
+    most: int,
+    *,
+    functions: bool = False,
+    vlans: range | None = None,
+    network: str = str(NETWORK_PORT),
+) -> str:
+    """The file that loads the plugin; `functions`: jobs can have SR-IOV functions, as GRES.
+
+    Those of a job's nodes are in one of `vlans`, if there are some. `network` is the UDP port of
+    jobs' networks over several hosts, or HOST_NETWORK. Raises VicinalError for a path that it
+    cannot hold.
+    """
+    for path in (plugin, command, python, regions, variables):
+        if not path.is_absolute() or not _PART.fullmatch(str(path)):
+            raise VicinalError(
+                f"{path} cannot be written to plugstack.conf",
+                "choose an absolute path without spaces, # and =",
+            )
+    more = f" functions={GRES}" if functions else ""
+    if vlans is not None:
+        more += f" vlans={vlans[0]}-{vlans[-1]}"
+    return (
+        "# Slurm's option --vicinal. Made by `vicinal slurm install`.\n"
+        f"required {plugin} command={command} python={python} directory={regions}"
+        f" variables={variables} max_size={most // 1024}K network={network}{more}\n"
+    )
+
+
+def variables_text(mpis: Sequence[Mpi]) -> str:
+    """The file of variables of tasks. Raises VicinalError as task_variables() does."""
+    lines = [f"{name}={value}\n" for name, value in task_variables(mpis).items()]
+    made = " ".join(f"--mpi {mpi.value}" for mpi in mpis)
+    return (
+        "# What tasks of jobs with --vicinal get. Made by `vicinal slurm install "
+        f"{made}`.\n{''.join(lines)}"
+    )
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What `vicinal slurm install` was told on this host: `check` is not told it again."""
+
+    arguments: Mapping[str, str]
+    """The plugin's, by name; empty where nothing is installed."""
+    mpis: tuple[Mpi, ...]
+
+    @classmethod
+    def read(cls, files: Files) -> Self:
+        """From the files that it wrote."""
+        found = {}
+        if files.include.is_file():
+            for word in files.include.read_text(errors="replace").split():
+                name, equals, value = word.partition("=")
+                if equals:
+                    found[name] = value
+        said: list[str] = []
+        if files.variables.is_file():
+            said = _MPI.findall(files.variables.read_text(errors="replace").partition("\n")[0])
+        return cls(found, tuple(mpi for mpi in Mpi if mpi.value in said))
+
+
+def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
+    """The variables of tasks, which fit all of these MPI libraries at once.
+
+    What is preloaded for one of them does nothing in programs of the others. It goes before what
+    users preload (slurm/task_variables.c); of all else they keep nothing.
+    Raises VicinalError where two of them want different values of a variable.
+    """
+    found: dict[str, str] = {}
+    for mpi in mpis:
+        wanted = mpi_environment(mpi)
+        if mpi.family is Family.MPICH:
+            # MPICH would take its own shared memory between ranks on one host.
+            wanted[NO_LOCAL] = "1"
+        with suppress(VicinalError):  # where it has a name that LD_PRELOAD cannot have
+            if mpi.family is Family.OPENMPI:
+                wanted["LD_PRELOAD"] = library_to_preload(PAIRS_FILE)
+        for name, value in wanted.items():
+            if found.setdefault(name, value) != value:
+                raise VicinalError(
+                    f"{name} is {found[name]!r} for one of these MPI libraries and {value!r} for "
+                    f"{mpi.value}",
+                    "leave one of them out",
+                )
+    return found

@@ -1,0 +1,101 @@
+"""What Slurm has to be told of this host's SR-IOV functions, and whether it was: GRES.
+
+Slurm counts them for each card, which is a type of the GRES, and needs to know no more: which
+function a job gets is found when it begins.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from vicinal.host.functions.operations import Functions
+from vicinal.integrations.slurm.checks import Found
+from vicinal.integrations.slurm.defaults import GRES
+from vicinal.integrations.slurm.files import setting
+
+_TYPE = re.compile(r"[A-Za-z][\w.-]*")
+_COUNTED = re.compile(rf"(?:^|,){GRES}:([A-Za-z][\w.-]*):(\d+)")
+_ANSWER_SECONDS = 30.0
+
+
+def counted(functions: Functions | None = None) -> dict[str, int]:
+    """How many functions each card of this host has, by the name that Slurm is to have for it."""
+    found = {}
+    for card in (functions or Functions()).cards():
+        devices = (port.device for port in card.ports)
+        names = [name for name in (*card.interfaces, *devices) if _TYPE.fullmatch(name)]
+        if card.functions and names:
+            found[names[0]] = len(card.functions)
+    return found
+
+
+def gres_of(counts: Mapping[str, int]) -> str:
+    """The value of Gres in the line of a node in slurm.conf."""
+    return ",".join(f"{GRES}:{card}:{count}" for card, count in counts.items())
+
+
+def lines(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[str]:
+    """What an administrator has to write, for people."""
+    if not counts:
+        yield f"{node} has no SR-IOV functions: make some with `vicinal functions create CARD N`"
+        return
+    yield f"{slurm_conf.parent}/gres.conf, the same on every host, is to have"
+    for card, count in counts.items():
+        yield f"    NodeName={node} Name={GRES} Type={card} Count={count}"
+    yield f"{slurm_conf} is to have"
+    yield f"    GresTypes={GRES}"
+    yield f"and in the line of {node}"
+    yield f"    Gres={gres_of(counts)}"
+    yield "restart slurmctld, then slurmd, after that"
+
+
+def check(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[Found]:
+    """Whether Slurm knows them."""
+    types = (setting(slurm_conf, "GresTypes") or "").split(",")
+    known = "has" if GRES in types else "does not have"
+    remedy = f"write GresTypes={GRES} there, and restart slurmctld and slurmd"
+    yield Found(GRES in types, f"GresTypes in {slurm_conf} {known} {GRES}", remedy)
+    shown = _shown(node, slurm_conf)
+    if shown is None:
+        yield Found(
+            not counts,
+            f"slurmctld {'need not' if not counts else 'does not'} know the node {node}",
+            f"see that `scontrol show node {node}` answers, or name the node with --node",
+        )
+        return
+    told = {card: int(count) for card, count in _COUNTED.findall(shown.get("Gres", ""))}
+    yield Found(
+        told == counts,
+        f"{node} has {gres_of(counts) or 'no functions'}, and Slurm knows of"
+        f" {gres_of(told) or 'none'}",
+        f"`vicinal slurm install --functions` says what is to be in {slurm_conf} and gres.conf; "
+        "`vicinal functions create CARD N` makes what is missing",
+    )
+    reason = shown.get("Reason", "")
+    if f"gres/{GRES}" in reason:
+        yield Found(
+            False,
+            f"Slurm does not use {node}: {reason}",
+            "correct gres.conf there, restart slurmd, and `scontrol update nodename="
+            f"{node} state=resume`",
+        )
+
+
+def _shown(node: str, slurm_conf: Path) -> dict[str, str] | None:
+    """What Slurm says of a node; None where it does not know it, or does not answer."""
+    try:
+        done = subprocess.run(
+            ["scontrol", "show", "node", node],
+            env=os.environ | {"SLURM_CONF": str(slurm_conf)},
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if done.returncode != 0 or "NodeName=" not in done.stdout:
+        return None
+    return dict(re.findall(r"^\s*(Gres|Reason)=(.*)$", done.stdout, re.MULTILINE))

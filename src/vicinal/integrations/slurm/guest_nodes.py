@@ -1,0 +1,169 @@
+"""The nodes of a job that are virtual machines: QEMU processes below the keeper, without libvirt.
+
+So they are in the job's control group and accounting, and end with the keeper as containers do.
+"""
+
+import json
+import os
+import select
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.model import Cluster, Node
+from vicinal.cluster.file.network import NoNetwork
+from vicinal.cluster.nodes.vm.commands import commands_text
+from vicinal.cluster.vm.guest.identity import keys_of_secret
+from vicinal.cluster.vm.image.building import find_image
+from vicinal.cluster.vm.image.layout import GUESTS_FILE
+from vicinal.cluster.vm.region_device import RegionDevice
+from vicinal.cluster.vm.snapshot.passing import PassedFunction
+from vicinal.cluster.vm.snapshot.starting import CommonNetwork, GuestMake, start_guests
+from vicinal.integrations.slurm.files import task_variables
+from vicinal.integrations.slurm.guest_nodes_layout import GUESTS, TASKS
+from vicinal.integrations.slurm.guest_pmix import boot_commands
+from vicinal.integrations.slurm.guest_taps import make_taps
+from vicinal.integrations.slurm.joining import Channel
+from vicinal.integrations.slurm.node_functions import (
+    NodeFunction,
+    listed_functions,
+    share_functions,
+    sole_interface,
+)
+from vicinal.integrations.slurm.node_list import ListedNode, NodeList
+from vicinal.integrations.slurm.nodes_job import NodesJob
+from vicinal.mpi.libraries import Mpi
+from vicinal.region.verdict import condemn
+
+
+def make_guests(
+    job: NodesJob, cluster: Cluster, nodes: Sequence[Node], region: tuple[Path, int] | None
+) -> NodeList:
+    """Start them, from a snapshot where there is one; `region` is its file and member slots.
+
+    Raises VicinalError; what was started ends with the keeper.
+    """
+    _check(job, cluster, nodes)
+    shares = share_functions(job.functions, nodes)
+    if job.functions:
+        _borrow(job)
+    network = None
+    if job.channel is not None and not job.alone:
+        taps, mtu = make_taps(job.channel, len(nodes))
+        keys = None if job.secret is None else keys_of_secret(job.secret, f"slurm job {job.job}")
+        network = CommonNetwork([node.name for node in cluster.nodes], taps, mtu, keys)
+    directory = job.directory / GUESTS
+    directory.mkdir(mode=0o700)
+    boot = boot_commands()
+    started = start_guests(
+        [
+            GuestMake(
+                node.name,
+                -(-(node.memory_bytes or 0) // (1 << 20)),
+                node.cpus,
+                boot + (commands_text(node.commands, first=True) if node.commands else ""),
+                not isinstance(node.network, NoNetwork),
+                tuple(_passed(each) for each in shares.get(node.name, ())),
+            )
+            for node in nodes
+        ],
+        directory,
+        None if region is None else region[0],
+        network,
+    )
+    if region is not None:
+        for guest in started:
+            process = os.pidfd_open(guest.process)
+            Thread(target=_watch, args=(process, region[0], guest.name), daemon=True).start()
+    given = task_variables([Mpi.MPICH, Mpi.OPENMPI])
+    told = {
+        "environment": {**given, **launcher_variables(given)},
+        "holds": sorted(find_image().holds),
+    }
+    (directory / TASKS).write_text(json.dumps(told))
+    return NodeList(
+        [ListedNode(node.name, None) for node in nodes],
+        None,
+        functions=listed_functions(shares, nodes) if job.functions else {},
+        interface=sole_interface(cluster) if job.functions else None,
+    )
+
+
+def _borrow(job: NodesJob) -> None:
+    """Have root let this user open the job's functions. Raises VicinalError."""
+    image = find_image()
+    drivers = image.drivers()
+    for function in job.functions:
+        if function.driver not in drivers:
+            raise VicinalError(
+                f"{function.address} is one of {function.driver}'s, and the guests' kernel "
+                f"{image.kernel_version} has no such driver (of those that were thought of it has "
+                f"{', '.join(sorted(drivers)) or 'none'})",
+                "have containers, or functions of another card",
+            )
+    assert job.channel is not None
+    channel = Channel(os.dup(job.channel))
+    try:
+        channel.lend_to_machines()
+    finally:
+        channel.close()
+
+
+def _passed(function: NodeFunction) -> PassedFunction:
+    has = function.function
+    return PassedFunction(has.address, has.driver, has.mac, function.interface, function.address)
+
+
+def launcher_variables(given: Iterable[str]) -> dict[str, str]:
+    """What lets mpiexec and mpirun in a guest start ranks in all guests of the job, by ssh.
+
+    They would take Slurm's variables for their own, and there is no srun in a guest. What ranks are
+    `given` Open MPI hands on only if it is told to.
+    """
+    return {
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_HOST_FILE": GUESTS_FILE,
+        "PRTE_MCA_plm": "ssh",
+        "PRTE_MCA_ras": "^slurm",
+        # see _let_daemons_start_ranks() in vicinal.launch.launcher
+        "PRTE_MCA_odls_base_max_threads": "0",
+        "PRTE_MCA_prte_default_hostfile": GUESTS_FILE,
+        "OMPI_MCA_mca_base_env_list": ";".join(
+            name for name in given if not name.startswith("OMPI_MCA_")
+        ),
+    }
+
+
+def _watch(process: int, region: Path, name: str) -> None:
+    """When a guest ends while others go on, tell them through the region."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.poll()
+    with suppress(OSError, VicinalError):
+        condemn(region, name)
+
+
+def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
+    """Raise VicinalError for what a job's virtual machines cannot have."""
+    if not job.alone and (job.channel is None or job.host_network):
+        raise VicinalError(
+            f"{job.file} has virtual machines, which do not join the hosts' network, and the job "
+            f"has {job.hosts} hosts",
+            "give the job one host (srun -N1), or let an administrator leave out "
+            "`vicinal slurm install --host-network`",
+        )
+    device = cluster.region.device if cluster.region is not None else RegionDevice.IVSHMEM
+    if device is not RegionDevice.IVSHMEM:
+        raise VicinalError(
+            f"{job.file} lets machines have the region as {device}, which cannot be plugged in",
+            f"let region.device be {RegionDevice.IVSHMEM}",
+        )
+    for node in nodes:
+        if node.additions or node.hugepages:
+            key = "image" if node.additions else "hugepages"
+            raise VicinalError(
+                f"{job.file} gives {node.name} {key}, which a job's machines cannot have",
+                f"leave out {key}, or bring the cluster up in the job: vicinal up",
+            )

@@ -1,0 +1,83 @@
+"""Installing and removing the option --vicinal: each file is there whole or not at all.
+
+The line in plugstack.conf comes last and goes first: what it includes is there as long as it is.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.integrations.slurm.files import Files
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the files are to hold."""
+
+    include: str
+    variables: str
+
+
+def install(files: Files, wanted: Wanted) -> list[Path]:
+    """Write what is not there yet, or otherwise; returns the files that changed."""
+    changed = []
+    for path, text in ((files.variables, wanted.variables), (files.include, wanted.include)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if _text_of(path) != text:
+            _write(path, text)
+            changed.append(path)
+    if files.is_fetched:
+        return changed
+    before = _text_of(files.plugstack)
+    if not files.is_included(before):
+        if before and not before.endswith("\n"):
+            before += "\n"
+        _write(files.plugstack, f"{before}{files.line}\n")
+        changed.append(files.plugstack)
+    return changed
+
+
+def remove(files: Files) -> list[Path]:
+    """Take all of it away; returns the files that changed. What others wrote stays."""
+    changed = []
+    is_ours = files.is_fetched
+    lines = [] if files.is_fetched else _text_of(files.plugstack).splitlines(keepends=True)
+    kept = "".join(line for line in lines if line.rstrip("\n") != files.line)
+    if len(kept) != len("".join(lines)):
+        if kept:
+            _write(files.plugstack, kept)
+        else:
+            files.plugstack.unlink()
+        changed.append(files.plugstack)
+        is_ours = True
+    for path in (files.include, files.variables):
+        with suppress(FileNotFoundError):
+            path.unlink()
+            changed.append(path)
+    if is_ours:
+        with suppress(OSError):  # others may have files there
+            files.include.parent.rmdir()
+    return changed
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one go; one that was there keeps its mode."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+    try:
+        with part.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,177 @@
+"""The network of a job over several hosts: what root makes of it on one of them.
+
+    host's network      the job's, root's alone          the nodes', the user's
+    UDP  ────────────── vxlan0 ── bridge ── nodes  ────── uplink ── bridge ── nodes' interfaces
+
+A VXLAN device sends frames as datagrams, and its number tells networks apart. Whoever has rights in
+the network that it is in can have it send to other hosts, and under other numbers. So the nodes'
+user gets the end of a cable. Slurm's plugin has made the network between
+(slurm/supervisor_network.h), and all that is made here ends with it.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.host_network import bridge, ip
+from vicinal.integrations.slurm.joining import UPLINK
+
+_TUNNEL, _BRIDGE, _CABLE = "vxlan0", "bridge0", "nodes"
+_NUMBERS = 1 << 24
+"""So many networks a VXLAN can tell apart."""
+_HEADERS = {4: 50, 6: 70}
+"""Bytes before a frame, by IP's version: IP, UDP and VXLAN, and Ethernet's own."""
+_LEARNED = 1 << 14
+"""Addresses of nodes that the tunnel keeps, more than there can be."""
+
+_Address = IPv4Address | IPv6Address
+
+
+def number_of(job: int) -> int:
+    """The network of a job. Slurm gives numbers of jobs anew much later than it comes round."""
+    return job % _NUMBERS
+
+
+def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: int) -> None:
+    """Join the nodes' network with those of the job's other hosts.
+
+    `between` and `nodes` are files that stand for networks, `hosts` names of the other hosts and
+    where Slurm reaches them. Raises VicinalError; what was made ends with `between`.
+    """
+    addresses = _addresses_of_all(hosts)
+    mtu = min(_room(name, address) for name, address in addresses.items())
+    number = number_of(job)
+    tunnel = f"type vxlan id {number} dstport {port} maxaddress {_LEARNED}"
+    others = list(addresses.values())
+    if others[0].version == 6:  # a tunnel is in IPv4 if it is not told of such an address
+        tunnel += f" remote {others.pop(0)}"
+    _make(
+        number,
+        f"link add {_TUNNEL} mtu {mtu} netns {between} {tunnel}",
+        f"link add {_CABLE} mtu {mtu} netns {between} type veth peer name {UPLINK} mtu {mtu} "
+        f"netns {nodes}",
+    )
+    ports = [
+        line
+        for each in (_TUNNEL, _CABLE)
+        for line in (
+            f"link set {each} addrgenmode none",
+            f"link set {each} master {_BRIDGE}",
+            # Of two ports each is the other's only way: addresses that users make up cost nothing.
+            f"link set {each} type bridge_slave learning off",
+        )
+    ]
+    ip(
+        ["-batch", "-"],
+        between,
+        lines=[
+            f"link add {_BRIDGE} type bridge mcast_snooping 0",
+            f"link set {_BRIDGE} addrgenmode none",
+            *ports,
+            f"link set {_CABLE} up",
+            f"link set {_BRIDGE} up",
+        ],
+    )
+    everybody = "00:00:00:00:00:00"
+    bridge(
+        ["-batch", "-"],
+        between,
+        lines=[f"fdb append {everybody} dev {_TUNNEL} dst {address}" for address in others],
+    )
+    _open(between, port)
+
+
+def addresses_of(name: str, place: str) -> dict[int, _Address]:
+    """Where a host is reached that Slurm reaches at `place`, by versions of IP.
+
+    Raises VicinalError where that is nowhere.
+    """
+    remedy = f"set NodeAddr of {name} in slurm.conf to an address that all hosts reach"
+    try:
+        found = socket.getaddrinfo(place, None, socket.AF_UNSPEC, socket.SOCK_DGRAM)
+    except OSError as error:
+        raise VicinalError(
+            f"no address is known of the host {name} ({place}: {error.strerror})", remedy
+        ) from error
+    addresses: dict[int, _Address] = {}
+    for each in found:
+        address = ip_address(str(each[4][0]).partition("%")[0])
+        if not (address.is_loopback or address.is_unspecified or address.is_multicast) and not (
+            address.version == 6 and address.is_link_local
+        ):
+            addresses.setdefault(address.version, address)
+    if not addresses:
+        raise VicinalError(f"the host {name} would be reached at {found[0][4][0]}", remedy)
+    return addresses
+
+
+def _addresses_of_all(hosts: Mapping[str, str]) -> dict[str, _Address]:
+    """One of each host, all of one version of IP: each of the job's hosts is to choose the same."""
+    found = {name: addresses_of(name, place) for name, place in hosts.items()}
+    for version in (4, 6):
+        if all(version in each and _is_routed(each[version]) for each in found.values()):
+            return {name: each[version] for name, each in found.items()}
+    shown = ", ".join(
+        f"{name} at {' and '.join(map(str, each.values()))}" for name, each in found.items()
+    )
+    raise VicinalError(
+        f"the job's hosts are not all reached in IPv4, nor all in IPv6: {shown}",
+        "set NodeAddr in slurm.conf to addresses of one version of IP, which all hosts have",
+    )
+
+
+def _is_routed(address: _Address) -> bool:
+    """Whether this host has a way there: it may have no address of that version itself."""
+    try:
+        ip(["-j", "route", "get", str(address)])
+    except VicinalError:
+        return False
+    return True
+
+
+def _room(name: str, address: _Address) -> int:
+    """The largest frame's bytes, but for Ethernet's, that reach a host whole."""
+    (route,) = json.loads(ip(["-j", "route", "get", str(address)]))
+    if route.get("type") == "local":
+        raise VicinalError(
+            f"the host {name} is reached at {address}, which this host has itself",
+            "let each host have an address of its own, or give the job one host (srun -N1)",
+        )
+    (device,) = json.loads(ip(["-j", "link", "show", "dev", route["dev"]]))
+    bounds = [each["mtu"] for each in (device, *route.get("metrics", ())) if "mtu" in each]
+    return int(min(bounds)) - _HEADERS[address.version]
+
+
+def _make(number: int, *lines: str) -> None:
+    try:
+        ip(["-batch", "-"], lines=lines)
+    except VicinalError as error:
+        if "Unknown device type" in error.message or "not supported" in error.message:
+            raise VicinalError(
+                "the kernel of this host knows no VXLAN, which nodes of several hosts need",
+                "load its module (modprobe vxlan), or let such nodes have the hosts' network: "
+                "`vicinal slurm install --host-network`",
+            ) from error
+        if "VNI already exists" in error.message:
+            raise VicinalError(
+                f"there is a network of the number {number} on this host, which this job's would "
+                "have",
+                "start the job again when the job of that number has ended, or end what else has "
+                "it, or choose another port: `vicinal slurm install --network-port`",
+            ) from error
+        raise
+
+
+def _open(between: Path, port: int) -> None:
+    try:
+        ip(["link", "set", _TUNNEL, "up"], between)
+    except VicinalError as error:
+        if "in use" in error.message:
+            raise VicinalError(
+                f"a process of this host has the UDP port {port}, which jobs' networks need",
+                "end it, or choose another port: `vicinal slurm install --network-port`",
+            ) from error
+        raise

@@ -1,0 +1,128 @@
+"""The keeper of a job's nodes on a host: makes them, and stays until it is killed.
+
+Slurm's plugin starts this module as a program (slurm/supervisor.c): as the job's user, as the first
+process of a PID namespace, with a file system of its own as its directory. So there is nothing to
+take away at the end: the kernel does, whoever ends it. What it says last is what the plugin
+takes for its answer: `ready`, or why there are no nodes.
+
+    PYTHON -I -m vicinal.integrations.slurm.keeper FILE --directory PATH --job ID --hosts N
+        --host N --tasks N --max-size BYTES [--channel DESCRIPTOR]
+        [--host-network] [--function LINE]...
+"""
+
+import argparse
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.sizes import show_size
+from vicinal.cluster.file.model import BackEnd, Cluster
+from vicinal.cluster.file.reading import read_cluster
+from vicinal.integrations.slurm.lent_functions import LentFunction
+from vicinal.integrations.slurm.nodes_job import NodesJob, check_cluster, share_of
+from vicinal.integrations.slurm.staying import let_go, stay
+from vicinal.region import geometry
+from vicinal.region.creation import LABEL_BYTES, create, default_members
+
+_FILE_BYTES = 1 << 20
+_SECRET = "VICINAL_JOB_SECRET"
+"""Variable with the job's secret as hexadecimal digits: slurm/job_secret.h."""
+
+
+def main() -> None:
+    """Make the nodes, say so, and stay."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a step that was killed does not end the job
+    try:
+        make(_job(sys.argv[1:]))
+    except VicinalError as error:
+        sys.exit(f"vicinal: {error}")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        said = f"the job's nodes could not be made: {where}{describe_os_error(error)}"
+        sys.exit(f"vicinal: {said}: call `vicinal doctor` on that host")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    let_go()
+    stay()
+
+
+def make(job: NodesJob) -> None:
+    """Make the nodes of this host, and list them for tasks. Raises VicinalError, OSError."""
+    _check_file(job.file)
+    cluster = read_cluster(job.file)
+    kind = check_cluster(cluster)
+    nodes = share_of(job, cluster.nodes)
+    region = _make_region(job, cluster, kind)
+    if kind is BackEnd.VM:
+        from vicinal.integrations.slurm.guest_nodes import make_guests
+
+        make_guests(job, cluster, nodes, region).write(job.directory)
+        return
+    # Python takes as long to load it as two containers take to be made.
+    from vicinal.integrations.slurm.container_nodes import make_containers
+
+    make_containers(job, cluster, nodes, region).write(job.directory)
+
+
+def _job(arguments: list[str]) -> NodesJob:
+    parser = argparse.ArgumentParser("vicinal.integrations.slurm.keeper")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--directory", type=Path, required=True)
+    for option in ("--job", "--hosts", "--host", "--tasks"):
+        parser.add_argument(option, type=int, required=True)
+    parser.add_argument("--max-size", type=int, required=True, dest="max_bytes")
+    parser.add_argument("--channel", type=int)
+    parser.add_argument("--host-network", action="store_true")
+    parser.add_argument("--function", type=LentFunction.parse, action="append", default=[])
+    secret = bytes.fromhex(os.environ.pop(_SECRET, ""))
+    given = vars(parser.parse_args(arguments))
+    functions = tuple(given.pop("function"))
+    return NodesJob(**given, functions=functions, secret=secret or None)
+
+
+def _check_file(file: Path) -> None:
+    """See that it can be read to its end: what is wrong in it is told by its reader."""
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise VicinalError(
+            f"the cluster's file {file} could not be read ({describe_os_error(error)})",
+            "name one that this host sees too",
+        ) from error
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
+        raise VicinalError(
+            f"{file} is no cluster's file: it is no file, or has more than {_FILE_BYTES} bytes",
+            "name another",
+        )
+
+
+def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, int] | None:
+    """The region's file and its member slots; None where the nodes are to have none."""
+    settings = cluster.region
+    if settings is None:
+        return None
+    members = max(settings.members, default_members(job.tasks, heap=settings.heap_bytes > 0))
+    size = geometry.region_bytes(members, settings.section_bytes + settings.heap_bytes)
+    if size > job.max_bytes:
+        raise VicinalError(
+            f"a region of {members} members takes {show_size(size)}, and Slurm's administrator "
+            f"allows {show_size(job.max_bytes)}",
+            f"change region in {job.file}, or let max_size be raised",
+        )
+    place = job.directory / "region"
+    create(
+        place,
+        members=members,
+        section_bytes=settings.section_bytes,
+        heap_bytes=settings.heap_bytes,
+        label=f"slurm job {job.job}"[:LABEL_BYTES],
+        for_guests=kind is BackEnd.VM,
+    )
+    return place, members
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What root wrote down of keepers of jobs' nodes, and ending them (slurm/supervisor_record.h)."""
+
+import os
+import re
+import select
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.state import boot, started
+
+_NAME = re.compile(r"nodes-(\d{1,10})")
+_END_SECONDS = 20.0
+
+
+def keeper_records(directory: Path) -> dict[Path, int]:
+    """The records in a directory, and of which job each is."""
+    with suppress(FileNotFoundError):
+        found = {path: _NAME.fullmatch(path.name) for path in directory.iterdir()}
+        return {path: int(match[1]) for path, match in found.items() if match}
+    return {}
+
+
+def end_keeper(record: Path) -> None:
+    """End a keeper, and with it all that it made, and remove its record.
+
+    Raises VicinalError where it does not end; the record stays then.
+    """
+    try:
+        words = record.read_text().split(" ", 3)
+    except FileNotFoundError:
+        return  # an epilog was faster
+    if len(words) == 4 and words[2] == boot():
+        _end(int(words[0]), int(words[1]))
+    record.unlink(missing_ok=True)
+
+
+def _end(process: int, began: int) -> None:
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        # What is there after the handle was opened is what the handle is of.
+        if started(Path(f"/proc/{process}")) != began:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if not select.select([handle], [], [], _END_SECONDS)[0]:
+            raise VicinalError(
+                f"the keeper of a job's nodes, process {process}, does not end",
+                "see what it waits for in the kernel: /proc/PID/stack",
+            )
+    finally:
+        os.close(handle)

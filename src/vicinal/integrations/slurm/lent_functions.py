@@ -1,0 +1,133 @@
+"""SR-IOV functions that a job has for its nodes: what root sees to before a user has them.
+
+Whoever is root in the network that an interface is in may give it another hardware address, tag its
+frames, hear what is not for it, and take it elsewhere. So the card is to keep the function to one
+address and to one VLAN, and the function is taken back by its PCI address, wherever its interface
+is then (docs/how-to/slurm.md).
+
+    functions-JOB.nodes     a line for each function, which the plugin hands on to the keeper
+"""
+
+import hashlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.functions.operations import Functions
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import (
+    ETHERNET,
+    PhysicalFunction,
+    VirtualFunction,
+    find_card,
+)
+
+_NO_ADDRESS = "00:00:00:00:00:00"
+_NONE = "-"
+
+
+@dataclass(frozen=True)
+class LentFunction:
+    """A function as the keeper of a job's nodes knows it."""
+
+    address: str
+    """On the PCI bus."""
+    kind: str
+    """ETHERNET: its interface goes into a node; INFINIBAND: nodes see its RDMA device alone."""
+    cards: tuple[str, ...]
+    """All names of its card, the PCI address first."""
+    devices: tuple[str, ...]
+    """Its RDMA devices."""
+    files: tuple[str, ...]
+    """Names in /dev/infiniband of what programs use these by."""
+    driver: str
+    """What drives it on this host."""
+    mac: str
+    """The hardware address that its card gives it; empty for InfiniBand."""
+
+    @property
+    def line(self) -> str:
+        """It in a line; the plugin reads the first two words (slurm/node_functions.h)."""
+        lists = (",".join(words) or _NONE for words in (self.cards, self.devices, self.files))
+        return " ".join([self.address, self.kind, *lists, self.driver or _NONE, self.mac or _NONE])
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """The inverse of `line`."""
+        address, kind, *rest = line.split(" ")
+        cards, devices, files = (_words(text) for text in rest[:3])
+        driver, mac = (",".join(_words(text)) for text in rest[3:])
+        return cls(address, kind, cards, devices, files, driver, mac)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return () if text == _NONE else tuple(text.split(","))
+
+
+def lent(functions: Functions, given: Sequence[VirtualFunction]) -> list[LentFunction]:
+    """Functions that are set up, as the keeper is told of them."""
+    cards = functions.cards()
+    return [_lent(functions, find_card(cards, each.physical), each) for each in given]
+
+
+def _lent(functions: Functions, card: PhysicalFunction, function: VirtualFunction) -> LentFunction:
+    if card.kind == ETHERNET and not function.interfaces:
+        raise VicinalError(
+            f"{function.address} of {card.address} has no network interface",
+            "see that its driver is loaded, and what `dmesg` says of it",
+        )
+    return LentFunction(
+        function.address,
+        card.kind,
+        (card.address, *sorted(card.names - {card.address})),
+        tuple(dict.fromkeys(port.device for port in function.ports)),
+        # Not those of management (umad): whoever has these can act for the subnet manager.
+        tuple(functions.host.names(function.address, "infiniband_verbs")),
+        function.driver,
+        function.settings.get("mac", "") if card.kind == ETHERNET else "",
+    )
+
+
+def bounds(
+    functions: Functions, owner: str, function: VirtualFunction, vlan: int | None
+) -> Settings:
+    """What the card is to keep a function to.
+
+    Raises VicinalError where it is to stay in the VLAN that it is in, and is in none.
+    """
+    card = find_card(functions.cards(), function.physical)
+    if card.kind != ETHERNET:
+        return Settings()
+    named = next(iter(card.interfaces), card.address)
+    if vlan is None and function.settings.get("vlan") in (None, "0"):
+        raise VicinalError(
+            f"{function.address} of {named} is in no VLAN of the card's, and who is root in a "
+            "job's nodes could send any frame to whatever its wire leads to",
+            "let the card tag what it sends (`ip link set dev "
+            f"{named} vf {function.number} vlan NUMBER`, for each function), or have one for each "
+            "job (`vicinal slurm install --vlans`), or start the job without nodes",
+        )
+    mac = function.settings.get("mac", _NO_ADDRESS)
+    if mac == _NO_ADDRESS:  # else an administrator has named one
+        digest = hashlib.sha256(
+            "/".join([socket.gethostname(), function.address, owner]).encode()
+        ).hexdigest()
+        digits = "02" + digest[:10]
+        mac = ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))
+    return Settings(mac=mac, vlan=vlan, spoof_check=True, trust=False)
+
+
+def check_bounds(functions: Functions, function: VirtualFunction) -> None:
+    """Raise VicinalError where a card does not say that it keeps a function to these."""
+    card = find_card(functions.cards(), function.physical)
+    if card.kind != ETHERNET:
+        return
+    for name, wanted in (("spoofchk", "on"), ("trust", "off")):
+        if function.settings.get(name) != wanted:
+            raise VicinalError(
+                f"the driver of {function.physical} does not say that {name} of "
+                f"{function.address} is {wanted}, without which a job's nodes do not get it",
+                "start the job without nodes",
+            )

@@ -1,0 +1,90 @@
+"""Whether nodes of a job on several hosts can have a network of their own."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.host_network import ip
+from vicinal.host import namespaces as kernel
+from vicinal.integrations.slurm.checks import Found
+from vicinal.integrations.slurm.job_network import addresses_of
+
+_ANSWER_SECONDS = 30.0
+_SHOWN = 3
+"""Of hosts without an address, the first."""
+
+
+def check(slurm_conf: Path) -> Iterator[Found]:
+    """Look at the kernel, and at what Slurm says of hosts; changes nothing."""
+    trouble = _vxlan_trouble()
+    if trouble is not None:
+        yield Found(
+            not trouble,
+            f"the kernel has {'no ' if trouble else ''}VXLAN{f' ({trouble})' if trouble else ''}",
+            "nodes of a job on several hosts need it: load its module (modprobe vxlan), or let "
+            "them have the hosts' network with `vicinal slurm install --host-network`",
+            needed=False,
+        )
+    yield from _addresses(slurm_conf)
+
+
+def _vxlan_trouble() -> str | None:
+    """What keeps root from making such a device, in a network that is gone afterwards.
+
+    "" if nothing does, None if this user could not know.
+    """
+    if os.geteuid() != 0:
+        return None
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        trouble = ""
+        try:
+            kernel.unshare(kernel.CLONE_NEWNET)
+            ip(["link", "add", "vxlan0", "type", "vxlan", "id", "1", "dstport", "0"])
+        except (OSError, VicinalError) as error:
+            trouble = str(error)
+        os.write(writer, trouble.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        trouble = answer.read().decode()
+    os.waitpid(child, 0)
+    return trouble
+
+
+def _addresses(slurm_conf: Path) -> Iterator[Found]:
+    """Whether this host knows where the others are."""
+    try:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--Node", "--all", "--format=%N %o"],
+            env=os.environ | {"SLURM_CONF": str(slurm_conf)},
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return  # what is wrong there is found by others
+    own = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+    faults: dict[str, str] = {}
+    places = dict(line.split() for line in done.stdout.splitlines())
+    for name, place in places.items():
+        if len(faults) > _SHOWN:  # each may take the patience of a name server
+            break
+        if name != own:  # many a host calls itself 127.0.1.1
+            try:
+                addresses_of(name, place)
+            except VicinalError as error:
+                faults[name] = error.message
+    shown = ", ".join(list(faults)[:_SHOWN]) + (", ..." if len(faults) > _SHOWN else "")
+    first = next(iter(faults.values()), "")
+    yield Found(
+        not faults,
+        f"no address is known of {shown} ({first})" if faults else "all hosts have addresses",
+        "jobs on these and others cannot have nodes with a network of their own: set NodeAddr in "
+        "slurm.conf",
+        needed=False,
+    )

@@ -1,0 +1,149 @@
+"""Which of a job's SR-IOV functions on a host which of its nodes there has.
+
+Where the cluster's file names functions, each node that it names one for has one of that card. Else
+those of each card are spread evenly over the host's nodes, in order.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.file.model import Cluster, Node
+from vicinal.cluster.file.network import FunctionNetwork, NoNetwork
+from vicinal.host.functions.settings import Settings
+from vicinal.host.functions.sysfs import ETHERNET
+from vicinal.integrations.slurm.lent_functions import LentFunction
+from vicinal.integrations.slurm.node_list import ListedFunctions
+
+_DEVICES = Path("/dev/infiniband")
+_CONNECTIONS = "rdma_cm"
+"""The file by which all RDMA devices are connected by addresses."""
+
+
+@dataclass(frozen=True)
+class NodeFunction:
+    """A function of a node."""
+
+    number: int
+    """Which one of the host's it is, as the plugin counts them."""
+    function: LentFunction
+    interface: str
+    """What its interface is called in the node; empty where it has none there."""
+    address: str | None
+    """What the interface is to have, with the length of the prefix."""
+
+
+Shares = Mapping[str, Sequence[NodeFunction]]
+"""Those of each node, by its name."""
+
+
+def share_functions(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
+    """Those of each node of this host. Raises VicinalError where they do not come out even."""
+    named = [node for node in nodes if isinstance(node.network, FunctionNetwork)]
+    return _by_file(functions, named) if named else _evenly(functions, nodes)
+
+
+def _by_file(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
+    left = list(enumerate(functions))
+    shares = {}
+    for node in nodes:
+        network = node.network
+        assert isinstance(network, FunctionNetwork)
+        found = next((each for each in left if network.card in each[1].cards), None)
+        if found is None:
+            raise VicinalError(
+                f"{node.name} is to have a function of {network.card}, and the job has not so many "
+                "on its host",
+                f"ask for them: srun --gres=vf:{network.card}:N, one for each node of a host",
+            )
+        left.remove(found)
+        number, function = found
+        ethernet = function.kind == ETHERNET
+        if network.address is not None and not ethernet:
+            raise VicinalError(
+                f"{node.name} is to have the address {network.address} on an InfiniBand function, "
+                "whose interface stays the host's",
+                "leave the address out: in the node programs use its RDMA device",
+            )
+        address = None if network.address is None else str(network.address)
+        shares[node.name] = [NodeFunction(number, function, "eth1" if ethernet else "", address)]
+    if left:
+        raise VicinalError(
+            f"the job has {len(functions)} functions on this host, and the cluster's file names "
+            f"{len(nodes)} for its nodes there",
+            "ask for as many as it names (srun --gres), or leave `function` out of the file",
+        )
+    return shares
+
+
+def _evenly(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
+    takers = [node for node in nodes if not isinstance(node.network, NoNetwork)]
+    shares: dict[str, list[NodeFunction]] = {node.name: [] for node in takers}
+    of_cards: dict[str, list[int]] = {}
+    for number, function in enumerate(functions):
+        of_cards.setdefault(function.cards[0], []).append(number)
+    for numbers in of_cards.values():
+        if not takers or len(numbers) % len(takers) != 0:
+            card = functions[numbers[0]].cards[-1]
+            raise VicinalError(
+                f"the job has {len(numbers)} functions of {card} on this host, which cannot be "
+                f"spread evenly over its {len(takers)} nodes there",
+                f"ask for as many for each node (srun --gres=vf:{card}:N), or name in the "
+                "cluster's file which nodes are to have one (network: {function: {card: ...}})",
+            )
+        each = len(numbers) // len(takers)
+        for place, number in enumerate(numbers):
+            has = shares[takers[place // each].name]
+            ethernet = functions[number].kind == ETHERNET
+            name = f"eth{1 + sum(bool(one.interface) for one in has)}" if ethernet else ""
+            has.append(NodeFunction(number, functions[number], name, None))
+    return shares
+
+
+def device_files(share: Sequence[NodeFunction]) -> list[Path]:
+    """Files of the RDMA devices of a node's functions. Raises VicinalError if the user may not."""
+    names = [name for each in share for name in each.function.files]
+    files = [_DEVICES / name for name in (*names, _CONNECTIONS)] if names else []
+    for file in files:
+        if file.name != _CONNECTIONS and not os.access(file, os.R_OK | os.W_OK):
+            raise VicinalError(
+                f"{file} of the job's function may not be opened by the job's user",
+                "have an administrator see to its mode (rdma-core's rules for udev make it 0666)",
+            )
+    return [file for file in files if file.exists()]
+
+
+def listed_functions(shares: Shares, nodes: Sequence[Node]) -> dict[str, ListedFunctions]:
+    """What tasks of each node are told."""
+    return {node.name: _listed(shares.get(node.name, ())) for node in nodes}
+
+
+def _listed(share: Sequence[NodeFunction]) -> ListedFunctions:
+    return ListedFunctions(
+        [each.function.address for each in share],
+        [each.interface for each in share if each.interface],
+        [device for each in share for device in each.function.devices],
+    )
+
+
+def sole_interface(cluster: Cluster) -> str | None:
+    """The interface by which all of a job's nodes reach each other by functions, if they do.
+
+    It is so where the file gives each of them an address for it.
+    """
+    networks = [node.network for node in cluster.nodes]
+    if all(isinstance(each, FunctionNetwork) and each.address is not None for each in networks):
+        return "eth1"
+    return None
+
+
+def check_names_nothing_else(cluster: Cluster, node: Node, network: FunctionNetwork) -> None:
+    """Raise VicinalError for settings of a function, which are root's and the card's to bound."""
+    if network.settings != Settings():
+        raise VicinalError(
+            f"{cluster.file} sets more of the function of {node.name} than its card, which a job "
+            "of Slurm's has no right to",
+            "leave that out: address and VLAN are an administrator's",
+        )

@@ -1,0 +1,267 @@
+"""Comparing sides fairly: trials of all in turn, and what they decide."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.bench.bars import Against, Bar, Group
+from vicinal.labs.bench.limits import Limit
+from vicinal.labs.bench.metric import FACTS, Metric
+from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.placement import LineTimes, State, find_boundary
+from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.statistics.describe import median_estimate
+from vicinal.labs.statistics.estimate import Estimate
+from vicinal.labs.statistics.ratio import best_ratio_estimate, sum_ratio_estimate
+
+LEAST_TRIALS = 3
+"""As many trials as this of every side make a figure for one state of the CPUs."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One trial of one side, with what a cache line took around it."""
+
+    trials: Mapping[Metric, Trial]
+    line: LineTimes
+
+
+@dataclass
+class Rounds:
+    """All trials of a group: sample i of every side is of round i."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    """By the name of the side."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Sides that could not be measured, and why, as phrases."""
+    failed: set[str] = field(default_factory=set)
+    """Those of them which are there but went wrong."""
+
+
+RunTrial = Callable[[str], Mapping[Metric, Trial]]
+"""Starts the program of a group once on the side of that name."""
+
+
+def alternate(
+    names: Sequence[str], rounds: int, run: RunTrial, line: Callable[[], float]
+) -> Rounds:
+    """Trials of all sides in turn; every other round goes backwards.
+
+    What slows the machine down for a while then meets all. A side that fails is left out
+    from then on, and the others go on.
+    """
+    result = Rounds(samples={name: [] for name in names})
+    order = list(names)
+    for _ in range(rounds):
+        before = line()
+        for name in list(order):
+            try:
+                trials = run(name)
+            except VicinalError as error:
+                result.missing[name] = error.message
+                result.failed.add(name)
+                order.remove(name)
+                del result.samples[name]
+                continue
+            after = line()
+            result.samples[name].append(Sample(trials, LineTimes(before, after)))
+            before = after
+        order.reverse()
+    return result
+
+
+def decide(bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
+    """One row of the result: whether the ratio of the medians reaches the bar."""
+    if bar.waits_for:
+        return unmeasured_row(bar, group, f"waits for {bar.waits_for}")
+    absent = [name for name in bar.theirs if name in rounds.missing]
+    present = [name for name in bar.theirs if name not in rounds.missing]
+    needed = [bar.ours] if bar.ours in rounds.missing else []
+    if not present or bar.against is Against.SUM:
+        needed += absent
+    if needed:
+        failed = any(name in rounds.failed for name in needed)
+        return unmeasured_row(bar, group, rounds.missing[needed[0]], failed=failed)
+    ours = _values(bar, group, bar.ours, rounds)
+    theirs = {name: _values(bar, group, name, rounds) for name in present}
+    if bar.against is Against.SUM:
+        summed = [float(sum(parts)) for parts in zip(*theirs.values(), strict=True)]
+        candidates = {"+".join(present): summed}
+    else:
+        candidates = theirs
+    lower = FACTS[Metric(bar.metric)].lower_is_better
+    medians = {name: float(np.median(values)) for name, values in candidates.items()}
+    best = (min if lower else max)(medians, key=lambda name: medians[name])
+    sides = [_side(bar, group, name, rounds) for name in present]
+    if bar.against is Against.SUM:
+        chosen = _sum_side(best, candidates[best], sides)
+    else:
+        chosen = sides[present.index(best)]
+    row = make_row(
+        bar,
+        best_ratio_estimate(ours, list(candidates.values()), lower_is_better=lower),
+        unit="ratio",
+        trials=len(ours),
+        ours=_side(bar, group, bar.ours, rounds),
+        theirs=chosen,
+    )
+    row["group"] = group.name
+    row["candidates"] = sides
+    row["notes"] += [
+        f"without {group.sides[name].title}: {rounds.missing[name]}" for name in absent
+    ]
+    row["failed"] = any(name in rounds.failed for name in absent)  # it might have been the best
+    lines = {
+        name: [sample.line for sample in rounds.samples[name]] for name in (bar.ours, *present)
+    }
+    values = {bar.ours: ours, **theirs}
+    row["placement"] = _placement(bar, lines, values, lower=lower)
+    return row
+
+
+def _values(bar: Bar, group: Group, name: str, rounds: Rounds) -> list[float]:
+    """A side's value for a bar in each round."""
+    return [float(np.median(values)) for values in _raw(bar, group, name, rounds)]
+
+
+def _raw(bar: Bar, group: Group, name: str, rounds: Rounds) -> list[list[float]]:
+    """The repetitions of each trial."""
+    assert bar.size is not None
+    side = group.sides[name]
+    own = side.metric if isinstance(side, Scenario) else None
+    metric = own or Metric(bar.metric)
+    return [sample.trials[metric].repetitions[bar.size] for sample in rounds.samples[name]]
+
+
+def _side(bar: Bar, group: Group, name: str, rounds: Rounds) -> dict[str, Any]:
+    side = group.sides[name]
+    samples = rounds.samples[name]
+    values = _values(bar, group, name, rounds)
+    entry: dict[str, Any] = {
+        "name": name,
+        "unit": FACTS[Metric(bar.metric)].unit,
+        "median": median_estimate(values).to_dict(),
+        "raw": _raw(bar, group, name, rounds),
+        "line_ns": [[sample.line.before, sample.line.after] for sample in samples],
+    }
+    entry["limit" if isinstance(side, Limit) else "scenario"] = side.to_dict()
+    if isinstance(side, Scenario):
+        entry["hosts"] = next(iter(samples[0].trials.values())).hosts
+    return entry
+
+
+def _sum_side(name: str, values: list[float], parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "unit": parts[0]["unit"],
+        "median": median_estimate(values).to_dict(),
+        "raw": [[value] for value in values],
+        "sum": [part["name"] for part in parts],
+    }
+
+
+def _placement(
+    bar: Bar,
+    lines: Mapping[str, Sequence[LineTimes]],
+    values: Mapping[str, Sequence[float]],
+    *,
+    lower: bool,
+) -> dict[str, Any]:
+    """What a cache line took around the trials, and the ratio in each state that it shows."""
+    every = [time for side in lines.values() for time in side]
+    boundary = find_boundary([time for pair in every for time in (pair.before, pair.after)])
+    found: dict[str, Any] = {
+        "line_ns": float(np.median([time.mean for time in every])),
+        "boundary_ns": boundary,
+        "changed": 0,
+        "states": [],
+    }
+    if boundary is None:
+        return found
+    found["changed"] = sum(time.state(boundary) is State.CHANGED for time in every)
+    for state in (State.TOGETHER, State.APART):
+        inside = {
+            name: [
+                value
+                for value, time in zip(values[name], side, strict=True)
+                if time.state(boundary) is state
+            ]
+            for name, side in lines.items()
+        }
+        if min(map(len, inside.values())) < LEAST_TRIALS:
+            continue
+        found["states"].append(
+            {
+                "state": state.value,
+                "line_ns": float(
+                    np.median([time.mean for time in every if time.state(boundary) is state])
+                ),
+                "trials": {name: len(side) for name, side in inside.items()},
+                "ratio": _state_ratio(bar, inside, lower=lower).to_dict(),
+            }
+        )
+    return found
+
+
+def _state_ratio(bar: Bar, inside: Mapping[str, list[float]], *, lower: bool) -> Estimate:
+    """The ratio of the trials in one state, whose rounds are no pairs any more."""
+    theirs = [values for name, values in inside.items() if name != bar.ours]
+    if bar.against is Against.SUM:
+        return sum_ratio_estimate(inside[bar.ours], theirs)
+    return best_ratio_estimate(inside[bar.ours], theirs, lower_is_better=lower, paired=False)
+
+
+def make_row(
+    bar: Bar,
+    measured: Estimate,
+    *,
+    unit: str,
+    trials: int,
+    ours: dict[str, Any],
+    theirs: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """A row of the result, as its schema has it."""
+    met = bar.met_by(measured.value)
+    return _head(bar) | {
+        "ours": ours,
+        "theirs": theirs,
+        "candidates": [],
+        "measured": measured.to_dict(),
+        "unit": unit,
+        "met": met,
+        "certain": bar.met_by(measured.low) == met and bar.met_by(measured.high) == met,
+        "trials": trials,
+    }
+
+
+def unmeasured_row(bar: Bar, group: Group, reason: str, *, failed: bool = False) -> dict[str, Any]:
+    """The row of a bar for which there is no figure, and why."""
+    return _head(bar) | {
+        "group": group.name,
+        "measured": None,
+        "unit": bar.unit,
+        "met": None,
+        "certain": None,
+        "ours": None,
+        "theirs": None,
+        "candidates": [],
+        "trials": 0,
+        "not_measured": reason,
+        "failed": failed,
+    }
+
+
+def _head(bar: Bar) -> dict[str, Any]:
+    return {
+        "name": bar.name,
+        "issue": bar.issue,
+        "title": bar.title,
+        "metric": bar.metric,
+        "size": bar.size,
+        "bar": {"at_most" if bar.at_most is not None else "at_least": bar.limit},
+        "source": bar.source,
+        "notes": [bar.note] if bar.note else [],
+    }

@@ -1,0 +1,97 @@
+"""The demonstration: both MPI libraries on every path, side by side on this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vicinal.base.progress import show_steps
+from vicinal.labs.bench.jobs import Amount, Stage
+from vicinal.labs.bench.metric import DEMO_METRICS, Metric
+from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.plot import plot_demo
+from vicinal.labs.bench.report import DEMO_LEGEND, demo_tables, notes
+from vicinal.labs.bench.result import result_head, series_of, write_result
+from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.sizes import KIB, MIB, powers_of_two
+from vicinal.mpi.environment import MessagePath, Mpi
+from vicinal.mpi.libraries import STANDARD
+
+PLOT_SIZES = powers_of_two(1, 4 * MIB)
+TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
+
+
+DEFAULT_AMOUNT = Amount(trials=3, repetitions=1, seconds=0.02)
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """What to measure, and how much."""
+
+    mpis: Sequence[Mpi] = STANDARD
+    sizes: Sequence[int] = tuple(PLOT_SIZES)
+    amount: Amount = DEFAULT_AMOUNT
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """Every MPI library on every path."""
+        return [
+            scenario
+            for mpi in self.mpis
+            for scenario in (
+                Scenario(mpi, MessagePath.NETWORK),
+                Scenario(mpi, MessagePath.REGION),
+                Scenario(mpi, MessagePath.SHARED_MEMORY, cma=True),
+                Scenario(mpi, MessagePath.SHARED_MEMORY, cma=False),
+            )
+        ]
+
+
+def run_demo(plan: DemoPlan) -> dict[str, Any]:
+    """Measure all of a plan, one trial of everything after the other; return the result."""
+    runs = [(scenario, metric) for scenario in plan.scenarios for metric in DEMO_METRICS]
+    trials: dict[tuple[Scenario, Metric], list[Trial]] = {run: [] for run in runs}
+    with show_steps(len(runs) * plan.amount.trials) as steps:
+        steps.begin("starting two isolated nodes")
+        with Stage() as stage:
+            head = result_head(
+                plan.mpis,
+                cpus=stage.cpus,
+                amount=plan.amount,
+                limitations=stage.limitations,
+            )
+            for number in range(plan.amount.trials):
+                for scenario, metric in runs:
+                    steps.begin(
+                        f"{scenario.title}: {metric} ({number + 1} of {plan.amount.trials})"
+                    )
+                    trial = stage.measure(scenario, metric, plan.sizes, plan.amount)
+                    trials[scenario, metric].append(trial)
+                    steps.finish()
+    return head | {
+        "format": "vicinal-demo-1",
+        "series": [
+            series_of(scenario, metric, results, plan.sizes)
+            for (scenario, metric), results in trials.items()
+        ],
+    }
+
+
+def show_demo(result: dict[str, Any], plan: DemoPlan, directory: Path, console: Console) -> None:
+    """Print the tables, write the figures and the result, and say where they are."""
+    measured = set(plan.sizes)
+    sizes = [size for size in TABLE_SIZES if size in measured] or sorted(measured)
+    for mpi in plan.mpis:
+        console.print(demo_tables(result, mpi, sizes))
+        console.print()
+    legend = DEMO_LEGEND.format(trials=result["conditions"]["trials"])
+    console.print(legend, style="dim", highlight=False)
+    figures = [directory / "plot.png", directory / "plot.svg"]
+    plot_demo(result, figures)
+    write_result(result, "demo", directory / "result.json")
+    for note in notes(result):
+        console.print(note, markup=False, highlight=False)
+    for path in [*figures, directory / "result.json"]:
+        console.print(f"Written: {path}", markup=False, soft_wrap=True, highlight=False)

@@ -1,0 +1,119 @@
+"""The machine's own limits, without which no figure means much."""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.bench.output import Trial, read_records
+from vicinal.labs.bench.sizes import format_size
+from vicinal.labs.programs import memory_program
+from vicinal.labs.statistics.describe import median_estimate
+
+_TIMEOUT_SECONDS = 300.0
+_FIELDS = {"nanoseconds": "ns", "megabytes_per_second": "MB/s"}
+
+CACHE_LINE = "cache-line"
+PIPELINED_COPY = "pipelined-copy"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of the machine that a bar compares with, measured in turn with the rest."""
+
+    kind: str
+    """CACHE_LINE or PIPELINED_COPY."""
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        if self.kind == CACHE_LINE:
+            return "one cache line from core to core"
+        return "two cores that copy through shared chunks"
+
+    def to_dict(self) -> dict[str, object]:
+        """The limit as results hold it."""
+        return {"limit": self.kind, "title": self.title}
+
+
+def run_memory(cpus: Sequence[int], arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """What programs/memory.c prints on two CPUs, one record for each measurement.
+
+    Raises VicinalError if it fails.
+    """
+    command = [str(memory_program()), *map(str, cpus), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        raise VicinalError(
+            f"the machine's limits could not be measured: {error.stderr.strip()}",
+            "see that both CPUs are usable",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise VicinalError(
+            "measuring the machine's limits took too long", "free the machine and try again"
+        ) from error
+    return read_records(done.stdout)
+
+
+def line_nanoseconds(cpus: Sequence[int]) -> float:
+    """How long a cache line takes from one of the two CPUs to the other, now. Takes some 20 ms."""
+    (record,) = run_memory(cpus, ["--only", "line", "--repetitions", "1"])
+    return float(record["nanoseconds"])
+
+
+def pipelined_copy(cpus: Sequence[int], sizes: Sequence[int], repetitions: int) -> Trial:
+    """Bandwidth of two cores that copy through shared chunks, with the best for each size."""
+    arguments = ["--only", "pipeline", "--sizes", ",".join(map(str, sizes))]
+    records = run_memory(cpus, [*arguments, "--repetitions", str(repetitions)])
+    return Trial(hosts=[], mpi="", repetitions=_best_chunks(records))
+
+
+def _best_chunks(records: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
+    """Of the pipelined copies of each size the repetitions with the best chunks."""
+    found: dict[int, dict[tuple[int, str], list[float]]] = {}
+    for record in records:
+        if record["limit"] == PIPELINED_COPY:
+            kinds = found.setdefault(record["size"], {})
+            kind = record["chunk"], record["way"]
+            kinds.setdefault(kind, []).append(record["megabytes_per_second"])
+    return {
+        size: max(kinds.values(), key=lambda values: float(np.median(values)))
+        for size, kinds in found.items()
+    }
+
+
+def measure_limits(cpus: Sequence[int], repetitions: int) -> list[dict[str, Any]]:
+    """Run programs/memory.c on two CPUs: the time of a cache line, and what copies reach."""
+    values: dict[tuple[str, str, int | None], list[float]] = {}
+    records = run_memory(cpus, ["--repetitions", str(repetitions)])
+    for record in records:
+        field = next(name for name in _FIELDS if name in record)
+        key = (record["limit"], field, record.get("size"))
+        if record["limit"] != PIPELINED_COPY:
+            values.setdefault(key, []).append(record[field])
+    for size, copies in _best_chunks(records).items():
+        values[PIPELINED_COPY, "megabytes_per_second", size] = copies
+    return [
+        {
+            "title": _title(limit, size),
+            "unit": _FIELDS[field],
+            "size": size,
+            "median": median_estimate(repeated).to_dict(),
+            "raw": [repeated],
+        }
+        for (limit, field, size), repeated in values.items()
+    ]
+
+
+def _title(limit: str, size: int | None) -> str:
+    if size is None:
+        return Limit(limit).title
+    if limit == PIPELINED_COPY:
+        return f"{Limit(limit).title}, {format_size(size)}"
+    return f"{limit} of {format_size(size)} on one core"

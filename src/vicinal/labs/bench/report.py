@@ -1,0 +1,108 @@
+"""The demonstration as tables for people, and figures as people read them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.columns import Columns
+from rich.table import Table
+
+from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
+from vicinal.labs.bench.scenario import MPI_TITLES
+from vicinal.labs.bench.sizes import format_size
+from vicinal.mpi.environment import Mpi
+
+_DIGITS = 3
+
+BUSY_LOAD = 0.5
+"""Processes that ran or waited in the minute before; two ranks want two cores of their own."""
+
+
+def format_value(value: float) -> str:
+    """Three significant digits, two below 0.1, whole numbers in groups: 0.26, 14.3, 12,400."""
+    if value == 0:
+        return "0"
+    if value >= 1000:
+        rounded = float(f"{value:.{_DIGITS}g}")
+        return f"{rounded:,.0f}"
+    digits = _DIGITS if value >= 0.1 else _DIGITS - 1
+    return f"{value:#.{digits}g}".rstrip(".")
+
+
+def demo_tables(result: Mapping[str, Any], mpi: Mpi, sizes: Sequence[int]) -> Columns:
+    """Latency and bandwidth of one MPI library over all paths, for some of the sizes.
+
+    Side by side where there is room, and else below each other.
+    """
+    tables = [_demo_table(result, mpi, metric, sizes) for metric in DEMO_METRICS]
+    return Columns(tables, padding=(1, 3))
+
+
+def _demo_table(result: Mapping[str, Any], mpi: Mpi, metric: Metric, sizes: Sequence[int]) -> Table:
+    facts = FACTS[metric]
+    table = Table(
+        title=f"{MPI_TITLES[mpi]}: {metric.value} [{facts.unit}]",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1),
+    )
+    table.add_column("message\nsize", justify="right", no_wrap=True)
+    table.add_column("\nnetwork", justify="right", no_wrap=True)
+    table.add_column("\nregion", justify="right", no_wrap=True, style="bold")
+    gain = "faster" if facts.lower_is_better else "more"
+    table.add_column(f"times\n{gain}", justify="right", no_wrap=True)
+    table.add_column("own\nshm", justify="right", no_wrap=True)
+    table.add_column("without\nCMA", justify="right", no_wrap=True)
+    for size in sizes:
+        table.add_row(format_size(size), *_demo_cells(result, mpi, metric, size))
+    return table
+
+
+DEMO_LEGEND = """\
+Two ranks, each pinned to a core of its own; medians of {trials} trials.
+Latency is half a round trip, bandwidth one way; 1 MB is 10⁶ bytes.
+network, region: each rank in an isolated node; over TCP, over Vicinal's region.
+times faster, times more: the region against the network.
+own shm: the MPI's own shared memory, both ranks in one node, as a yardstick;
+without CMA: the same without copying straight out of the other process."""
+"""What the columns of the demo's tables are."""
+
+
+def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) -> list[str]:
+    values = {
+        (line["scenario"]["path"], line["scenario"]["cma"]): point["median"]["value"]
+        for line in result["series"]
+        if line["metric"] == metric and line["scenario"]["mpi"] == mpi
+        for point in line["points"]
+        if point["size"] == size
+    }
+    network, region = values.get(("network", None)), values.get(("region", None))
+    gain = "–"
+    if network and region:
+        times = network / region if FACTS[metric].lower_is_better else region / network
+        gain = f"{format_value(times)} ×"
+    own = [format_cell(values.get(("shared-memory", cma))) for cma in (True, False)]
+    return [format_cell(network), format_cell(region), gain, *own]
+
+
+def format_cell(value: float | None) -> str:
+    """A value, or a dash where there is none."""
+    return "–" if value is None else format_value(value)
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """What a reader has to know about how a result came about."""
+    lines = [f"Done without {limitation}." for limitation in result["conditions"]["limitations"]]
+    load = result["machine"]["load"]
+    if load > BUSY_LOAD and not result["conditions"]["realtime"]:
+        lines.append(
+            f"Others kept this machine busy when it began (load {load:.1f}): "
+            "its figures mean little; measure again when it is quiet."
+        )
+    if result["conditions"]["realtime"]:
+        lines.append(
+            "Ranks with a core of their own ran at real-time priority, before all other programs."
+        )
+    return lines

@@ -1,0 +1,67 @@
+"""Results on disk: JSON that carries all raw values and where they come from."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vicinal.labs.bench.jobs import Amount
+from vicinal.labs.bench.metric import UNITS, Metric
+from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.schema import validate
+from vicinal.labs.provenance import describe_machine, describe_versions
+from vicinal.labs.statistics.describe import median_estimate
+from vicinal.mpi.environment import Mpi
+
+
+def result_head(
+    mpis: Sequence[Mpi],
+    *,
+    cpus: Sequence[int],
+    amount: Amount,
+    limitations: Sequence[str],
+    realtime: bool = False,
+) -> dict[str, Any]:
+    """What every result begins with; call it when measuring begins, for the load counts."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": describe_versions(list(mpis)),
+        "machine": describe_machine(),
+        "units": UNITS,
+        "conditions": {
+            "cpus": list(cpus),
+            **asdict(amount),
+            "limitations": list(limitations),
+            "realtime": realtime,
+        },
+    }
+
+
+def series_of(
+    scenario: Scenario, metric: Metric, trials: Sequence[Trial], sizes: Sequence[int]
+) -> dict[str, Any]:
+    """The medians of one comparison by message size, with all that they are of."""
+    return {
+        "metric": metric.value,
+        "scenario": scenario.to_dict(),
+        "library": trials[0].mpi,
+        "hosts": trials[0].hosts,
+        "points": [
+            {
+                "size": size,
+                "median": median_estimate([trial.value(size) for trial in trials]).to_dict(),
+                "raw": [trial.repetitions[size] for trial in trials],
+            }
+            for size in sizes
+        ],
+    }
+
+
+def write_result(result: dict[str, Any], schema: str, path: Path) -> None:
+    """Check a result against its schema and write it; directories are made as needed."""
+    validate(result, schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")

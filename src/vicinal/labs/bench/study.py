@@ -1,0 +1,203 @@
+"""`vicinal bench`: measures what the bars ask for, and says which are met."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.progress import Steps, show_steps
+from vicinal.labs.bench.bars import Bar, Group, Side
+from vicinal.labs.bench.compare import Rounds, alternate, decide, unmeasured_row
+from vicinal.labs.bench.fabric import is_fabric, measure_fabric
+from vicinal.labs.bench.jobs import Amount, Stage
+from vicinal.labs.bench.limits import (
+    CACHE_LINE,
+    Limit,
+    line_nanoseconds,
+    measure_limits,
+    pipelined_copy,
+)
+from vicinal.labs.bench.memory import measure_memory
+from vicinal.labs.bench.metric import Metric
+from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.partial import Partial
+from vicinal.labs.bench.realtime import realtime
+from vicinal.labs.bench.result import result_head
+from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.setup import is_setup, measure_setup
+from vicinal.mpi.libraries import Mpi
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What to measure, how much, and how."""
+
+    groups: Sequence[Group]
+    amount: Amount
+    partial: Path
+    """Directory for finished groups."""
+    resume: bool = False
+    """Whether to use those that are there."""
+    realtime: bool = False
+
+    @property
+    def nodes(self) -> int:
+        """As many as the widest scenario takes."""
+        scenarios = [side for side in self._sides if isinstance(side, Scenario)]
+        return max([2, *(scenario.nodes for scenario in scenarios if not scenario.guests)])
+
+    @property
+    def mpis(self) -> list[Mpi]:
+        """The MPI libraries that can be measured."""
+        names = {
+            side.mpi
+            for side in self._sides
+            if isinstance(side, Scenario) and not side.unavailable()
+        }
+        return sorted(names)
+
+    def steps(self, group: Group) -> int:
+        """How many starts of a program a group takes, about."""
+        runs = len(_runnable(group).sides) * self.amount.trials
+        return runs + sum(not bar.theirs for bar in group.bars)
+
+    @property
+    def _sides(self) -> list[Side]:
+        return [side for group in self.groups for side in group.sides.values()]
+
+
+def run_study(plan: StudyPlan) -> dict[str, Any]:
+    """Measure all that a plan asks for and return the result, a row for each bar in its order.
+
+    Finished groups are kept while it runs. Raises VicinalError where nothing can be measured.
+    """
+    with Stage(plan.nodes) as stage, show_steps(1 + sum(map(plan.steps, plan.groups))) as steps:
+        steps.begin("the limits of this machine")
+        head = result_head(
+            plan.mpis,
+            cpus=stage.cpus,
+            amount=plan.amount,
+            limitations=stage.limitations,
+            realtime=plan.realtime,
+        )
+        partial = Partial(plan.partial, _conditions(head))
+        if plan.resume:
+            partial.load()
+        else:
+            partial.clear()
+        for difference in partial.differences:
+            steps.say(f"measured anew: {difference}")
+        with realtime(plan.realtime):
+            limits = measure_limits(stage.cpus, plan.amount.repetitions)
+        steps.finish()
+        rows = partial.rows
+        for group in plan.groups:
+            if all(bar.name in rows for bar in group.bars):
+                steps.skip(plan.steps(group))
+                continue
+            measured = _measure_group(stage, group, plan, steps)
+            partial.keep(group.name, measured)
+            rows |= {row["name"]: row for row in measured}
+    return head | {
+        "format": "vicinal-bench-2",
+        "limits": limits,
+        "groups": [{"name": group.name, "title": group.title} for group in plan.groups],
+        "rows": [rows[bar.name] for group in plan.groups for bar in group.bars],
+    }
+
+
+def _conditions(head: Mapping[str, Any]) -> dict[str, Any]:
+    machine = {name: value for name, value in head["machine"].items() if name != "load"}
+    return {**head["versions"], **head["conditions"], **machine}
+
+
+def _runnable(group: Group) -> Group:
+    """The group without bars that cannot be measured, and without sides that are not there."""
+    bars = [
+        bar
+        for bar in group.bars
+        if bar.theirs and not bar.waits_for and _why_not(group, bar.ours) is None
+    ]
+    kept = group.only(bars)
+    sides = {name: side for name, side in kept.sides.items() if _why_not(group, name) is None}
+    return Group(kept.name, kept.title, kept.bars, sides)
+
+
+def _why_not(group: Group, name: str) -> str | None:
+    side = group.sides[name]
+    return None if isinstance(side, Limit) else side.unavailable()
+
+
+def _measure_group(
+    stage: Stage, group: Group, plan: StudyPlan, steps: Steps
+) -> list[dict[str, Any]]:
+    runnable = _runnable(group)
+    oversubscribed = any(
+        isinstance(side, Scenario) and side.ranks > len(stage.cpus)
+        for side in runnable.sides.values()
+    )
+    # Ranks that share a core need the scheduler that ordinary programs have.
+    with realtime(plan.realtime and not oversubscribed):
+
+        def run(name: str) -> Mapping[Metric, Trial]:
+            steps.begin(f"{group.title}: {runnable.sides[name].title}")
+            try:
+                return _run_side(stage, runnable, name, plan.amount)
+            finally:
+                steps.finish()
+
+        rounds = Rounds()
+        if runnable.sides:
+            rounds = alternate(
+                list(runnable.sides), plan.amount.trials, run, lambda: line_nanoseconds(stage.cpus)
+            )
+        for name in group.sides:
+            reason = _why_not(group, name)
+            if reason is not None:
+                rounds.missing[name] = reason
+        rows = []
+        for bar in group.bars:
+            if bar.theirs:
+                rows.append(_decide(stage, bar, group, rounds))
+            else:
+                steps.begin(bar.title)
+                rows.append(_measure_alone(stage, bar, group, plan.amount))
+                steps.finish()
+    return rows
+
+
+def _decide(stage: Stage, bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
+    row = decide(bar, group, rounds)
+    ours = group.sides[bar.ours]
+    if isinstance(ours, Scenario):
+        row["notes"] += stage.notes(ours)
+    return row
+
+
+def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[Metric, Trial]:
+    """One trial of a side."""
+    side, wanted = group.sides[name], group.sizes(name)
+    if isinstance(side, Scenario):
+        return stage.measure_all(side, wanted, amount)
+    ((metric, sizes),) = wanted.items()
+    assert isinstance(side, Limit), "a cluster that is made is compared with nothing"
+    if side.kind == CACHE_LINE:
+        microseconds = line_nanoseconds(stage.cpus) / 1000
+        return {metric: Trial([], "", {size: [microseconds] for size in sizes})}
+    return {metric: pipelined_copy(stage.cpus, sizes, amount.repetitions)}
+
+
+def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict[str, Any]:
+    """The row of a bar that is a figure of ours alone."""
+    reason = f"waits for {bar.waits_for}" if bar.waits_for else _why_not(group, bar.ours)
+    if reason is not None:
+        return unmeasured_row(bar, group, reason)
+    try:
+        if is_setup(bar):
+            return measure_setup(bar, group, amount.trials)
+        if is_fabric(bar):
+            return measure_fabric(stage, bar, group)
+        return measure_memory(stage, bar, group)
+    except VicinalError as error:
+        return unmeasured_row(bar, group, error.message, failed=True)

@@ -1,0 +1,318 @@
+"""What is on the page, in its order: sections made of a summary, before anyone writes them out."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vicinal.labs.report import curves, dots, numbers, tables
+from vicinal.labs.report.answer import answers
+from vicinal.labs.report.drawing import Plot
+from vicinal.labs.report.glance import glance
+from vicinal.labs.report.lines import lines_rule, wrong_lines
+from vicinal.labs.report.names import called_so, slug
+from vicinal.labs.report.palette import Style, styles
+from vicinal.labs.report.provenance import Fact, facts
+from vicinal.labs.report.references import Reference, note
+from vicinal.labs.report.split import split
+from vicinal.labs.report.split_change import split_changes
+from vicinal.labs.report.tables import Table
+from vicinal.labs.report.tails import tail
+from vicinal.labs.study.analysis.summary import Cell, RuleChecked, Summary
+from vicinal.labs.study.file.model import Quantity, Workload, control_name
+
+_GROUPS = {
+    "Point to point": {"latency", "bandwidth", "bidirectional", "message-rate", "multi-pair"},
+    "One-sided": {"put", "get", "accumulate", "put-bidirectional", "read", "write", "atomic"},
+    "Collectives": {"barrier", "bcast", "allgather", "allreduce", "alltoall", "reduce"},
+}
+_APPLICATIONS, _OTHERS = "Applications", "Other operations"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One result: what came out of it, and under which conditions."""
+
+    summary: Summary
+    manifest: Mapping[str, Any]
+    name: str
+    """Its folder's."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plot that is written already."""
+
+    name: str
+    title: str
+    alternative: str
+    markup: str
+    """SVG, as a part of a page."""
+
+
+Draw = Callable[[Plot], Drawn]
+"""Writes a plot out."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A rule that figures of a section break."""
+
+    rule: str
+    broken: tuple[str, ...]
+
+
+@dataclass
+class Section:
+    """A workload."""
+
+    anchor: str
+    title: str
+    how: str
+    plots: list[Drawn] = field(default_factory=list)
+    stars: str = ""
+    """What published figures in its plots are; nothing where there are none."""
+    compared: list[Table] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    """Rules that its figures break."""
+    wrong_lines: list[str] = field(default_factory=list)
+    """Of its plots: what breaks the rule about lines."""
+    failures: list[str] = field(default_factory=list)
+    missing: str = ""
+    """Why there is nothing of it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Workloads of a kind."""
+
+    anchor: str
+    title: str
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A result, as the page has it."""
+
+    anchor: str
+    source: Source
+    styles: Mapping[str, Style]
+    answers: tuple[str, ...]
+    wide: Drawn | None
+    narrow: Drawn | None
+    stars: str
+    """What published figures in these two are; nothing where there are none."""
+    environments: Table
+    groups: tuple[Group, ...]
+    rules: tuple[RuleChecked, ...]
+    """The summary's, and that about the lines of its plots."""
+    published: Table | None
+    control: tuple[str, ...]
+    facts: tuple[Fact, ...]
+
+    @property
+    def summary(self) -> Summary:
+        """Of its source."""
+        return self.source.summary
+
+
+def part(source: Source, anchor: str, draw: Draw) -> Part:
+    """All of a result. `anchor` begins the names of all that is in it; it may be empty."""
+    named = called_so(source.summary.study, source.summary.emulated)
+    summary = replace(source.summary, study=named)
+    source = replace(source, summary=summary)
+    looks = styles(summary.study)
+    prefix = f"{anchor}-" if anchor else ""
+
+    def drawn(plot: Plot | None) -> Drawn | None:
+        return None if plot is None else draw(plot)
+
+    wide = glance(f"{prefix}glance", summary, looks, wide=True)
+    stars = () if wide is None else wide.stars
+    groups = tuple(_groups(summary, looks, prefix, draw))
+    sections = [section for group in groups for section in group.sections]
+    lines = lines_rule(wrong for section in sections for wrong in section.wrong_lines)
+    return Part(
+        anchor=anchor,
+        source=source,
+        styles=looks,
+        answers=tuple(answers(summary)),
+        wide=drawn(wide),
+        narrow=drawn(glance(f"{prefix}glance-narrow", summary, looks, wide=False)),
+        stars=note(stars, summary.study.design.comparisons, looks),
+        environments=tables.environments(summary),
+        groups=groups,
+        rules=(*summary.rules, lines),
+        published=tables.published(summary, summary.published) if summary.published else None,
+        control=tuple(_control(summary)),
+        facts=tuple(facts(source.manifest, summary.study)),
+    )
+
+
+def plots_of(summary: Summary) -> int:
+    """How many plots there will be, about: for a progress bar."""
+    per_workload = [
+        2 * len(workload.statistics) + (3 if workload.sizes else 1)
+        for workload in summary.study.workloads
+    ]
+    return 2 + sum(per_workload)
+
+
+def group_of(workload: Workload) -> str:
+    """Under which heading a workload is."""
+    for title, operations in _GROUPS.items():
+        if workload.operation in operations:
+            return title
+    applied = workload.quantity in (Quantity.TIME, Quantity.PERFORMANCE)
+    return _APPLICATIONS if applied else _OTHERS
+
+
+def marks_of(rules: tuple[RuleChecked, ...], workload: str) -> list[Mark]:
+    """What of this workload breaks a rule: the analysis begins such a line `environment, name`."""
+    names_it = re.compile(rf", {re.escape(workload)}(?=: | at |, )")
+    found = [
+        Mark(rule.name, tuple(broken for broken in rule.broken if names_it.search(broken)))
+        for rule in rules
+    ]
+    return [mark for mark in found if mark.broken]
+
+
+def _groups(
+    summary: Summary, looks: Mapping[str, Style], prefix: str, draw: Draw
+) -> Iterator[Group]:
+    for title in (*_GROUPS, _APPLICATIONS, _OTHERS):
+        workloads = [each for each in summary.study.workloads if group_of(each) == title]
+        if workloads:
+            sections = tuple(_section(summary, each, looks, prefix, draw) for each in workloads)
+            yield Group(f"{prefix}{slug(title)}", title, sections)
+
+
+def _section(
+    summary: Summary, workload: Workload, looks: Mapping[str, Style], prefix: str, draw: Draw
+) -> Section:
+    place = [each.name for each in summary.study.workloads].index(workload.name)
+    name = f"{prefix}{place + 1:02}-{slug(workload.name)}"
+    cells = [
+        cell
+        for cell in summary.cells
+        if cell.workload == workload.name and cell.environment in looks
+    ]
+    section = Section(name, workload.title, _how(workload))
+    section.marks = marks_of(summary.rules, workload.name)
+    section.failures = tables.failures(summary, cells)
+    if workload.name in summary.study.unavailable:
+        section.missing = summary.study.unavailable[workload.name]
+    measured = [cell for cell in cells if cell.across]
+    if not measured:
+        section.missing = section.missing or "no trial of it gave a value"
+        return section
+    stars: list[Reference] = []
+    for plot in _plots(summary, workload, measured, looks, name):
+        section.wrong_lines += wrong_lines(plot, workload.name)
+        section.plots.append(draw(plot))
+        stars += plot.stars
+    section.marks += marks_of((lines_rule(section.wrong_lines),), workload.name)
+    section.stars = note(stars, summary.study.design.comparisons, looks)
+    for comparison in summary.study.design.comparisons:
+        compared = [
+            each
+            for each in summary.compared
+            if each.workload == workload.name and each.comparison == comparison
+        ]
+        if compared:
+            section.compared.append(tables.compared(summary, workload, comparison, compared))
+            changes = split_changes(summary, workload, comparison, compared)
+            if changes is not None:
+                section.compared.append(changes)
+    found = (
+        tables.measured(summary, workload, measured),
+        tables.parts(summary, workload, measured),
+        tables.samples(summary, workload, measured),
+    )
+    section.tables = [table for table in found if table is not None]
+    return section
+
+
+def _plots(
+    summary: Summary,
+    workload: Workload,
+    cells: list[Cell],
+    looks: Mapping[str, Style],
+    name: str,
+) -> Iterator[Plot]:
+    sizes = sorted({cell.size for cell in cells if cell.size is not None})
+    compared = [each for each in summary.compared if each.workload == workload.name]
+    kind = curves if len(sizes) > 1 else dots
+    absolute = curves.curve if kind is curves else dots.values
+    for statistic in workload.statistics:
+        if not any(statistic in cell.across for cell in cells):
+            continue
+        ending = slug(statistic)
+        published = summary.published
+        yield absolute(f"{name}-{ending}", workload, statistic, cells, looks, published)
+        if any(each.ratio is not None and each.statistic == statistic for each in compared):
+            yield kind.ratios(
+                f"{name}-{ending}-ratio",
+                workload,
+                statistic,
+                compared,
+                summary.study,
+                looks,
+                published,
+            )
+    parts = split(f"{name}-split", workload, cells, looks)
+    if parts is not None:
+        yield parts
+    shown: list[int | None] = [*dict.fromkeys((sizes[0], sizes[-1]))] if sizes else [None]
+    for size in shown:
+        plot = tail(f"{name}-tail-{size or 0}", workload, size, cells, looks)
+        if plot is not None:
+            yield plot
+
+
+def _how(workload: Workload) -> str:
+    ranks = f"{workload.ranks} ranks" if workload.ranks != 1 else "1 rank"
+    options = ", ".join(f"{name} {value}" for name, value in workload.options.items())
+    words = f"{workload.driver}, {workload.operation}, {ranks}"
+    if options:
+        words += f", {options}"
+    return f"{words}; in place of {workload.stands_for}" if workload.stands_for else words
+
+
+def _control(summary: Summary) -> Iterator[str]:
+    study, control = summary.study, summary.control
+    if control is None:
+        wanted = study.design.control
+        yield (
+            "There is no A/A control in this result: whether the machine itself differs between"
+            " two runs of the same is not known."
+            if wanted is None
+            else f"The A/A control of {wanted} gave no values to compare."
+        )
+        return
+    title = next(
+        (each.title for each in study.environments if each.name == control.environment),
+        control.environment,
+    )
+    yield (
+        f"“{title}” was measured twice in each block, as if it were two environments"
+        f" ({control_name(control.environment)}). The largest difference was"
+        f" {numbers.percent(control.widest)}: differences below that may be the machine's noise,"
+        " whatever their p value."
+    )
+    if control.untested:
+        yield (
+            f"In {control.untested} of {control.tests + control.untested} cells there were too few"
+            " blocks to test whether it differs from itself."
+        )
+    if control.tests == 0:
+        return
+    if control.different:
+        yield (
+            "It differed from itself in the cells below, which it should not: look for what else"
+            " ran on the machine."
+        )
+    else:
+        yield f"It differed from itself in none of {control.tests} cells that were tested."

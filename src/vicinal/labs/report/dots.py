@@ -1,0 +1,154 @@
+"""Workloads without sizes: every trial's value as a dot, and what they come to, line by line.
+
+There are no lines between environments: nothing lies between them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+from matplotlib.axes import Axes
+
+from vicinal.labs.report import numbers, references
+from vicinal.labs.report.axes import log_values, ratio_axis, reach
+from vicinal.labs.report.curves import CLAIMED, named
+from vicinal.labs.report.drawing import GROUND, SETTINGS, Plot, frame
+from vicinal.labs.report.palette import PAPER, Style, of_comparison
+from vicinal.labs.study.analysis.summary import Beside, Cell, Compared
+from vicinal.labs.study.file.model import Comparison, Statistic, Study, Workload
+
+_LANE = 34
+_FAINT = 0.35
+
+
+def values(
+    name: str,
+    workload: Workload,
+    statistic: Statistic,
+    cells: Sequence[Cell],
+    styles: Mapping[str, Style],
+    published: Sequence[Beside] = (),
+) -> Plot:
+    """Absolute values: faint dots are trials, the marker is their median with its interval."""
+    chosen = [cell for cell in cells if statistic in cell.across and cell.environment in styles]
+    unit = chosen[0].unit if chosen else ""
+    stars = references.of_values(published, workload, statistic, unit)
+    looks = references.looks_of(stars, (), styles)
+    measured = [cell.environment for cell in chosen]
+    lanes = [*measured, *(each for each in looks if each not in measured)]
+    better = "lower" if workload.quantity.lower_is_better else "higher"
+    title = named(workload, statistic)
+    legend = references.legend(stars, looks, lanes)
+    figure, axes = frame(title, legend, height=_LANE * len(lanes) + 10, left=14)
+    shown: list[float] = [star.value for star in stars]
+    with matplotlib.rc_context(SETTINGS):
+        for place, cell in enumerate(chosen):
+            style = styles[cell.environment]
+            trials = cell.values.get(statistic, ())
+            estimate = cell.across[statistic]
+            shown += [*trials, estimate.low, estimate.high, estimate.value]
+            axes.plot(
+                trials,
+                [place] * len(trials),
+                marker="o",
+                markersize=4,
+                linestyle="none",
+                color=style.color,
+                alpha=_FAINT,
+                markeredgewidth=0,
+            )
+            axes.errorbar(
+                [estimate.value],
+                [place],
+                xerr=reach(estimate),
+                color=style.color,
+                marker=style.marker,
+                markersize=6,
+                capsize=3,
+                linewidth=1.4,
+            )
+            words = f"{style.title}: {numbers.with_unit(estimate.value, cell.unit)}"
+            _label(axes, place, words)
+        for star in stars:
+            references.draw(axes, star.value, lanes.index(star.whose), looks[star.whose])
+        for place, whose in enumerate(lanes[len(chosen) :], len(chosen)):
+            _label(axes, place, f"{looks[whose].title}: published only")
+        log_values(axes, shown, "x")
+        _lanes(axes, len(lanes))
+        axes.set_xlabel(f"{unit}, {better} is better")
+    words = "; ".join(
+        f"{styles[cell.environment].title} {numbers.estimated(cell.across[statistic], cell.unit)}"
+        for cell in chosen
+    )
+    alternative = f"{title}: {words}.{references.words(stars, looks, unit)}"
+    return Plot(name, title, alternative, figure, stars=tuple(stars))
+
+
+def ratios(
+    name: str,
+    workload: Workload,
+    statistic: Statistic,
+    compared: Sequence[Compared],
+    study: Study,
+    styles: Mapping[str, Style],
+    published: Sequence[Beside] = (),
+) -> Plot:
+    """test/base with intervals and the margin's band. Hollow: nothing established."""
+    chosen = [each for each in compared if each.statistic == statistic and each.ratio is not None]
+    better = "below" if workload.quantity.lower_is_better else "above"
+    title = f"{named(workload, statistic)}, beside the base"
+    stars = references.of_ratios(published, workload, statistic)
+    looks = references.looks_of(stars, study.design.comparisons, styles)
+    measured = [Comparison(each.comparison.base, each.comparison.test) for each in chosen]
+    lanes = [*measured, *(each for each in looks if each not in measured)]
+    legend = references.legend(stars, looks, lanes)
+    figure, axes = frame(title, legend, height=_LANE * len(lanes) + 10, left=14)
+    shown: list[float] = [star.value for star in stars]
+    said = []
+    with matplotlib.rc_context(SETTINGS):
+        for place, each in enumerate(chosen):
+            assert each.ratio is not None
+            style = of_comparison(each.comparison, study.design.comparisons, styles)
+            shown += [each.ratio.value, each.ratio.low, each.ratio.high]
+            axes.errorbar(
+                [each.ratio.value],
+                [place],
+                xerr=reach(each.ratio),
+                color=style.color,
+                marker=style.marker,
+                markersize=6,
+                markerfacecolor=style.color if each.verdict in CLAIMED else PAPER.light,
+                capsize=3,
+                linewidth=1.4,
+            )
+            said.append(f"{style.title}: {numbers.times(each.ratio.value)}")
+            _label(axes, place, said[-1])
+        for star in stars:
+            references.draw(axes, star.value, lanes.index(star.whose), looks[star.whose])
+        for place, whose in enumerate(lanes[len(chosen) :], len(chosen)):
+            _label(axes, place, f"{looks[whose].title}: published only")
+        ratio_axis(axes, shown, study.design.margin, "x")
+        _lanes(axes, len(lanes))
+        axes.set_xlabel(f"ratio, {better} 1 is better")
+    alternative = f"{title}, with intervals. {'; '.join(said)}."
+    alternative += references.words(stars, looks, "")
+    return Plot(name, title, alternative, figure, stars=tuple(stars))
+
+
+def _label(axes: Axes, place: int, words: str) -> None:
+    """Above its marker, where it is as long as it likes."""
+    axes.annotate(
+        words,
+        (0, place),
+        xycoords=("axes fraction", "data"),
+        xytext=(2, 9),
+        textcoords="offset points",
+        fontsize=8.5,
+        va="center",
+        bbox=GROUND,
+    )
+
+
+def _lanes(axes: Axes, count: int) -> None:
+    axes.set_ylim(count - 0.55, -0.65)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)

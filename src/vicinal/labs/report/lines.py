@@ -1,0 +1,76 @@
+"""Lines between points: where they may be, and whether those that were drawn are there alone.
+
+A line says that what lies between two points is known. Between two sizes that are near each other
+it can be read off; further apart messages go by other protocols, and between two environments there
+is nothing at all. Plots are looked at as they were drawn, so that the rule of benchmarking which
+asks for this is checked and not promised.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vicinal.labs.report.axes import position
+from vicinal.labs.report.drawing import Plot
+from vicinal.labs.study.analysis.summary import RuleChecked
+
+JOINED = 16
+"""Sizes that are further apart than this factor may not be joined by a line: messages go by other
+protocols in between, and nobody measured them."""
+
+RULE = "lines"
+
+
+def may_be_joined(smaller: int, larger: int) -> bool:
+    """Whether a line between two sizes says nothing that was not measured."""
+    return larger <= JOINED * max(smaller, 1)
+
+
+def with_gaps(sizes: Sequence[int]) -> Iterator[int | None]:
+    """The sizes in their order, with None between those that no line may join."""
+    yield from sizes[:1]
+    for before, size in pairwise(sizes):
+        if not may_be_joined(before, size):
+            yield None
+        yield size
+
+
+def wrong_lines(plot: Plot, workload: str) -> Iterator[str]:
+    """Lines of a drawn plot that say what nobody measured, each with its environment and workload.
+
+    Lines without data, such as that at a ratio of 1, join nothing.
+    """
+    if plot.continuous:
+        return
+    sizes = {round(position(size, plot.sizes), 6): size for size in plot.sizes}
+    for line, left, right in _segments(plot.figure):
+        place = f"{line.get_label()}, {workload}"
+        ends = sorted((sizes.get(round(left, 6), -1), sizes.get(round(right, 6), -1)))
+        if -1 in ends:
+            yield f"{place}: a line joins points between which there is nothing"
+        elif not may_be_joined(*ends):
+            yield f"{place}: a line joins {ends[0]} and {ends[1]} B, and nothing in between"
+
+
+def lines_rule(wrong: Iterable[str]) -> RuleChecked:
+    """The rule, broken by what was found."""
+    return RuleChecked(
+        RULE,
+        f"Lines join sizes that are at most {JOINED} times apart, and nothing else.",
+        tuple(dict.fromkeys(wrong)),
+    )
+
+
+def _segments(figure: Figure) -> Iterator[tuple[Line2D, float, float]]:
+    """Where pieces of lines begin and end on the horizontal axis."""
+    for axes in figure.axes:
+        for line in axes.lines:
+            if line.get_linestyle() == "None" or line.get_transform() is not axes.transData:
+                continue
+            points = np.asarray(line.get_xydata(), dtype=np.float64)
+            for left, right in pairwise(points):
+                if np.isfinite((left, right)).all():
+                    yield line, float(left[0]), float(right[0])

@@ -1,0 +1,25 @@
+"""What things are called on the page and in names of files."""
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from vicinal.labs.study.file.model import Study
+
+_NO_NAME = re.compile(r"[^a-z0-9]+")
+
+
+def slug(name: str) -> str:
+    """As names of files and anchors are."""
+    return _NO_NAME.sub("-", name.lower()).strip("-") or "x"
+
+
+def called_so(study: Study, emulated: Collection[str]) -> Study:
+    """The study with emulation named wherever an emulated environment is."""
+    environments = tuple(
+        replace(each, title=f"{each.title} (emulated)")
+        if each.name in emulated and "emulated" not in each.title
+        else each
+        for each in study.environments
+    )
+    return replace(study, environments=environments)

@@ -1,0 +1,108 @@
+"""Several results in one plot: what an environment did on several days, machines or versions.
+
+Colours are those of results here, and the environment is in the title. Each result's values have
+their own intervals; nothing is compared, since trials of two results make no pairs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vicinal.labs.report import curves, dots
+from vicinal.labs.report.drawing import Plot, write_plot
+from vicinal.labs.report.names import called_so, slug
+from vicinal.labs.report.palette import styles_of
+from vicinal.labs.statistics.estimate import Estimate
+from vicinal.labs.study.analysis.cautions import emulated_in
+from vicinal.labs.study.analysis.summarise import measured_cells
+from vicinal.labs.study.analysis.summary import Cell
+from vicinal.labs.study.analysis.units import convert
+from vicinal.labs.study.file.model import Environment, Study, Workload
+from vicinal.labs.study.result.reading import Result
+
+
+@dataclass(frozen=True)
+class Overlaid:
+    """A result among others."""
+
+    name: str
+    """By which its readers know it; no other one has it."""
+    study: Study
+    cells: Sequence[Cell]
+
+
+def overlays(results: Sequence[Overlaid]) -> Iterator[Plot]:
+    """A plot for each workload, statistic and environment that two results have at least."""
+    workloads = {each.name: each for result in results for each in result.study.workloads}
+    environments = {each.name: each for result in results for each in result.study.environments}
+    for place, workload in enumerate(workloads.values(), 1):
+        for environment in environments.values():
+            yield from _plots(f"overlay-{place:02}", results, workload, environment)
+
+
+def overlays_of(study: Study) -> int:
+    """How many there will be at most, of results of one study: for a progress bar."""
+    return len(study.environments) * sum(len(each.statistics) for each in study.workloads)
+
+
+def write_overlays(results: Sequence[tuple[str, Result]], folder: Path) -> int:
+    """Write them as PNG and SVG into a folder, and return how many they are.
+
+    Raises VicinalError where a file cannot be written.
+    """
+    opened = []
+    for name, result in results:
+        study, cells = measured_cells(result)
+        opened.append(Overlaid(name, called_so(study, emulated_in(result.trials)), cells))
+    count = 0
+    for plot in overlays(opened):
+        write_plot(plot, folder)
+        count += 1
+    return count
+
+
+def _plots(
+    prefix: str, results: Sequence[Overlaid], workload: Workload, environment: Environment
+) -> Iterator[Plot]:
+    units = [cell.unit for result in results for cell in _cells_of(result, workload, environment)]
+    found = [
+        replace(same, environment=result.name)
+        for result in results
+        for cell in _cells_of(result, workload, environment)
+        if (same := _in_unit(cell, units[0])) is not None
+    ]
+    looks = styles_of({result.name: result.name for result in results}, results[0].name)
+    titled = replace(workload, title=f"{workload.title}, {environment.title}")
+    for statistic in workload.statistics:
+        there = [cell for cell in found if statistic in cell.across]
+        if len({cell.environment for cell in there}) < 2:
+            continue
+        name = f"{prefix}-{slug(workload.name)}-{slug(environment.name)}-{slug(statistic)}"
+        sizes = {cell.size for cell in there}
+        draw = curves.curve if len(sizes) > 1 else dots.values
+        yield draw(name, titled, statistic, there, looks)
+
+
+def _cells_of(result: Overlaid, workload: Workload, environment: Environment) -> list[Cell]:
+    wanted = (environment.name, workload.name)
+    return [each for each in result.cells if (each.environment, each.workload) == wanted]
+
+
+def _in_unit(cell: Cell, unit: str) -> Cell | None:
+    """The cell in another unit; None where that says something else."""
+    factor = convert(1.0, cell.unit, unit)
+    if factor is None or factor == 1:
+        return None if factor is None else cell
+    return replace(
+        cell,
+        unit=unit,
+        across={name: _times(each, factor) for name, each in cell.across.items()},
+        values={
+            name: tuple(value * factor for value in values) for name, values in cell.values.items()
+        },
+    )
+
+
+def _times(estimate: Estimate, factor: float) -> Estimate:
+    low, high = estimate.low * factor, estimate.high * factor
+    return replace(estimate, value=estimate.value * factor, low=low, high=high)

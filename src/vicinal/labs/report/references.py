@@ -1,0 +1,222 @@
+"""Published figures in plots: which of them belong on which axis, and how they look there.
+
+They are hollow stars, which nothing measured is, in the colour of the environment that they were
+published of, and no line leads to them. A figure is drawn where it is of the same statistic and in
+a unit that says the same as the axis's: a ratio among ratios, and an absolute value among absolute
+values. One that names no size, though its workload has sizes, has no place on an axis of sizes; all
+of them are in the table of published figures.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from matplotlib.axes import Axes
+
+from vicinal.labs.report import numbers
+from vicinal.labs.report.legend import Entry
+from vicinal.labs.report.palette import INK, PAPER, Style
+from vicinal.labs.study.analysis.summary import Beside
+from vicinal.labs.study.analysis.units import convert
+from vicinal.labs.study.file.model import Comparison, Published, Statistic, Workload
+from vicinal.labs.study.file.reading_published import RATIO
+
+_POINTS = (5, 4, 6, 8)
+"""That a star has: no environment's marker is one."""
+_SIZE = 9.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published figure, in the unit of the plot that it stands in."""
+
+    whose: str | Comparison
+    """An environment, or the two that it is a ratio of."""
+    size: int | None
+    value: float
+    published: Published
+    adapted: bool
+    """Whether what was measured beside it ran under other conditions."""
+
+
+def of_values(
+    published: Iterable[Beside], workload: Workload, statistic: Statistic, unit: str
+) -> list[Reference]:
+    """Those for a plot of absolute values in a unit."""
+    found = []
+    for each in published:
+        figure = each.published
+        if figure.comparison is not None or figure.environment is None:
+            continue
+        value = convert(figure.value, figure.unit, unit)
+        same = figure.quantity is workload.quantity and _is_of(figure, workload, statistic)
+        if same and value is not None and value > 0:
+            found.append(Reference(figure.environment, figure.size, value, figure, each.adapted))
+    return found
+
+
+def of_ratios(
+    published: Iterable[Beside], workload: Workload, statistic: Statistic
+) -> list[Reference]:
+    """Those for a plot of ratios test/base."""
+    found = []
+    for each in published:
+        figure = each.published
+        if figure.comparison is None or figure.unit != RATIO or figure.value <= 0:
+            continue
+        if _is_of(figure, workload, statistic):
+            whose = Comparison(*figure.comparison)
+            found.append(Reference(whose, figure.size, figure.value, figure, each.adapted))
+    return found
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of stars that were published of the same environment, or of the same two."""
+
+    title: str
+    color: str
+    points: int = _POINTS[0]
+
+
+def looks_of(
+    references: Sequence[Reference],
+    comparisons: Sequence[Comparison],
+    styles: Mapping[str, Style],
+) -> dict[str | Comparison, Look]:
+    """How each that was published of looks, beside a study's comparisons.
+
+    Ratios of one environment to several others have its colour, and stars of as many points each.
+    """
+    found: dict[str | Comparison, Look] = {}
+    for whose in dict.fromkeys(each.whose for each in references):
+        if isinstance(whose, str):
+            found[whose] = Look(styles[whose].title, styles[whose].color)
+            continue
+        published = [each.whose for each in references if isinstance(each.whose, Comparison)]
+        bases = dict.fromkeys(
+            each.base for each in (*comparisons, *published) if each.test == whose.test
+        )
+        test, base = styles[whose.test], styles[whose.base]
+        points = _POINTS[list(bases).index(whose.base) % len(_POINTS)]
+        found[whose] = Look(f"{test.title} / {base.title}", test.color, points)
+    return found
+
+
+def legend(
+    references: Sequence[Reference],
+    looks: Mapping[str | Comparison, Look],
+    shown: Iterable[str | Comparison],
+) -> list[Entry]:
+    """One entry for all that the legend has beside their colour (`shown`), and one each for others.
+
+    Those of several ratios in one colour are others.
+    """
+    if not references:
+        return []
+    there = {_key(each) for each in shown}
+    plain = {_key(whose) for whose, look in looks.items() if look.points == _POINTS[0]} & there
+    sources = ", ".join(dict.fromkeys(each.published.source for each in references))
+    entries = []
+    if any(_key(each.whose) in plain for each in references):
+        entries.append(_entry(Look(f"published, {sources}", INK.light)))
+    for whose, look in looks.items():
+        if _key(whose) not in plain:
+            entries.append(_entry(replace(look, title=f"published: {look.title}")))
+    return entries
+
+
+def draw(axes: Axes, x: float, y: float, look: Look) -> None:
+    """One of them."""
+    axes.plot(
+        [x],
+        [y],
+        marker=_marker(look),
+        markersize=_SIZE,
+        markerfacecolor=PAPER.light,
+        markeredgecolor=look.color,
+        markeredgewidth=1.1,
+        linestyle="none",
+        zorder=4,
+    )
+
+
+def is_of(reference: Reference, comparison: Comparison) -> bool:
+    """Whether it is a ratio of the same two, whatever the question is called."""
+    return _key(reference.whose) == _key(comparison)
+
+
+def words(
+    references: Sequence[Reference], looks: Mapping[str | Comparison, Look], unit: str
+) -> str:
+    """What they say, for those who do not see them; nothing where there are none."""
+    if not references:
+        return ""
+    said = []
+    for whose, look in looks.items():
+        of_it = sorted(
+            (each for each in references if each.whose == whose), key=lambda each: each.size or 0
+        )
+        ends = dict.fromkeys((of_it[0], of_it[-1]))
+        values = " to ".join(
+            (numbers.with_unit(each.value, unit) if unit else numbers.times(each.value))
+            + ("" if each.size is None else f" at {numbers.size(each.size)}")
+            for each in ends
+        )
+        notes = _notes(of_it, whose)
+        said.append(f"{look.title}{f' ({notes})' if notes else ''}: {values}")
+    return f" Stars, published: {'; '.join(said)}."
+
+
+def note(
+    references: Sequence[Reference],
+    comparisons: Sequence[Comparison],
+    styles: Mapping[str, Style],
+) -> str:
+    """What readers of a section with such plots should know; nothing where there are none.
+
+    Of what stands in for something else a figure's note says of whom it was published.
+    """
+    if not references:
+        return ""
+    sources = ", ".join(dict.fromkeys(each.published.source for each in references))
+    said = [
+        f"Hollow stars were published ({sources}), of other machines, and nobody measured them"
+        " here."
+    ]
+    for whose, look in looks_of(references, comparisons, styles).items():
+        notes = _notes(references, whose)
+        if notes:
+            said.append(f"“{look.title}”: {notes}.")
+    if any(each.adapted for each in references):
+        said.append(
+            "What was measured here ran adapted, in fewer ranks, smaller sizes or other"
+            " environments, so compare how they go and not how high they are."
+        )
+    return " ".join(said)
+
+
+def _notes(references: Iterable[Reference], whose: str | Comparison) -> str:
+    """All that is said of some of them: `about`, `published of sriov`."""
+    found = (each.published.note for each in references if each.whose == whose)
+    return "; ".join(dict.fromkeys(text for text in found if text))
+
+
+def _is_of(figure: Published, workload: Workload, statistic: Statistic) -> bool:
+    """Also whether it has a place: workloads with sizes have it at one of them."""
+    return (
+        figure.workload == workload.name
+        and figure.statistic == statistic
+        and (figure.size is not None) == bool(workload.sizes)
+    )
+
+
+def _key(whose: str | Comparison) -> tuple[str, ...]:
+    return (whose,) if isinstance(whose, str) else (whose.base, whose.test)
+
+
+def _entry(look: Look) -> Entry:
+    return Entry(look.title, look.color, _marker(look), "none", hollow=True)
+
+
+def _marker(look: Look) -> tuple[int, int, float]:
+    return (look.points, 1, 0.0)

@@ -1,0 +1,72 @@
+"""What an application's time went to: communication, computation, and what else it says."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+
+from vicinal.labs.report import numbers
+from vicinal.labs.report.drawing import SETTINGS, Plot, frame
+from vicinal.labs.report.legend import Entry
+from vicinal.labs.report.palette import PAPER, ROLES, Style
+from vicinal.labs.study.analysis.summary import Cell
+from vicinal.labs.study.file.model import Workload
+
+_LANE = 40
+_FIRST_ROLE = 6
+_HATCHES = ("", "///", "...", "xx", "\\\\\\")
+
+
+def split(
+    name: str, workload: Workload, cells: Sequence[Cell], styles: Mapping[str, Style]
+) -> Plot | None:
+    """A bar for each environment, in seconds, with the parts beside each other."""
+    chosen = [cell for cell in cells if cell.parts and cell.environment in styles]
+    if not chosen:
+        return None
+    kinds = list(dict.fromkeys(part for cell in chosen for part in cell.parts))
+    title = f"{workload.title}: where the time goes"
+    legend = [
+        Entry(kind, ROLES[_FIRST_ROLE + place % 6].light, "s", "none")
+        for place, kind in enumerate(kinds)
+    ]
+    figure, axes = frame(title, legend, height=_LANE * len(chosen) + 8, left=14)
+    with matplotlib.rc_context(SETTINGS):
+        for lane, cell in enumerate(chosen):
+            before = 0.0
+            for place, kind in enumerate(kinds):
+                if kind not in cell.parts:
+                    continue
+                value = cell.parts[kind].value
+                axes.barh(
+                    lane,
+                    value,
+                    left=before,
+                    height=0.42,
+                    color=ROLES[_FIRST_ROLE + place % 6].light,
+                    hatch=_HATCHES[place % len(_HATCHES)],
+                    edgecolor=PAPER.light,
+                    linewidth=0.8,
+                )
+                before += value
+            axes.annotate(
+                f"{styles[cell.environment].title}: {numbers.with_unit(before, 's')}",
+                (0, lane),
+                xytext=(2, 15),
+                textcoords="offset points",
+                fontsize=8.5,
+                va="center",
+            )
+        axes.set_ylim(len(chosen) - 0.6, -0.85)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(left=0)
+        axes.grid(visible=True, axis="x")
+        axes.set_xlabel("s, lower is better")
+    words = "; ".join(
+        f"{styles[cell.environment].title}: "
+        + ", ".join(
+            f"{kind} {numbers.with_unit(cell.parts[kind].value, 's')}" for kind in cell.parts
+        )
+        for cell in chosen
+    )
+    return Plot(name, title, f"{title}. {words}.", figure)

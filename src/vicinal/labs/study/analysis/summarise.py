@@ -1,0 +1,57 @@
+"""From a result's folder to all that a report shows of it."""
+
+from vicinal.labs.study.analysis.beside import beside_published
+from vicinal.labs.study.analysis.cautions import cautions, emulated_in
+from vicinal.labs.study.analysis.cells import Cells, Gathered, gather
+from vicinal.labs.study.analysis.comparing import compare_all
+from vicinal.labs.study.analysis.controlling import judge_control
+from vicinal.labs.study.analysis.rules import check_rules
+from vicinal.labs.study.analysis.summary import Cell, Summary
+from vicinal.labs.study.file.json_form import study_from_json
+from vicinal.labs.study.file.model import Study
+from vicinal.labs.study.result.reading import Result
+
+
+def summarise(result: Result) -> Summary:
+    """Everything that a result says, by the rules of its study.
+
+    One trial is read at a time. Raises VicinalError where the manifest has no whole study.
+    """
+    study = study_from_json(result.manifest["study"])
+    cells = gather(result, study)
+    compared = compare_all(study, cells)
+    control = judge_control(study, cells)
+    return Summary(
+        study=study,
+        cells=tuple(cell.cell(study.design.alpha) for cell in _in_order(study, cells)),
+        compared=compared,
+        control=control,
+        published=beside_published(study, cells),
+        rules=check_rules(result, study, cells, compared),
+        warnings=cautions(result, study, cells, compared, control),
+        emulated=tuple(emulated_in(result.trials)),
+    )
+
+
+def measured_cells(result: Result) -> tuple[Study, tuple[Cell, ...]]:
+    """A result's study and cells alone, of which nothing is compared yet.
+
+    Raises VicinalError where the manifest has no whole study.
+    """
+    study = study_from_json(result.manifest["study"])
+    cells = _in_order(study, gather(result, study))
+    return study, tuple(cell.cell(study.design.alpha) for cell in cells)
+
+
+def _in_order(study: Study, cells: Cells) -> list[Gathered]:
+    """The study's order, smaller sizes first; without those of the A/A control."""
+    workloads = {workload.name: place for place, workload in enumerate(study.workloads)}
+    environments = {each.name: place for place, each in enumerate(study.environments)}
+    return sorted(
+        (cell for cell in cells.values() if cell.environment in environments),
+        key=lambda cell: (
+            workloads[cell.workload.name],
+            environments[cell.environment],
+            -1 if cell.size is None else cell.size,
+        ),
+    )

@@ -1,0 +1,78 @@
+"""The nodes of an environment's cluster, whether these are on this host or on several."""
+
+from collections.abc import Sequence
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.remote.hosts import Host
+from vicinal.cluster.hosts.shares import ask_all, connected
+from vicinal.cluster.nodes.vm.layout import Made
+from vicinal.cluster.status import ClusterState, NodeState
+from vicinal.cluster.vm.accelerator import Accelerator
+
+
+def states(state: ClusterState) -> list[ClusterState]:
+    """What this host has of a cluster, or each of its hosts in their order."""
+    if not state.hosts:
+        return [state]
+    return [host.state for host in state.hosts if host.state is not None]
+
+
+def nodes_of(state: ClusterState) -> list[NodeState]:
+    """All nodes, host by host."""
+    return [node for each in states(state) for node in each.nodes]
+
+
+def accelerator_of(state: ClusterState) -> Made | None:
+    """What executes its virtual machines, the slowest where hosts differ; None: it has none."""
+    made = [each.accelerator for each in states(state) if each.accelerator is not None]
+    emulating = [each for each in made if each.accelerator is Accelerator.TCG]
+    return next(iter(emulating or made), None)
+
+
+def limitations_of(state: ClusterState) -> list[str]:
+    """What hosts did not give it, each once."""
+    return list(dict.fromkeys(each for found in states(state) for each in found.limitations))
+
+
+def ranks_on_hosts(state: ClusterState, ranks: int) -> list[Host]:
+    """The hosts of a cluster whose nodes are hosts, with as many ranks as there are for each.
+
+    Hosts without any are left out.
+    """
+    nodes = [host.name for host in state.hosts if host.state for _ in host.state.nodes]
+    least, more = divmod(ranks, len(nodes))
+    slots: dict[str, int] = {}
+    for place, name in enumerate(nodes):
+        slots[name] = slots.get(name, 0) + least + (place < more)
+    return [Host(name, count) for name, count in slots.items() if count]
+
+
+def address_of(state: ClusterState, node: NodeState, *, native: bool) -> str:
+    """Where the other nodes reach a node; `native`: nodes are hosts.
+
+    Raises VicinalError where that is not known.
+    """
+    if not state.hosts or not native:
+        return node.address
+    name = next(
+        host.name for host in state.hosts if host.state is not None and node in host.state.nodes
+    )
+    return _host_address(name, [host.name for host in state.hosts])
+
+
+def _host_address(name: str, names: Sequence[str]) -> str:
+    """The address that ssh came to, or for this host the one that it came from."""
+    with connected(list(names)) as connections:
+        facts = ask_all(connections, lambda each, _: each.hello()).all()
+    if not Host(name).is_this:
+        address = str(facts[name].get("address", ""))
+    else:
+        others = [facts[each] for each in names if not Host(each).is_this]
+        found = (str(each.get("command_address", "")) for each in others)
+        address = next(filter(None, found), "127.0.0.1" if not others else "")
+    if not address:
+        raise VicinalError(
+            f"by what address other hosts reach {name} is not known",
+            "see that ssh goes there over the network that they have in common",
+        )
+    return address

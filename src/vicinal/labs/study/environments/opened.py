@@ -1,0 +1,162 @@
+"""An environment whose nodes are up: programs are launched in it.
+
+An MPI program gets a fresh launcher for each trial, and its ranks a processor each.
+"""
+
+import math
+import subprocess
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.manager import cluster_state, node_command
+from vicinal.cluster.status import ClusterState
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.labs.study.environments.launched import Launched, Running, launch, source
+from vicinal.labs.study.environments.nodes import (
+    accelerator_of,
+    limitations_of,
+    nodes_of,
+    ranks_on_hosts,
+)
+from vicinal.labs.study.environments.pair import pair_on_cluster
+from vicinal.labs.study.environments.witness import Witness
+from vicinal.labs.study.file.model import Environment
+from vicinal.labs.study.workloads.driver import Program
+from vicinal.launch.cluster_job import job_on_cluster
+from vicinal.launch.host_job import HostJob
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import Job
+
+_ANSWER_SECONDS = 60.0
+
+
+class OpenEnvironment:
+    """One whose cluster runs, under this name. Raises VicinalError where no node is reached."""
+
+    def __init__(self, environment: Environment, cluster: str) -> None:
+        self.environment = environment
+        self.cluster = cluster
+        self.state: ClusterState = cluster_state(cluster)
+        self._nodes = nodes_of(self.state)
+        self._made = accelerator_of(self.state)
+        if not self._nodes:
+            raise VicinalError(f"no node of {cluster} can be reached", "see `vicinal status`")
+
+    @property
+    def patience(self) -> float:
+        """How much longer than elsewhere things take in it: where processors are emulated."""
+        return 1.0 if self._made is None else self._made.accelerator.patience
+
+    @property
+    def emulated(self) -> bool:
+        """Whether its processors are QEMU's doing."""
+        return self._made is not None and self._made.accelerator is Accelerator.TCG
+
+    def launch(self, program: Program, seconds: float) -> Launched:
+        """Run a program to its end, for so many seconds at most, and see which way it went.
+
+        Raises VicinalError where nothing could be launched by anybody: on a full disk, say.
+        """
+        try:
+            witness = Witness(self.state.region)
+        except VicinalError as error:  # the region went with its nodes
+            return Launched(b"", b"", 0.0, str(error))
+        launched = launch(
+            lambda given, output, errors: self._start(program, given, output, errors),
+            program.stdin,
+            math.ceil(seconds),
+        )
+        if launched.trouble is None:
+            try:
+                trouble = witness.trouble(self.environment.path, program.ranks)
+            except VicinalError as error:
+                trouble = str(error)
+            if trouble is not None:
+                return Launched(launched.stdout, launched.stderr, launched.seconds, trouble)
+        return launched
+
+    def spread_trouble(self, facts: Mapping[str, object], program: Program) -> str | None:
+        """Why its ranks were not where they should be, where the program says where it ran."""
+        hosts = facts.get("hosts")
+        if program.server or not isinstance(hosts, list):
+            return None
+        alone = self.environment.path is MessagePath.SHARED_MEMORY
+        wanted = 1 if alone else min(program.ranks, len(self._nodes))
+        found = len(set(hosts))
+        if found == wanted:
+            return None
+        return f"its ranks ran on {found} nodes instead of {wanted}"
+
+    def facts(self) -> dict[str, Any]:
+        """What a reader has to know of its nodes: for the manifest."""
+        made = self._made
+        facts: dict[str, Any] = {
+            "nodes": [
+                {"name": node.name, "runtime": node.runtime, "processors": list(node.cpus)}
+                for node in self._nodes
+            ],
+            "limitations": limitations_of(self.state),
+            "kernel": self._kernel(),
+        }
+        if made is not None:
+            facts["accelerator"] = made.accelerator.value
+            facts["accelerator_reason"] = made.reason
+            facts["emulated"] = self.emulated
+            facts["accelerator_means"] = made.accelerator.description
+        return facts
+
+    def _kernel(self) -> str | None:
+        """The release of the kernel that its first node has; None where that does not answer."""
+        command = node_command(self.cluster, self._nodes[0].name, ["uname", "-r"], tty=False)
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_ANSWER_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return None
+        return done.stdout.strip() or None
+
+    def _start(
+        self, program: Program, given: IO[bytes], output: IO[bytes], errors: IO[bytes]
+    ) -> AbstractContextManager[Running]:
+        stdin = source(given, program.stdin)
+        if program.server:
+            return pair_on_cluster(self.environment, self.state, program, stdin, output, errors)
+        if self.state.hosts and self.environment.backends == {"native"}:
+            job = self._job(program)
+            hosts = ranks_on_hosts(self.state, job.ranks)
+            return HostJob(job, hosts, stdin=stdin, stdout=output, stderr=errors)
+        return job_on_cluster(
+            self._job(program), self.cluster, stdin=stdin, stdout=output, stderr=errors
+        )
+
+    def _job(self, program: Program) -> Job:
+        environment = self.environment
+        return Job(
+            program=list(program.command),
+            ranks=program.ranks,
+            mpi=environment.mpi,
+            path=environment.path,
+            progress=environment.progress if environment.path is MessagePath.REGION else None,
+            cma=environment.cma,
+            pin=self._pins,
+            environment={**program.variables, **environment.variables},
+            directory=Path("/"),  # which every node sees
+            files=program.files,
+        )
+
+    @property
+    def _pins(self) -> bool:
+        """Whether it is for us to give each rank a processor, and not for the cluster."""
+        if self.state.hosts:
+            return False  # those of other hosts are not ours to count
+        placement = self.environment.cluster.get("placement") or {}
+        return "vm" not in self.environment.backends and placement.get("policy", "none") == "none"

@@ -1,0 +1,231 @@
+"""The nodes of an environment, as a machine can have them."""
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from vicinal.labs.study.file.machine import MachineFacts
+from vicinal.labs.study.file.model import Adaptation, Environment
+from vicinal.labs.study.file.reading import plain
+from vicinal.mpi.libraries import STANDARD, Mpi
+
+HOST = re.compile(r"HOST\d+")
+CARD = "CARD"
+DEVICE = "ffff:ff:1f.7"
+"""What a study that is for any machine calls its hosts, and their card: by its functions, and as a
+whole. They are given the names that they have here."""
+
+_VERBS = "verbs"
+_SELECTORS = ("FI_PROVIDER", "VICINAL_NET", "FI_VICINAL_NET")
+
+ONE_A_CORE = "at most one node for each core, and at least two nodes"
+_AS_MANY_CORES = "nodes have no more processors than the machine has cores"
+_LEFT_TO_HOST = "a core is left to the host where two are left for nodes"
+_FEWER_HOSTS = "as many hosts as were named"
+
+
+class Unavailable(Exception):  # noqa: N818 - no fault of anybody's
+    """What a machine cannot give, and why."""
+
+
+def fit_environment(
+    environment: Environment, machine: MachineFacts, adaptations: list[Adaptation]
+) -> Environment:
+    """The same on this machine; what is changed is added to `adaptations`.
+
+    Raises Unavailable for what the machine does not have.
+    """
+    if environment.unsupported is not None:
+        raise Unavailable(environment.unsupported)
+    cluster: dict[str, Any] = deepcopy(plain(environment.cluster))
+    changes = _Changes(environment.name)
+    hosts = _fit_hosts(cluster, machine, changes)
+    for group in cluster["nodes"]:
+        _check_back_end(group, environment.mpi, machine)
+        _fit_network(group, machine, hosts)
+    _check_verbs(environment, cluster, machine)
+    _fit_processors(cluster, machine, hosts, changes)
+    adaptations += changes.made
+    return replace(environment, cluster=cluster)
+
+
+class _Changes:
+    """What is changed of one environment."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.made: list[Adaptation] = []
+
+    def add(self, what: str, why: str) -> None:
+        self.made.append(Adaptation(f"environment {self._name}: {what}", why))
+
+
+def count_of(group: Mapping[str, Any]) -> int:
+    """How many nodes a group has."""
+    return int(group.get("count", 1))
+
+
+def hosts_of(cluster: Mapping[str, Any]) -> int:
+    """On how many hosts a cluster is."""
+    return len(cluster.get("hosts", ())) or 1
+
+
+def _fit_hosts(cluster: dict[str, Any], machine: MachineFacts, changes: _Changes) -> int:
+    """How many hosts it is on, with the names that they have here."""
+    asked = [host["name"] for host in cluster.get("hosts", ())]
+    if not any(HOST.fullmatch(name) for name in asked):
+        return len(asked) or 1
+    if len(machine.hosts) < 2:
+        raise Unavailable(
+            f"it is on {len(asked)} hosts, and no other one than this was named: "
+            "give them with --host"
+        )
+    kept = min(len(asked), len(machine.hosts))
+    names = dict(zip(asked[:kept], machine.hosts[:kept], strict=True))
+    if kept < len(asked):
+        changes.add(f"{kept} hosts instead of {len(asked)}", _FEWER_HOSTS)
+    cluster["hosts"] = [host | {"name": names[host["name"]]} for host in cluster["hosts"][:kept]]
+    groups = []
+    for group in cluster["nodes"]:
+        given = group.get("host", asked)
+        listed = [given] if isinstance(given, str) else given
+        those = [names[name] for name in listed if name in names]
+        if not those:
+            continue  # all of its nodes were on hosts that are not there
+        groups.append(group | {"host": those})
+        count = max(count_of(group) * len(those) // len(listed), len(those))
+        if count != count_of(group):
+            _set_count(groups[-1], count)
+    cluster["nodes"] = groups
+    return kept
+
+
+def _check_back_end(group: Mapping[str, Any], mpi: Mpi, machine: MachineFacts) -> None:
+    backend = group.get("backend", "container")
+    if backend == "vm" and machine.accelerator is None:
+        raise Unavailable(machine.no_machines or "no virtual machine can be started")
+    if backend == "vm" and mpi not in STANDARD:
+        raise Unavailable(f"virtual machines do not have {mpi.full_name}")
+    if backend != "container":
+        return
+    runtime = group.get("runtime")
+    if not machine.runtimes:
+        raise Unavailable("no container runtime is installed: install crun, runc or bubblewrap")
+    if runtime is not None and runtime not in machine.runtimes:
+        raise Unavailable(f"the container runtime {runtime} is not installed: install it")
+
+
+def _fit_network(group: dict[str, Any], machine: MachineFacts, hosts: int) -> None:
+    network = group.get("network")
+    if not isinstance(network, dict):
+        return
+    if "function" in network:
+        wanted = -(-count_of(group) // hosts)
+        card = network["function"]["card"]
+        if card == CARD:
+            _give_card(network, machine, wanted)
+        elif not machine.cards:
+            raise Unavailable("no card of this machine can have virtual functions (SR-IOV)")
+    given = network.get("device", [])
+    devices = [given] if isinstance(given, str) else given
+    if DEVICE in devices:
+        if not machine.devices:
+            raise Unavailable("this machine has no network card with verbs to give to a node")
+        # Hosts are alike, and so is the place of their cards.
+        names = [machine.devices[0] if each == DEVICE else each for each in devices]
+        network["device"] = names[0] if isinstance(given, str) else names
+
+
+def _give_card(network: dict[str, Any], machine: MachineFacts, wanted: int) -> None:
+    fit = [each for each in machine.cards if each.rdma]
+    if not fit:
+        raise Unavailable("no card of this machine has verbs and virtual functions (SR-IOV)")
+    best = max(fit, key=lambda each: each.functions)
+    if best.functions < min(wanted, 2):
+        raise Unavailable(
+            f"{best.name} can have {best.functions} virtual functions, and {wanted} nodes "
+            "are to have one each"
+        )
+    network["function"]["card"] = best.name
+
+
+def _check_verbs(
+    environment: Environment, cluster: Mapping[str, Any], machine: MachineFacts
+) -> None:
+    """Whether there are verbs where the environment's variables select them."""
+    if not any(_VERBS in environment.variables.get(name, "") for name in _SELECTORS):
+        return
+    for group in cluster["nodes"]:
+        network = group.get("network")
+        own = isinstance(network, dict) and ("function" in network or "device" in network)
+        if not own and (group.get("backend") == "vm" or not machine.rdma):
+            raise Unavailable("this machine has no RDMA device with an active port")
+
+
+def _fit_processors(
+    cluster: dict[str, Any], machine: MachineFacts, hosts: int, changes: _Changes
+) -> None:
+    """Nodes and their processors, as many as there are cores for."""
+    placement = cluster.get("placement", {"policy": "none"})
+    reserve = placement.get("reserve", 0)
+    if reserve and machine.cores - reserve < 2:
+        changes.add("no core is left to the host", _LEFT_TO_HOST)
+        placement.pop("reserve")
+        reserve = 0
+    room = max(machine.cores - reserve, 1)
+    _fit_counts(cluster, hosts, max(room, 2 if hosts == 1 else 1), changes)
+    nodes = _nodes_a_host(cluster, hosts)
+    if placement["policy"] in ("socket", "numa"):
+        _fit_groups(placement, machine, nodes, changes)
+    for group in cluster["nodes"]:
+        asked, most = group.get("cpus", 1), max(room // nodes, 1)
+        if asked > most:
+            group["cpus"] = most
+            changes.add(f"{most} of {asked} processors for each node", _AS_MANY_CORES)
+    if placement["policy"] == "core" and _processors_a_host(cluster, hosts) > room:
+        changes.add("nodes have no cores of their own", _AS_MANY_CORES)
+        placement["policy"] = "none"
+
+
+def _fit_counts(cluster: dict[str, Any], hosts: int, most: int, changes: _Changes) -> None:
+    """Fewer nodes, each group by the same part."""
+    asked = sum(count_of(group) for group in cluster["nodes"])
+    if _nodes_a_host(cluster, hosts) <= most:
+        return
+    for group in cluster["nodes"]:
+        _set_count(group, max(count_of(group) * most * hosts // asked, 1))
+    changes.add(f"{sum(map(count_of, cluster['nodes']))} nodes instead of {asked}", ONE_A_CORE)
+
+
+def _set_count(group: dict[str, Any], count: int) -> None:
+    """Fewer nodes, with what those that stay have of their own."""
+    group["count"] = count
+    for holder in (group, group.get("network")):
+        for key in ("pin", "device", "tap"):
+            if isinstance(holder, dict) and isinstance(holder.get(key), list):
+                holder[key] = holder[key][:count]
+
+
+def _fit_groups(
+    placement: dict[str, Any], machine: MachineFacts, nodes: int, changes: _Changes
+) -> None:
+    """One node for each socket or NUMA node, where there are as many."""
+    policy = placement["policy"]
+    there = machine.sockets if policy == "socket" else machine.numa_nodes
+    if nodes > there:
+        kind = "socket" if policy == "socket" else "NUMA node"
+        changes.add(
+            f"nodes have cores of their own, and not a {kind} each",
+            f"the machine has {there} of them, and {nodes} nodes",
+        )
+        placement["policy"] = "core"
+
+
+def _nodes_a_host(cluster: Mapping[str, Any], hosts: int) -> int:
+    return sum(-(-count_of(group) // hosts) for group in cluster["nodes"])
+
+
+def _processors_a_host(cluster: Mapping[str, Any], hosts: int) -> int:
+    return sum(-(-count_of(group) // hosts) * group.get("cpus", 1) for group in cluster["nodes"])

@@ -1,0 +1,175 @@
+"""Workloads as a machine can run them: on fewer ranks, and then with a smaller problem."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from vicinal.labs.study.file.adapt_nodes import Unavailable, count_of, hosts_of
+from vicinal.labs.study.file.machine import MachineFacts
+from vicinal.labs.study.file.model import Adaptation, Environment, Workload
+from vicinal.mpi.environment import MessagePath, Progress
+
+_WAITING = 4
+"""Ranks a core, of those that give it away while they wait."""
+
+_ONE_A_CORE = "at most one rank for each core where ranks poll, four where they do not, at least 2"
+_GRID = "a grid has as many places as there are ranks, in as many rows as before if it can"
+_SMALLER = "each rank has as much to do as in the study"
+_EMULATED = "emulated machines are some twenty times slower"
+
+_PAIRS = ("latency", "bandwidth", "bidirectional", "put", "get", "accumulate", "put-bidirectional")
+_SQUARES = ("BT", "SP")
+_CLASSES = "SWABCDE"
+_ROUNDING = 1e-9
+
+
+def ranks_of_machine(asked: Environment, fitted: Environment, machine: MachineFacts) -> int:
+    """How many ranks there is room for in an environment, which was fitted to the machine."""
+    polls = fitted.path is not MessagePath.REGION or fitted.progress not in (
+        Progress.ADAPTIVE,
+        Progress.BLOCK,
+    )
+    cores = machine.cores * hosts_of(fitted.cluster)
+    if _processors(fitted) < _processors(asked):
+        cores = min(cores, _processors(fitted))
+    return max(cores * (1 if polls else _WAITING), 2)
+
+
+def _processors(environment: Environment) -> int:
+    """Of its virtual machines."""
+    groups = [each for each in environment.cluster["nodes"] if each.get("backend") == "vm"]
+    return sum(count_of(group) * int(group.get("cpus", 1)) for group in groups)
+
+
+def fit_workload(
+    workload: Workload,
+    machine: MachineFacts,
+    most: int,
+    emulated: bool,
+    adaptations: list[Adaptation],
+) -> Workload:
+    """The same on `most` ranks at most; what is changed is added to `adaptations`.
+
+    Raises Unavailable for what the machine does not have.
+    """
+    if workload.unsupported is not None:
+        raise Unavailable(workload.unsupported)
+    if workload.driver == "perftest" and not machine.rdma:
+        raise Unavailable("verbs need an RDMA device with an active port, and there is none")
+    ranks = _ranks(workload, most)
+    changes: list[tuple[str, str]] = []
+    if ranks != workload.ranks:
+        changes.append((f"{ranks} ranks instead of {workload.ranks}", _ONE_A_CORE))
+    options = _problem(workload, workload.ranks / ranks, emulated, changes)
+    grid = _grid(ranks, options)
+    if grid is not None:
+        changes.append((f"grid {grid} instead of {options['grid']}", _GRID))
+        options["grid"] = grid
+    adaptations += [Adaptation(f"workload {workload.name}: {what}", why) for what, why in changes]
+    return replace(workload, ranks=ranks, options=options)
+
+
+def _ranks(workload: Workload, most: int) -> int:
+    if workload.ranks <= most:
+        return workload.ranks
+    fits = _shape(workload)
+    for ranks in range(most, 1, -1):
+        if fits(ranks):
+            return ranks
+    raise Unavailable(
+        f"{workload.operation} takes a number of ranks that is {fits.__doc__}, and there is room "
+        f"for {most}"
+    )
+
+
+def _shape(workload: Workload) -> Callable[[int], bool]:
+    """On which numbers of ranks a workload can be run."""
+
+    def square(ranks: int) -> bool:
+        """a square"""
+        return math.isqrt(ranks) ** 2 == ranks
+
+    def power(ranks: int) -> bool:
+        """a power of two"""
+        return ranks & (ranks - 1) == 0
+
+    def even(ranks: int) -> bool:
+        """even"""
+        return ranks % 2 == 0
+
+    def free(ranks: int) -> bool:
+        """any"""
+        return ranks > 0
+
+    if workload.driver == "npb":
+        return square if workload.operation.upper() in _SQUARES else power
+    if workload.driver == "graph500":
+        return power
+    return even if workload.operation in _PAIRS else free
+
+
+def _problem(
+    workload: Workload, fewer: float, emulated: bool, changes: list[tuple[str, str]]
+) -> dict[str, Any]:
+    """The options with a problem for fewer ranks; `fewer` is by which factor they are."""
+    options = dict(workload.options)
+    name = _PROBLEMS.get(workload.driver, "")
+    for factor, slow, why in ((fewer, False, _SMALLER), (1.0, emulated, _EMULATED)):
+        # What makes no sense is left for the driver to refuse.
+        if type(options.get(name)) is int and options[name] > 0:
+            new: int | str = _smaller_number(workload.driver, options[name], factor, slow)
+        elif options.get(name) in tuple(_CLASSES):
+            new = _smaller_class(options[name], factor, slow)
+        else:
+            break
+        if new != options[name]:
+            changes.append((f"{name} {new} instead of {options[name]}", why))
+            options[name] = new
+    return options
+
+
+_PROBLEMS = {
+    "npb": "class",
+    "hpcc": "size",
+    "graph500": "scale",
+    "transform": "size",
+    "lammps": "steps",
+}
+"""The option of each driver that says how large its problem is."""
+
+
+def _smaller_class(letter: str, fewer: float, slow: bool) -> str:
+    """Of NPB: work grows fourfold, about, from class to class."""
+    place = _CLASSES.index(letter) - math.ceil(math.log(fewer, 4) - _ROUNDING)
+    return _CLASSES[max(place - (2 if slow else 0), 0)]
+
+
+def _smaller_number(driver: str, number: int, fewer: float, slow: bool) -> int:
+    match driver:
+        case "hpcc":  # order of a matrix: as much memory a rank
+            if fewer == 1 and not slow:
+                return number
+            less = int(number / math.sqrt(fewer)) // (8 if slow else 1)
+            return _at_least(128, number, less // 100 * 100)
+        case "graph500":  # 2^scale vertices
+            halves = math.ceil(math.log2(fewer) - _ROUNDING) + (4 if slow else 0)
+            return _at_least(8, number, number - halves)
+        case "transform":  # side of a cube: half of it for each factor of eight
+            return _at_least(16, number, number >> round(math.log2(fewer) / 3) + (1 if slow else 0))
+        case _:  # steps in time, of as many atoms as there are
+            return _at_least(10, number, number // (10 if slow else 1))
+
+
+def _at_least(least: int, asked: int, fewer: int) -> int:
+    return max(fewer, min(asked, least))
+
+
+def _grid(ranks: int, options: dict[str, Any]) -> str | None:
+    """HPL's grid of processes, rows x columns, for as many ranks as there are; None as it is."""
+    found = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", str(options.get("grid", "")), re.ASCII)
+    if found is None or int(found[1]) * int(found[2]) == ranks:
+        return None
+    rows = max(each for each in range(1, min(int(found[1]), ranks) + 1) if ranks % each == 0)
+    return f"{rows}x{ranks // rows}"

@@ -1,0 +1,148 @@
+"""What a study has to know of the machine that it is to run on."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.host.system import Host
+
+
+@dataclass(frozen=True)
+class Card:
+    """A network card that can have virtual functions."""
+
+    name: str
+    """By which a cluster's file can name it."""
+    functions: int
+    """How many it can have."""
+    rdma: bool
+    """Whether it has verbs."""
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """All of it."""
+
+    cores: int
+    """That may be used, each once however many threads it has."""
+    sockets: int
+    numa_nodes: int
+    memory_bytes: int
+    runtimes: tuple[str, ...]
+    """Of containers: those that make nodes."""
+    accelerator: Accelerator | None
+    """That virtual machines have; None where none can be started."""
+    no_machines: str = ""
+    """Why none can."""
+    cards: tuple[Card, ...] = ()
+    devices: tuple[str, ...] = ()
+    """PCI addresses of network cards with verbs, which nodes may have as a whole."""
+    rdma: tuple[str, ...] = ()
+    """Names of RDMA devices of which a port is active."""
+    cache_bytes: int | None = None
+    """Of a last-level cache; None where that is not known."""
+    hosts: tuple[str, ...] = ()
+    """Names of hosts alike, this one (localhost) among them, for studies of several."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the processors of virtual machines are."""
+        return self.accelerator is Accelerator.TCG
+
+
+def facts_to_json(facts: MachineFacts) -> dict[str, Any]:
+    """As the manifest of a result has them, by which its study was adapted."""
+    return asdict(facts)
+
+
+def facts_from_json(values: dict[str, Any]) -> MachineFacts:
+    """The inverse. Raises VicinalError where the values are no facts."""
+    try:
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+        found["cards"] = tuple(Card(**card) for card in values["cards"])
+        if values["accelerator"] is not None:
+            found["accelerator"] = Accelerator(values["accelerator"])
+        return MachineFacts(**found)
+    except (KeyError, TypeError, ValueError) as error:
+        raise VicinalError(
+            f"what is kept of the machine makes no sense ({type(error).__name__}: {error})",
+            "begin anew in another folder with --output",
+        ) from error
+
+
+def examine_machine(hosts: Sequence[str] = ()) -> MachineFacts:
+    """Those of the machine that this process runs on. Nothing is started or changed.
+
+    Whether KVM works is known where a guest was started since the machine was booted; else
+    machines are taken to be emulated, which they may turn out not to be.
+    """
+    from vicinal.cluster.nodes.container.choice import available_runtimes
+    from vicinal.host.infiniband_facts import ACTIVE, read_rdma_devices
+    from vicinal.host.sriov_facts import read_physical_functions
+    from vicinal.host.topology import read_cpus, read_last_cache, read_nodes
+    from vicinal.launch.cores import usable_cpus
+
+    host = Host()
+    usable = set(usable_cpus())
+    cpus = [cpu for cpu in read_cpus(host) if cpu.number in usable]
+    nodes = read_nodes(host)
+    rdma = list(read_rdma_devices(host))
+    accelerator, why = _accelerator()
+    return MachineFacts(
+        cores=len({min(usable.intersection(cpu.siblings)) for cpu in cpus}) or len(usable),
+        sockets=len({cpu.socket for cpu in cpus}) or 1,
+        numa_nodes=sum(1 for node in nodes if usable.intersection(node.cpus)) or 1,
+        memory_bytes=_memory(host),
+        runtimes=tuple(runtime.name for runtime in available_runtimes()),
+        accelerator=accelerator,
+        no_machines=why,
+        cards=tuple(
+            Card(
+                name=(card.device.interfaces or (card.device.address,))[0],
+                functions=card.limit,
+                rdma=bool(card.device.rdma_devices),
+            )
+            for card in read_physical_functions(host)
+            if card.limit
+        ),
+        devices=tuple(
+            device.pci.address
+            for device in rdma
+            if device.pci is not None and device.pci.physical_function is None
+        ),
+        rdma=tuple(
+            device.name for device in rdma if any(port.state == ACTIVE for port in device.ports)
+        ),
+        cache_bytes=read_last_cache(host, min(usable, default=0)),
+        hosts=tuple(hosts),
+    )
+
+
+def _memory(host: Host) -> int:
+    for line in (host.text("proc/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def _accelerator() -> tuple[Accelerator | None, str]:
+    """What machines have, and why there is none."""
+    from vicinal.cluster.nodes.vm.hypervisor import check_usable
+    from vicinal.cluster.vm.image.building import guests_directory
+    from vicinal.cluster.vm.libvirt.uri import default_uri
+    from vicinal.cluster.vm.qemu.accelerator_probe import known_choice
+    from vicinal.cluster.vm.qemu.choice import find_qemu
+
+    try:
+        qemu = find_qemu()
+        check_usable(default_uri())
+    except VicinalError as error:
+        return None, str(error)
+    choice = known_choice(qemu, guests_directory())
+    return (Accelerator.TCG if choice is None else choice.accelerator), ""

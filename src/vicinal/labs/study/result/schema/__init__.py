@@ -1,0 +1,29 @@
+"""JSON schemas of a result's files, and checking against them."""
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from vicinal.base.schema_check import surely_fits
+
+
+def problem_of(values: object, name: str) -> str | None:
+    """What is wrong with data by the schema `name` (manifest, trial or summary), or None."""
+    schema = _schema(name)
+    if surely_fits(schema, values):
+        return None
+    import jsonschema  # heavy
+
+    error = jsonschema.exceptions.best_match(
+        jsonschema.Draft202012Validator(schema).iter_errors(values)
+    )
+    if error is None:
+        return None
+    return f"{error.json_path}: {error.message}"
+
+
+@cache
+def _schema(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((resources.files(__name__) / f"{name}.json").read_text())
+    return schema

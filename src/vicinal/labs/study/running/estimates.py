@@ -1,0 +1,124 @@
+"""What is known so far while a study runs: a value of each trial, to be shown and to stop by.
+
+A report is made of the whole result in the end, and not of this.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Study, Workload
+from vicinal.labs.study.result.layout import Figure
+from vicinal.labs.study.result.samples import Series
+
+_SIZES_SHOWN = 3
+"""Of each workload: the smallest, the largest, and one between."""
+_MOST_ROWS = 12
+
+Key = tuple[str, int | None]
+"""Workload and size."""
+
+
+class Estimates:
+    """Values by workload and size, of each environment by block."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._values: dict[Key, dict[str, dict[int, float]]] = {}
+        self._units: dict[Key, str] = {}
+
+    def add(
+        self,
+        workload: Workload,
+        environment: str,
+        block: int,
+        series: Iterable[Series],
+        figures: Sequence[Figure],
+    ) -> None:
+        """Take what a trial measured, in the workload's first statistic."""
+        for size, value, unit in _values(workload, series, figures):
+            key = workload.name, size
+            self._values.setdefault(key, {}).setdefault(environment, {})[block] = value
+            self._units[key] = unit
+
+    def pairs(self, key: Key, test: str, base: str) -> tuple[list[float], list[float]]:
+        """The values of two environments in the blocks that have both, in their order."""
+        ours, theirs = (self._values.get(key, {}).get(name, {}) for name in (test, base))
+        blocks = sorted(ours.keys() & theirs.keys())
+        return [ours[block] for block in blocks], [theirs[block] for block in blocks]
+
+    @property
+    def keys(self) -> list[Key]:
+        """Workloads and sizes of which there are values."""
+        return list(self._values)
+
+    def rows(self) -> list[list[str]]:
+        """Rows of cells for people, the first one headings; none where nothing is known."""
+        from vicinal.labs.study.file.reading_sizes import show
+
+        environments = [each.name for each in self._study.environments]
+        rows = []
+        for workload in self._study.workloads:
+            sizes = [size for name, size in self._values if name == workload.name]
+            for size in _some(sizes):
+                key = workload.name, size
+                name = f"{workload.name}, {self._units[key]}"
+                found = self._values[key]
+                cells = [_cell(list(found.get(each, {}).values())) for each in environments]
+                rows.append([name, "" if not size else show(size), *cells])
+        if not rows:
+            return []
+        return [["", "size", *environments], *rows[:_MOST_ROWS]]
+
+
+def _values(
+    workload: Workload, series: Iterable[Series], figures: Sequence[Figure]
+) -> Iterable[tuple[int | None, float, str]]:
+    """Size, value and unit of what a trial gave; what makes no value is left to the report."""
+    from vicinal.labs.study.analysis.values import (
+        described,
+        figure_unit,
+        figure_values,
+        samples_of,
+        statistics_of,
+    )
+
+    wanted = workload.statistics[0]
+    ordered = sorted(series, key=lambda each: each.size)
+    for size, group in groupby(ordered, key=lambda each: each.size):
+        try:
+            samples = samples_of(list(group), workload)
+        except VicinalError:
+            continue
+        value = statistics_of(described(samples), [wanted])[wanted]
+        yield size, value, workload.quantity.unit or ""
+    for size in {each.size for each in figures}:
+        of_size = [each for each in figures if each.size == size]
+        unit = figure_unit(of_size, workload)
+        if unit is not None:
+            figure = figure_values(of_size, workload, unit).get(wanted)
+            if figure is not None:
+                yield size, figure, unit
+
+
+def _some(sizes: Sequence[int | None]) -> list[int | None]:
+    ordered = sorted(sizes, key=lambda size: -1 if size is None else size)
+    if len(ordered) <= _SIZES_SHOWN:
+        return ordered
+    return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+
+
+def _cell(values: Sequence[float]) -> str:
+    """The median with its interval, as far as there is one."""
+    from vicinal.labs.statistics.describe import median_estimate
+
+    if not values:
+        return "-"
+    estimate = median_estimate(values)
+    if len(values) == 1:
+        return _number(estimate.value)
+    return f"{_number(estimate.value)} [{_number(estimate.low)}, {_number(estimate.high)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

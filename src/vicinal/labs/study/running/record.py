@@ -1,0 +1,145 @@
+"""The record that a run writes to: a new folder, or one that is gone on with."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.json_form import study_to_json
+from vicinal.labs.study.file.model import Study
+from vicinal.labs.study.result.layout import StoredTrial
+from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.reading import Result
+from vicinal.labs.study.result.samples import Series
+from vicinal.labs.study.result.writing import ResultWriter
+
+_LONGEST_SEED = 32
+
+_CHANGES = ("unavailable",)
+"""Of a study: what may differ when it is gone on with, since it is the machine's and not its."""
+_OF_THE_MACHINE = ("cpu", "cores", "threads", "memory_bytes", "virtual")
+
+
+class Record:
+    """A folder that is written to, and its manifest."""
+
+    def __init__(
+        self,
+        writer: ResultWriter,
+        manifest: dict[str, Any],
+        before: Result | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.writer = writer
+        self.manifest = manifest
+        self._before = before
+        self.notes = notes
+        """What differs from then, as phrases for people."""
+
+    @classmethod
+    def begin(cls, folder: Path, study: Study, seed: int | None) -> "Record":
+        """A new one, in a folder that is empty or not there. Raises VicinalError."""
+        chosen = secrets.randbits(_LONGEST_SEED) if seed is None else seed
+        manifest = make_manifest(study_to_json(study), _mpis(study), seed=chosen)
+        manifest["clusters"] = f"study-{secrets.token_hex(4)}"
+        return cls(ResultWriter.create(folder, manifest), manifest)
+
+    @classmethod
+    def resume(cls, folder: Path, study: Study, seed: int | None) -> "Record":
+        """Go on with one of the same study. Raises VicinalError where it is of another."""
+        writer, result = ResultWriter.resume(folder)
+        try:
+            manifest = dict(result.manifest)
+            _check_same(folder, manifest, study, seed)
+            fresh = make_manifest(study_to_json(study), _mpis(study), seed=manifest["seed"])
+            notes = differences(manifest, fresh)
+            manifest["study"] = fresh["study"]
+            manifest.setdefault("clusters", f"study-{secrets.token_hex(4)}")
+            manifest["resumed"] = [
+                *manifest.get("resumed", ()),
+                {"at": now(), "versions": fresh["versions"], "differences": notes},
+            ]
+            notes = [*notes, *map(str, result.problems)]
+            return cls(writer, manifest, result, notes)
+        except BaseException:
+            writer.close()
+            raise
+
+    @property
+    def trials(self) -> list[StoredTrial]:
+        """Those of earlier runs."""
+        return [] if self._before is None else self._before.trials
+
+    def series(self, stored: StoredTrial) -> list[Series]:
+        """The samples of one of them; none where they are damaged, which its report says."""
+        with suppress(VicinalError):
+            if self._before is not None:
+                return list(self._before.series(stored))
+        return []
+
+    @property
+    def seed(self) -> int:
+        """Of all that is drawn by chance."""
+        return int(self.manifest["seed"])
+
+    @property
+    def clusters(self) -> str:
+        """What the names of its clusters begin with."""
+        return str(self.manifest["clusters"])
+
+    def amend(self, **values: object) -> None:
+        """Keep more of what a reader has to know."""
+        self.manifest |= values
+        self.writer.amend(self.manifest)
+
+
+def _mpis(study: Study) -> list[Any]:
+    return sorted({each.mpi for each in study.environments})
+
+
+def _check_same(folder: Path, manifest: Mapping[str, Any], study: Study, seed: int | None) -> None:
+    before, after = manifest["study"], study_to_json(study)
+    if before["name"] != study.name:
+        raise VicinalError(
+            f"{folder} has a result of the study {before['name']}, not of {study.name}",
+            "choose another folder with --output",
+        )
+    changed = sorted(
+        key for key in {*before, *after} - {*_CHANGES} if before.get(key) != after.get(key)
+    )
+    if changed:
+        raise VicinalError(
+            f"the study {study.name} is another now than when {folder} was begun: its "
+            f"{' and '.join(changed)} changed",
+            "begin anew in another folder with --output, or make the study as it was "
+            "(manifest.json has it)",
+        )
+    if seed is not None and seed != manifest["seed"]:
+        raise VicinalError(
+            f"{folder} was begun with the seed {manifest['seed']}, not {seed}",
+            "leave out --seed, or begin anew in another folder with --output",
+        )
+
+
+def differences(before: Mapping[str, Any], now_is: Mapping[str, Any]) -> list[str]:
+    """What is another on this machine than it was, as phrases."""
+    pairs = [
+        (f"{name} of the machine", before["machine"].get(name), now_is["machine"].get(name))
+        for name in _OF_THE_MACHINE
+    ]
+    for kind, words in (("versions", "version of {}"), ("variables", "the variable {}")):
+        pairs += [
+            (words.format(name), before[kind].get(name), now_is[kind].get(name))
+            for name in sorted({*before[kind], *now_is[kind]})
+        ]
+    return [
+        f"{what} was {_word(was)}, is {_word(is_now)}"
+        for what, was, is_now in pairs
+        if was != is_now
+    ]
+
+
+def _word(value: object) -> str:
+    return "unset" if value is None else str(value)

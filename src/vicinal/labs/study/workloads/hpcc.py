@@ -1,0 +1,168 @@
+"""The driver of HPC Challenge: HPL, a Fourier transform, random access, a transposition.
+
+It is one program that runs all of its tests, whichever of them is asked for, and writes what came
+out into a file; the first rank's shell prints that.
+"""
+
+import re
+from math import isqrt
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Workload
+from vicinal.labs.study.result.layout import TOTAL_TIME, Figure
+from vicinal.labs.study.workloads.driver import Measured, Program, Tools
+from vicinal.labs.study.workloads.hpcc_input import hpcc_input
+from vicinal.labs.study.workloads.installed import check_family, debian_program
+from vicinal.labs.study.workloads.options import Options
+from vicinal.labs.study.workloads.printed import agree, count, number, refused, single, whole_lines
+from vicinal.mpi.libraries import Mpi, installation
+
+OPERATIONS = ("HPL", "FFT", "RandomAccess", "PTRANS")
+
+_SCRIPT = """
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-0}}}
+[ "$rank" != 0 ] || rm -f hpccoutf.txt
+LD_LIBRARY_PATH="$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$0" || exit
+[ "$rank" != 0 ] || cat hpccoutf.txt
+"""
+_END = "End of HPC Challenge tests."
+_TITLE = re.compile(r"This is the .{1,60} Benchmark version ([0-9][\w.]{0,20})\b.*")
+_NEAR = 0.01
+"""To which part figures agree that are computed from each other, as they are printed."""
+
+
+class Hpcc:
+    """Values that the program computed: GFLOPS, updates a second."""
+
+    name = "hpcc"
+
+    def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
+        """Whether the program is there, and linked with that MPI."""
+        del workload
+        try:
+            check_family(debian_program(tools, "hpcc", "hpcc", "hpcc"), mpi)
+        except VicinalError as error:
+            return str(error)
+        return None
+
+    def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
+        """Through a shell on each rank, which no launcher looks behind for an MPI library."""
+        options = Options(workload, ("size", "block", "grid", "broadcast"))
+        options.operation(OPERATIONS)
+        options.no_sizes()
+        ranks = options.ranks(1)
+        text = hpcc_input(
+            size=options.number("size", 1000, least=1, most=1_000_000),
+            block=options.number("block", 80, most=1024),
+            grid=_grid(options, ranks),
+            broadcast=options.number("broadcast", 1, least=0, most=5),
+        )
+        program = debian_program(tools, "hpcc", "hpcc", "hpcc")
+        return Program(
+            ["/bin/sh", "-c", _SCRIPT, str(program), str(installation(mpi).library.parent)],
+            ranks,
+            variables={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            files={"hpccinf.txt": text},
+        )
+
+    def read(self, workload: Workload, stdout: str) -> Measured:
+        """Of the summary at its end, the figures of the operation that was asked for."""
+        lines = whole_lines(stdout)
+        if _END not in lines:
+            raise refused("hpcc", "it did not come to its end")
+        values = _Values(lines)
+        if values.count("CommWorldProcs") != workload.ranks:
+            raise refused("hpcc", f"it did not run on {workload.ranks} ranks")
+        if values.text("Success") != "1":
+            raise refused("hpcc", "it says that a test failed")
+        figures = _READERS[workload.operation](values, lines)
+        facts: dict[str, object] = {
+            "program": "hpcc",
+            "clock": "MPI_Wtime",
+            "hpl_size": values.count("HPL_N"),
+            "hpl_grid": f"{values.count('HPL_nprow')}x{values.count('HPL_npcol')}",
+        }
+        titles = [found[1] for line in lines if (found := _TITLE.fullmatch(line))]
+        if titles:
+            facts["version"] = titles[0]
+        return Measured(figures=figures, facts=facts)
+
+
+class _Values:
+    """The lines NAME=VALUE of the summary."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._found: dict[str, list[str]] = {}
+        for line in lines:
+            name, equals, value = line.partition("=")
+            if equals and name.isidentifier():
+                self._found.setdefault(name, []).append(value)
+
+    def text(self, name: str) -> str:
+        found = self._found.get(name, [])
+        return single("hpcc", name, found, expected=f"one line '{name}=VALUE' in its summary")
+
+    def number(self, name: str, *, zero: bool = False) -> float:
+        return number("hpcc", self.text(name), zero=zero)
+
+    def count(self, name: str) -> int:
+        return count("hpcc", self.text(name))
+
+
+def _hpl(values: _Values, lines: list[str]) -> list[Figure]:
+    size, seconds = values.count("HPL_N"), values.number("HPL_time")
+    gflops = values.number("HPL_Tflops") * 1000
+    agree(
+        "hpcc", "HPL's time and rate", (2 / 3 * size + 1.5) * size**2 / seconds / 1e9, gflops, _NEAR
+    )
+    verdicts = [line.split()[-1] for line in lines if line.startswith("||Ax-b||_oo")]
+    if not verdicts or set(verdicts) != {"PASSED"}:
+        raise refused("hpcc", "HPL's solution did not pass its check")
+    return [Figure("HPL", gflops, "GFLOPS"), Figure(TOTAL_TIME, seconds, "s")]
+
+
+def _fft(values: _Values, lines: list[str]) -> list[Figure]:
+    del lines
+    if not values.number("MPIFFT_maxErr", zero=True) < 1e-10:
+        raise refused("hpcc", "the Fourier transform's error is too large")
+    parts = [values.number(f"MPIFFT_time{part}", zero=True) for part in range(7)]
+    gflops = values.number("MPIFFT_Gflops")
+    return [Figure("FFT", gflops, "GFLOPS"), Figure(TOTAL_TIME, sum(parts), "s")]
+
+
+def _random_access(values: _Values, lines: list[str]) -> list[Figure]:
+    del lines
+    if values.number("MPIRandomAccess_ErrorsFraction", zero=True) > 0.01:
+        raise refused("hpcc", "RandomAccess lost more updates than its rules allow")
+    updates, seconds = values.number("MPIRandomAccess_GUPs"), values.number("MPIRandomAccess_time")
+    made = values.count("MPIRandomAccess_ExeUpdates") / seconds / 1e9
+    agree("hpcc", "RandomAccess' time and rate", made, updates, _NEAR)
+    return [Figure("RandomAccess", updates, "GUP/s"), Figure(TOTAL_TIME, seconds, "s")]
+
+
+def _ptrans(values: _Values, lines: list[str]) -> list[Figure]:
+    del lines
+    if not values.number("PTRANS_residual", zero=True) < 16:
+        raise refused("hpcc", "the transposition's residual is too large")
+    seconds = values.number("PTRANS_time")
+    return [
+        Figure("PTRANS", values.number("PTRANS_GBs"), "GB/s"),
+        Figure(TOTAL_TIME, seconds, "s"),
+    ]
+
+
+_READERS = {"HPL": _hpl, "FFT": _fft, "RandomAccess": _random_access, "PTRANS": _ptrans}
+
+
+def _grid(options: Options, ranks: int) -> tuple[int, int]:
+    """Rows and columns of processes: as the workload says, or as square as can be."""
+    given = options.workload.options.get("grid")
+    if given is None:
+        rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+        return rows, ranks // rows
+    found = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", str(given), re.ASCII)
+    if found is None or int(found[1]) * int(found[2]) != ranks:
+        raise options.error(
+            f"has grid: {given!r}", f"write rows x columns of {ranks} ranks, such as 1x{ranks}"
+        )
+    return int(found[1]), int(found[2])

@@ -1,0 +1,120 @@
+"""Where programs of others are: where the user says, or on this machine; and their MPI library."""
+
+import shutil
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.workloads.driver import Tools
+from vicinal.mpi.libraries import Family, Mpi
+from vicinal.mpi.program import find_program, linked_mpi
+
+USER_TOOLS = {
+    "osu": "the OSU micro-benchmarks: their directory, or one above it",
+    "imb": "the Intel MPI benchmarks: the directory with IMB-MPI1 in it, or one above it",
+    "npb": "the NAS parallel benchmarks: the directory of their binaries (is.B.8), or one above it",
+    "graph500": "Graph500's reference code: the directory of its binaries, or one above it",
+    "hpcc": "the program hpcc, where it is not Debian's",
+    "lammps": "LAMMPS' program lmp, where it is not Debian's",
+    "perftest": "the directory of ib_send_lat and its like, where it is not /usr/bin",
+}
+"""What a user may say where it is (`--with-osu PATH`), by the names of Tools.paths."""
+
+_DEPTH = 6
+_FILES_MAX = 20_000
+
+
+def debian_program(tools: Tools, tool: str, name: str, package: str) -> Path:
+    """A program that the user may have somewhere, and else Debian's package brings.
+
+    Raises VicinalError where it is not there.
+    """
+    if tool in tools.paths:
+        return user_program(tools, tool, (name,))
+    found = shutil.which(name)
+    if found is None:
+        with_option = f", or say where it is by --with-{tool} PATH" if tool in USER_TOOLS else ""
+        raise VicinalError(
+            f"there is no program {name} on this machine",
+            f"install Debian's package {package}{with_option}",
+        )
+    return find_program(found)
+
+
+def user_program(tools: Tools, tool: str, names: tuple[str, ...], mpi: Mpi | None = None) -> Path:
+    """The first of these programs at the place that the user named, or below it.
+
+    With `mpi` it is one that is linked with a library of that family. Raises VicinalError where
+    it is not there.
+    """
+    place = tools.paths.get(tool)
+    if place is None:
+        raise VicinalError(
+            f"{names[0]} is no part of Vicinal or Debian",
+            f"build it, and say where it is by --with-{tool} PATH ({USER_TOOLS[tool]})",
+        )
+    found = _below(place, names)
+    if not found:
+        raise VicinalError(
+            f"there is no program {names[0]} in {place}",
+            f"--with-{tool} names {USER_TOOLS[tool]}",
+        )
+    refusal: VicinalError | None = None
+    for program in found:
+        try:
+            if mpi is not None:
+                check_family(program, mpi)
+            return find_program(str(program))
+        except VicinalError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def check_family(program: Path, mpi: Mpi) -> None:
+    """Raise VicinalError where a program cannot be run with an MPI library.
+
+    MPICH's and Intel's have one binary interface; so have Open MPI's from 4 on.
+    """
+    linked = linked_mpi(program)
+    if linked is not None and (linked[0].family is Family.OPENMPI) != (
+        mpi.family is Family.OPENMPI
+    ):
+        raise VicinalError(
+            f"{program} is linked with {linked[0].family.full_name}, and the environment has "
+            f"{mpi.full_name}",
+            f"give the environment another MPI, such as mpi: {_for(linked[0])}",
+        )
+
+
+def _for(mpi: Mpi) -> str:
+    debian = mpi.family is Family.OPENMPI
+    return f"{Mpi.OPENMPI_DEBIAN.value} or {Mpi.OPENMPI.value}" if debian else mpi.value
+
+
+def _below(place: Path, names: tuple[str, ...]) -> list[Path]:
+    """Executable files of these names at a place or below it, the first name first."""
+    if place.is_file():
+        return [place]
+    found: dict[str, list[Path]] = {name: [] for name in names}
+    seen = 0
+    level = [place]
+    for _ in range(_DEPTH):
+        inner: list[Path] = []
+        for directory in level:
+            for entry in _entries(directory):
+                seen += 1
+                if entry.name in found and entry.is_file():
+                    found[entry.name].append(entry)
+                elif entry.is_dir() and not entry.is_symlink():
+                    inner.append(entry)
+        if seen > _FILES_MAX:
+            break
+        level = inner
+    return [path for name in names for path in found[name]]
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []

@@ -1,0 +1,32 @@
+"""SPEC MPI 2007, which Vicinal does not start: studies that name it say so, and why."""
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Workload
+from vicinal.labs.study.workloads.driver import Measured, Program, Tools
+from vicinal.mpi.libraries import Mpi
+
+_CAUSE = "SPEC MPI 2007 is sold, and starts and checks its programs by its own runspec"
+_REMEDY = (
+    "run it there with `submit = vicinal run -n $ranks $command`, and compare its reports by hand"
+)
+
+
+class Spec:
+    """Never there."""
+
+    name = "spec"
+
+    def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str:
+        """Always why not."""
+        del workload, mpi, tools
+        return f"{_CAUSE}: {_REMEDY}"
+
+    def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
+        """Raises VicinalError."""
+        del workload, mpi, tools
+        raise VicinalError(_CAUSE, _REMEDY)
+
+    def read(self, workload: Workload, stdout: str) -> Measured:
+        """Raises VicinalError."""
+        del workload, stdout
+        raise VicinalError(_CAUSE, _REMEDY)

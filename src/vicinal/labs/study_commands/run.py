@@ -1,0 +1,216 @@
+"""`vicinal study run`."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from vicinal.base.directories import result_folder
+from vicinal.base.errors import VicinalError
+from vicinal.base.signals import Ended
+from vicinal.base.waiting import told
+from vicinal.labs.study.result.layout import REPORT
+from vicinal.mpi.variables import check_variables
+
+if TYPE_CHECKING:
+    from vicinal.labs.study.running.runner import Outcome
+
+_RESULTS = "studies"
+
+
+def register(study: typer.Typer) -> None:
+    """Add the command to `vicinal study`."""
+    study.command(name="run")(run)
+
+
+def run(
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="Name of a study, or a study file of your own.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder for the result; without it one named after study and time.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a result: measure what is missing and what failed. Without --output "
+            "it is the newest one of the study.",
+        ),
+    ] = False,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Blocks, instead of what the study says.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENV/WORKLOAD",
+            help="Only these environments and workloads; * stands for anything. May be repeated.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of what is drawn by chance; without it one that is drawn, too."),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="End a launch that takes longer, which has failed then; without it after a minute "
+            "and ten times what its workload says.",
+        ),
+    ] = None,
+    with_osu: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where your OSU micro-benchmarks are.")
+    ] = None,
+    with_imb: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where your Intel MPI Benchmarks are.")
+    ] = None,
+    with_npb: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where your NAS Parallel Benchmarks are.")
+    ] = None,
+    with_graph500: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where your Graph500 is.")
+    ] = None,
+    with_hpcc: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your hpcc, instead of Debian's.")
+    ] = None,
+    with_lammps: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your LAMMPS, instead of Debian's.")
+    ] = None,
+    with_perftest: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where your perftest is, if not in /usr/bin.")
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A host for studies of several, this one as localhost; repeat it for each.",
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say only what is not as it should be.")
+    ] = False,
+) -> int:
+    """Run a study: every environment in every block, in random order, each trial a fresh launch.
+
+    Each trial is kept as it ends: after Ctrl-C, --resume goes on. What this machine cannot give is
+    said before anything starts, and left out. The exit status is 1 where a trial failed.
+    """
+    check_variables(os.environ)
+    from vicinal.labs.study.file.adapt import adapt, by_rule
+    from vicinal.labs.study.file.machine import examine_machine, facts_from_json, facts_to_json
+    from vicinal.labs.study.file.shipped import load_study, study_names
+    from vicinal.labs.study.file.trials import warnings_of
+    from vicinal.labs.study.running.limits import Limits
+    from vicinal.labs.study.running.live import view_for
+    from vicinal.labs.study.running.plan import selected
+    from vicinal.labs.study.running.runner import run_study
+    from vicinal.labs.study.workloads.driver import Tools
+
+    loaded = load_study(study)
+    folder = result_folder(loaded.name, output, _RESULTS, resume=resume)
+    asked: dict[str, Any] = {
+        "study": study if study in study_names() else str(Path(study).absolute()),
+        "trials": trials,
+        "only": only or [],
+        "timeout": timeout,
+        "tools": {
+            name: str(path.absolute())
+            for name, path in {
+                "osu": with_osu,
+                "imb": with_imb,
+                "npb": with_npb,
+                "graph500": with_graph500,
+                "hpcc": with_hpcc,
+                "lammps": with_lammps,
+                "perftest": with_perftest,
+            }.items()
+            if path is not None
+        },
+        "machine": None,
+    }
+    if resume:
+        if host:
+            raise VicinalError(
+                "a result goes on with the hosts that it was begun with", "leave out --host"
+            )
+        before = _asked_before(folder)
+        tools_before = before.get("tools") or {}
+        asked = {name: value or before.get(name) for name, value in asked.items()}
+        asked["tools"] = tools_before | (asked["tools"] or {})
+    # What is known of a machine may change by running: of KVM, say. The study must not.
+    known = asked["machine"]
+    with told("examining " + (", ".join(host) if host else "this machine")):
+        machine = facts_from_json(known) if known else examine_machine(host or ())
+    asked["machine"] = facts_to_json(machine)
+    chosen = selected(adapt(loaded, machine), asked["only"] or [])
+    if asked["trials"] is not None:
+        design = replace(chosen.design, trials=asked["trials"], most_trials=None)
+        chosen = replace(chosen, design=design)
+    tools = Tools({name: _there(name, Path(path)) for name, path in asked["tools"].items()})
+    console = Console(stderr=True)
+    try:
+        with view_for(chosen, console, quiet=quiet) as view:
+            for why, changes in by_rule(chosen.adaptations).items():
+                view.say(f"adapted: {why}:")
+                for what in changes:
+                    view.say(f"  {what}")
+            for warning in warnings_of(chosen):
+                view.warn(warning)
+            view.say(f"the result goes to {folder}")
+            outcome = run_study(
+                chosen,
+                folder,
+                tools,
+                resume=resume,
+                view=view,
+                seed=seed,
+                asked=asked,
+                limits=Limits(given_seconds=asked["timeout"]),
+            )
+    except Ended:
+        kept = len(list((folder / "trials").glob("*.json")))
+        again = f"vicinal study run {study} --resume --output {folder}"
+        typer.echo(f"vicinal: interrupted; {kept} trials are kept: go on with `{again}`", err=True)
+        raise
+    return _conclude(outcome)
+
+
+def _conclude(outcome: "Outcome") -> int:
+    """Make the report of what is there, and say so; the exit status."""
+    failed = len(outcome.failures)
+    typer.echo(
+        f"{outcome.trials} trials are in {outcome.folder}"
+        + (f", {failed} failed" if failed else "")
+    )
+    if outcome.trials:
+        from vicinal.labs.report.making import make_report
+
+        made = make_report([outcome.folder], outcome.folder / REPORT)
+        for warning in made.warnings:
+            typer.echo(f"vicinal: note: {warning}", err=True)
+        typer.echo(f"Written: {made.page}")
+    return int(bool(outcome.failures or outcome.given_up))
+
+
+def _asked_before(folder: Path) -> dict[str, Any]:
+    """What a result that is gone on with was begun with: options of its command."""
+    from vicinal.labs.study.result.reading import open_result
+
+    asked: dict[str, Any] = open_result(folder).manifest.get("asked", {})
+    return asked
+
+
+def _there(name: str, path: Path) -> Path:
+    if not path.exists():
+        raise VicinalError(f"there is no {path}", f"let --with-{name} name where it is")
+    return path

@@ -1,0 +1,213 @@
+"""`vicinal tune`: show what can be set on this machine, set it, and set it back."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.explain_command import explain
+from vicinal.labs.tune.export_command import export
+from vicinal.labs.tune.knob import Setting, Value
+from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.variables import as_shell, variable_knobs
+from vicinal.labs.tune.options import (
+    JOURNAL,
+    AsJson,
+    DryRun,
+    OwnConnection,
+    State,
+    recover_what_was_killed,
+    say,
+)
+from vicinal.labs.tune.run_command import run
+from vicinal.labs.tune.settings.boot_unit import disable_unit, read_setting, remove_unit, write_unit
+from vicinal.labs.tune.settings.journal import Kind
+from vicinal.labs.tune.settings.keeper import Keeper, describe
+from vicinal.labs.tune.settings.own_connection import own_connection
+from vicinal.labs.tune.settings.place import STATE, sole_command
+from vicinal.labs.tune.settings.values import parse_setting
+
+Root = Annotated[
+    Path,
+    typer.Option(metavar="DIRECTORY", help="The system whose start it is about."),
+]
+
+commands = typer.Typer(help="Find out what can be set for messages, set it, and set it back.")
+commands.command()(export)
+commands.command()(run)
+commands.command()(explain)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.add_typer(commands, name="tune")
+
+
+@commands.command()
+def show(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DEVICE", help="Network interfaces and RDMA devices; all without any."
+        ),
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Try what can be set: each value is set, read back, and the former one set again.",
+        ),
+    ] = False,
+    own: OwnConnection = False,
+    as_json: AsJson = False,
+    state: State = STATE,
+) -> None:
+    """Show every knob, its value, whom it reaches, and whether it can be set here.
+
+    Nothing is changed without --probe, but for what a command that was killed has left: that is set
+    back.
+    """
+    # Loaded here: the rest of the command line does not wait for it.
+    from rich.console import Console
+
+    from vicinal.labs.tune.showing import document, look, show_changed, show_device, show_variables
+
+    machine = Machine()
+    forbidden = {} if own else own_connection(machine)
+    keeper = Keeper(machine, state / JOURNAL, forbidden)
+    if probe:
+        with sole_command(state):
+            say(keeper.recover())
+            shown = list(look(machine, names or [], forbidden, keeper))
+    else:
+        recover_what_was_killed(keeper, state)
+        shown = list(look(machine, names or [], forbidden, None))
+    variables = [] if names else variable_knobs(dict(os.environ))
+    changed = []
+    with suppress(PermissionError):  # the journal is root's
+        changed = keeper.operations()
+    if as_json:
+        typer.echo(json.dumps(document(shown, variables, changed), indent=2))
+        return
+    console = Console(markup=False, highlight=False)
+    for each in shown:
+        show_device(each, console)
+    if variables:
+        show_variables(variables, console)
+    show_changed(changed, console)
+
+
+@commands.command()
+def apply(
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KNOB=VALUE", help="What to set, such as eth0/rx-usecs=10."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A setting in a file, as JSON."),
+    ] = None,
+    dry_run: DryRun = False,
+    persistent: Annotated[
+        bool,
+        typer.Option("--persistent", help="Have it applied at each start of the machine, too."),
+    ] = False,
+    own: OwnConnection = False,
+    state: State = STATE,
+    root: Root = Path("/"),
+    at_boot: Annotated[
+        bool,
+        typer.Option("--at-boot", help="As at the machine's start: the unit of --persistent does."),
+    ] = False,
+) -> None:
+    """Set knobs of this machine, all of them or none, until `vicinal tune restore`.
+
+    What was there before is written down first. Variables of jobs are printed for a shell.
+    """
+    setting = _setting(values or [], file)
+    job: dict[str, str] = {}
+    for knob in variable_knobs(job):
+        if knob.name in setting:
+            knob.write(setting.pop(knob.name))
+    machine = Machine()
+    keeper = Keeper(machine, state / JOURNAL, {} if own else own_connection(machine))
+    if dry_run:
+        _say_what_would_be(keeper, setting)
+    elif setting:
+        with sole_command(state):
+            if at_boot:
+                _leave_out_what_failed(keeper, root)
+            say(keeper.recover())
+            with keeper.lasting(Kind.BOOT if at_boot else Kind.APPLY) as work:
+                work.apply(setting)
+                changes = work.changes()
+                if persistent:
+                    options = ["--state", str(state), *(["--own-connection"] if own else [])]
+                    for written in write_unit(root, setting, options):
+                        typer.echo(f"wrote {written}")
+            for change in changes:
+                typer.echo(describe(change))
+            if not changes:
+                typer.echo("all of it is so already")
+    typer.echo(as_shell(job), nl=False)
+
+
+@commands.command()
+def restore(
+    dry_run: DryRun = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget", help="Leave the machine as it is, and forget what was there before."
+        ),
+    ] = False,
+    state: State = STATE,
+    root: Root = Path("/"),
+) -> None:
+    """Set back all that was set, and have nothing applied at the machine's start any more."""
+    keeper = Keeper(Machine(), state / JOURNAL)
+    if dry_run:
+        for operation in reversed(keeper.operations()):
+            for change in reversed(operation.changes.values()):
+                typer.echo(f"{change.knob} would be {change.before} again")
+        return
+    removed = remove_unit(root)
+    for file in removed:
+        typer.echo(f"removed {file}")
+    said = []
+    if (state / JOURNAL).exists():
+        with sole_command(state):
+            said = keeper.forget() if forget else keeper.restore()
+    for line in said:
+        typer.echo(line)
+    if not said and not removed:
+        typer.echo("nothing was set")
+
+
+def _leave_out_what_failed(keeper: Keeper, root: Path) -> None:
+    if keeper.failed_at_start():
+        disable_unit(root)
+        raise VicinalError(
+            "the machine went down while this setting was applied at its last start: it is left"
+            " out from now on",
+            "`vicinal tune apply --persistent` tries it again, `vicinal tune restore` removes it",
+        )
+
+
+def _setting(values: list[str], file: Path | None) -> dict[str, Value]:
+    setting = (read_setting(file) if file else {}) | parse_setting(values)
+    if not setting:
+        raise VicinalError("nothing is to be set", "name knobs, or a file with --from")
+    return setting
+
+
+def _say_what_would_be(keeper: Keeper, setting: Setting) -> None:
+    for name, value in setting.items():
+        knob = keeper.knob(name)
+        wanted, found = knob.check(value), knob.read()
+        what = "is so already" if found == wanted else f"would be {wanted}, and is {found}"
+        typer.echo(f"{name} {what}")

@@ -1,0 +1,122 @@
+"""All knobs of a machine, and one by its name.
+
+Knobs stand in the order in which a setting is applied: a new number of queues undoes where their
+interrupts go, and may undo their moderation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.knobs import channels, coalescing, interrupts, rdma
+from vicinal.labs.tune.knobs.channels import ChannelsKnob
+from vicinal.labs.tune.knobs.coalescing import CoalescingKnob
+from vicinal.labs.tune.knobs.interrupts import AffinityKnob, interrupts_of
+from vicinal.labs.tune.knobs.machine import Machine, MachineKnob
+from vicinal.labs.tune.knobs.netlink import RefusedError
+from vicinal.labs.tune.knobs.network import Link
+from vicinal.labs.tune.knobs.rdma import RdmaModerationKnob, rdma_devices
+
+
+@dataclass(frozen=True)
+class Device:
+    """A network interface or an RDMA device, with what can be read of it."""
+
+    name: str
+    knobs: tuple[MachineKnob, ...]
+    lacks: tuple[str, ...]
+    """What it has not, a phrase for each."""
+    missing: tuple[str, ...] = ()
+    """Parts of its interrupt moderation that its driver has not."""
+
+
+def devices(machine: Machine, names: Sequence[str] = ()) -> list[Device]:
+    """The devices of this network namespace, or those of these names, with their knobs.
+
+    Raises VicinalError for a name that none has.
+    """
+    links = {link.name: link for link in machine.network.links()}
+    cards = rdma_devices(machine)
+    for name in names:
+        if name not in links and name not in cards:
+            there = ", ".join([*links, *cards])
+            raise VicinalError(f"there is no interface {name}", f"name one of {there}")
+    chosen = names or (*links, *cards)
+    found = [_interface(machine, link) for name, link in links.items() if name in chosen]
+    return found + [_card(machine, name) for name in cards if name in chosen]
+
+
+def knob_named(machine: Machine, name: str) -> MachineKnob:
+    """The knob of this name, whether or not its device has it.
+
+    Raises VicinalError for a name that no knob has, or where there is no such device.
+    """
+    device, _, part = name.partition("/")
+    if part == rdma.PART:
+        if device not in rdma_devices(machine):
+            raise VicinalError(f"there is no RDMA device {device}", "`rdma dev` lists them")
+        return RdmaModerationKnob(machine, device)
+    known = (*channels.PARTS, interrupts.PART, *coalescing.PARTS, rdma.PART)
+    if part not in known:
+        raise VicinalError(
+            f"there is no knob {name}",
+            "`vicinal tune show` lists them; they are called as in eth0/rx-usecs",
+        )
+    link = next((each for each in machine.network.links() if each.name == device), None)
+    if link is None:
+        raise VicinalError(f"there is no interface {device}", "`ip link` lists those there are")
+    if part == interrupts.PART:
+        return AffinityKnob(machine, link)
+    if part in channels.PARTS:
+        return ChannelsKnob(machine, device, part)
+    return CoalescingKnob(machine, device, part)
+
+
+def order_of(name: str) -> int:
+    """Where a machine's knob stands among others when a setting is applied."""
+    part = name.partition("/")[2]
+    return 0 if part in channels.PARTS else 1 if part == interrupts.PART else 2
+
+
+def _interface(machine: Machine, link: Link) -> Device:
+    knobs: list[MachineKnob] = []
+    lacks = []
+    missing: tuple[str, ...] = ()
+    try:
+        queues = machine.ethtool.channels(link.name)
+    except RefusedError as error:
+        lacks.append(_why("no number of queues that can be set", error))
+    else:
+        kinds = {part: part.removeprefix("channels-") for part in channels.PARTS}
+        knobs += [
+            ChannelsKnob(machine, link.name, part)
+            for part, kind in kinds.items()
+            if queues.get(f"{kind}-max", 0) > 0
+        ]
+    if interrupts_of(machine, link):
+        knobs.append(AffinityKnob(machine, link))
+    else:
+        lacks.append("no interrupts of its own")
+    try:
+        has = machine.ethtool.coalescing(link.name)
+    except RefusedError as error:
+        lacks.append(_why("no interrupt moderation", error))
+    else:
+        knobs += [
+            CoalescingKnob(machine, link.name, part) for part in coalescing.PARTS if part in has
+        ]
+        missing = tuple(part for part in coalescing.PARTS if part not in has)
+    return Device(link.name, tuple(knobs), tuple(lacks), missing)
+
+
+def _card(machine: Machine, name: str) -> Device:
+    knob = RdmaModerationKnob(machine, name)
+    try:
+        knob.read()
+    except VicinalError as error:
+        return Device(name, (), (str(error),))
+    return Device(name, (knob,), ())
+
+
+def _why(what: str, error: RefusedError) -> str:
+    return what if error.absent else f"{what} ({error.message})"

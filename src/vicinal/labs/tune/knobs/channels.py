@@ -1,0 +1,60 @@
+"""How many queues a network interface has, each with an interrupt of its own."""
+
+from collections.abc import Mapping, Sequence
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.knob import Value
+from vicinal.labs.tune.knobs.machine import Machine, check_number
+
+PARTS = ("channels-combined", "channels-rx", "channels-tx")
+_PREFIX = "channels-"
+
+
+class ChannelsKnob:
+    """The number of an interface's queues of one kind."""
+
+    gentle = False
+    unit = "queues"
+
+    def __init__(self, machine: Machine, interface: str, part: str) -> None:
+        self._machine = machine
+        self.interface = interface
+        self.part = part
+        self.name = f"{interface}/{part}"
+        self._kind = part.removeprefix(_PREFIX)
+
+    @property
+    def reaches(self) -> str:
+        """Whom it concerns, and whom not."""
+        return "how many processors take its packets; its link may go down shortly"
+
+    @property
+    def values(self) -> Sequence[Value]:
+        """Powers of two, and the most that there can be; what it has, where that is not known."""
+        most = self._found().get(f"{self._kind}-max", 1)
+        powers = [1 << bit for bit in range(most.bit_length()) if 1 << bit < most]
+        return (*powers, most)
+
+    def check(self, value: Value) -> Value:
+        """The number; raises VicinalError for what can be none of this interface's queues."""
+        return check_number(self.name, value, 0, self._found().get(f"{self._kind}-max", 1))
+
+    def read(self) -> Value:
+        """How many there are."""
+        return self._found()[self._kind]
+
+    def write(self, value: Value) -> None:
+        """Have its driver make so many."""
+        self.check(value)
+        assert isinstance(value, int)
+        self._machine.ethtool.set_channels(self.interface, self._kind, value)
+
+    def _found(self) -> Mapping[str, int]:
+        found = self._machine.ethtool.channels(self.interface)
+        if self._kind not in found:
+            kinds = ", ".join(f"{_PREFIX}{kind}" for kind in found if not kind.endswith("-max"))
+            raise VicinalError(
+                f"the driver of {self.interface} has no {self.part}",
+                f"it has {kinds or 'nothing of the kind'}",
+            )
+        return found

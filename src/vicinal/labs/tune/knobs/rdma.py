@@ -1,0 +1,66 @@
+"""Adaptive moderation of an RDMA device: the kernel's own completion queues, such as NFS's.
+
+Those of programs are moderated by the programs (ibv_modify_cq), and are not reached.
+"""
+
+import json
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.knob import Value
+from vicinal.labs.tune.knobs.machine import Machine, check_word
+
+PART = "adaptive-moderation"
+_WORDS = {"off": 0, "on": 1}
+
+
+def rdma_devices(machine: Machine) -> list[str]:
+    """The RDMA devices of this machine."""
+    return machine.host.names("sys/class/infiniband")
+
+
+class RdmaModerationKnob:
+    """Whether the kernel moderates a device's queues as they are used, through the program rdma."""
+
+    gentle = True
+    interface = ""
+    part = PART
+    unit = ""
+    values = ("off", "on")
+    reaches = "completion queues of the kernel made after it; not those of user verbs"
+
+    def __init__(self, machine: Machine, device: str) -> None:
+        self._machine = machine
+        self._device = device
+        self.name = f"{device}/{PART}"
+
+    def check(self, value: Value) -> Value:
+        """The value; raises VicinalError for what is neither on nor off."""
+        check_word(self.name, value, _WORDS)
+        return value
+
+    def read(self) -> Value:
+        """What the kernel says."""
+        text = self._run("-j", "-d", "dev", "show", self._device)
+        try:
+            (found,) = json.loads(text)
+            has = found[PART]
+        except (ValueError, KeyError, TypeError) as error:
+            raise VicinalError(
+                f"`rdma` does not say whether {self._device} has {PART}",
+                "install a newer iproute2",
+            ) from error
+        return "on" if has in (True, "on") else "off"
+
+    def write(self, value: Value) -> None:
+        """Have the kernel set it."""
+        self.check(value)
+        self._run("dev", "set", self._device, PART, str(value))
+
+    def _run(self, *arguments: str) -> str:
+        answer = self._machine.host.try_program("rdma", *arguments)
+        if not answer.worked:
+            raise VicinalError(
+                f"{self._device}: {answer.complaint}",
+                "be root, and install iproute2; its driver may not have this",
+            )
+        return answer.output

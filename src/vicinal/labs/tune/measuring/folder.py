@@ -1,0 +1,152 @@
+"""The folder of a search's result, written so that nothing that was measured is lost.
+
+    manifest.json   the machine, versions, variables, knobs and their values, how it was asked for
+    spec.yaml       the tuning file, as it was
+    trials.jsonl    a trial a line, on the disk before the next one begins
+    outputs/        what launches wrote that failed
+    result.json     what was found; there once the search has ended
+
+docs/reference/tuning-file.md says what is in them.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.journal import LineJournal
+from vicinal.labs.study.result.whole import write_json, write_whole
+from vicinal.labs.tune.search.trial import Trial, read_trials
+
+SCHEMA = 1
+"""Version of all these files; a reader refuses newer ones."""
+
+MANIFEST = "manifest.json"
+SPEC = "spec.yaml"
+TRIALS = "trials.jsonl"
+OUTPUTS = "outputs"
+RESULT = "result.json"
+
+
+class SearchFolder:
+    """The one writer of a folder, from opening it to close(); a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises VicinalError where another command writes there, or it cannot be made."""
+        self.folder = folder
+        self._trials = LineJournal(folder / TRIALS)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise VicinalError(
+                f"another search is writing to {folder}",
+                "wait for its end, or choose another folder",
+            ) from None
+        except OSError as error:
+            raise VicinalError(
+                f"no result can be written to {folder} ({describe_os_error(error)})",
+                "choose a folder on a disk with room that this user may write to",
+            ) from error
+
+    @classmethod
+    def begin(cls, folder: Path, manifest: Mapping[str, Any], spec: str) -> Self:
+        """A new one. Raises VicinalError where something is in the folder."""
+        writer = cls(folder)
+        try:
+            if any(folder.iterdir()):
+                raise VicinalError(
+                    f"{folder} is not empty",
+                    "go on with what is there by --resume, or choose another folder",
+                )
+            write_whole(folder / SPEC, spec.encode())
+            write_json(folder / MANIFEST, manifest)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others write there."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def amend(self, manifest: Mapping[str, Any]) -> None:
+        """Write the manifest anew, with what was found out since."""
+        write_json(self.folder / MANIFEST, manifest)
+
+    def trials(self) -> list[Trial]:
+        """Those that are there. Raises VicinalError for a line that is none."""
+        return read_trials(self._trials.file) if self._trials.file.exists() else []
+
+    def add(self, trial: Trial) -> None:
+        """Keep a trial; when this returns, it is on the disk. Raises VicinalError."""
+        try:
+            self._trials.append(trial.to_dict())
+        except OSError as error:
+            raise VicinalError(
+                f"{self._trials.file} cannot be written ({describe_os_error(error)}); all trials "
+                "before are kept",
+                "make room there, and go on with --resume",
+            ) from error
+
+    def keep_outputs(self, number: int, outputs: Mapping[str, bytes]) -> list[str]:
+        """Keep what trial `number` wrote, by a word for what it is; the files' names."""
+        names = []
+        for kind, content in outputs.items():
+            names.append(f"{OUTPUTS}/{number:06}.{kind}")
+            write_whole(self.folder / names[-1], content)
+        return names
+
+    def finish(self, result: Mapping[str, Any]) -> Path:
+        """Write what was found."""
+        write_json(self.folder / RESULT, {"schema": SCHEMA, **result})
+        return self.folder / RESULT
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a search was begun with. Raises VicinalError where the folder has none."""
+    return _read(folder / MANIFEST, "name a folder that `vicinal tune run` has written")
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """What a search found. Raises VicinalError where it has not ended, or the folder has none."""
+    manifest = read_manifest(folder)
+    if not (folder / RESULT).exists():
+        trials = folder / TRIALS
+        kept = len(read_trials(trials)) if trials.exists() else 0
+        raise VicinalError(
+            f"the search {manifest['name']} has not ended: {kept} trials are kept",
+            f"`vicinal tune run {manifest['asked']['spec']} --resume --output {folder}` goes on "
+            "with it",
+        )
+    return _read(folder / RESULT, "go on with the search by --resume: it writes it again")
+
+
+def _read(path: Path, remedy: str) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+        schema = values["schema"]
+    except OSError as error:
+        raise VicinalError(f"{path} cannot be read ({describe_os_error(error)})", remedy) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise VicinalError(f"{path} is damaged ({error})", remedy) from error
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise VicinalError(
+            f"{path} was written by a newer Vicinal (schema {schema}; this one knows up to "
+            f"{SCHEMA})",
+            "read it with that version: manifest.json names it under versions.vicinal",
+        )
+    found: dict[str, Any] = values
+    return found

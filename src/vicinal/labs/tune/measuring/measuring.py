@@ -1,0 +1,104 @@
+"""Measuring one trial of a search: knobs set, links up, a fresh launch, what it printed, counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.study.file.model import Study
+from vicinal.labs.study.running.limits import Limits
+from vicinal.labs.study.running.plan import Planned
+from vicinal.labs.study.running.trial import Tried, run_trial
+from vicinal.labs.study.workloads.driver import Driver, Tools
+from vicinal.labs.tune.evidence import add_work, read_counters
+from vicinal.labs.tune.measuring.figures import values_of, work_of
+from vicinal.labs.tune.measuring.folder import SearchFolder
+from vicinal.labs.tune.measuring.knobs import SearchKnobs
+from vicinal.labs.tune.measuring.links import LinkDroppedError, LinkWatch
+from vicinal.labs.tune.measuring.phases import ENVIRONMENT
+from vicinal.labs.tune.measuring.place import Place
+from vicinal.labs.tune.measuring.progress import Progress
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Setting
+from vicinal.labs.tune.search.trial import Measured, SearchEndsError
+from vicinal.labs.tune.settings.keeper import Work
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that a trial is measured with; `measure` is what a search calls."""
+
+    study: Study
+    objectives: Mapping[str, tuple[Objective, ...]]
+    """By phase."""
+    knobs: SearchKnobs
+    place: Place
+    work: Work | None
+    """None where no knob is the machine's."""
+    links: LinkWatch
+    drivers: Mapping[str, Driver]
+    tools: Tools
+    limits: Limits
+    folder: SearchFolder
+    progress: Progress
+
+    def measure(self, setting: Setting, phase: str) -> Measured:
+        """One trial, once more if a link dropped meanwhile.
+
+        Raises VicinalError where it failed, with what its launch said, and SearchEndsError where an
+        interface is gone, or another command took the nodes away.
+        """
+        self.progress.begin(setting, phase)
+        try:
+            return self._measure(setting, phase)
+        except LinkDroppedError as error:
+            self.progress.say(f"{error.message}; it is run again")
+            return self._measure(setting, phase)
+
+    def _measure(self, setting: Setting, phase: str) -> Measured:
+        self.links.check_there()
+        if self.work is not None:
+            self.work.apply(self.knobs.of_machine(setting))
+        self.place.check_whole()
+        links = self.links.settle()
+        workload = self.study.workload(phase)
+        environment = self.place.opened
+        environment.environment = self.knobs.with_variables(setting)
+        before = read_counters()
+        tried = run_trial(
+            Planned(self.progress.block, phase, ENVIRONMENT),
+            workload,
+            self.drivers[workload.driver],
+            environment,
+            self.tools,
+            self.limits.seconds(workload, environment.patience),
+        )
+        counted = read_counters().since(before)
+        self.links.check(links)
+        if tried.measured is None:
+            raise self._failed(tried)
+        values = values_of(workload, tried.measured)
+        if counted.busy_seconds is not None:
+            values[Objective.CPU.value] = counted.busy_seconds
+        lacking = [each for each in self.objectives[phase] if each.value not in values]
+        if lacking:
+            raise VicinalError(
+                f"{phase} gave no {lacking[0]}, but {', '.join(values) or 'nothing'}",
+                "choose objectives that it gives, or another operation",
+            )
+        work = work_of(tried.measured)
+        return Measured(values, counted.to_dict() if work is None else add_work(counted, work))
+
+    def _failed(self, tried: Tried) -> VicinalError:
+        """Why, with what it wrote kept; nodes that ended are made again."""
+        outputs = {} if tried.launched is None else tried.launched.outputs
+        kept = self.folder.keep_outputs(self.progress.done, outputs)
+        why = tried.failure
+        try:
+            if ended := self.place.mend():
+                why = f"{why}; {', '.join(ended)} did not run any more"
+        except SearchEndsError:
+            raise
+        except VicinalError as error:  # with this setting; the next trial tries again
+            why = f"{why}; its nodes ended, and could not be made again ({error.message})"
+        self.progress.say(f"it failed: {why}")
+        return VicinalError(why, f"see {', '.join(kept)}" if kept else "see what the workload does")

@@ -1,0 +1,89 @@
+"""Where the trials of a search are launched: the cluster of its environment, made once."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.owners import owning, take_away_left_behind
+from vicinal.cluster.ownership import Owner
+from vicinal.labs.study.environments.clusters import StudyClusters, sweep
+from vicinal.labs.study.environments.opened import OpenEnvironment
+from vicinal.labs.study.file.model import Environment
+from vicinal.labs.study.running.view import View
+from vicinal.labs.tune.search.trial import SearchEndsError
+
+
+class Place:
+    """The environment whose cluster runs."""
+
+    def __init__(self, environment: Environment, clusters: StudyClusters, view: View) -> None:
+        self._environment = environment
+        self._clusters = clusters
+        self._view = view
+        self.opened = OpenEnvironment(environment, clusters.name_of(environment.name))
+        self._broken = False
+
+    def check_whole(self) -> None:
+        """Make again what could not be made by mend(): else a trial's setting would take the blame.
+
+        Raises SearchEndsError where it still cannot.
+        """
+        if not self._broken:
+            return
+        try:
+            self.mend()
+        except SearchEndsError:
+            raise
+        except VicinalError as error:
+            raise SearchEndsError(
+                f"the nodes of the search ended, and cannot be made again ({error.message})",
+                f"{error.remedy}, and go on with --resume",
+            ) from error
+
+    def mend(self) -> list[str]:
+        """Make again what ended of it, and say what that was. Raises VicinalError.
+
+        SearchEndsError is raised where another command took it away: no setting is to blame.
+        """
+        ended = self._clusters.ended(self._environment.name)
+        if ended and self._clusters.taken_away(self._environment.name):
+            raise SearchEndsError(
+                f"another command took away {self._clusters.name_of(self._environment.name)}, the "
+                "nodes of the search, while it ran",
+                "leave them alone, and go on with --resume",
+            )
+        self._broken = bool(ended)
+        if ended:
+            self._clusters.repair(self._environment.name, self._view.say)
+            self.opened = OpenEnvironment(
+                self._environment, self._clusters.name_of(self._environment.name)
+            )
+            self._broken = False
+        return ended
+
+
+@contextmanager
+def place_for(
+    environment: Environment, name: str, prefix: str, again: list[str], view: View
+) -> Iterator[Place]:
+    """Make it; at the end nothing of it is left, and the next command sweeps up after a kill.
+
+    `prefix` is what its clusters' names begin with, `again` the command line that goes on with the
+    search `name`. Raises VicinalError where it cannot be made.
+    """
+    owner = Owner(name=prefix, what=f"the search {name}", again=shlex.join(again))
+    with owning(owner):
+        sweep(prefix)  # of a run that was killed
+        take_away_left_behind(view.say, view.warn)
+        clusters = StudyClusters(prefix, [environment])
+        try:
+            clusters.open(environment.name, view.say)
+            yield Place(environment, clusters, view)
+        except BaseException:
+            try:
+                clusters.close()
+            except VicinalError as error:  # which is not why it ended
+                view.warn(f"not all nodes could be taken away: {error}")
+            raise
+        clusters.close()

@@ -1,0 +1,103 @@
+"""How far a search is, as the view of a running study shows it."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from vicinal.labs.study.running.view import Shown, View
+from vicinal.labs.tune.search.finding import Plan
+from vicinal.labs.tune.search.space import Setting, Space
+from vicinal.labs.tune.search.trial import Trial
+
+
+class Progress:
+    """Counts trials as they end, and shows the view what comes next."""
+
+    def __init__(self, space: Space, plan: Plan, view: View, expected: float) -> None:
+        """`expected` are the seconds of a trial, about, as long as none ended."""
+        self._space = space
+        self._plan = plan
+        self._view = view
+        self._expected = expected
+        self._trials: list[Trial] = []
+        self._failures = 0
+
+    @property
+    def done(self) -> int:
+        """Trials that ended, those of earlier runs among them."""
+        return len(self._trials)
+
+    @property
+    def block(self) -> int:
+        """Of the last trial, from 1: how many there will be depends on what comes out."""
+        return self._trials[-1].block + 1 if self._trials else 1
+
+    def add(self, trial: Trial) -> None:
+        """A trial ended."""
+        self._trials.append(trial)
+        self._failures += trial.failed
+
+    def say(self, what: str) -> None:
+        """Say something of the trial that is under way."""
+        self._view.warn(f"trial {self.done}: {what}")
+
+    def begin(self, setting: Setting, phase: str) -> None:
+        """Show that one begins."""
+        changes = self._space.changes(self._space.point(setting))
+        words = ", ".join(f"{name} {after}" for name, (_, after) in changes.items())
+        stage = f"{self._trials[-1].stage}, " if self._trials else ""
+        self._view.show(
+            Shown(
+                now=f"{stage}{phase}: {words or 'the present setting'}",
+                block=self.block,
+                blocks=None,
+                trials=self.done,
+                planned=max(self._planned(), self.done + 1),
+                seconds_left=self._mean * max(1, self._planned() - self.done),
+                failures=self._failures,
+                estimates=list(self._rows()),
+            )
+        )
+
+    @property
+    def _mean(self) -> float:
+        """Seconds of a trial."""
+        if not self._trials:
+            return self._expected
+        return sum(each.seconds for each in self._trials) / self.done
+
+    def _planned(self) -> int:
+        """Trials of the whole search, at most."""
+        budget, allowed = self._plan.budget, []
+        if budget.trials is not None:
+            allowed.append(budget.trials)
+        if budget.seconds is not None:
+            allowed.append(int(budget.seconds / self._mean))
+        return min(allowed, default=0)
+
+    def _rows(self) -> Iterator[list[str]]:
+        """For each phase and objective: what the present setting gave, and the best one so far."""
+        rows = list(self._of_phases())
+        if rows:
+            yield ["", "objective", "present", "best so far"]
+            yield from rows
+
+    def _of_phases(self) -> Iterator[list[str]]:
+        present = self._space.setting(self._space.present)
+        for phase, objectives in self._plan.by_phase.items():
+            good = [each for each in self._trials if each.phase == phase and not each.failed]
+            by_setting: dict[str, list[Trial]] = {}
+            for trial in good:
+                by_setting.setdefault(str(dict(trial.setting)), []).append(trial)
+            ours = by_setting.pop(str(present), [])
+            for objective in objectives:
+                if not ours:
+                    continue
+                found = [
+                    median(each.values[objective] for each in trials)
+                    for trials in by_setting.values()
+                    if len(trials) > 1
+                ]
+                chosen = min if objective.lower_is_better else max
+                best = f"{chosen(found):.3g}" if found else "-"
+                now = median(each.values[objective] for each in ours)
+                yield [phase, f"{objective.label}, {objective.unit}", f"{now:.3g}", best]

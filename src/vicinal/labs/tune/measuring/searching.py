@@ -1,0 +1,252 @@
+"""A search from its file to its result: knobs tried, a place made, trials run, all set back."""
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.yaml import read_text
+from vicinal.labs.study.file.json_form import study_to_json
+from vicinal.labs.study.file.model import Study
+from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.running.limits import Limits, expected_seconds
+from vicinal.labs.study.running.ready import check_ready
+from vicinal.labs.study.running.record import differences
+from vicinal.labs.study.running.view import View
+from vicinal.labs.study.workloads.driver import Driver, Tools
+from vicinal.labs.tune.measuring.folder import SCHEMA, SPEC, SearchFolder, read_manifest
+from vicinal.labs.tune.measuring.instructions import instructions
+from vicinal.labs.tune.measuring.knobs import SearchKnobs, find_knobs, rows_of, taken_from
+from vicinal.labs.tune.measuring.links import LinkWatch
+from vicinal.labs.tune.measuring.measuring import Bench
+from vicinal.labs.tune.measuring.phases import study_of
+from vicinal.labs.tune.measuring.place import place_for
+from vicinal.labs.tune.measuring.progress import Progress
+from vicinal.labs.tune.search.blocks import Budget
+from vicinal.labs.tune.search.explain import explain
+from vicinal.labs.tune.search.finding import Found, find, trials_needed
+from vicinal.labs.tune.search.space import Space
+from vicinal.labs.tune.search.spec import FORM, Spec, parse_spec
+from vicinal.labs.tune.search.trial import Trial
+from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.place import sole_command
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search as it was asked for."""
+
+    path: Path
+    """Its file."""
+    text: str
+    spec: Spec
+    """With what was asked for in place of what the file says."""
+    study: Study
+    tools: Tools
+    asked: Mapping[str, Any]
+    """What the command line says in place of what the file says."""
+
+
+def read_search(path: Path, *, trials: int | None = None, seed: int | None = None) -> Search:
+    """The search of a file; `trials` is a budget in place of the file's.
+
+    Raises VicinalError, with the line, where there is none, or one that makes no sense.
+    """
+    text = read_text(FORM, path)
+    spec = parse_spec(path, text)
+    plan = spec.plan
+    if trials is not None:
+        plan = replace(plan, budget=Budget(trials=trials))
+    if seed is not None:
+        plan = replace(plan, seed=seed)
+    spec = replace(spec, plan=plan)
+    for name, place in spec.tools.items():
+        if not place.exists():
+            raise VicinalError(f"{path}: there is no {place}", f"let tools.{name} say where it is")
+    asked = {"spec": str(path.absolute()), "trials": trials, "seed": seed}
+    return Search(path, text, spec, study_of(path, spec), Tools(dict(spec.tools)), asked)
+
+
+def knobs_of(search: Search, keeper: Keeper) -> SearchKnobs:
+    """Its knobs on this machine. Raises VicinalError; nothing is set."""
+    return find_knobs(keeper, search.spec.knobs, search.study.environments[0], os.environ)
+
+
+def check_launches(search: Search, drivers: Mapping[str, Driver]) -> None:
+    """Raise VicinalError where its environment or a workload cannot be had here."""
+    for name, why in check_ready(search.study, search.tools, drivers).items():
+        raise VicinalError(f"{name} cannot be measured here", why)
+
+
+def check_budget(space: Space, spec: Spec) -> None:
+    """Raise VicinalError for a number of trials that is too small to claim anything."""
+    trials, needed = spec.plan.budget.trials, trials_needed(space, spec.plan)
+    if trials is not None and trials < needed:
+        raise VicinalError(
+            f"a budget of {trials} trials is too small for this search, which takes {needed}",
+            "give it more, or fewer knobs, values, objectives or phases",
+        )
+
+
+def run_search(
+    search: Search,
+    folder: Path,
+    keeper: Keeper,
+    state: Path,
+    *,
+    resume: bool,
+    again: Sequence[str],
+    view: View,
+    drivers: Mapping[str, Driver],
+    limits: Limits | None = None,
+) -> Found:
+    """Search, and keep each trial in `folder` as it ends. The machine is as before at the end.
+
+    `state` is the directory of the keeper's journal, `again` the command line that goes on. Raises
+    VicinalError where it cannot begin or go on; `resume` does so.
+    """
+    knobs = knobs_of(search, keeper)
+    check_launches(search, drivers)
+    with ExitStack() as stack:
+        if knobs.machine:
+            stack.enter_context(sole_command(state))
+            for line in keeper.recover():
+                view.warn(line)
+        space = Space.of(rows_of(keeper, knobs, search.spec.knobs), knobs.present())
+        check_budget(space, search.spec)
+        manifest = _manifest(search, space)
+        begin = _resumed if resume else _begun
+        kept, manifest, notes = begin(search, folder, manifest)
+        writer = stack.enter_context(kept)
+        view.say(f"the result goes to {folder}")
+        for note in notes:
+            view.warn(f"other than when it was begun: {note}")
+        stack.enter_context(taken_from(os.environ, list(knobs.variables)))
+        work = stack.enter_context(keeper.temporarily()) if knobs.machine else None
+        environment = search.study.environments[0]
+        place = stack.enter_context(
+            place_for(environment, search.spec.name, manifest["clusters"], list(again), view)
+        )
+        writer.amend(manifest | {"environment": place.opened.facts()})
+        expected = max(map(expected_seconds, search.study.workloads))
+        progress = Progress(space, search.spec.plan, view, expected)
+        recorded = writer.trials()
+        for trial in recorded:
+            progress.add(trial)
+        bench = Bench(
+            search.study,
+            search.spec.plan.by_phase,
+            knobs,
+            place,
+            work,
+            LinkWatch(keeper.machine.network, knobs.interfaces),
+            drivers,
+            search.tools,
+            limits or Limits(),
+            writer,
+            progress,
+        )
+
+        def record(trial: Trial) -> None:
+            writer.add(trial)
+            progress.add(trial)
+
+        found = find(space, search.spec.plan, bench.measure, recorded=recorded, record=record)
+        writer.finish(result_of(search, found))
+        return found
+
+
+def result_of(search: Search, found: Found) -> dict[str, Any]:
+    """What a folder's result.json has, without its schema."""
+    values = study_to_json(search.study)
+    return {
+        "name": search.spec.name,
+        "title": search.spec.title,
+        "ended": now(),
+        "workloads": {each["name"]: each for each in values["workloads"]},
+        **found.to_dict(),
+        "instructions": [each.to_dict() for each in instructions(found)],
+        "explanation": explain(found).splitlines(),
+    }
+
+
+def _manifest(search: Search, space: Space) -> dict[str, Any]:
+    study = search.study
+    manifest = make_manifest(
+        study_to_json(study), [study.environments[0].mpi], seed=search.spec.plan.seed
+    )
+    return manifest | {
+        "schema": SCHEMA,
+        "name": search.spec.name,
+        "title": search.spec.title,
+        "asked": dict(search.asked),
+        "plan": search.spec.plan.to_dict(),
+        "knobs": {name: list(row) for name, row in space.knobs.items()},
+        "present": space.setting(space.present),
+        "clusters": f"tune-{secrets.token_hex(4)}",
+    }
+
+
+_Kept = tuple[SearchFolder, dict[str, Any], list[str]]
+
+
+def _begun(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
+    return SearchFolder.begin(folder, manifest, search.text), manifest, []
+
+
+def _resumed(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
+    """The folder as it is, and what is other on the machine than it was."""
+    before = read_manifest(folder)
+    writer = SearchFolder(folder)
+    try:
+        _check_same(search, folder, before, manifest)
+        notes = differences(before, manifest)
+        before["resumed"] = [
+            *before.get("resumed", ()),
+            {"at": manifest["created"], "versions": manifest["versions"], "differences": notes},
+        ]
+        return writer, before, notes
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _check_same(
+    search: Search, folder: Path, before: Mapping[str, Any], manifest: Mapping[str, Any]
+) -> None:
+    """Raise VicinalError where the folder has another search."""
+    if before["name"] != search.spec.name:
+        raise VicinalError(
+            f"{folder} has the search {before['name']}, not {search.spec.name}",
+            "choose another folder with --output",
+        )
+    if before["present"] != manifest["present"]:
+        changed = [
+            f"{name} was {value}, and is {manifest['present'].get(name)}"
+            for name, value in before["present"].items()
+            if manifest["present"].get(name) != value
+        ]
+        raise VicinalError(
+            "the present setting is another than when the search was begun: "
+            f"{', '.join(changed) or 'it has more knobs'}",
+            "set it as it was, or begin anew in another folder with --output",
+        )
+    fresh = _plain(manifest)
+    changed = [key for key in ("study", "plan", "knobs") if before[key] != fresh[key]]
+    if changed:
+        raise VicinalError(
+            f"the search {search.spec.name} is another now than when {folder} was begun: its "
+            f"{' and '.join(changed)} changed",
+            f"begin anew in another folder with --output, or make it as it was ({SPEC} has it)",
+        )
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As they are read back from JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found

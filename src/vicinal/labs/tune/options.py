@@ -1,0 +1,44 @@
+"""Options that several commands of `vicinal tune` have, and what all do with the journal."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.place import sole_command
+
+JOURNAL = "journal"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+OwnConnection = Annotated[
+    bool,
+    typer.Option(
+        "--own-connection",
+        help="Touch the interfaces that carry this session and the default route, too.",
+    ),
+]
+State = Annotated[
+    Path,
+    typer.Option(metavar="DIRECTORY", help="Where it is kept what was there before."),
+]
+
+
+def recover_what_was_killed(keeper: Keeper, state: Path) -> None:
+    """Set back what a killed command left, if this user may and no other command is at it."""
+    try:
+        if not (state / JOURNAL).exists() or all(each.kept for each in keeper.operations()):
+            return
+    except PermissionError:
+        return
+    with suppress(VicinalError), sole_command(state):
+        say(keeper.recover())
+
+
+def say(lines: list[str]) -> None:
+    """What people should know beside what they asked for."""
+    for line in lines:
+        typer.echo(f"vicinal: {line}", err=True)

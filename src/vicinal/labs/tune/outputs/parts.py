@@ -1,0 +1,110 @@
+"""What a setting consists of, checked so that nothing in it can be more than a name or a value.
+
+Files that others run as root are made of it. So names and values are of few characters, none of
+which means anything to a shell, to TuneD or to systemd; what has others is refused.
+"""
+
+import re
+from dataclasses import dataclass
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.topology import parse_cpu_list, show_cpu_list
+from vicinal.labs.tune.knob import Setting, Value
+from vicinal.labs.tune.knobs import channels, coalescing, interrupts, rdma
+from vicinal.labs.tune.knobs.catalogue import order_of
+from vicinal.labs.tune.knobs.coalescing import CoalescingKnob
+from vicinal.labs.tune.knobs.machine import Machine, check_number, check_word
+from vicinal.labs.tune.knobs.variables import VARIABLES
+
+_DEVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_TEXT = re.compile(r"[A-Za-z0-9_.,:/+=@%^-]{1,256}")
+_VARIABLES = frozenset(each.name for each in VARIABLES)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A knob of the machine and its value, in the words of the program that sets it."""
+
+    kind: str
+    """`channels`, `affinity`, `coalescing` or `moderation`."""
+    device: str
+    part: str
+    value: str
+
+    @property
+    def line(self) -> str:
+        """As the scripts' tables have it."""
+        return f"{self.kind} {self.device} {self.part} {self.value}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A setting, by where it is set."""
+
+    turns: tuple[Turn, ...]
+    """On the machine, in the order in which they are set."""
+    variables: dict[str, str]
+    """Of jobs; vicinal.labs.tune.knobs.variables.UNSET for one that must not be there."""
+
+
+def parts_of(setting: Setting) -> Parts:
+    """The parts of a setting.
+
+    Raises VicinalError for what is no knob, what can be no value of it, and what would not be safe
+    in a script.
+    """
+    turns = [_turn(name, setting[name]) for name in sorted(setting, key=order_of) if "/" in name]
+    variables = {name: _text(name, value) for name, value in setting.items() if "/" not in name}
+    for name in variables.keys() - _VARIABLES:
+        raise VicinalError(f"there is no knob {name}", "`vicinal tune show` lists them")
+    return Parts(tuple(turns), variables)
+
+
+def _turn(name: str, value: Value) -> Turn:
+    device, _, part = name.partition("/")
+    if not _DEVICE.fullmatch(device):
+        raise VicinalError(
+            f"{device!r} cannot be the name of a device in a script",
+            "give the interface a name of letters, digits, `_`, `-` and `.`",
+        )
+    if part in channels.PARTS:
+        check_number(name, value)
+        return Turn("channels", device, part.removeprefix("channels-"), str(value))
+    if part == interrupts.PART:
+        return Turn("affinity", device, part, _processors(name, value))
+    if part == rdma.PART:
+        check_word(name, value, {"off": 0, "on": 1})
+        return Turn("moderation", device, part, str(value))
+    if part in coalescing.PARTS:
+        CoalescingKnob(Machine(), device, part).check(value)
+        return Turn("coalescing", device, _by_ethtool(part), str(value))
+    raise VicinalError(
+        f"there is no knob {name}",
+        "`vicinal tune show` lists them; they are called as in eth0/rx-usecs",
+    )
+
+
+def _by_ethtool(part: str) -> str:
+    """Its argument is not called as what it prints: `rx-frames-low`, and prints `rx-frame-low`."""
+    return part.replace("frame-", "frames-")
+
+
+def _processors(name: str, value: Value) -> str:
+    """Lists as the kernel writes them, with `/` between; one alone if all are the same."""
+    lists = [show_cpu_list(tuple(set(parse_cpu_list(each)))) for each in str(value).split(" / ")]
+    if "" in lists:
+        raise VicinalError(
+            f"{name} cannot be {value!r}",
+            "write processors as 0, 0-3 or 0,2, and ` / ` between those of each interrupt",
+        )
+    return lists[0] if len(set(lists)) == 1 else "/".join(lists)
+
+
+def _text(name: str, value: Value) -> str:
+    text = str(value)
+    if not _TEXT.fullmatch(text):
+        raise VicinalError(
+            f"{name} cannot be {text!r} in a file for others",
+            "give it letters, digits and some of _ . , : / + = @ % ^ -",
+        )
+    return text

@@ -1,0 +1,120 @@
+"""Profiles: a machine's thresholds in a file that the provider loads, lines of `key = value`.
+
+The provider takes what it can use of a file, and warns; here a file is right or an error.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.wording import nearest
+from vicinal.labs.tune.knob import Setting
+from vicinal.mpi.thresholds import THRESHOLDS, number
+
+SYSTEM_PROFILE = Path("/etc/vicinal/profile")
+_BY_KEY = {each.key: each for each in THRESHOLDS}
+_BYTES_MOST = 16_384
+"""The provider takes no longer file."""
+
+
+def user_profile(variables: Mapping[str, str]) -> Path:
+    """Where a user's own is, for a process with these variables."""
+    config = variables.get("XDG_CONFIG_HOME", "")
+    base = Path(config) if config.startswith("/") else Path.home() / ".config"
+    return base / "vicinal" / "profile"
+
+
+def profile_in_force(variables: Mapping[str, str]) -> Path | None:
+    """The file that a process with these variables loads; None if there is none."""
+    named = variables.get("VICINAL_PROFILE", variables.get("FI_VICINAL_PROFILE"))
+    if named is not None:
+        return Path(named) if named else None
+    return next((each for each in (user_profile(variables), SYSTEM_PROFILE) if each.exists()), None)
+
+
+def thresholds_of(setting: Setting) -> dict[str, int]:
+    """The thresholds among a setting's variables, by their keys; those that are unset are left out.
+
+    Raises VicinalError for a value that none can have.
+    """
+    found: dict[str, int] = {}
+    for each in THRESHOLDS:
+        value = setting.get(each.variable, "unset")
+        if value != "unset":
+            found[each.key] = _checked(each.key, str(value), each.variable)
+    return found
+
+
+def read_profile(path: Path) -> dict[str, int]:
+    """What a profile says. Raises VicinalError for a line that the provider would not take."""
+    try:
+        text = path.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise VicinalError(
+            f"the profile {path} cannot be read ({describe_os_error(error)})", "name another"
+        ) from error
+    return parse_profile(text, str(path))
+
+
+def parse_profile(text: str, name: str) -> dict[str, int]:
+    """The same of its text; `name` is for the message."""
+    found: dict[str, int] = {}
+    if len(text) >= _BYTES_MOST:
+        raise VicinalError(f"{name} has {_BYTES_MOST} bytes or more", "no profile is so long")
+    for count, line in enumerate(text.split("\n"), 1):
+        content = line.partition("#")[0].strip(" \t\r")
+        if not content:
+            continue
+        where = f"{name}, line {count}"
+        key, equals, value = (part.strip(" \t\r") for part in content.partition("="))
+        if not equals:
+            raise VicinalError(f"{where}, is not key = value", "correct or delete it")
+        if key in found:
+            raise VicinalError(f"{where}: {key} was there before", "delete one of the two")
+        found[key] = _checked(key, value, where)
+    return found
+
+
+def profile_text(thresholds: Mapping[str, int], heading: str = "") -> str:
+    """A profile. Raises VicinalError for a threshold or value that is none."""
+    lines = [f"# {line}".rstrip() for line in heading.splitlines()]
+    lines += [f"{key} = {_checked(key, str(each), key)}" for key, each in thresholds.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_profile(path: Path, thresholds: Mapping[str, int], heading: str = "") -> None:
+    """Write one, whole or not at all, such that the provider trusts it: no other may write it.
+
+    Raises VicinalError for what is no threshold, and where the file cannot be made.
+    """
+    text = profile_text(thresholds, heading)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=".profile-")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+                os.fchmod(file.fileno(), 0o644)
+            Path(part).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(part).unlink()
+            raise
+    except OSError as error:
+        raise VicinalError(
+            f"the profile {path} cannot be written ({describe_os_error(error)})", "name another"
+        ) from error
+
+
+def _checked(key: str, value: str, where: str) -> int:
+    if key not in _BY_KEY:
+        raise VicinalError(f"{where}: there is no threshold {key!a}", nearest(key, _BY_KEY))
+    fault = _BY_KEY[key].fault(value)
+    if fault is not None:
+        raise VicinalError(f"{where}: {value!a} {fault}", "correct it")
+    found = number(value)
+    assert found is not None  # or it had a fault
+    return found

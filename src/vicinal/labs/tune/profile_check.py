@@ -1,0 +1,69 @@
+"""The check of `vicinal doctor` for the profile of thresholds that jobs of this user get."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.finding import Check, Finding, passed, skipped, warned
+from vicinal.host.system import Host
+from vicinal.labs.tune.profile import profile_in_force, read_profile
+from vicinal.mpi.thresholds import THRESHOLDS
+
+
+def check_profile(host: Host) -> Iterator[Finding]:
+    """Which file the provider loads, whether it believes it, and what comes before it."""
+    del host  # a user's own file comes before the host's
+    path = profile_in_force(os.environ)
+    if path is None:
+        why = "VICINAL_PROFILE is empty" if "VICINAL_PROFILE" in os.environ else "there is none"
+        yield skipped(f"{why}: jobs have the provider's usual thresholds")
+    else:
+        yield _examined(path)
+    before = [each.variable for each in THRESHOLDS if each.variable in os.environ]
+    if before:
+        yield warned(
+            f"set here, and before any profile: {', '.join(before)}",
+            "unset what is not meant",
+            variables=before,
+        )
+
+
+def _examined(path: Path) -> Finding:
+    try:
+        _check_believed(path)
+        thresholds = read_profile(path)
+    except VicinalError as error:
+        return warned(error.message, error.remedy, path=str(path))
+    values = ", ".join(f"{key} {value}" for key, value in thresholds.items())
+    return passed(f"{path}: {values or 'no thresholds'}", path=str(path), thresholds=thresholds)
+
+
+def _check_believed(path: Path) -> None:
+    """Raise VicinalError for a file that the provider does not use, as check_file in profile.c."""
+    try:
+        found = path.stat()
+    except OSError:
+        return  # reading it says why
+    if not stat.S_ISREG(found.st_mode):
+        raise VicinalError(
+            f"{path} is not a file, and is not used",
+            "take it away, or let VICINAL_PROFILE name another",
+        )
+    if found.st_uid not in (0, os.geteuid()):
+        raise VicinalError(
+            f"{path} belongs to user {found.st_uid}, and is not used", "make a copy of your own"
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise VicinalError(
+            f"{path} can be written by others, and is not used", f"`chmod go-w {path}`"
+        )
+
+
+PROFILE = Check(
+    "profile",
+    "profile",
+    "Thresholds of this machine that `vicinal tune` found: the file that jobs load",
+    check_profile,
+)

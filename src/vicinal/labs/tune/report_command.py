@@ -1,0 +1,44 @@
+"""`vicinal study report`, which shows what searches found, too: so it is above both."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.base.directories import check_writable
+from vicinal.labs.study.result.layout import REPORT
+from vicinal.labs.study_commands.study import commands
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `vicinal study`, which `app` has by now."""
+    del app
+    commands.command(name="report")(report)
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Results of one study.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Directory for the report; by default report/ in the first folder."),
+    ] = None,
+    tuned: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="What `vicinal tune run` has found, to be shown too."),
+    ] = None,
+) -> None:
+    """Make the report of a result anew, or one of several results of the same study.
+
+    It is a page that needs nothing else (report.html), with each plot as PNG and SVG, all of it as
+    Markdown (report.md), and CSV. Nothing is measured.
+    """
+    directory = (output or folders[0] / REPORT).absolute()
+    check_writable(directory, "name another directory with --output")
+    # Heavy, as is what they need.
+    from vicinal.labs.report.making import make_report
+    from vicinal.labs.tune.outputs.searched import read_searched
+
+    searches = [read_searched(folder) for folder in tuned or ()]
+    typer.echo(f"Written: {make_report(folders, directory, searches).page}")

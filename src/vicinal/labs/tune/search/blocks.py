@@ -1,0 +1,141 @@
+"""Running trials in blocks, within a budget; those of an interrupted search are not run again.
+
+A search is a function of its seed and of what its trials gave. So going on means to begin anew and
+to take each trial from what was recorded, as long as there is some.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.space import Point, Space
+from vicinal.labs.tune.search.trial import (
+    Measure,
+    Measured,
+    SearchEndsError,
+    Stage,
+    Trial,
+    fault_of,
+)
+
+_PRESENT_FAILURES = 3
+"""After so many failed trials of the present setting in a row, there is no use in more."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a search may measure; at least one of both is given."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [each for each in (self.trials, self.seconds) if each is not None]
+        if not given or min(given) <= 0:
+            raise VicinalError(
+                "a search without a budget would not end", "give it trials or seconds, above zero"
+            )
+
+
+class Blocks:
+    """Runs blocks of trials, and keeps count."""
+
+    def __init__(
+        self,
+        space: Space,
+        objectives: Mapping[str, Sequence[Objective]],
+        measure: Measure,
+        budget: Budget,
+        *,
+        seed: int,
+        recorded: Iterable[Trial] = (),
+        record: Callable[[Trial], None] = lambda _: None,
+    ) -> None:
+        self.space = space
+        self.objectives = dict(objectives)
+        """By phase."""
+        self.random = np.random.default_rng(seed)
+        self.trials: list[Trial] = []
+        self._measure = measure
+        self._budget = budget
+        self._recorded = iter(tuple(recorded))
+        self._record = record
+        self._blocks = 0
+        self._seconds = 0.0
+        self._present_failures = 0
+
+    def run(self, phase: str, stage: Stage, points: Sequence[Point]) -> dict[Point, Trial]:
+        """One block: the present setting and each of some others once, in an order that is drawn.
+
+        Raises VicinalError where the present setting fails again and again, where a recorded trial
+        is not the one that is to be run now, and what ends the search.
+        """
+        members = list(dict.fromkeys([self.space.present, *points]))
+        order = self.random.permutation(len(members))
+        found = {}
+        for position, member in enumerate(order):
+            point = members[int(member)]
+            found[point] = self._trial(phase, stage, position, point)
+        self._blocks += 1
+        self._watch_present(found[self.space.present])
+        return found
+
+    def left(self) -> int:
+        """How many more trials the budget allows: as many of a mean trial as the seconds do."""
+        allowed = []
+        if self._budget.trials is not None:
+            allowed.append(self._budget.trials - len(self.trials))
+        if self._budget.seconds is not None:
+            if not self.trials:
+                return allowed[0] if allowed else 1 << 30  # nothing is known of them yet
+            mean = max(self._seconds / len(self.trials), 1e-9)
+            allowed.append(int((self._budget.seconds - self._seconds) / mean))
+        return max(0, min(allowed))
+
+    def _trial(self, phase: str, stage: Stage, position: int, point: Point) -> Trial:
+        setting = self.space.setting(point)
+        place = (len(self.trials), phase, stage, self._blocks, position, setting)
+        trial = next(self._recorded, None)
+        if trial is None:
+            trial = self._run(place)
+            self._record(trial)
+        else:
+            _check_recorded(trial, place)
+        self.trials.append(trial)
+        self._seconds += trial.seconds
+        return trial
+
+    def _run(self, place: tuple[int, str, Stage, int, int, dict[str, int | float | str]]) -> Trial:
+        began = monotonic()
+        measured, error = Measured({}), None
+        try:
+            measured = self._measure(place[5], place[1])
+            error = fault_of(measured.values, self.objectives[place[1]])
+        except SearchEndsError:
+            raise
+        except VicinalError as failure:
+            error = str(failure)
+        values = {} if error else dict(measured.values)
+        return Trial(*place, values, dict(measured.evidence), monotonic() - began, error)
+
+    def _watch_present(self, trial: Trial) -> None:
+        self._present_failures = self._present_failures + 1 if trial.failed else 0
+        if self._present_failures == _PRESENT_FAILURES:
+            raise VicinalError(
+                f"the present setting failed in {_PRESENT_FAILURES} blocks, one after the other "
+                f"({trial.error})",
+                "see that the workload runs as the machine is now, and go on",
+            )
+
+
+def _check_recorded(trial: Trial, place: tuple[object, ...]) -> None:
+    recorded = (trial.number, trial.phase, trial.stage, trial.block, trial.position)
+    if recorded != place[:5] or trial.setting != place[5]:
+        raise VicinalError(
+            f"recorded trial {trial.number} is not the one that this search runs there",
+            "go on with the same spec, seed and version that began it, or begin anew",
+        )

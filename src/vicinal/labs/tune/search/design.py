@@ -1,0 +1,174 @@
+"""The screening's design, and what each value of each knob does by it.
+
+A block has as many runs as the knob with most levels has, and in it each level of a knob is as
+often as any other, in an order drawn for each knob by itself (a Latin hypercube sample of the
+levels). So each run says something of all knobs at once, as in a design by Plackett and Burman, but
+of all levels: an optimum between the ends of a row, as interrupt moderation has it, is not missed.
+
+Effects are those of an additive model of costs with a term for each block, fitted with Huber's
+loss, since some trials are interrupted. A knob's test is the F-test of its levels in that model, on
+Huber's pseudo-values (Huber 1973): observations whose residuals were pulled in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from vicinal.labs.statistics.samples import Floats
+
+Levels = tuple[int, ...]
+"""Places of a knob's row that are tried."""
+
+MOST_LEVELS = 5
+"""Of a longer row only so many are screened; halving chooses from all."""
+
+_TUNING = 1.345
+"""Huber's: 95 % of least squares' efficiency where noise is normal."""
+
+_ITERATIONS, _CLOSE, _RIDGE = 20, 1e-4, 1e-6
+"""How long effects are fitted: until none changes by more than 0.01 %."""
+
+_TO_DEVIATION = 1.4826
+"""From the median of absolute residuals to a normal distribution's standard deviation."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What levels cost beside the present one, as differences of costs."""
+
+    knobs: tuple[Floats, ...]
+    """For each knob one value a level, 0 at the present one."""
+    p_values: tuple[float, ...]
+    """For each knob: of its levels making no difference; 1 for a knob with a single level."""
+
+
+def levels_of(length: int, present: int) -> Levels:
+    """The places of a row that are screened: its ends, the present one, and some between."""
+    if length <= MOST_LEVELS:
+        return tuple(range(length))
+    even = np.linspace(0, length - 1, MOST_LEVELS - 1).round().astype(int)
+    return tuple(sorted({*even.tolist(), present}))
+
+
+def draw_block(levels: Sequence[Levels], random: np.random.Generator) -> list[tuple[int, ...]]:
+    """The points of one block, a place for each knob."""
+    runs = max(len(each) for each in levels)
+    columns = []
+    for each in levels:
+        rest = random.permutation(each)[: runs % len(each)]
+        columns.append(random.permutation([*(list(each) * (runs // len(each))), *rest]))
+    return [tuple(int(place) for place in row) for row in np.column_stack(columns)]
+
+
+def fit_effects(
+    points: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    costs: Floats,
+    levels: Sequence[Levels],
+    present: Sequence[int],
+    *,
+    test: bool = True,
+) -> Effects:
+    """The effects that runs show.
+
+    `points` has a row for each run and a column for each knob, `blocks` and `costs` have a value
+    for each run. Without `test` p-values are all 1. Raises ValueError if there are no more runs
+    than effects to find.
+    """
+    order = np.argsort(blocks, kind="stable")
+    points, costs = points[order], costs[order]
+    _, begins, sizes = np.unique(blocks[order], return_index=True, return_counts=True)
+    others = [
+        [place for place in row if place != now] for row, now in zip(levels, present, strict=True)
+    ]
+    model = np.hstack(
+        [points[:, [at]] == np.array(places, dtype=int) for at, places in enumerate(others)]
+    ).astype(np.float64)
+    freedom = len(costs) - len(begins) - model.shape[1]
+    if freedom < 1:
+        raise ValueError(f"{len(costs)} runs are too few for {model.shape[1]} effects")
+    found, pulled, inside = _huber(model, costs, begins, sizes)
+    ends = np.cumsum([0, *map(len, others)])
+    effects, p_values = [], [1.0] * len(levels)
+    for knob, (places, row) in enumerate(zip(others, levels, strict=True)):
+        values = found[ends[knob] : ends[knob + 1]].tolist()
+        by_place = dict(zip(places, values, strict=True))
+        effects.append(np.array([by_place.get(place, 0.0) for place in row]))
+    if test:
+        within, rest = _centred(model, begins, sizes), _centred(pulled, begins, sizes)
+        rank = int(np.linalg.matrix_rank(within))
+        freedom = len(costs) - len(begins) - rank
+        # Fitting pulls residuals in as well: Huber's correction for many terms.
+        share = (len(begins) + rank) / len(costs)
+        squares = _squares(within, rest)
+        error = (1 + share * (1 - inside) / inside) ** 2 * squares / freedom
+        for knob in range(len(levels)):
+            without = np.delete(within, np.s_[ends[knob] : ends[knob + 1]], axis=1)
+            lost = rank - int(np.linalg.matrix_rank(without))
+            more = _squares(without, rest) - squares
+            p_values[knob] = _p_value(more, lost, error, freedom)
+    return Effects(tuple(effects), tuple(p_values))
+
+
+def _huber(
+    model: Floats, costs: Floats, begins: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[Floats, Floats, float]:
+    """Coefficients by least squares that are weighted again and again, pseudo-values, and the share
+    of residuals that were not pulled in.
+
+    SciPy's least_squares has this loss, and takes thirty times as long: it does not know that the
+    model is linear. Blocks' terms are taken out of both sides first (Frisch, Waugh and Lovell).
+    Sums are einsum's and not BLAS's, whose threads wait for each other on a busy machine.
+    """
+    weights = np.ones(len(costs))
+    found: Floats = np.zeros(model.shape[1])
+    for _ in range(_ITERATIONS):
+        before = found
+        within, rest = (_centred(each, begins, sizes, weights) for each in (model, costs))
+        weighted = within * weights[:, np.newaxis]
+        normal = np.einsum("ij,ik->jk", weighted, within)
+        normal[np.diag_indices_from(normal)] += _RIDGE  # columns may depend on each other
+        right = np.einsum("ij,i->j", weighted, rest)
+        found = np.asarray(np.linalg.solve(normal, right), dtype=np.float64)
+        residuals = rest - np.einsum("ij,j->i", within, found)
+        away = np.abs(residuals)
+        # Not zero, though half of the residuals may be, where levels or blocks have a single run.
+        scale = max(_TO_DEVIATION * float(np.median(away)), 1e-3 * float(away.max()), 1e-12)
+        bound = _TUNING * scale
+        weights = bound / np.maximum(away, bound)
+        if float(np.abs(found - before).max(initial=0.0)) < _CLOSE:
+            break
+    inside = max(float((away <= bound).mean()), 0.5)
+    return found, costs - residuals + np.clip(residuals, -bound, bound) / inside, inside
+
+
+def _centred(
+    values: Floats,
+    begins: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    weights: Floats | None = None,
+) -> Floats:
+    """Values less their block's weighted mean; rows of a block stand one after the other."""
+    weights = np.ones(len(values)) if weights is None else weights
+    each = weights if values.ndim == 1 else weights[:, np.newaxis]
+    total = np.add.reduceat(weights, begins)
+    means = np.add.reduceat(values * each, begins, axis=0)
+    means = (means.T / total).T
+    return np.asarray(values - np.repeat(means, sizes, axis=0), dtype=np.float64)
+
+
+def _squares(model: Floats, values: Floats) -> float:
+    rest = values - model @ np.linalg.lstsq(model, values, rcond=None)[0]
+    return float(rest @ rest)
+
+
+def _p_value(more: float, lost: int, error: float, freedom: int) -> float:
+    """Of a knob without which the squares are so much more, and the terms so many less."""
+    if lost == 0:
+        return 1.0
+    if error <= 0:
+        return 0.0 if more > 0 else 1.0
+    return float(special.fdtrc(lost, freedom, max(more, 0.0) / lost / error))

@@ -1,0 +1,279 @@
+"""A search from its first trial to its choice.
+
+found = find(space, Plan((Objective.P50,), Budget(trials=480), seed=1), measure)
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.labs.statistics.least_pairs import ALPHA
+from vicinal.labs.tune.search.blocks import Blocks, Budget
+from vicinal.labs.tune.search.choosing import Choice, Outcome, choose
+from vicinal.labs.tune.search.confirming import Confirmation, blocks_needed, confirm
+from vicinal.labs.tune.search.halving import Scores, halve
+from vicinal.labs.tune.search.mechanism import Mechanism, mechanism
+from vicinal.labs.tune.search.objective import Objective
+from vicinal.labs.tune.search.refining import expect, promising
+from vicinal.labs.tune.search.screening import (
+    Pool,
+    effects_seen,
+    screen,
+    trials_to_screen,
+    whole_pool,
+)
+from vicinal.labs.tune.search.space import Point, Space
+from vicinal.labs.tune.search.trial import Measure, Stage, Trial
+
+_POOL = 16
+"""Settings that halving begins with, and the size of a space that needs no screening."""
+
+_SCREENING, _HALVING = 0.25, 1 / 3
+"""Screening's part of a phase's trials before its confirmation, and halving's of what is left then;
+the rest is for refining."""
+
+_REFINEMENTS = 3
+
+_LEADERS, _REFINED = 4, 12
+"""In refining: of the best so far, and all together with what is new."""
+
+
+class BackEnd(StrEnum):
+    """What proposes settings to halve."""
+
+    OWN = "screening"
+    OPTUNA = "optuna"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sought, and how."""
+
+    objectives: tuple[Objective, ...]
+    """Of all phases that have none of their own."""
+    budget: Budget
+    phases: tuple[str, ...] = ("all",)
+    """Parts of the application, or workloads, that may have settings of their own."""
+    seed: int = 1
+    alpha: float = ALPHA
+    confirmation: int = 30
+    """Fresh blocks that finalists are confirmed by, of each phase."""
+    back_end: BackEnd = BackEnd.OWN
+    own_objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
+    """By phase: instead of those of all."""
+
+    to_dict = asdict
+
+    def __post_init__(self) -> None:
+        _check_each_once("phase", self.phases)
+        for each in self.by_phase.values():
+            _check_each_once("objective", each)
+
+    @property
+    def by_phase(self) -> dict[str, tuple[Objective, ...]]:
+        """The objectives of each phase, in the order of phases."""
+        return {phase: self.own_objectives.get(phase, self.objectives) for phase in self.phases}
+
+    def finalists(self, phase: str) -> int:
+        """Of one phase: the best by each objective, and with several the compromise."""
+        objectives = self.by_phase[phase]
+        return len(objectives) + (len(objectives) > 1)
+
+    @property
+    def confirmation_trials(self) -> int:
+        """At most: every finalist is confirmed in every phase."""
+        finalists = sum(map(self.finalists, self.phases))
+        family = finalists * sum(map(len, self.by_phase.values()))
+        blocks = max(self.confirmation, blocks_needed(family, self.alpha))
+        return blocks * (finalists + 1) * len(self.phases)
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that a search found."""
+
+    space: Space
+    plan: Plan
+    trials: tuple[Trial, ...]
+    pools: dict[str, Pool]
+    """By phase."""
+    finalists: dict[str, tuple[Point, ...]]
+    failed: dict[Point, str]
+    """Settings of which a trial failed, and why."""
+    confirmation: Confirmation
+    choice: Choice
+    mechanisms: dict[str, Mechanism]
+    """By phase that has a better setting."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as data for JSON, without the trials: those have a file of their own."""
+        return {
+            "knobs": {name: list(row) for name, row in self.space.knobs.items()},
+            "present": self.space.setting(self.space.present),
+            "plan": self.plan.to_dict(),
+            "trials": len(self.trials),
+            "effects": {
+                phase: [each.to_dict() for each in pool.effects]
+                for phase, pool in self.pools.items()
+            },
+            "finalists": {
+                phase: [self.space.setting(point) for point in points]
+                for phase, points in self.finalists.items()
+            },
+            "failed": [
+                {"setting": self.space.setting(point), "why": why}
+                for point, why in self.failed.items()
+            ],
+            "comparisons": [
+                {**each.to_dict(), "point": self.space.setting(each.point)}
+                for each in self.confirmation.compared
+            ],
+            "phases": [
+                {
+                    "phase": each.phase,
+                    "outcome": each.outcome,
+                    "setting": self.space.setting(each.choice),
+                    "pareto": [self.space.setting(point) for point in each.pareto],
+                }
+                for each in self.choice.phases
+            ],
+            "common": None
+            if self.choice.common is None
+            else self.space.setting(self.choice.common),
+            "mechanisms": {phase: each.to_dict() for phase, each in self.mechanisms.items()},
+        }
+
+
+def find(
+    space: Space,
+    plan: Plan,
+    measure: Measure,
+    *,
+    recorded: Iterable[Trial] = (),
+    record: Callable[[Trial], None] = lambda _: None,
+) -> Found:
+    """Search. `record` gets each new trial as soon as it ended; `recorded` are those of a run of
+    the same search that was interrupted, in order, which are not run again.
+
+    Raises VicinalError if the budget is too small to claim anything, and as Blocks.run does.
+    """
+    blocks = Blocks(
+        space,
+        plan.by_phase,
+        measure,
+        plan.budget,
+        seed=plan.seed,
+        recorded=recorded,
+        record=record,
+    )
+    for phase in plan.phases:
+        blocks.run(phase, Stage.SCREENING, ())  # can it be measured, and how long does it take?
+    _check_budget(space, plan, blocks)
+    pools: dict[str, Pool] = {}
+    finalists: dict[str, tuple[Point, ...]] = {}
+    failed: dict[Point, str] = {}
+    for phases_left, phase in zip(range(len(plan.phases), 0, -1), plan.phases, strict=True):
+        allowed = (blocks.left() - plan.confirmation_trials) // phases_left
+        end = len(blocks.trials) + allowed
+        scores = Scores(blocks, phase)
+        pools[phase] = _pool(blocks, plan, phase, int(allowed * _SCREENING))
+        left = end - len(blocks.trials)
+        finalists[phase] = tuple(_narrow(blocks, plan, pools[phase], scores, left))
+        failed |= scores.failed
+        if not pools[phase].screened:
+            pools[phase] = replace(pools[phase], effects=effects_seen(blocks, phase))
+    members = dict.fromkeys(point for points in finalists.values() for point in points)
+    confirmation = confirm(
+        blocks,
+        plan.phases,
+        [point for point in members if point not in failed],
+        wanted=plan.confirmation,
+        alpha=plan.alpha,
+    )
+    choice = choose(confirmation, space.present, plan.by_phase)
+    return Found(
+        space,
+        plan,
+        tuple(blocks.trials),
+        pools,
+        finalists,
+        failed | dict(confirmation.failed),
+        confirmation,
+        choice,
+        _mechanisms(choice, confirmation, space.present),
+    )
+
+
+def _check_each_once(what: str, names: Sequence[str]) -> None:
+    if not names or len(set(names)) != len(names):
+        raise VicinalError(f"a search has no {what}, or one twice", f"give it at least one {what}")
+
+
+def trials_needed(space: Space, plan: Plan) -> int:
+    """The fewest trials of a whole search."""
+    return len(plan.phases) * (1 + _least(space)) + plan.confirmation_trials
+
+
+def _least(space: Space) -> int:
+    """Trials of a phase before its confirmation: screening, and two blocks of each round."""
+    if space.size - 1 <= _POOL:
+        return 4 * space.size
+    return round(trials_to_screen(space) / _SCREENING)
+
+
+def _check_budget(space: Space, plan: Plan, blocks: Blocks) -> None:
+    needed = trials_needed(space, plan)
+    if len(blocks.trials) + blocks.left() >= needed:
+        return
+    budget = plan.budget
+    seconds = sum(trial.seconds for trial in blocks.trials) / len(blocks.trials)
+    given = [f"{budget.trials} trials"] if budget.trials is not None else []
+    given += [f"{budget.seconds:g} s"] if budget.seconds is not None else []
+    raise VicinalError(
+        f"a budget of {' and '.join(given)} is too small for this search, which takes {needed} "
+        f"trials, of {seconds:.2g} s each by the first",
+        "give it more, or fewer knobs, values, objectives or phases",
+    )
+
+
+def _pool(blocks: Blocks, plan: Plan, phase: str, trials: int) -> Pool:
+    if blocks.space.size - 1 <= _POOL:
+        return whole_pool(blocks.space)
+    if plan.back_end is BackEnd.OPTUNA:
+        from vicinal.labs.tune.search.optuna_pool import propose
+
+        return propose(blocks, phase, trials, _POOL, plan.seed)
+    return screen(blocks, phase, trials, _POOL)
+
+
+def _narrow(
+    blocks: Blocks, plan: Plan, pool: Pool, scores: Scores, allowed: int
+) -> Sequence[Point]:
+    """The finalists of a phase: halving the pool, and then the best with their neighbours."""
+    keep = plan.finalists(scores.phase)
+    end = len(blocks.trials) + allowed
+    trials = int(allowed * _HALVING)
+    expect(blocks, scores, pool.points)
+    best = halve(blocks, scores, Stage.HALVING, pool.points, trials=trials, keep=max(keep, 2))
+    for rest in range(_REFINEMENTS, 0, -1):
+        points = [*best, *scores.best(scores.known(), _LEADERS)]
+        points = list(dict.fromkeys(points))
+        points += promising(blocks, scores, best[0], _REFINED - len(points)) if best else []
+        expect(blocks, scores, points)
+        trials = (end - len(blocks.trials)) // rest
+        best = halve(blocks, scores, Stage.REFINING, points, trials=trials, keep=keep)
+    return best
+
+
+def _mechanisms(choice: Choice, confirmation: Confirmation, present: Point) -> dict[str, Mechanism]:
+    found = {}
+    for each in choice.phases:
+        if each.outcome is Outcome.BETTER:
+            blocks = confirmation.blocks[each.phase]
+            ours, theirs = (
+                [block[point].evidence for block in blocks] for point in (each.choice, present)
+            )
+            found[each.phase] = mechanism(ours, theirs, confirmation.alpha)
+    return found

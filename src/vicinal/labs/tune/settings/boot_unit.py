@@ -1,0 +1,148 @@
+"""A setting that is applied at each start of the machine, by a unit of systemd.
+
+The unit calls `vicinal tune apply --at-boot`, which does as any other `apply`, with one difference:
+where the machine went down while it was at it, the next start leaves the setting out.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.journal import sync_directory
+from vicinal.labs.tune.knob import Setting, Value
+from vicinal.labs.tune.knobs import rdma
+
+NAME = "vicinal-tune.service"
+_UNIT = Path("etc/systemd/system") / NAME
+_WANTED = Path("etc/systemd/system/multi-user.target.wants") / NAME
+_SETTING = Path("etc/vicinal/tune.json")
+
+
+def write_unit(root: Path, setting: Setting, options: Sequence[str] = ()) -> list[Path]:
+    """Have a setting applied at each start; the files that were written.
+
+    They are below `root`; `options` are of `vicinal tune apply`.
+
+    Raises VicinalError where they cannot be written.
+    """
+    files = {
+        _SETTING: json.dumps({"setting": dict(setting)}, indent=2) + "\n",
+        _UNIT: unit_text(setting, Path("/") / _SETTING, options),
+    }
+    try:
+        for name, text in files.items():
+            _write(root / name, text)
+        link = root / _WANTED
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path("..") / NAME)
+        sync_directory(link.parent)
+    except OSError as error:
+        raise VicinalError(
+            f"{error.filename or root}: {describe_os_error(error)}",
+            "be root, or leave --persistent",
+        ) from error
+    return [root / name for name in (*files, _WANTED)]
+
+
+def remove_unit(root: Path) -> list[Path]:
+    """Have no setting applied at the machine's start any more; the files that are removed."""
+    found = [root / name for name in (_WANTED, _UNIT, _SETTING) if _is_there(root / name)]
+    try:
+        for file in found:
+            file.unlink()
+            sync_directory(file.parent)
+    except OSError as error:
+        raise VicinalError(
+            f"{error.filename}: {describe_os_error(error)}",
+            "be root: until it is removed, the setting is applied at each start",
+        ) from error
+    return found
+
+
+def disable_unit(root: Path) -> None:
+    """Leave the setting out at the next start, and keep its files."""
+    (root / _WANTED).unlink(missing_ok=True)
+
+
+def read_setting(file: Path) -> dict[str, Value]:
+    """The setting in a file such as the unit's; raises VicinalError where there is none."""
+    try:
+        values = json.loads(file.read_text())["setting"]
+    except OSError as error:
+        raise VicinalError(f"{file}: {describe_os_error(error)}", "name another file") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise VicinalError(
+            f"{file} holds no setting", 'write it as {"setting": {"eth0/rx-usecs": 10}}'
+        ) from error
+    return check_setting(values, str(file))
+
+
+def check_setting(values: object, place: str) -> dict[str, Value]:
+    """A setting as it came from a file; raises VicinalError where it is none."""
+    if isinstance(values, Mapping):
+        good = (
+            isinstance(each, int | str) and not isinstance(each, bool) for each in values.values()
+        )
+        if all(good):
+            return {str(name): value for name, value in values.items()}
+    raise VicinalError(
+        f"{place} gives a knob something else than a whole number or a word",
+        'write on and off as "on" and "off"',
+    )
+
+
+def unit_text(setting: Setting, file: Path, options: Sequence[str]) -> str:
+    """The unit, which waits for the interfaces that the setting names, as long as systemd does."""
+    knobs = [name.partition("/") for name in setting]
+    interfaces = sorted({device for device, _, part in knobs if part != rdma.PART})
+    units = " ".join(f"sys-subsystem-net-devices-{_escaped(name)}.device" for name in interfaces)
+    # As a path of systemd's, in which % and spaces mean something.
+    words = [sys.executable, "-m", "vicinal", "tune", "apply", "--at-boot"]
+    words += [*options, "--from", str(file)]
+    command = " ".join(_quoted(word) for word in words)
+    return f"""# Written by `vicinal tune apply --persistent`; `vicinal tune restore` removes it.
+[Unit]
+Description=Interrupt moderation and other knobs, as vicinal tune found them
+Documentation=man:vicinal(1)
+Wants={units}
+After=network-pre.target {units}
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={command}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.name}.new")
+    with fresh.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.rename(file)
+    sync_directory(file.parent)
+
+
+def _is_there(file: Path) -> bool:
+    return file.is_symlink() or file.exists()
+
+
+def _escaped(name: str) -> str:
+    """A part of a unit's name; systemd writes what is not plain as \\xNN."""
+    return re.sub(r"[^A-Za-z0-9:_.]", lambda found: f"\\x{ord(found[0]):02x}", name)
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit's command line."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{plain}"' if plain != word or " " in word else word

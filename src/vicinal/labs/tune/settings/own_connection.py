@@ -1,0 +1,65 @@
+"""Interfaces that are left alone: a mistake there would cut off whoever could mend it."""
+
+import os
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+
+from vicinal.labs.tune.knobs.machine import Machine
+
+_VARIABLE = "SSH_CONNECTION"
+_MOST_PARENTS = 64
+
+
+def own_connection(machine: Machine, session: str | None = None) -> dict[str, str]:
+    """Interfaces that carry this session or the machine's default route, and why, as a phrase.
+
+    `session` is the value of SSH_CONNECTION; by default that of this process, or of the nearest
+    that it descends from which has one, since sudo takes it away.
+    """
+    found: dict[str, str] = {}
+    for name in machine.network.default_routes():
+        found[name] = "it carries the default route"
+    client = (_session() if session is None else session).partition(" ")[0].partition("%")[0]
+    try:
+        address = str(ip_address(client))
+    except ValueError:
+        address = ""
+    if address and (name := machine.network.route_to(address)):
+        found[name] = f"it carries this session, which comes from {address}"
+    return _with_those_below(machine, found)
+
+
+def _with_those_below(machine: Machine, found: Mapping[str, str]) -> dict[str, str]:
+    """What a bridge, bond or VLAN carries goes through its ports."""
+    below = {link.name: link.below for link in machine.network.links()}
+    whole = dict(found)
+    left = list(found)
+    while left:
+        name = left.pop()
+        for port in below.get(name, ()):
+            if port not in whole:
+                whole[port] = f"{name} is on it, and {whole[name].removeprefix('it ')}"
+                left.append(port)
+    return whole
+
+
+def _session() -> str:
+    own = os.environ.get(_VARIABLE)
+    if own is not None:
+        return own
+    process = os.getppid()
+    for _ in range(_MOST_PARENTS):
+        if process <= 1:
+            break
+        try:
+            variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            # The command's name, in parentheses before it, may have any character.
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except (OSError, UnicodeError):
+            break
+        for each in variables:
+            if each.startswith(f"{_VARIABLE}=".encode()):
+                return each.partition(b"=")[2].decode(errors="replace")
+        process = int(fields[1])
+    return ""

@@ -1,0 +1,377 @@
+"""`vicinal run` and `vicinal paths`."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.signals import Ended, handled
+from vicinal.base.waiting import Word, told
+from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile
+from vicinal.cluster.hosts.remote.reach import Reach
+from vicinal.cluster.manager import find_name
+from vicinal.cluster.nodes.job_nodes import JobNodes
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.launch.cluster_job import job_on_cluster
+from vicinal.launch.host_job import HostJob
+from vicinal.launch.machine_job import RunningGuestJob
+from vicinal.launch.paths import newest_job, traffic_of
+from vicinal.launch.paths_watch import watch_paths
+from vicinal.launch.running import RunningJob, region_name
+from vicinal.launch.slurm import allocation
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.heap import DEFAULT_HEAP_BYTES, parse_heap
+from vicinal.mpi.job import Job
+from vicinal.mpi.job_region import check_heap, region_path, usable_region
+from vicinal.mpi.libraries import Mpi
+from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
+from vicinal.mpi.paths_table import paths_tables
+from vicinal.mpi.program import find_program
+from vicinal.mpi.started import StartedJob
+from vicinal.mpi.traffic import JobTraffic
+
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.command(
+        name="run",
+        # What follows the program is the program's.
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )(run)
+    app.command(name="paths")(paths)
+
+
+def run(
+    program: Annotated[
+        list[str], typer.Argument(help="The program and its arguments.", metavar="PROGRAM")
+    ],
+    ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", min=1, help="Number of ranks.")],
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of isolated nodes; without it every rank gets its own."),
+    ] = None,
+    mpi: Annotated[
+        Mpi | None,
+        typer.Option(help="The MPI library; without it the one that the program is linked with."),
+    ] = None,
+    mpi_prefix: Annotated[Path | None, MPI_PREFIX] = None,
+    path: Annotated[
+        MessagePath, typer.Option(help="How messages travel; shared-memory takes one node only.")
+    ] = MessagePath.REGION,
+    show_paths: Annotated[
+        bool, typer.Option("--paths", help="Show afterwards which path each pair of ranks used.")
+    ] = False,
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="file:PATH", help="Use this region instead of one for the job."),
+    ] = None,
+    heap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="region[:SIZE]",
+            help="Place allocations of 64K and more in the region, so that large messages can "
+            "be copied once; SIZE, 256M by default, is reserved for each of two endpoints a rank. "
+            "Any rank can then overwrite the others' data: for ranks that trust each other.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="End the job if it takes longer."),
+    ] = None,
+    progress: Annotated[
+        Progress | None,
+        typer.Option(
+            help="What ranks do that wait: look on (poll), sleep soon (block, for more ranks "
+            "than cores), or one after the other (adaptive, the default)."
+        ),
+    ] = None,
+    bind: Annotated[bool, typer.Option(help="Pin each rank to a core of its own.")] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:RANKS],...",
+            help="Run on these hosts, which ssh reaches without asking, instead of nodes of this "
+            "one. Ranks of one host share a region, those of different hosts use the network.",
+        ),
+    ] = None,
+    hostfile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The same, with a line HOST, HOST:RANKS or HOST slots=RANKS each."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "-c",
+            "--cluster",
+            metavar="CLUSTER",
+            help="Run on the nodes of this virtual cluster, through its region: see `vicinal up`.",
+        ),
+    ] = None,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm",
+            help="The same, on the hosts of the Slurm allocation that this is in; srun reaches "
+            "them, not ssh.",
+        ),
+    ] = False,
+) -> int:
+    """Run an MPI program on isolated nodes of this host, a virtual cluster, or several hosts."""
+    chosen = _chosen_hosts(hosts, hostfile, slurm=slurm)
+    if cluster is not None:
+        _check_for_cluster(named=chosen is not None, nodes=nodes, region=region, bind=bind)
+    found = find_program(program[0], anywhere=chosen is not None)
+    if chosen is not None:
+        _check_for_hosts(path, nodes=nodes, region=region, bind=bind)
+        job = Job(
+            program=[str(found), *program[1:]],
+            ranks=ranks,
+            mpi=chosen_mpi(mpi, mpi_prefix),
+            path=path,
+            heap=heap is not None,
+            heap_bytes=(parse_heap(heap) if heap is not None else None) or DEFAULT_HEAP_BYTES,
+            progress=progress,
+        )
+        reach = Reach.SLURM if slurm else Reach.SSH
+        return _run_on_hosts(job, chosen, reach, timeout, show_paths)
+    if cluster is not None:
+        job = Job(
+            program=[str(found), *program[1:]],
+            ranks=ranks,
+            mpi=chosen_mpi(mpi, mpi_prefix),
+            path=path,
+            heap=heap is not None,
+            progress=progress,
+        )
+        return _run_on_cluster(job, cluster, timeout, show_paths)
+    if nodes is not None and nodes > ranks:
+        raise VicinalError(
+            f"{nodes} nodes are more than {ranks} ranks, and a node without a rank does nothing",
+            f"ask for {ranks} nodes, or for more ranks with -n",
+        )
+    wanted = nodes if nodes is not None else ranks
+    if path is MessagePath.SHARED_MEMORY:
+        if nodes is not None and nodes > 1:
+            raise VicinalError(
+                f"the path shared-memory does not reach over {nodes} nodes",
+                "leave out --nodes, or use another path",
+            )
+        wanted = 1
+    if region is not None and path is not MessagePath.REGION:
+        raise VicinalError(
+            f"the path {path.value} takes no region", "leave out --region, or use --path region"
+        )
+    heap_bytes = parse_heap(heap) if heap is not None else None
+    shared = [] if region is None else [(usable_region(region_path(region), ranks), region_name())]
+    if region is not None and heap is not None:
+        check_heap(region_path(region), heap_bytes)
+    job = Job(
+        program=[str(found), *program[1:]],
+        ranks=ranks,
+        mpi=chosen_mpi(mpi, mpi_prefix),
+        path=path,
+        region=f"file:{EXCHANGE}/{shared[0][1]}" if shared else None,
+        heap=heap is not None,
+        heap_bytes=heap_bytes or DEFAULT_HEAP_BYTES,
+        progress=progress,
+        pin=bind,
+    )
+    cores = len(os.sched_getaffinity(0))
+    if ranks > cores:
+        _note(f"{ranks} ranks share {cores} cores: this works, but slower")
+    with ExitStack() as stack:
+        with told(f"making {wanted} isolated node{'s' * (wanted > 1)}"):
+            native = stack.enter_context(NativeCluster(wanted, regions=shared))
+        for limitation in native.limitations:
+            _note(f"this system does not give the nodes {limitation}")
+        return _run(job, native, timeout, show_paths)
+
+
+def paths(
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="file:PATH", help="The region; without it the newest job's."),
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Go on showing it while it changes, until the job ends or Ctrl-C."
+        ),
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="With --watch: how often to look."),
+    ] = 1.0,
+) -> None:
+    """Show which path each pair of ranks of a running job uses."""
+    regions = newest_job() if region is None else [region_path(region)]
+    if watch:
+        watch_paths(regions, interval)
+    else:
+        _show(traffic_of(regions), sys.stdout)
+
+
+def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -> int:
+    return _attend(RunningJob(job, cluster, stdin=_input()), timeout, show_paths)
+
+
+def _attend(job: RunningJob | RunningGuestJob, timeout: float | None, show_paths: bool) -> int:
+    """Wait for a job of this host, hand signals on to it, and show its paths at its end."""
+    with _closing(job), _signals_forwarded(job):
+        try:
+            status = job.wait(timeout)
+        except Ended as ended:
+            job.stop(ended.number)
+            raise
+        if show_paths:
+            _show_paths(job)
+        return status
+
+
+@contextmanager
+def _closing(job: StartedJob) -> Iterator[None]:
+    try:
+        for note in job.notes:
+            _note(note)
+        yield
+    finally:
+        with told("taking away what is left of the job"):
+            job.close()
+
+
+def _chosen_hosts(hosts: str | None, hostfile: Path | None, *, slurm: bool) -> list[Host] | None:
+    """The hosts that were named in whatever way; None where none were."""
+    if (hosts is not None) + (hostfile is not None) + slurm > 1:
+        raise VicinalError(
+            "--hosts, --hostfile and --slurm all name hosts", "leave out all but one of them"
+        )
+    if slurm:
+        return allocation()
+    if hosts is not None:
+        return parse_hosts(hosts)
+    return read_hostfile(hostfile, _note) if hostfile is not None else None
+
+
+def _check_for_hosts(
+    path: MessagePath, *, nodes: int | None, region: str | None, bind: bool
+) -> None:
+    """Raise VicinalError for options that do not go with several hosts."""
+    if path is MessagePath.SHARED_MEMORY:
+        raise VicinalError(
+            "the path shared-memory does not reach from host to host", "use another path"
+        )
+    if nodes is not None:
+        raise VicinalError(
+            "--nodes makes isolated nodes of this host, and other hosts are taken as they are",
+            "leave out one of them",
+        )
+    if region is not None:
+        raise VicinalError(
+            "each host of a job has a region of its own, made for the job", "leave out --region"
+        )
+    if bind:
+        raise VicinalError(
+            "--bind pins to cores of this host",
+            "leave it out, and let the MPI library bind by its variables",
+        )
+
+
+def _run_on_hosts(
+    job: Job, hosts: Sequence[Host], reach: Reach, timeout: float | None, show_paths: bool
+) -> int:
+    names = ", ".join(host.name for host in hosts)
+    with told(f"waiting for {names} to get ready") as word:
+        running = HostJob(job, hosts, reach=reach, stdin=_input())
+    _say_started(word)
+    with _closing(running), _signals_forwarded(running):
+        try:
+            status = running.wait(timeout)
+        except Ended as ended:
+            running.stop(ended.number)
+            raise
+        for name in running.lost:
+            _note(f"the connection to {name} was lost while the job ran")
+        if show_paths:
+            _show_paths(running)
+        return status
+
+
+def _show_paths(running: RunningJob | RunningGuestJob | HostJob) -> None:
+    with told("asking the regions what went through them"):
+        traffic = running.traffic()
+    if traffic is None:
+        _note(f"every pair of ranks used the path {running.path.value}")
+    else:
+        sys.stdout.flush()
+        _show([traffic], sys.stderr)
+
+
+def _input() -> int | None:
+    """Our own input for the job, unless there is nothing in it."""
+    try:
+        nothing = os.path.samestat(os.fstat(0), Path(os.devnull).stat())
+    except OSError:  # closed
+        nothing = True
+    return subprocess.DEVNULL if nothing else None
+
+
+def _show(jobs: Sequence[JobTraffic], stream: object) -> None:
+    # Not cut to the width of a terminal that is not there.
+    console = Console(stderr=stream is sys.stderr)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(paths_tables(jobs))
+
+
+def _note(text: str) -> None:
+    typer.echo(f"vicinal: note: {text}", err=True)
+
+
+def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: bool) -> int:
+    """Run a job on all nodes of a virtual cluster, through the region that they share."""
+    name = find_name(named)
+    with ExitStack() as stack:
+        with told(f"reaching the nodes of {name}") as word:
+            running = stack.enter_context(job_on_cluster(job, name, stdin=_input()))
+        _say_started(word)
+        return _attend(running, timeout, show_paths)
+
+
+def _say_started(word: Word) -> None:
+    """After a word about a wait: that it is over, since ranks may be silent for long, too."""
+    if word.was_said:
+        _note("the job was started")
+
+
+def _check_for_cluster(*, named: bool, nodes: int | None, region: str | None, bind: bool) -> None:
+    """Raise VicinalError for options that do not go with a virtual cluster."""
+    if named:
+        raise VicinalError("--cluster and hosts were both named", "leave out one of them")
+    if nodes is not None or region is not None or bind:
+        raise VicinalError(
+            "the nodes of a cluster, its region and its processors are those of its file",
+            "leave out --nodes, --region and --bind",
+        )
+
+
+@contextmanager
+def _signals_forwarded(running: StartedJob) -> Iterator[None]:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        running.forward(signal.Signals(number))
+
+    with handled(_FORWARDED, forward):
+        yield

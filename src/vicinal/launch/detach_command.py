@@ -1,0 +1,100 @@
+"""`vicinal region detach` and `attach`: a running job's members to the network, and back."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal import region
+from vicinal.base.errors import VicinalError
+from vicinal.launch.paths import newest_job
+from vicinal.region.commands import commands, region_file
+
+RunningRegion = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="PATH",
+        parser=region_file,
+        help="The region's file; without it, all of the job that `vicinal run` started last.",
+        show_default=False,
+    ),
+]
+MemberSlots = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--member", metavar="SLOT", help="Only this member; can be repeated. All without it."
+    ),
+]
+Leave = Annotated[
+    bool,
+    typer.Option(
+        "--leave",
+        help="And leave the region, so that its device can be taken from their machine; they look "
+        "for another one there about once a second.",
+    ),
+]
+Seconds = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add them to `vicinal region`, which `app` has by now."""
+    del app
+    commands.command("detach")(_detach)
+    commands.command("attach")(_attach)
+
+
+def _detach(
+    path: RunningRegion = None,
+    member: MemberSlots = None,
+    leave: Leave = False,
+    timeout: Seconds = 10.0,
+) -> None:
+    """Have members be reached over the network while their job runs; nothing is lost.
+
+    Whoever sends to them or hears from them moves over at the next message, and says so here.
+    Exits with 1 if somebody cannot, or does not in time.
+    """
+    for place in _regions(path, member):
+        if leave:
+            _tell(place, region.leave(place, member or (), timeout=timeout), "have left it")
+        else:
+            outcome = region.detach(place, member or (), timeout=timeout)
+            _tell(place, outcome, "connections go over the network")
+
+
+def _attach(
+    path: RunningRegion = None, member: MemberSlots = None, timeout: Seconds = 10.0
+) -> None:
+    """Have members that were detached be reached through the region again."""
+    for place in _regions(path, member):
+        outcome = region.attach(place, member or (), timeout=timeout)
+        _tell(place, outcome, "connections go through the region")
+
+
+def _regions(path: Path | None, members: list[int] | None) -> list[Path]:
+    if path is not None:
+        return [path]
+    try:
+        regions = newest_job()
+    except VicinalError as error:
+        raise VicinalError(
+            "no job of yours runs through a region now",
+            "start one with `vicinal run`, or name a region's file",
+        ) from error
+    if members and len(regions) > 1:
+        raise VicinalError(
+            f"the job has {len(regions)} regions, and each has a slot {members[0]}",
+            f"name one, such as {regions[0]}",
+        )
+    return regions
+
+
+def _tell(path: Path, outcome: region.Outcome, what: str) -> None:
+    for trouble in outcome.troubles:
+        typer.echo(f"vicinal: error: {trouble}", err=True)
+    if outcome.troubles:
+        raise typer.Exit(1)
+    members = f"{len(outcome.members)} member{'' if len(outcome.members) == 1 else 's'}"
+    typer.echo(f"{members} of {path}: {outcome.moved} {what}")

@@ -1,0 +1,76 @@
+"""`vicinal env`: the variables that select Vicinal, for a shell or a job script."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vicinal.base.errors import VicinalError
+from vicinal.mpi.environment import MessagePath, mpi_environment
+from vicinal.mpi.libfabric import check_loads_provider
+from vicinal.mpi.libraries import Installation, Mpi
+from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
+from vicinal.mpi.pairs import pairs_notes
+from vicinal.mpi.preloading import preloaded_libraries, preloading
+from vicinal.mpi.variables import check_variables
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `vicinal`."""
+    app.command(name="env")(env)
+
+
+def env(
+    mpi: Annotated[
+        Mpi | None, typer.Option(help="The MPI library that the application uses.")
+    ] = None,
+    mpi_prefix: Annotated[Path | None, MPI_PREFIX] = None,
+    path: Annotated[
+        MessagePath, typer.Option(help="How messages shall travel.")
+    ] = MessagePath.REGION,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            metavar="file:PATH|pci:ADDRESS|dax:PATH",
+            help="The region to use. Without it the provider looks for one: an ivshmem device, "
+            "then /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region.",
+        ),
+    ] = None,
+    heap: Annotated[
+        bool,
+        typer.Option(
+            "--heap",
+            help="Place large allocations in the region, which must have heaps: LD_PRELOAD too. "
+            "It is for the program: a launcher has to hand it on.",
+        ),
+    ] = False,
+    cma: Annotated[
+        bool, typer.Option(help="Cross-memory attach; for the path shared-memory only.")
+    ] = True,
+) -> None:
+    """Print the variables that make an MPI use a path, as `export NAME=VALUE` lines.
+
+    What Open MPI is to preload keeps its one-sided accumulates of pairs right. Where its mpirun
+    starts ranks on other hosts, let it hand that on: mpirun -x LD_PRELOAD.
+    """
+    check_variables(os.environ)
+    chosen = chosen_mpi(mpi, mpi_prefix)
+    if chosen is None:
+        raise typer.BadParameter("name the MPI library", param_hint="'--mpi' or '--mpi-prefix'")
+    if isinstance(chosen, Installation) and path is MessagePath.REGION:
+        check_loads_provider(chosen)
+    variables = mpi_environment(chosen, path, region, cma=cma)
+    if heap and path is not MessagePath.REGION:
+        raise VicinalError(
+            f"the path {path.value} has no region for a heap",
+            "leave out --heap, or use path region",
+        )
+    for note in pairs_notes(chosen, path):
+        typer.echo(f"vicinal: note: {note}", err=True)
+    libraries = preloaded_libraries(chosen, path, heap=heap)
+    if libraries:
+        variables["LD_PRELOAD"] = preloading(libraries, os.environ)
+    for name, value in variables.items():
+        typer.echo(f"export {name}={shlex.quote(value)}")

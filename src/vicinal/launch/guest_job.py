@@ -1,0 +1,218 @@
+"""Running MPI jobs across guests, by the launchers that the MPI libraries bring.
+
+The launcher runs in the first guest and starts the ranks of the others over ssh, as between
+any machines. Nothing tells the provider where the region is: it finds it. Guests with SR-IOV
+cards are hosts, and what is not in a guest's own region is reached by RDMA.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.image.layout import HOME
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.mpi.environment import (
+    NO_LOCAL,
+    MessagePath,
+    mpi_environment,
+    provider_directory,
+)
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.job_files import with_files
+from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
+from vicinal.mpi.placement import Placement, place
+from vicinal.mpi.preloading import preloaded_libraries, preloading
+from vicinal.mpi.program import linked_mpi
+from vicinal.mpi.variables import JOB, new_job_number, portable_variables
+from vicinal.region import RegionState
+
+VERBS_CORE = "verbs;ofi_rxm"
+"""What reaches the other guest over a virtual function, as libfabric calls it."""
+
+_MOST_PEERS = "64"
+"""ofi_rxm makes a completion queue for so many peers at once: of 256, its default, it would have
+65,536 entries, and Soft-RoCE has no queue of more than 32,767."""
+
+_OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
+"""Variables that Open MPI's launcher hands on by itself."""
+
+
+class JobGuest(Protocol):
+    """What a job needs of one guest."""
+
+    @property
+    def name(self) -> str:
+        """Its host name."""
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in it to its end: GuestShell.run()."""
+
+    def copy_in(self, source: Path, target: str) -> None:
+        """Put a file of this host into it."""
+
+
+class JobImage(Protocol):
+    """What guests have from the start."""
+
+    def has(self, path: Path) -> bool:
+        """Whether a file of this host is in them too."""
+
+
+class JobGuests(Protocol):
+    """Guests of this host that reach each other, and share a region or have one each."""
+
+    @property
+    def guests(self) -> Sequence[JobGuest]:
+        """The guests, in order; launchers run in the first."""
+
+    @property
+    def image(self) -> JobImage:
+        """What they booted."""
+
+    @property
+    def network(self) -> GuestNetwork:
+        """How they reach each other."""
+
+    def inspect_all(self) -> tuple[RegionState, ...]:
+        """Their regions, as this host sees them."""
+
+
+def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> CompletedJob:
+    """Run a job to its end and return what it wrote.
+
+    Raises VicinalError if it cannot be started, if the first guest is lost, or after
+    `timeout` seconds; the job has been ended then.
+    """
+    number = new_job_number()
+    command, environment = job_command(job, pair, number)
+    began = time.monotonic()
+    done = pair.guests[0].run(command, environment=environment, timeout=timeout)
+    seconds = time.monotonic() - began
+    regions: tuple[RegionState, ...] = ()
+    if MessagePath(job.path) is MessagePath.REGION:
+        regions = tuple(each.of_job(number) for each in pair.inspect_all())
+    first = regions[0] if regions else None
+    return CompletedJob(done.returncode, done.stdout, done.stderr, seconds, first, regions)
+
+
+def show_in_guests(job: Job, pair: GuestPair) -> int:
+    """Run a job with this process's input and output; return its exit status."""
+    command, environment = job_command(job, pair)
+    guest = pair.guests[0]
+    status = subprocess.run(guest.command(command, environment), check=False).returncode
+    if not all(each.alive for each in pair.guests):
+        lost = next(each for each in pair.guests if not each.alive)
+        raise lost.failure("it ended while the job ran")
+    return status if status >= 0 else 128 - status  # of an ssh that was killed
+
+
+def check_guest_job(job: Job) -> Installation:
+    """The MPI library of a job for guests; needs no guests yet, so ask before they boot.
+
+    Raises VicinalError for what guests cannot do, and where something of it is missing.
+    """
+    path = MessagePath(job.path)
+    if path is MessagePath.SHARED_MEMORY:
+        raise VicinalError(
+            "the path shared-memory does not reach from one guest to another",
+            "use the path region or network",
+        )
+    if isinstance(job.mpi, str):
+        check_guests_have(Mpi(job.mpi))  # whether it is installed here or not
+    mpi, _ = job.resolved_mpi()
+    check_guests_have(mpi)
+    if path is MessagePath.REGION:
+        provider_directory()
+    return mpi
+
+
+def check_guests_have(mpi: Mpi | Installation) -> None:
+    """Raise VicinalError for an MPI library that is not in the guests' image."""
+    name = mpi.value if isinstance(mpi, Mpi) else mpi.name
+    if name not in STANDARD:
+        raise VicinalError(
+            f"the guests do not have {mpi.full_name}", f"choose --mpi {' or '.join(STANDARD)}"
+        )
+
+
+def job_command(
+    job: Job, pair: JobGuests, number: int | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """The launcher's command line and environment, in the first guest.
+
+    `number` is what tells the ranks from those of other jobs in their region (JOB).
+    A program that is not in the image is put into all guests. Raises VicinalError as
+    check_guest_job() does.
+    """
+    mpi = check_guest_job(job)
+    linked = linked_mpi(Path(job.program[0]))
+    found = linked is None or (linked[1] is not None and pair.image.has(linked[1]))
+    program = [placed(Path(job.program[0]), pair), *job.program[1:]]
+    # Beside the provider, which guests have where this host has it.
+    libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
+    if libraries:
+        program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, {})}", *program]
+    program = with_files(job.files, f"{HOME}/files", program)
+    beyond = _beyond(mpi, job, pair)
+    environment = {
+        **mpi_environment(mpi, job.path, job.region, core=beyond.get("VICINAL_NET")),
+        **beyond,
+        **({} if found else {"LD_LIBRARY_PATH": str(mpi.library.parent)}),
+        **portable_variables(os.environ),
+        **({} if number is None else {JOB: str(number)}),
+        **job.environment,
+    }
+    placements = place(job.ranks, [guest.name for guest in pair.guests])
+    launcher = _launcher(mpi, placements, environment)
+    return [*launcher, *program], environment
+
+
+def _beyond(mpi: Installation, job: Job, pair: JobGuests) -> dict[str, str]:
+    """Variables for ranks that are not alone in a guest, or not all in one region."""
+    if MessagePath(job.path) is not MessagePath.REGION:
+        return {}
+    variables = {}
+    if mpi.family is Family.MPICH and job.ranks > len(pair.guests):
+        # MPICH would take its own shared memory between ranks in one guest.
+        variables[NO_LOCAL] = os.environ.get(NO_LOCAL, "1")
+    if pair.network is GuestNetwork.VERBS:
+        variables |= {"VICINAL_NET": VERBS_CORE, "FI_UNIVERSE_SIZE": _MOST_PEERS}
+    return variables
+
+
+def placed(program: Path, pair: JobGuests) -> str:
+    """Where a program of this host is in the guests; it is put there if need be."""
+    if pair.image.has(program):
+        return str(program)
+    target = f"{HOME}/{program.name}"
+    for guest in pair.guests:
+        guest.copy_in(program, target)
+    return target
+
+
+def _launcher(
+    mpi: Installation, placements: Sequence[Placement], environment: Mapping[str, str]
+) -> list[str]:
+    hosts = ",".join(f"{placement.node}:{placement.ranks}" for placement in placements)
+    ranks = str(sum(placement.ranks for placement in placements))
+    if mpi.family is Family.MPICH:
+        launcher = [str(mpi.launcher), "-launcher", "ssh"]
+        return [*launcher, "-hosts", hosts, "-n", ranks]
+    launcher = [str(mpi.launcher), "--host", hosts, "-n", ranks]
+    # A guest has one processor; ranks that share it cannot have one each.
+    launcher += ["--map-by", "slot", "--bind-to", "none"]
+    for name in environment:
+        if not name.startswith(_OWN_PREFIXES):
+            launcher += ["-x", name]
+    return launcher

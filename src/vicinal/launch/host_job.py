@@ -1,0 +1,185 @@
+"""A job over several hosts: started by the MPI library's own launcher through ssh or Slurm.
+
+Each host gets a region for its ranks, under the same name, before they start: an agent on each
+makes it and takes it away. Ranks of different hosts reach each other over the network.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import vicinal
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.remote.hosts import Host, spread
+from vicinal.cluster.hosts.remote.reach import Reach
+from vicinal.launch.host_agent import HostRequest
+from vicinal.launch.host_connection import HostConnection
+from vicinal.launch.host_files import HostFiles, new_mark
+from vicinal.launch.job_environment import inherited, job_environment, with_preloads
+from vicinal.launch.launcher import host_launcher
+from vicinal.launch.launcher_noise import LauncherErrors
+from vicinal.launch.running import job_label
+from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, no_local_notes, provider_directory
+from vicinal.mpi.job import Job
+from vicinal.mpi.job_files import check_names, in_directory
+from vicinal.mpi.libfabric import check_loads_provider
+from vicinal.mpi.libraries import tested
+from vicinal.mpi.pairs import pairs_library, pairs_notes
+from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.traffic import JobTraffic, together
+from vicinal.region.creation import default_members
+
+_LOST_SECONDS = 15.0
+"""How long a launcher may take to notice that a host is gone after we did."""
+
+
+class HostJob(StartedJob):
+    """A job over hosts from its start to its end; as a context manager it leaves nothing behind.
+
+    Raises VicinalError where it cannot be started, with the host that is the reason.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        hosts: Sequence[Host],
+        *,
+        reach: Reach = Reach.SSH,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self._reach = reach
+        self.mpi, found = job.resolved_mpi()
+        self.path = MessagePath(job.path)
+        self.lost: list[str] = []
+        """Hosts whose connection ended while the job ran."""
+        self._connections: list[HostConnection] = []
+        self._lost_since: float | None = None
+        if self.path is MessagePath.REGION and not tested(self.mpi):
+            check_loads_provider(self.mpi)
+        directory = job.directory or Path.cwd()
+        placements = spread(job.ranks, hosts)
+        mark = new_mark()
+        there = HostFiles.of_job(mark)
+        region = f"file:{there.region}" if self.path is MessagePath.REGION else None
+        program = with_preloads(job, self.mpi, job.program)
+        if job.files:
+            check_names(job.files)
+            program = in_directory(str(there.files), program)
+        variables = job_environment(job, self.mpi, region, placements) | dict(job.environment)
+        self.notes = no_local_notes(variables, os.environ) + pairs_notes(self.mpi, self.path)
+        command, environment = host_launcher(
+            self.mpi, placements, program, inherited(self.mpi, found=found), variables, reach
+        )
+        used = {placement.node: placement.ranks for placement in placements}
+        try:
+            self._prepare(
+                [host for host in hosts if host.name in used],
+                HostRequest(
+                    version=vicinal.__version__,
+                    needed=self._needed(),
+                    directory=str(directory),
+                    mark=mark,
+                    region=region is not None,
+                    members=job.members or default_members(max(used.values()), heap=job.heap),
+                    section_bytes=job.section_bytes,
+                    heap_bytes=job.heap_bytes if job.heap else 0,
+                    label=job.label or job_label(Path(job.program[0])),
+                    files=dict(job.files),
+                ),
+            )
+            self._errors = LauncherErrors(self.mpi, stderr)
+            with self._errors:
+                self._launcher = subprocess.Popen(
+                    command,
+                    env=environment,
+                    cwd=directory,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=self._errors.stream,
+                    start_new_session=True,  # signals go through us, in order
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the job's end and return its status, as a shell would give it.
+
+        Raises VicinalError `timeout` seconds after its start, or when a host is gone and the
+        launcher does not end by itself, or calls that a success; the job is then still there for
+        close() to end.
+        """
+        status = super().wait(timeout)
+        self._errors.finish()
+        if status == 0:
+            # Open MPI's launcher may end so when a host with ranks is gone.
+            for connection in self._connections:
+                connection.check()
+        return status
+
+    def look(self) -> None:
+        """Raise VicinalError where a host is gone for so long that the launcher should know."""
+        for connection in self._connections:
+            if connection.is_lost and connection.host.name not in self.lost:
+                self.lost.append(connection.host.name)
+                self._lost_since = self._lost_since or time.monotonic()
+        if self._lost_since is not None and time.monotonic() - self._lost_since > _LOST_SECONDS:
+            raise VicinalError(
+                f"the connection to {', '.join(self.lost)} was lost while the job ran",
+                "see whether the host is up, and run again",
+            )
+
+    def forward(self, number: signal.Signals) -> None:
+        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
+        if self._launcher is not None and self._launcher.poll() is None:
+            self._launcher.send_signal(number)
+
+    def traffic(self) -> JobTraffic | None:
+        """What the regions of all hosts say; None where the job has none.
+
+        Raises VicinalError where a host does not say it.
+        """
+        if self.path is not MessagePath.REGION:
+            return None
+        try:
+            return together(JobTraffic.from_dict(each.traffic()) for each in self._connections)
+        except ValueError as error:
+            raise VicinalError("a host says nothing sensible of its region", "run again") from error
+
+    def close(self) -> None:
+        """End what still runs, and have the hosts take away their regions. Can be repeated."""
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            # Its daemons end the ranks when it is gone, and the agents what is left of them.
+            launcher.kill()
+            launcher.wait()
+            self._errors.finish()
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.hang_up()
+        for connection in connections:
+            connection.close()
+
+    def _needed(self) -> list[str]:
+        needed = [str(self.job.program[0]), str(self.mpi.launcher)]
+        if self.path is MessagePath.REGION:
+            needed.append(str(provider_directory() / PROVIDER_FILE))
+        if (pairs := pairs_library(self.mpi, self.path)) is not None:
+            needed.append(pairs)
+        return needed
+
+    def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:
+        """Have all hosts get ready at the same time."""
+        for host in hosts:
+            connection = HostConnection(host, self._reach)
+            self._connections.append(connection)
+            connection.ask(request)
+        for connection in self._connections:
+            connection.answered()

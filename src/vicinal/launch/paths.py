@@ -1,0 +1,62 @@
+"""The jobs that run now, and what their regions say of their messages."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.netns.cluster import KEEPER_MODULE
+from vicinal.launch import host_files
+from vicinal.launch.running import REGION_PREFIX
+from vicinal.mpi.traffic import JobTraffic, job_traffic, together
+from vicinal.region import inspect
+from vicinal.region.states import SlotState
+
+
+def running_regions() -> Iterator[list[Path]]:
+    """The regions of each of this user's jobs that runs now: on native clusters, or as a host."""
+    for keeper in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if KEEPER_MODULE in keeper.cmdline() and keeper.uids().real == os.getuid():
+                for init in keeper.children():
+                    exchange = Path(f"/proc/{init.pid}/root{EXCHANGE}")
+                    yield list(exchange.glob(f"{REGION_PREFIX}*"))
+    for region in host_files.regions():
+        yield [region]
+
+
+def newest_job() -> list[Path]:
+    """The regions of the job that was started last among those that run now, one a host.
+
+    Raises VicinalError where there is none.
+    """
+    jobs = []
+    for regions in running_regions():
+        with suppress(VicinalError):  # it may end just now
+            created = [inspect(path, patience=0).header.created for path in regions]
+            if created:
+                jobs.append((max(created), regions))
+    if not jobs:
+        raise VicinalError(
+            "no job of yours runs through a region now",
+            "start one with `vicinal run`, or name a region: --region file:PATH",
+        )
+    return max(jobs)[1]
+
+
+def traffic_of(regions: Sequence[Path]) -> list[JobTraffic]:
+    """What the jobs in some regions sent up to now: those that run, or if none does, all.
+
+    Raises VicinalError where a region cannot be read.
+    """
+    states = [inspect(region, patience=0) for region in regions]
+    members = [member for state in states for member in state.members]
+    running = [
+        each for each in members if each.state is SlotState.JOINED and each.alive is not False
+    ]
+    numbers = sorted({member.job for member in running or members}) or [0]
+    return [together(job_traffic(state.of_job(number)) for state in states) for number in numbers]

@@ -1,0 +1,276 @@
+"""Starting a job on the nodes of a cluster, watching over it, and ending it."""
+
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.job_nodes import JobNodes
+from vicinal.launch.cores import usable_cpus
+from vicinal.launch.job_environment import inherited, job_environment, past_shells, with_preloads
+from vicinal.launch.job_input import JobInput
+from vicinal.launch.launcher import launcher
+from vicinal.launch.launcher_noise import LauncherErrors
+from vicinal.mpi.environment import MessagePath, no_local_notes
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.job_files import with_files
+from vicinal.mpi.libfabric import check_loads_provider
+from vicinal.mpi.libraries import tested
+from vicinal.mpi.pairs import pairs_notes
+from vicinal.mpi.placement import Placement, place
+from vicinal.mpi.program import check_visible
+from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.traffic import JobTraffic, job_traffic
+from vicinal.mpi.variables import JOB, new_job_number
+from vicinal.region import RegionState, create, inspect
+from vicinal.region.creation import LABEL_BYTES, default_members
+
+REGION_PREFIX = "region-"
+"""What the names of regions in a cluster's exchange begin with."""
+
+_RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+
+
+def region_name() -> str:
+    """A name for a new region in an exchange: it has the user and the job in it."""
+    return f"{REGION_PREFIX}{os.getuid()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def job_label(program: Path) -> str:
+    """A program's name as far as a region has room for it, whatever letters it is made of."""
+    return os.fsencode(program.name)[:LABEL_BYTES].decode(errors="ignore")
+
+
+def launch(
+    job: Job, cluster: JobNodes, *, timeout: float | None = None, stdin: bytes = b""
+) -> CompletedJob:
+    """Run a job to its end and return what it wrote; the cluster is then free for the next.
+
+    Raises VicinalError where it cannot be started, where a node ends under it, or after
+    `timeout` seconds; nothing of the job is left then.
+    """
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
+        given.write(stdin)
+        given.seek(0)
+        source = given if stdin else subprocess.DEVNULL
+        with RunningJob(job, cluster, stdin=source, stdout=output, stderr=errors) as running:
+            returncode = running.wait(timeout)
+            seconds = time.monotonic() - running.started
+            regions = running.region_states()
+        texts = []
+        for stream in (output, errors):
+            stream.seek(0)
+            texts.append(stream.read().decode(errors="replace"))
+    region = regions[0] if regions else None
+    return CompletedJob(returncode, texts[0], texts[1], seconds, region, tuple(regions))
+
+
+class RunningJob(StartedJob):
+    """A job from its start to its end; as a context manager it leaves nothing behind.
+
+    Raises VicinalError where the job cannot be started.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        cluster: JobNodes,
+        *,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.mpi, self._library_found = job.resolved_mpi()
+        self.path = MessagePath(job.path)
+        self.number = new_job_number()
+        """By which its ranks are told from those of other jobs in the same region."""
+        self._cluster = cluster
+        self._made: list[Path] = []
+        self._input: JobInput | None = None
+        if self.path is MessagePath.REGION and not tested(self.mpi):
+            check_loads_provider(self.mpi)
+        self._names = [region_name() for _ in range(job.hosts)]
+        directory = job.directory or Path.cwd()
+        check_visible(directory)
+        self._placements = self._place()
+        try:
+            if stdin != subprocess.DEVNULL:
+                self._input = JobInput(cluster, stdin)
+            known = inherited(self.mpi, found=self._library_found)
+            own = self._environment() | dict(job.environment)
+            self.notes = no_local_notes(own, known) + pairs_notes(self.mpi, self.path)
+            program = with_preloads(job, self.mpi, job.program)
+            program, variables = past_shells(known | own, program)
+            command, environment = launcher(
+                self.mpi,
+                self._placements,
+                self._program(program),
+                {name: variables[name] for name in variables if name not in own},
+                cluster.places,
+            )
+            self._errors = LauncherErrors(self.mpi, stderr)
+            with self._errors:
+                self._launcher = subprocess.Popen(
+                    cluster.head_command(command, directory),
+                    env=environment | {name: variables[name] for name in own if name in variables},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=self._errors.stream,
+                    start_new_session=True,  # signals go through us, in order
+                )
+        except BaseException:
+            self._remove_files()
+            raise
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and for what it wrote."""
+        status = super().wait(timeout)
+        self._errors.finish()
+        return status
+
+    def look(self) -> None:
+        """Raise VicinalError where a node ended."""
+        ended = self._cluster.ended_nodes()
+        if ended:
+            raise VicinalError(
+                f"{', '.join(ended)} ended while the job ran", "see who killed it, and run again"
+            )
+
+    def ranks(self) -> dict[int, psutil.Process]:
+        """The process of each rank that has started, by its host process id."""
+        found: dict[int, psutil.Process] = {}
+        for process in self._cluster.processes():
+            with suppress(psutil.Error, OSError):
+                environment = process.environ()
+                given = [environment[name] for name in _RANK_VARIABLES if name in environment]
+                if given:
+                    rank = int(given[0])
+                    # A rank may have children; it is the eldest.
+                    known = found.get(rank)
+                    if known is None or process.create_time() < known.create_time():
+                        found[rank] = process
+        return found
+
+    def why_late(self) -> str:
+        """A phrase about ranks that never came to the region."""
+        states = self.region_states()
+        if not states:
+            return ""
+        joined = {member.rank for state in states for member in state.members}
+        missing = sorted(set(range(self.job.ranks)) - joined)
+        if not missing:
+            return ""
+        shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        return f": rank {shown} never joined the region"
+
+    def forward(self, number: signal.Signals) -> None:
+        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
+        self._cluster.signal_command(self.launcher, number)
+
+    def region_state(self) -> RegionState | None:
+        """What the job's region says now; None where the job has none or it is gone."""
+        states = self.region_states()
+        return states[0] if states else None
+
+    def region_states(self) -> list[RegionState]:
+        """The same of each host's region, as far as it is about this job."""
+        if self.path is not MessagePath.REGION:
+            return []
+        return [inspect(file, patience=0).of_job(self.number) for file in self._region_files]
+
+    def traffic(self) -> JobTraffic | None:
+        """What its region says now of its messages; None where it has none."""
+        state = self.region_state()
+        return None if state is None else job_traffic(state)
+
+    def close(self) -> None:
+        """Kill what still runs, and take away the region that was made. Can be repeated."""
+        try:
+            self._cluster.end_command(self.launcher)
+            self._cluster.clear()
+            self._errors.finish()
+        finally:
+            self._remove_files()
+
+    def _place(self) -> Sequence[Placement]:
+        nodes = [node.name for node in self._cluster.nodes]
+        if self.path is MessagePath.SHARED_MEMORY:
+            nodes = nodes[:1]
+        return place(self.job.ranks, nodes)
+
+    def _program(self, program: list[str]) -> list[str]:
+        program = with_files(self.job.files, f"{self._cluster.places.own}/files", program)
+        if self.job.hosts > 1:
+            program = ["/bin/sh", "-c", self._choice_of_region(), *program]
+        if not self.job.pin and self._input is None:
+            return program
+        source = self._input.path if self._input is not None else "-"
+        cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
+        # By its interpreter: where the exchange is, nothing may be executable.
+        return ["/bin/sh", self._cluster.places.rank, source, cpus, *program]
+
+    def _environment(self) -> dict[str, str]:
+        region = self._region() if self.path is MessagePath.REGION else None
+        variables = job_environment(self.job, self.mpi, region, self._placements)
+        return variables | {JOB: str(self.number)}
+
+    def _region(self) -> str:
+        if self.job.region is None:
+            return self._make_region(self._names[0])
+        return self.job.region
+
+    def _make_region(self, name: str) -> str:
+        """A region under this name in the exchange, as nodes call it, made at the first call."""
+        made = self._cluster.exchange / name
+        if made not in self._made:
+            self._made.append(made)
+            create(
+                made,
+                members=self.job.members or default_members(self.job.ranks, heap=self.job.heap),
+                section_bytes=self.job.section_bytes,
+                heap_bytes=self.job.heap_bytes if self.job.heap else 0,
+                label=self.job.label or job_label(Path(self.job.program[0])),
+            )
+        return f"file:{self._cluster.places.exchange}/{name}"
+
+    def _choice_of_region(self) -> str:
+        """A line of shell that runs its arguments with the region of the host its node is in."""
+        nodes = [node.name for node in self._cluster.nodes]
+        choices = []
+        for number, name in enumerate(self._names):
+            first, last = (len(nodes) * n // self.job.hosts for n in (number, number + 1))
+            region = self._make_region(name)
+            choices.append(f"{'|'.join(nodes[first:last])}) VICINAL_REGION={region};;")
+        return (
+            f'case $(uname -n) in {" ".join(choices)} esac; export VICINAL_REGION; exec "$0" "$@"'
+        )
+
+    @property
+    def _region_files(self) -> list[Path]:
+        """The regions' files as this process sees them."""
+        if self._made:
+            return list(self._made)
+        names = [name.partition(":") for name in (self.job.region or "").split(",")]
+        return [self._cluster.seen_from_host(place) for kind, _, place in names if kind == "file"]
+
+    def _remove_files(self) -> None:
+        made, self._made = self._made, []
+        for file in made:
+            file.unlink(missing_ok=True)
+        given, self._input = self._input, None
+        if given is not None:
+            given.close()

@@ -1,0 +1,124 @@
+"""What a job is, and what is left of it when it has ended."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.heap import DEFAULT_HEAP_BYTES
+from vicinal.mpi.libraries import Installation, Mpi, installation, installation_of
+from vicinal.mpi.program import check_same_mpi, linked_mpi
+from vicinal.mpi.variables import check_variables
+from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
+from vicinal.region.geometry import MEMBERS_MAX
+
+
+@dataclass(frozen=True)
+class Job:
+    """An MPI program to run on the nodes of a cluster."""
+
+    program: Sequence[str]
+    """Absolute path of the program, and its arguments."""
+    ranks: int
+    mpi: Mpi | Installation | str | None = None
+    """By default the one that the program is linked with, and else MPICH."""
+    path: MessagePath | str = MessagePath.REGION
+    """On the path shared-memory all ranks run in the first node."""
+    region: str | None = None
+    """Value for VICINAL_REGION, as nodes see it; by default a region is made for the job.
+
+    Of several that all ranks are in, the first is that of their heaps.
+    """
+    hosts: int = 1
+    """On the path region: the cluster's nodes are so many hosts, each with some of them in a row
+    and a region of its own. Ranks of different hosts reach each other over the nodes' network."""
+    members: int | None = None
+    """Member slots of that region; by default enough for the ranks."""
+    section_bytes: int = DEFAULT_SECTION_BYTES
+    heap: bool = False
+    """Whether large allocations of the ranks lie in the region."""
+    heap_bytes: int = DEFAULT_HEAP_BYTES
+    """With `heap`: bytes of each member of a region that is made for the job."""
+    progress: Progress | str | None = None
+    """On the path region: what ranks do that wait; by default what the environment says."""
+    pin: bool = False
+    """Whether each rank gets a core of its own, as far as there are enough."""
+    cma: bool = True
+    """On the path shared-memory: whether ranks may copy straight out of each other."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the ranks beside the inherited ones, which they override."""
+    directory: Path | None = None
+    """Working directory; by default this process's."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text by name; with any, ranks run in a directory of their node's own that has them."""
+    label: str = ""
+    """Name of the job, for people; at most 64 bytes."""
+
+    def __post_init__(self) -> None:
+        check_variables({**os.environ, **self.environment})
+        if not self.program:
+            raise VicinalError("the job has no program", "name one")
+        if self.ranks < 1:
+            raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
+        if self.ranks > MEMBERS_MAX and MessagePath(self.path) is MessagePath.REGION:
+            raise VicinalError(
+                f"a job of {self.ranks} ranks has no room in a region: it has up to {MEMBERS_MAX} "
+                "member slots",
+                f"ask for at most {MEMBERS_MAX}, or use --path network",
+            )
+        if self.hosts != 1 and (
+            self.hosts < 1
+            or self.region is not None
+            or MessagePath(self.path) is not MessagePath.REGION
+        ):
+            raise VicinalError(
+                f"a job over {self.hosts} hosts needs the path region, and a region made for each",
+                "leave out the region, and ask for at least 1 host",
+            )
+        if self.progress is not None and MessagePath(self.path) is not MessagePath.REGION:
+            raise VicinalError(
+                f"the path {MessagePath(self.path).value} makes its progress by itself",
+                "leave out --progress, or use --path region",
+            )
+        if self.heap and MessagePath(self.path) is not MessagePath.REGION:
+            raise VicinalError(
+                f"the path {MessagePath(self.path).value} has no region for a heap",
+                "leave out --heap, or use --path region",
+            )
+
+    def resolved_mpi(self) -> tuple[Installation, bool]:
+        """The MPI to use, and whether the program's loader finds its library by itself.
+
+        Raises VicinalError where that MPI is not installed, or the program has another in it.
+        """
+        linked = linked_mpi(Path(self.program[0]))
+        if self.mpi is not None:
+            chosen = self.mpi if isinstance(self.mpi, Installation) else installation(self.mpi)
+            check_same_mpi(self.program, chosen)
+        elif linked is None:
+            chosen = installation(Mpi.MPICH)
+            check_same_mpi(self.program, chosen)
+        else:
+            owner = installation_of(linked[1]) if linked[1] is not None else None
+            chosen = owner or installation(linked[0])
+        if linked is None:
+            return chosen, True
+        return chosen, linked[1] is not None and chosen.is_library(linked[1])
+
+
+@dataclass(frozen=True)
+class CompletedJob:
+    """A job that ended by itself."""
+
+    returncode: int
+    """As a shell would give it: the program's, or 128 and the signal that ended it."""
+    stdout: str
+    stderr: str
+    seconds: float
+    """Wall-clock time from starting the launcher to its end."""
+    region: RegionState | None
+    """The region as the job left it, the first host's if there are several; None on other paths."""
+    regions: tuple[RegionState, ...] = ()
+    """Those of all hosts, in order."""

@@ -1,0 +1,236 @@
+"""The MPI libraries: which ones are known by name, and where each is installed.
+
+What a library is asked and told depends on its family alone: there are three, and each has
+launchers and variables of its own.
+"""
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from vicinal.base.checkout import checkout
+from vicinal.base.errors import VicinalError
+
+
+class Family(StrEnum):
+    """MPI libraries that are started and told what to use in the same way."""
+
+    MPICH = "mpich"
+    OPENMPI = "openmpi"
+    INTEL = "intel"
+
+    @property
+    def full_name(self) -> str:
+        """The name that people know it by."""
+        return _FAMILY_NAMES[self]
+
+
+class Mpi(StrEnum):
+    """The MPI libraries that Vicinal is tested with."""
+
+    MPICH = "mpich"
+    MPICH43 = "mpich43"
+    OPENMPI = "openmpi"
+    OPENMPI41 = "openmpi41"
+    OPENMPI_DEBIAN = "openmpi-debian"
+    INTEL = "intel"
+
+    @property
+    def family(self) -> Family:
+        """The family it belongs to."""
+        return _FACTS[self][0]
+
+    @property
+    def full_name(self) -> str:
+        """The name that people know it by."""
+        return _FACTS[self][1]
+
+
+STANDARD = (Mpi.MPICH, Mpi.OPENMPI)
+"""Those that `make` installs; the others come with `make mpis`."""
+
+_FAMILY_NAMES = {
+    Family.MPICH: "MPICH",
+    Family.OPENMPI: "Open MPI",
+    Family.INTEL: "Intel MPI",
+}
+_FACTS = {
+    Mpi.MPICH: (Family.MPICH, "MPICH"),
+    Mpi.MPICH43: (Family.MPICH, "MPICH 4.3"),
+    Mpi.OPENMPI: (Family.OPENMPI, "Open MPI"),
+    Mpi.OPENMPI41: (Family.OPENMPI, "Open MPI 4.1"),
+    Mpi.OPENMPI_DEBIAN: (Family.OPENMPI, "Debian's Open MPI"),
+    Mpi.INTEL: (Family.INTEL, "Intel MPI"),
+}
+
+_SYSTEM_PREFIX = Path("/usr")
+
+_LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12")
+"""Open MPI 4 and 5; MPICH and Intel MPI, which have one binary interface; MPICH on Debian."""
+
+_LIBRARY_DIRECTORIES = ("lib", "lib/release", "lib64", "lib/*-linux-gnu", "lib64/*/lib")
+"""Below a prefix, as patterns: plain, of older Intel MPI, and of Linux distributions."""
+
+_LAUNCHERS = {
+    # Where a system has several MPI libraries its plain mpirun is any one's.
+    Family.MPICH: ("mpiexec.mpich", "mpiexec.hydra", "mpiexec"),
+    Family.OPENMPI: ("mpirun.openmpi", "mpirun"),
+    Family.INTEL: ("mpiexec.hydra",),
+}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An MPI library on this machine."""
+
+    family: Family
+    prefix: Path
+    """It holds bin/ and lib/."""
+    library: Path
+    """The library that programs are linked with."""
+    launcher: Path
+    name: str = ""
+    """The name it is known by, see Mpi; empty for a user's own."""
+
+    @property
+    def full_name(self) -> str:
+        """What messages call it."""
+        return (
+            Mpi(self.name).full_name
+            if self.name
+            else f"the {self.family.full_name} in {self.prefix}"
+        )
+
+    @property
+    def starts_with_prrte(self) -> bool:
+        """Whether this is Open MPI 5 or newer, whose launcher is PRRTE and no longer ORTE."""
+        return (self.launcher.resolve().parent / "prterun").exists()
+
+    def is_library(self, path: Path) -> bool:
+        """Whether a file is this installation's library, by whichever name."""
+        return path.exists() and path.samefile(self.library)
+
+
+def mpi_variable(mpi: Mpi) -> str:
+    """The variable in which a user may name an MPI library's prefix."""
+    return f"VICINAL_{mpi.name}"
+
+
+def mpi_prefix(mpi: Mpi | str) -> Path:
+    """The installation prefix of an MPI library, see installation()."""
+    return installation(mpi).prefix
+
+
+def installation(mpi: Mpi | str) -> Installation:
+    """Where an MPI library is installed.
+
+    Its prefix is in a variable, such as $VICINAL_MPICH or $VICINAL_OPENMPI_DEBIAN, or else
+    build/mpi/<mpi> in the checkout; Debian's own is in /usr. No two share a prefix of ours:
+    most install bin/mpicc, bin/mpiexec and include/mpi.h.
+    Raises VicinalError where it is not there, or the prefix holds another MPI library.
+    """
+    mpi = Mpi(mpi)
+    variable = mpi_variable(mpi)
+    chosen = os.environ.get(variable)
+    tree = checkout()
+    if chosen:
+        prefix = Path(chosen).resolve()
+        remedy = f"let {variable} name the prefix that holds bin/mpiexec"
+    elif mpi is Mpi.OPENMPI_DEBIAN:
+        prefix = _SYSTEM_PREFIX
+        remedy = f"on Debian run apt-get install openmpi-bin libopenmpi-dev, or set {variable}"
+    elif tree is not None:
+        prefix = tree / "build" / "mpi" / mpi.value
+        target = "make" if mpi in STANDARD else "make mpis"
+        remedy = f"run `{target}` in {tree}, or set {variable} to the prefix of an installed one"
+    else:
+        raise VicinalError(
+            f"{mpi.full_name} was not found", f"set {variable} to the prefix of an installed one"
+        )
+    try:
+        found = _look_in(prefix, mpi.family)
+    except VicinalError:
+        found = None
+    if found is None:
+        raise VicinalError(f"there is no {mpi.full_name} in {prefix}", remedy)
+    if found.family is not mpi.family:
+        raise VicinalError(
+            f"the MPI library in {prefix} is {found.family.full_name}, not {mpi.full_name}", remedy
+        )
+    return Installation(found.family, prefix, found.library, found.launcher, mpi.value)
+
+
+def tested(mpi: Installation) -> bool:
+    """Whether this is one that Vicinal's own set-up installed, of a version that is tested."""
+    tree = checkout()
+    return tree is not None and mpi.prefix.is_relative_to(tree / "build" / "mpi")
+
+
+def installation_in(prefix: Path) -> Installation:
+    """The MPI library in a prefix that a user names.
+
+    Raises VicinalError where there is none, or its launcher is missing.
+    """
+    if not prefix.is_dir():
+        raise VicinalError(
+            f"there is no directory {prefix}",
+            "name the prefix of an MPI library: the directory that holds its bin/ and lib/",
+        )
+    return _known(_look_in(prefix.resolve()))
+
+
+def installation_of(library: Path) -> Installation | None:
+    """The installation that a library belongs to; None where there is no launcher with it."""
+    for directory in library.resolve().parents:
+        if (directory / "bin").is_dir():
+            try:
+                found = _look_in(directory, only=library)
+            except VicinalError:
+                return None
+            return _known(found)
+    return None
+
+
+def _known(found: Installation) -> Installation:
+    """The same by its name, if it has one."""
+    for mpi in Mpi:
+        try:
+            named = installation(mpi)
+        except VicinalError:
+            continue
+        if named.is_library(found.library):
+            return named
+    return found
+
+
+def _look_in(prefix: Path, wanted: Family | None = None, only: Path | None = None) -> Installation:
+    """What is in a prefix: if there are several, the wanted family, or else the first found."""
+    found = []
+    for name in _LIBRARIES:
+        for pattern in _LIBRARY_DIRECTORIES:
+            for library in sorted(prefix.glob(f"{pattern}/{name}")):
+                if only is None or library.samefile(only):
+                    found.append((_family(prefix, library), library))
+    if not found:
+        raise VicinalError(
+            f"there is no MPI library in {prefix}",
+            "name the directory that holds bin/mpiexec and lib/libmpi.so of "
+            "MPICH, Open MPI or Intel MPI",
+        )
+    family, library = next((entry for entry in found if entry[0] is wanted), found[0])
+    for name in _LAUNCHERS[family]:
+        launcher = prefix / "bin" / name
+        if launcher.is_file():
+            return Installation(family, prefix, library, launcher)
+    raise VicinalError(
+        f"{prefix} has the library of {family.full_name} but no bin/{_LAUNCHERS[family][-1]}",
+        "install its launcher too, or name another prefix",
+    )
+
+
+def _family(prefix: Path, library: Path) -> Family:
+    if library.name == "libmpi.so.40":
+        return Family.OPENMPI
+    intel = (prefix / "bin" / "hydra_bstrap_proxy").exists()
+    return Family.INTEL if intel else Family.MPICH

@@ -1,0 +1,70 @@
+"""The checks of `vicinal doctor` for what jobs are made of: the provider, MPI, libfabric."""
+
+from collections.abc import Iterator
+
+from vicinal.base.errors import VicinalError
+from vicinal.host.finding import Check, Finding, failed, passed, skipped
+from vicinal.host.system import Host
+from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
+from vicinal.mpi.libfabric import (
+    check_loads_provider,
+    libfabric_of,
+    libfabric_version,
+    mpi_version,
+)
+from vicinal.mpi.libraries import STANDARD, Mpi, installation
+
+
+def check_provider(host: Host) -> Iterator[Finding]:
+    """Whether libvicinal-fi.so is there."""
+    del host  # it is where this package looks for it
+    path = provider_directory() / PROVIDER_FILE
+    yield passed(f"{path}", path=str(path))
+
+
+def check_mpi(host: Host) -> Iterator[Finding]:
+    """Each MPI library that is known by name, and whether its libfabric takes the provider."""
+    del host
+    missing: list[tuple[Mpi, VicinalError]] = []
+    for mpi in Mpi:
+        try:
+            found = installation(mpi)
+        except VicinalError as error:
+            missing.append((mpi, error))
+            continue
+        version = mpi_version(found) or "of unknown version"
+        facts = {"mpi": mpi.value, "version": version, "prefix": str(found.prefix)}
+        name = f"{mpi.full_name} {version}"
+        try:
+            check_loads_provider(found)
+        except VicinalError as error:
+            yield failed(f"{name}: {error.message}", error.remedy, **facts)
+            continue
+        library = libfabric_of(found)
+        assert library is not None  # that is an error above
+        number = ".".join(map(str, libfabric_version(library)))
+        yield passed(
+            f"{name} with libfabric {number}, in {found.prefix}",
+            **facts,
+            libfabric=str(library),
+            libfabric_version=number,
+        )
+    if len(missing) == len(Mpi):
+        _, first = missing[0]
+        yield failed(f"no MPI library was found: {first.message}", first.remedy)
+    elif missing:
+        names = ", ".join(mpi.full_name for mpi, _ in missing)
+        standard = any(mpi in STANDARD for mpi, _ in missing)
+        yield skipped(
+            f"not installed: {names}",
+            "see docs/reference/mpi-libraries.md, or name your own with `vicinal run --mpi-prefix`"
+            if standard
+            else "",
+            missing=[mpi.value for mpi, _ in missing],
+        )
+
+
+LIBRARY_CHECKS = (
+    Check("provider", "provider", "Vicinal's libfabric provider, libvicinal-fi.so", check_provider),
+    Check("mpi", "MPI", "MPI libraries and the libfabric that each of them uses", check_mpi),
+)

@@ -1,0 +1,207 @@
+"""`vicinal region`: create, show, check and remove. detach and attach are vicinal.launch's."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vicinal.base.sizes import parse_size, show_size
+from vicinal.region import checking, creation, inspection
+from vicinal.region.filesystem import advice, filesystem_type
+
+PATIENCE = 3.0
+"""Seconds that members in other virtual machines get to show that they live."""
+
+
+def region_file(text: str) -> Path:
+    """The file that an argument names, as PATH or the way that VICINAL_REGION has it."""
+    if text.startswith(("pci:", "dax:")):
+        raise typer.BadParameter(
+            f"{text} is a device in a guest; on the host, name the file behind it"
+        )
+    return Path(text.removeprefix("file:"))
+
+
+RegionPath = Annotated[
+    Path,
+    typer.Argument(metavar="PATH", parser=region_file, help="The region's file; file:PATH too."),
+]
+
+commands = typer.Typer(
+    help="Create, show, check and remove shared regions; move members out of one."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `vicinal`."""
+    app.add_typer(commands, name="region")
+
+
+@commands.command()
+def create(
+    path: RegionPath,
+    members: Annotated[
+        int, typer.Option(help="Member slots; each endpoint of each process takes one.")
+    ] = creation.DEFAULT_MEMBERS,
+    section_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Bytes for each member, such as 960K or 4M.")
+    ] = "964K",
+    heap: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Bytes for the application's memory of each member, beside its section; all of "
+            "it is reserved now, for every member slot.",
+        ),
+    ] = "0",
+    label: Annotated[str, typer.Option(help="A name for people, such as the job's.")] = "",
+    for_guests: Annotated[
+        bool,
+        typer.Option("--for-guests", help="Make the file a power of two long, as ivshmem wants."),
+    ] = False,
+    for_nvdimm: Annotated[
+        bool,
+        typer.Option(
+            "--for-nvdimm",
+            help="Make it the file of a memory module: guests find it as /dev/dax, mapped "
+            "write-back.",
+        ),
+    ] = False,
+    existing: Annotated[
+        bool,
+        typer.Option("--existing", help="Write into a file that is there, such as QEMU's."),
+    ] = False,
+) -> None:
+    """Create a region: private to its owner, and fully reserved in memory."""
+    region = creation.create(
+        path,
+        members=members,
+        section_bytes=parse_size(section_size),
+        heap_bytes=parse_size(heap),
+        label=label,
+        for_guests=for_guests,
+        for_nvdimm=for_nvdimm,
+        existing=existing,
+    )
+    unwise = advice(region.path, filesystem_type(region.path.stat().st_dev))
+    if unwise:
+        typer.echo(f"vicinal: warning: {unwise}", err=True)
+    typer.echo(f"created {region.name}: {members} members, {show_size(region.region_bytes)}")
+
+
+@commands.command()
+def show(
+    path: RegionPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a region's header, its members and who sent how much to whom."""
+    state = inspection.inspect(path, patience=PATIENCE)
+    if as_json:
+        typer.echo(json.dumps(state.as_json(), indent=2))
+        return
+    console = Console(markup=False, highlight=False)
+    console.print(_header_table(state))
+    if state.members:
+        console.print(_member_table(state))
+    else:
+        console.print("nobody has joined yet")
+    if state.connections:
+        console.print(_connection_table(state))
+
+
+@commands.command()
+def check(path: RegionPath) -> None:
+    """Check that a region is sound; exit with 1 if it is not."""
+    findings = checking.check(path, patience=PATIENCE)
+    for finding in findings:
+        typer.echo(f"vicinal: {'error' if finding.fault else 'warning'}: {finding}", err=True)
+    if any(finding.fault for finding in findings):
+        raise typer.Exit(1)
+    typer.echo(f"{path} is sound")
+
+
+@commands.command()
+def remove(
+    path: RegionPath,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even while living members use it.")
+    ] = False,
+) -> None:
+    """Remove a region."""
+    creation.remove(path, force=force)
+    typer.echo(f"removed {path}")
+
+
+def _header_table(state: inspection.RegionState) -> Table:
+    header = state.header
+    rows = {
+        "region": f"file:{state.path}",
+        "id": header.id,
+        "label": header.label or "-",
+        "created": header.created.astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+        "format": f"version {header.version}",
+        "members": f"{header.members} slots, {show_size(header.section_bytes)} each",
+        "heap": f"{show_size(header.heap_bytes)} of each" if header.heap_bytes else "none",
+        "size": f"{show_size(header.region_bytes)}, {show_size(state.reserved_bytes)} reserved",
+        **({"begins at": f"{show_size(state.offset)}, a memory module"} if state.offset else {}),
+        "owner": f"{creation.user_name(state.owner)}, mode {state.mode:04o}",
+    }
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+    return table
+
+
+def _member_table(state: inspection.RegionState) -> Table:
+    table = Table(title="members", title_justify="left")
+    for name in ("slot", "epoch", "rank", "pid", "endpoint", "arena used"):
+        table.add_column(name, justify="right")
+    table.add_column("host")
+    table.add_column("state")
+    several = any(member.home is not None for member in state.members)
+    if several:
+        table.add_column("first in")
+    for member in state.members:
+        home = member.home
+        first = f"slot {home.slot} of {home.region}" if home is not None else "this region"
+        table.add_row(
+            str(member.slot),
+            str(member.epoch),
+            "-" if member.rank is None else str(member.rank),
+            str(member.pid),
+            str(member.endpoint),
+            show_size(member.arena_used),
+            Text(member.hostname),
+            Text(member.condition, style="bold red" if member.alive is False else ""),
+            *([Text(first, overflow="fold")] if several else []),
+        )
+    return table
+
+
+def _connection_table(state: inspection.RegionState) -> Table:
+    table = Table(title="connections", title_justify="left")
+    table.add_column("from")
+    table.add_column("to")
+    for name in ("ring slots", "messages", "bytes"):
+        table.add_column(name, justify="right")
+    table.add_column("route")
+    for connection in state.connections:
+        table.add_row(
+            Text(_who(state, connection.sender)),
+            Text(_who(state, connection.receiver)),
+            str(connection.slots),
+            f"{connection.messages:,}",
+            show_size(connection.bytes),
+            connection.route.name.lower(),
+        )
+    return table
+
+
+def _who(state: inspection.RegionState, slot: int) -> str:
+    member = state.member(slot)
+    rank = "" if member is None or member.rank is None else f" (rank {member.rank})"
+    return f"slot {slot}{rank}"

@@ -1,0 +1,371 @@
+"""Making a region, and taking it away again.
+
+What is about memory modules is loaded where there is one.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import pwd
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.sizes import show_size
+from vicinal.region import geometry as layout
+from vicinal.region.filesystem import filesystem_type, room
+from vicinal.region.locks import is_locked
+
+DEFAULT_MEMBERS = 16
+DEFAULT_SECTION_BYTES = 964 * 1024
+"""An odd number of pages, as is best for hundreds of members: see `geometry.odd_pages()`."""
+
+LABEL_BYTES = layout.LABEL_BYTES
+
+_LEAST_MEMBERS = 8
+_ENDPOINTS_A_RANK = 2
+"""Open MPI may open two endpoints in a process."""
+
+_ELSEWHERE = "choose a directory on tmpfs that you may write to, such as /dev/shm"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region that was made; used in a `with` statement, it is removed at the end."""
+
+    path: Path
+    id: str
+    members: int
+    section_bytes: int
+    """Bytes for each member, its heap among them."""
+    heap_bytes: int
+    region_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The value for VICINAL_REGION."""
+        return f"file:{self.path}"
+
+    def remove(self) -> None:
+        """Remove the region's file, if it is still there; members keep what they mapped."""
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def default_members(ranks: int, *, heap: bool = False) -> int:
+    """Member slots for a region that this many ranks share, with a few to spare.
+
+    With heaps, whose memory is reserved for each slot, there are none to spare; and there are
+    never more than a region can have, which may be one for each rank.
+    """
+    if heap:
+        return min(layout.MEMBERS_MAX, _ENDPOINTS_A_RANK * ranks)
+    return min(layout.MEMBERS_MAX, max(_LEAST_MEMBERS, _ENDPOINTS_A_RANK * ranks + 2))
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    members: int = DEFAULT_MEMBERS,
+    section_bytes: int = DEFAULT_SECTION_BYTES,
+    heap_bytes: int = 0,
+    label: str = "",
+    for_guests: bool = False,
+    for_nvdimm: bool = False,
+    existing: bool = False,
+) -> Region:
+    """Make a region of `members` slots, readable by its owner alone and fully reserved.
+
+    Each member gets `section_bytes` for its messages, and behind them a heap of
+    `heap_bytes` for its application's memory.
+    `for_guests` makes the file a power of two long, as QEMU's ivshmem device wants it.
+    `for_nvdimm` makes it the file of a memory module (see vicinal.region.module), which such
+    a guest finds as /dev/dax; members on this host may use the file itself all the same.
+    `existing` writes the region into a file that is there already, such as the one that
+    QEMU made for that device; its length stays as it is, and so does the beginning of a
+    memory module.
+
+    Raises VicinalError, and leaves no file behind, where the file is there (or is not),
+    cannot be made or written, has no room, or where a size is out of bounds.
+    """
+    place = Path(path).absolute()
+    if for_nvdimm and existing:
+        raise VicinalError(
+            "--for-nvdimm is for new files",
+            "leave it out: a memory module that is there keeps its beginning",
+        )
+    if for_nvdimm and for_guests:
+        raise VicinalError(
+            "a file is for ivshmem (--for-guests) or a memory module (--for-nvdimm)", "choose one"
+        )
+    section_bytes += heap_bytes
+    size = _checked_size(members, section_bytes, heap_bytes, label)
+    fd = _open_existing(place, size) if existing else _open_new(place)
+    try:
+        if existing:
+            length = os.fstat(fd).st_size
+            start = _region_offset(fd, length)
+        else:
+            page = max(os.fstat(fd).st_blksize, layout.PAGE)
+            length = _file_length(page, place, size, for_guests, for_nvdimm)
+            start = 0
+        _reserve(fd, place, length)
+        region = Region(place, os.urandom(16).hex(), members, section_bytes, heap_bytes, size)
+        if for_nvdimm:
+            start = _write_info(fd, length)
+        _write(fd, region, label, start, length)
+    except BaseException:
+        if not existing:
+            place.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    return region
+
+
+def check_creation(
+    path: Path,
+    *,
+    members: int,
+    section_bytes: int,
+    heap_bytes: int,
+    label: str,
+    released: tuple[int, int] = (0, 0),
+    for_guests: bool = False,
+    for_nvdimm: bool = False,
+) -> None:
+    """Raise VicinalError, as create() would, where a region cannot be made.
+
+    `released` are the bytes that others give back first: in that directory, and of memory beside
+    it.
+    """
+    size = _checked_size(members, section_bytes + heap_bytes, heap_bytes, label)
+    try:
+        directory = path.parent.stat()
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "permission denied")
+    except OSError as error:
+        raise _cannot("create", path, error) from error
+    page = max(directory.st_blksize, layout.PAGE)
+    length = _file_length(page, path, size, for_guests, for_nvdimm)
+    filesystem = filesystem_type(directory.st_dev)
+    free = room(path.parent, filesystem, *released)
+    if length > free:
+        raise _no_room(path, filesystem, length, free)
+
+
+def file_bytes(
+    members: int, section_bytes: int, *, for_guests: bool = False, for_nvdimm: bool = False
+) -> int:
+    """Bytes of the file of a region that can be made, where pages are small."""
+    size = layout.region_bytes(members, section_bytes)
+    return _file_length(layout.PAGE, Path(), size, for_guests, for_nvdimm)
+
+
+def _checked_size(members: int, section_bytes: int, heap_bytes: int, label: str) -> int:
+    """Bytes of a region, whose sections are these with their heaps. Raises VicinalError."""
+    fault = layout.section_fault(members, section_bytes, heap_bytes)
+    if fault:
+        options = "--heap" if fault.startswith("heaps") else "--members or --section-size"
+        raise VicinalError(f"a region cannot have {fault}", f"change {options} accordingly")
+    if len(label.encode(errors="replace")) > LABEL_BYTES:
+        raise VicinalError(f"the label has more than {LABEL_BYTES} bytes", "shorten it")
+    return layout.region_bytes(members, section_bytes)
+
+
+def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Remove a region's file; with `force` even while members use it.
+
+    Raises VicinalError where the file is no region, living members hold locks on it, or
+    it cannot be removed.
+    """
+    place = Path(path).absolute()
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _cannot("open", place, error) from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or not _is_region(fd, status.st_size):
+            raise VicinalError(f"{place} is no region", "it was left alone; use rm if you mean it")
+        if not force and is_locked(fd, 0, layout.MEMBERS_MAX):
+            raise VicinalError(
+                f"living members still use {place}", "end their job first, or give --force"
+            )
+        place.unlink()
+    except OSError as error:
+        raise _cannot("remove", place, error) from error
+    finally:
+        os.close(fd)
+
+
+def _is_region(fd: int, length: int) -> bool:
+    return os.pread(fd, 8, _region_offset(fd, length)) == layout.MAGIC.to_bytes(8, "little")
+
+
+def _region_offset(fd: int, length: int) -> int:
+    from vicinal.region.module import region_offset
+
+    return region_offset(fd, length)
+
+
+def _open_new(place: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(place, flags, 0o600)
+    except FileExistsError as error:
+        raise VicinalError(
+            f"{place} exists already",
+            f"remove it with `vicinal region remove {place}`, or choose another path",
+        ) from error
+    except OSError as error:
+        raise _cannot("create", place, error) from error
+    os.fchmod(fd, 0o600)
+    return fd
+
+
+def _open_existing(place: Path, size: int) -> int:
+    try:
+        fd = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _cannot("open", place, error) from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise VicinalError(f"{place} is not a regular file", "name the device's backing file")
+        if status.st_uid != os.geteuid():
+            raise VicinalError(
+                f"{place} belongs to {user_name(status.st_uid)}", "create the region as that user"
+            )
+        room = status.st_size - _region_offset(fd, status.st_size)
+        if room < size:
+            raise VicinalError(
+                f"{place} has {show_size(room)} and the region takes {show_size(size)}",
+                "lower --members, --section-size or --heap, or make the file larger",
+            )
+        if is_locked(fd, 0, layout.MEMBERS_MAX):
+            raise VicinalError(f"living members use {place}", "end their job first")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _file_length(page: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
+    """What the file must be long: whole pages of its filesystem, huge ones on hugetlbfs."""
+    if for_nvdimm:
+        from vicinal.region.module import ALIGNMENT, module_bytes
+
+        if page > ALIGNMENT:
+            raise VicinalError(
+                f"{place} has pages of {show_size(page)}, and a memory module begins with 2 MiB",
+                "choose a file on tmpfs, or on hugetlbfs with pages of 2 MiB",
+            )
+        size = module_bytes(size)
+    if for_guests:
+        size = 1 << (size - 1).bit_length()
+    return layout.round_up(size, page)
+
+
+def _reserve(fd: int, place: Path, length: int) -> None:
+    """Back the whole file now, so that no access of a member faults later."""
+    status = os.fstat(fd)
+    filesystem = filesystem_type(status.st_dev)
+    free = room(place.parent, filesystem)
+    missing = length - status.st_blocks * 512
+    # Ask first: filling a tmpfs to its end, or memory, would hurt others on the way.
+    if missing > free:
+        raise _no_room(place, filesystem, length, free)
+    try:
+        os.posix_fallocate(fd, 0, length)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+            raise _no_room(place, filesystem, length, free) from error
+        if error.errno == errno.EFBIG:
+            raise VicinalError(
+                f"{place} would be larger ({show_size(length)}) than this process may make a file",
+                "raise the limit (ulimit -f), or lower --members, --section-size or --heap",
+            ) from error
+        raise _cannot("reserve", place, error) from error
+
+
+def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalError:
+    return VicinalError(
+        f"{place.parent} ({filesystem}) has {show_size(free)} free "
+        f"and the region takes {show_size(length)}",
+        "lower --members, --section-size or --heap, remove old files there, or choose another "
+        "directory",
+    )
+
+
+def _write_info(fd: int, length: int) -> int:
+    """Write the beginning of a memory module; returns where the region begins behind it."""
+    from vicinal.region.module import DATA_OFFSET, INFO_OFFSET, info_block
+
+    with mmap.mmap(fd, DATA_OFFSET) as memory:
+        block = info_block(length)
+        memory[INFO_OFFSET : INFO_OFFSET + len(block)] = block
+    return DATA_OFFSET
+
+
+def _write(fd: int, region: Region, label: str, start: int, length: int) -> None:
+    """Write the header, its magic last: until then nobody takes the file for a region."""
+    header = layout.header_bytes(
+        {
+            "version": layout.VERSION,
+            "members": region.members,
+            "region_bytes": region.region_bytes,
+            "id": bytes.fromhex(region.id),
+            "section_bytes": region.section_bytes,
+            "heap_bytes": region.heap_bytes,
+            "sections_offset": layout.sections_offset(region.members),
+            "created": int(time.time()),
+            "label": label.encode(errors="replace"),
+        }
+    )
+    # A map rather than write(), which hugetlbfs does not have.
+    with mmap.mmap(fd, length - start, offset=start) as memory:
+        memory[0:8] = bytes(8)
+        _clear(memory, region)
+        memory[8 : layout.PAGE] = header[8:]
+        memory[0:8] = layout.MAGIC.to_bytes(8, "little")
+
+
+def _clear(memory: mmap.mmap, region: Region) -> None:
+    """Zero every table; an arena means nothing until its owner says so."""
+    memory[layout.PAGE : layout.sections_offset(region.members)] = bytes(
+        layout.sections_offset(region.members) - layout.PAGE
+    )
+    tables = bytes(layout.arena_offset(region.members))
+    for slot in range(region.members):
+        start = layout.section_offset(slot, region.members, region.section_bytes)
+        memory[start : start + len(tables)] = tables
+
+
+def user_name(user: int) -> str:
+    """The name of a user, or its number where it has none here."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(user).pw_name
+    return f"user {user}"
+
+
+def _cannot(verb: str, place: Path, error: OSError) -> VicinalError:
+    remedies = {
+        errno.EACCES: "run as the user it belongs to, or " + _ELSEWHERE,
+        errno.EPERM: "run as the user it belongs to",
+        errno.ELOOP: "a symbolic link is not followed: name the file itself",
+        errno.ENAMETOOLONG: "choose a shorter name",
+    }
+    remedy = remedies.get(error.errno or 0)
+    if remedy is None:
+        remedy = "see that the path is right" if verb == "open" else _ELSEWHERE
+    return VicinalError(f"cannot {verb} {place}: {describe_os_error(error)}", remedy)

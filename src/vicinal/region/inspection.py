@@ -1,0 +1,457 @@
+"""What a region says: its header, its members and who sends how much to whom.
+
+Whatever is read may have been written by a hostile member, and changes while it is
+read. Every record is copied out once and checked; text is made fit for a terminal.
+"""
+
+import os
+import stat
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.printable import printable
+from vicinal.region import geometry as layout
+from vicinal.region import records
+from vicinal.region.locks import is_locked
+from vicinal.region.module import region_offset
+from vicinal.region.records import Record, Value
+from vicinal.region.states import Liveness, RequestedRoute, Route, SlotState
+
+_ANEW = "remove it and create it anew"
+
+
+@dataclass(frozen=True)
+class Header:
+    """The region's first page."""
+
+    version: int
+    members: int
+    region_bytes: int
+    section_bytes: int
+    """Of each member, its heap among them."""
+    heap_bytes: int
+    id: str
+    created: datetime
+    label: str
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a member that is in several regions is first: its address names this place."""
+
+    region: str
+    """The region's id, as in its Header."""
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """An endpoint that took a slot; a slot that nobody ever took has none."""
+
+    slot: int
+    epoch: int
+    state: SlotState
+    """FREE: it left, and its section can be read until the slot is taken again."""
+    alive: bool | None
+    """None: it left, is about to join, or counts a heartbeat that nobody waited for.
+
+    One that left is alive as long as its process has memory in the heap, and lives.
+    """
+    liveness: int
+    """A value of Liveness, or whatever else stands there."""
+    rank: int | None
+    pid: int
+    """In the member's own PID namespace."""
+    hostname: str
+    endpoint: int
+    """Which endpoint of its process this is, from 0."""
+    arena_used: int
+    """Bytes."""
+    section_epoch: int
+    """The same as `epoch`, unless the member is about to write its section."""
+    nonce: int = 0
+    """As in its address: by it peers in other regions name it."""
+    network: bool = False
+    """Whether it has an address in a network."""
+    detached: bool = False
+    """Whether the manager wants it to be reached over that."""
+    leaving: bool = False
+    """Whether it is to leave the region then, or was to and has."""
+    home: Home | None = None
+    """None for one whose address names this region."""
+    job: int = 0
+    """Number of its job by VICINAL_JOB; 0 if nobody said."""
+
+    @property
+    def condition(self) -> str:
+        """In a word: alive, dead, left, holding, joining or unknown.
+
+        One that is holding left, but its process still has memory in the heap.
+        """
+        if self.state is SlotState.HELD and self.alive is True:
+            return "holding"
+        if self.state in (SlotState.FREE, SlotState.HELD):
+            return "left"
+        if self.alive is not None:
+            return "alive" if self.alive else "dead"
+        return "joining" if self.state is SlotState.CLAIMED else "unknown"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A ring from one member to another, and what went through it."""
+
+    sender: int
+    receiver: int
+    receiver_epoch: int
+    slots: int
+    """Slots in the ring."""
+    ring: int
+    """Offset of the ring in the sender's section, bytes."""
+    messages: int
+    bytes: int
+    """Messages and bytes sent, brought up to date now and then."""
+    route: Route = Route.REGION
+    """How they go now. There is no ring while they go over the network."""
+    offered: bool = True
+    """Whether the receiver is told of a ring; a pair may be about to come from the network."""
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """What a member sent over the network to a peer that is not in the region."""
+
+    sender: int
+    nonce: int
+    """The peer's."""
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RegionState:
+    """Everything that inspect() found."""
+
+    path: str
+    file_bytes: int
+    reserved_bytes: int
+    """What the filesystem has set aside for the file."""
+    owner: int
+    mode: int
+    device: int
+    offset: int
+    """Where the region begins in the file; not 0 in a memory module's."""
+    header: Header
+    members: tuple[Member, ...]
+    connections: tuple[Connection, ...]
+    beyond: tuple[Beyond, ...] = ()
+
+    def member(self, slot: int) -> Member | None:
+        """The member in a slot."""
+        return next((member for member in self.members if member.slot == slot), None)
+
+    def of_job(self, job: int) -> "RegionState":
+        """The same with the members of one job, and what they sent; jobs may share a region."""
+        members = tuple(each for each in self.members if each.job == job)
+        slots = {each.slot for each in members}
+        return replace(
+            self,
+            members=members,
+            connections=tuple(each for each in self.connections if each.sender in slots),
+            beyond=tuple(each for each in self.beyond if each.sender in slots),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The state as plain values; sizes are bytes, times ISO 8601."""
+        return {
+            "path": self.path,
+            "file_bytes": self.file_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "owner": self.owner,
+            "mode": f"{self.mode:04o}",
+            "offset": self.offset,
+            "header": vars(self.header) | {"created": self.header.created.isoformat()},
+            "members": [
+                vars(member)
+                | {
+                    "state": member.state.name.lower(),
+                    "condition": member.condition,
+                    "nonce": f"{member.nonce:016x}",
+                    "home": None if member.home is None else vars(member.home),
+                }
+                for member in self.members
+            ],
+            "beyond": [vars(each) | {"nonce": f"{each.nonce:016x}"} for each in self.beyond],
+            "connections": [
+                vars(connection) | {"route": connection.route.name.lower()}
+                for connection in self.connections
+            ],
+        }
+
+
+def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> RegionState:
+    """Read a region, given its path or a descriptor of its file.
+
+    Members in other virtual machines only show that they live by counting; `patience` is
+    how many seconds they get for it. Without such members nothing is waited for.
+    Raises VicinalError where there is no file, no right to read it, or no region in it.
+    """
+    if isinstance(region, int):
+        return _Reader(region, f"/proc/self/fd/{region}").state(patience)
+    path = os.fspath(region)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise VicinalError(
+            f"there is no region {path}", f"create it with `vicinal region create {path}`"
+        ) from error
+    except PermissionError as error:
+        raise VicinalError(
+            f"cannot read region {path}: {describe_os_error(error)}",
+            "run as the user it belongs to",
+        ) from error
+    except OSError as error:
+        raise VicinalError(
+            f"cannot open region {path}: {describe_os_error(error)}", "see that the path is right"
+        ) from error
+    try:
+        return _Reader(fd, str(Path(path).absolute())).state(patience)
+    finally:
+        os.close(fd)
+
+
+class _Reader:
+    """A region's file, opened; its geometry is checked once, by header()."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self.fd = fd
+        self.path = path
+        self.status = os.fstat(fd)
+        if not stat.S_ISREG(self.status.st_mode):
+            raise VicinalError(f"{path} is not a regular file", "name a region's file")
+        try:
+            self.offset = region_offset(fd, self.status.st_size)
+        except OSError as error:
+            raise VicinalError(
+                f"cannot read region {path}: {describe_os_error(error)}", _ANEW
+            ) from error
+        self.room = self.status.st_size - self.offset
+        self.header = self._header()
+
+    def state(self, patience: float) -> RegionState:
+        members = self._members(patience)
+        return RegionState(
+            path=self.path,
+            file_bytes=self.status.st_size,
+            reserved_bytes=self.status.st_blocks * 512,
+            owner=self.status.st_uid,
+            mode=stat.S_IMODE(self.status.st_mode),
+            device=self.status.st_dev,
+            offset=self.offset,
+            header=self.header,
+            members=members,
+            connections=tuple(
+                connection for member in members for connection in self._connections(member)
+            ),
+            beyond=tuple(each for member in members for each in self._beyond(member)),
+        )
+
+    def _read(self, kind: Record, offset: int, count: int) -> list[dict[str, Value]]:
+        try:
+            data = os.pread(self.fd, kind.size * count, self.offset + offset)
+        except OSError as error:
+            raise VicinalError(
+                f"cannot read region {self.path}: {describe_os_error(error)}", _ANEW
+            ) from error
+        if len(data) < kind.size * count:
+            raise VicinalError(f"region {self.path} was cut short", _ANEW)
+        return kind.read(data)
+
+    def _header(self) -> Header:
+        if self.room < records.HEADER.size:
+            raise VicinalError(
+                f"{self.path} is no region: it has only {self.room} bytes",
+                "create one with `vicinal region create`",
+            )
+        raw = self._read(records.HEADER, 0, 1)[0]
+        version, members = int(raw["version"]), int(raw["members"])
+        section_bytes, region_bytes = int(raw["section_bytes"]), int(raw["region_bytes"])
+        heap_bytes = int(raw["heap_bytes"])
+        if int(raw["magic"]) != layout.MAGIC:
+            raise VicinalError(
+                f"{self.path} is no region: it does not begin with a region's magic",
+                "create one with `vicinal region create`",
+            )
+        if version > layout.VERSION:
+            raise VicinalError(
+                f"region {self.path} has format version {version}, "
+                f"and this Vicinal knows up to {layout.VERSION}",
+                "install the Vicinal that created it, or remove it and create it anew",
+            )
+        if version != layout.VERSION:
+            raise VicinalError(f"region {self.path} has unknown format version {version}", _ANEW)
+        fault = layout.section_fault(members, section_bytes, heap_bytes)
+        if fault:
+            raise VicinalError(f"the header of region {self.path} says {fault}", _ANEW)
+        if (
+            int(raw["sections_offset"]) != layout.sections_offset(members)
+            or layout.region_bytes(members, section_bytes) != region_bytes
+        ):
+            raise VicinalError(f"the header of region {self.path} contradicts itself", _ANEW)
+        if region_bytes > self.room:
+            raise VicinalError(
+                f"region {self.path} was cut short: it has {self.room} of {region_bytes} bytes",
+                _ANEW,
+            )
+        return Header(
+            version,
+            members,
+            region_bytes,
+            section_bytes,
+            heap_bytes,
+            bytes(raw["id"]).hex(),
+            datetime.fromtimestamp(min(int(raw["created"]), 253402300799), UTC),
+            _text(bytes(raw["label"])),
+        )
+
+    def _members(self, patience: float) -> tuple[Member, ...]:
+        count = self.header.members
+        slots = self._read(records.SLOT, layout.slot_offset(0), count)
+        claims = [int(each["claim"]) for each in slots]
+        requests = [int(each["requested_route"]) for each in slots]
+        table = self._read(records.VERDICT, layout.verdicts_offset(count), count)
+        verdicts = [int(each["verdict"]) for each in table]
+        taken = [slot for slot in range(count) if claims[slot] != 0]
+        sections = {slot: self._section(slot) for slot in taken}
+        beating = {
+            slot: int(sections[slot]["heartbeat"])
+            for slot in taken
+            if claims[slot] & 0xFFFFFFFF in (SlotState.JOINED, SlotState.HELD)
+            and int(sections[slot]["liveness"]) == Liveness.HEARTBEAT
+        }
+        alive = self._watch(beating, patience)
+        members = []
+        for slot in taken:
+            claim = claims[slot]
+            condemned = verdicts[slot] == (claim >> 32 << 32 | 1)
+            member = self._member(
+                slot, claim, sections[slot], False if condemned else alive.get(slot)
+            )
+            requested = requests[slot] & 0xFFFFFFFF if requests[slot] >> 32 == claim >> 32 else 0
+            detached = requested in (RequestedRoute.NETWORK, RequestedRoute.LEAVE)
+            leaving = requested == RequestedRoute.LEAVE
+            members.append(replace(member, detached=detached, leaving=leaving))
+        return tuple(members)
+
+    def _member(
+        self, slot: int, claim: int, section: dict[str, Value], alive: bool | None
+    ) -> Member:
+        state = claim & 0xFFFFFFFF
+        if state not in list(SlotState):
+            raise VicinalError(
+                f"slot {slot} of region {self.path} has the unknown state {state}", _ANEW
+            )
+        if state == SlotState.CLAIMED and int(section["epoch"]) != claim >> 32:
+            section = records.SECTION.zero  # what stands there is its predecessor's
+        if state not in (SlotState.JOINED, SlotState.HELD):
+            alive = None
+        elif alive is None and int(section["liveness"]) == Liveness.LOCK:
+            alive = is_locked(self.fd, slot)
+        if state == SlotState.HELD and alive is False:
+            alive = None  # its process ended: nothing is held any more
+        rank = int(section["rank"])
+        return Member(
+            slot=slot,
+            epoch=claim >> 32,
+            state=SlotState(state),
+            alive=alive,
+            liveness=int(section["liveness"]),
+            rank=None if rank == records.NO_RANK else rank,
+            pid=int(section["pid"]),
+            hostname=_text(bytes(section["hostname"])),
+            endpoint=int(section["endpoint"]),
+            arena_used=int(section["arena_used"]),
+            section_epoch=int(section["epoch"]),
+            nonce=int(section["nonce"]),
+            network=int(section["core"]) != 0,
+            home=_home(section),
+            job=int(section["job"]),
+        )
+
+    def _section(self, slot: int) -> dict[str, Value]:
+        offset = layout.section_offset(slot, self.header.members, self.header.section_bytes)
+        return self._read(records.SECTION, offset, 1)[0]
+
+    def _watch(self, beating: dict[int, int], patience: float) -> dict[int, bool | None]:
+        """Which of the members with a heartbeat counted on before patience ran out."""
+        if patience <= 0:
+            return {}
+        alive: dict[int, bool | None] = dict.fromkeys(beating, False)
+        deadline = time.monotonic() + patience
+        while not all(alive.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            for slot, before in beating.items():
+                alive[slot] = alive[slot] or int(self._section(slot)["heartbeat"]) != before
+        return alive
+
+    def _table(
+        self, member: Member, kind: Record, place: int, count: int
+    ) -> list[dict[str, Value]]:
+        """A table of a member's section; none of it if the section is an earlier member's."""
+        if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
+            count = 0
+        members, section_bytes = self.header.members, self.header.section_bytes
+        offset = layout.section_offset(member.slot, members, section_bytes)
+        return self._read(kind, offset + place, count)
+
+    def _beyond(self, member: Member) -> list[Beyond]:
+        """What a member sent over the network."""
+        place = layout.network_offset(self.header.members)
+        lines = self._table(member, records.NETWORK_LINE, place, layout.NETWORK_LINES)
+        return [
+            Beyond(member.slot, int(line["nonce"]), int(line["messages"]), int(line["bytes"]))
+            for line in lines
+            if int(line["nonce"]) != 0
+        ]
+
+    def _connections(self, member: Member) -> list[Connection]:
+        """The rings that a member made."""
+        count = self.header.members
+        place = layout.connections_offset(count)
+        lines = self._table(member, records.CONNECTION, place, count)
+        return [
+            Connection(
+                sender=member.slot,
+                receiver=receiver,
+                receiver_epoch=int(line["receiver_epoch"]),
+                slots=int(line["slots"]),
+                ring=int(line["ring"]),
+                messages=int(line["messages"]),
+                bytes=int(line["bytes"]),
+                route=_route(int(line["route"])),
+                offered=int(line["id"]) != 0,
+            )
+            for receiver, line in enumerate(lines)
+            if int(line["id"]) != 0 or _route(int(line["route"])) is not Route.REGION
+        ]
+
+
+def _route(number: int) -> Route:
+    """What a connection line says; what it cannot say is taken for nothing."""
+    return Route(number) if number in list(Route) else Route.REGION
+
+
+def _home(section: dict[str, Value]) -> Home | None:
+    region, slot = bytes(section["home"]).hex(), int(section["home_slot"])
+    epoch = int(section["home_epoch"])
+    return Home(region, slot, epoch) if int(region, 16) or slot or epoch else None
+
+
+def _text(raw: bytes) -> str:
+    """Text that somebody else wrote, up to its NUL, without what a terminal would obey."""
+    return printable(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))

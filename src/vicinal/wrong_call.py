@@ -1,0 +1,81 @@
+"""What is wrong with the words of a command line, in plain English.
+
+Typer has pydantic check values. Its messages ("Value error, ...", "Input should be ...") are for
+programmers, and quote nothing. Here they are said anew from what pydantic found: the option, the
+word, and what may be there.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from vicinal.base.errors import fail
+from vicinal.base.wording import in_quotes, one_of, suggestion
+
+_KINDS = {
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "yes or no",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "greater_than": "more than {gt}",
+    "less_than": "less than {lt}",
+}
+"""What may be there, by pydantic's name of the fault."""
+
+
+def say_wrong_call(error: typer.TyperException, words: Sequence[str]) -> int:
+    """Tell the user what is wrong with the words of a call; the exit status, which is 2.
+
+    A command that has others, called without any, shows its help instead.
+    """
+    context = getattr(error, "ctx", None)
+    if not error.format_message():  # a group that typer has shown the help of
+        return 2
+    if context is not None and _lacks_command(error, context):
+        context.get_help()  # which prints it
+        return 2
+    command = context.command_path if context is not None else _command_of(words)
+    return fail(f"{_sentence(error)}: see `{command} --help`", 2)
+
+
+def _command_of(words: Sequence[str]) -> str:
+    """The command that a call is of, where typer does not say: `vicinal down`."""
+    return " ".join(["vicinal", *takewhile(str.isalpha, words[:1])])
+
+
+def _lacks_command(error: typer.TyperException, context: Any) -> bool:
+    return isinstance(context.command, TyperGroup) and error.message == "Missing command."
+
+
+def _sentence(error: typer.TyperException) -> str:
+    faults = getattr(error.__cause__, "errors", None)
+    parameter = getattr(error, "param", None)
+    if callable(faults) and parameter is not None and (found := faults()):
+        return _complaint(parameter, found[0])
+    message = error.format_message().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def _complaint(parameter: Any, fault: Mapping[str, Any]) -> str:
+    facts = fault.get("ctx", {})
+    inner = getattr(facts.get("error"), "errors", None)
+    if callable(inner):  # of one value of several
+        return _complaint(parameter, inner()[0])
+    name = parameter.get_error_hint().replace("'", "").replace(" / ", "/")
+    place = f"{name} is {in_quotes(fault['input'])}"
+    if choices := _choices(parameter):
+        guess = suggestion(str(fault["input"]), choices)
+        return f"{place}, and must be {one_of(choices)}" + (f": {guess}" if guess else "")
+    if fault["type"] in _KINDS:
+        return f"{place}, and must be {_KINDS[fault['type']].format(**facts)}"
+    return f"{place}: {facts.get('error', fault['msg'])}"
+
+
+def _choices(parameter: Any) -> Sequence[str]:
+    choices = parameter.type_descriptor.choices or ()
+    return [str(getattr(each, "value", each)) for each in choices]

@@ -1,5 +1,0 @@
-#!/bin/bash
-# Networks whose NICs are SR-IOV functions, made by `vicinal opennebula install`.
-source "$(dirname -- "$0")/../../etc/vmm/kvm/kvmrc"
-export LIBVIRT_URI
-exec @PYTHON@ -I -m vicinal.opennebula.network "$0" "$@"
