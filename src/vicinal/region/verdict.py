@@ -9,7 +9,7 @@ import mmap
 from pathlib import Path
 
 from vicinal.region import inspect
-from vicinal.region.geometry import verdicts_offset
+from vicinal.region.geometry import VERDICT_BYTES, verdicts_offset
 from vicinal.region.states import SlotState
 
 _ENDED = 1
@@ -26,14 +26,15 @@ def condemn(region: Path, hostname: str) -> list[int]:
         for member in state.members
         if member.hostname == hostname and member.state is not SlotState.FREE
     ]
-    import numpy as np  # most commands that load this module never need it
-
-    with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        count = state.header.members
-        start = state.offset + verdicts_offset(count)
-        verdicts = np.frombuffer(memory, "<u8", count, start)
+    first = state.offset + verdicts_offset(state.header.members)
+    with (
+        region.open("r+b") as file,
+        mmap.mmap(file.fileno(), 0) as memory,
+        memoryview(memory) as every,
+    ):
         for member in members:
-            # One aligned store: a peer sees all of it or nothing.
-            verdicts[member.slot] = member.epoch << 32 | _ENDED
-        del verdicts  # or the memory could not be unmapped
+            start = first + member.slot * VERDICT_BYTES
+            with every[start : start + VERDICT_BYTES] as part, part.cast("Q") as place:
+                # One aligned store: a peer sees all of it or nothing.
+                place[0] = member.epoch << 32 | _ENDED
     return [member.slot for member in members]

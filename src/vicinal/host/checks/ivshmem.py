@@ -15,6 +15,8 @@ from vicinal.host.shared_device import (
 )
 from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
+from vicinal.region.geometry import MAGIC, VERSION
+from vicinal.region.records import HEADER
 
 _UDEV = (
     "hand it to the users' group by the udev rule in docs/tutorials/own-machines.md, "
@@ -62,11 +64,6 @@ def _device(host: Host, device: SharedDevice, facts: dict[str, object]) -> Findi
 
 
 def _mapped(name: str, mapping: Mapping, facts: dict[str, object], *, bar: bool) -> Finding:
-    # Here, since it takes numpy: other hosts need not wait for it.
-    import numpy as np
-
-    from vicinal.region.format import HEADER, MAGIC, VERSION
-
     attribute = mapping.attribute or "its attribute is for root to see"
     facts |= {"times_slower": round(mapping.slower, 2), "attribute": mapping.attribute}
     if mapping.slower >= SLOW:
@@ -79,27 +76,27 @@ def _mapped(name: str, mapping: Mapping, facts: dict[str, object], *, bar: bool)
         )
     facts["region"] = False
     read = f"mapped ({attribute}), reads take {mapping.slower:.1f} times those of private memory"
-    if len(mapping.header) < HEADER.itemsize:
+    if len(mapping.header) < HEADER.size:
         return failed(
             f"{name}: too short for a region", "make it larger on the host: size=", **facts
         )
-    fields = np.frombuffer(mapping.header, HEADER, count=1)[0]
-    if int(fields["magic"]) != MAGIC:
+    fields = HEADER.read(mapping.header[: HEADER.size])[0]
+    if fields["magic"] != MAGIC:
         return warned(
             f"{name}: {read}; there is no region in it",
             "on the host: `vicinal region create --existing FILE`, with the file of QEMU's memdev"
             + ("" if bar else ", unless it is for something else"),
             **facts,
         )
-    if int(fields["version"]) != VERSION:
+    if (version := int(fields["version"])) != VERSION:
         return failed(
-            f"{name}: its region has format {int(fields['version'])}, and this is for {VERSION}",
+            f"{name}: its region has format {version}, and this is for {VERSION}",
             "use the same version of Vicinal on the host and in its guests",
             **facts,
         )
     facts["region"] = True
-    facts["members"] = int(fields["members"])
-    return passed(f"{name}, a region for {fields['members']} members; {read}", **facts)
+    facts["members"] = members = int(fields["members"])
+    return passed(f"{name}, a region for {members} members; {read}", **facts)
 
 
 IVSHMEM = Check(
