@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -13,6 +15,31 @@ import pytest
 TREE = Path(__file__).parents[3]
 SOURCES = TREE / "src"
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+BELOW_CLUSTER = {"base", "region", "host", "mpi"}
+MAY_USE = {
+    "base": set(),
+    "region": {"base"},
+    "host": {"base", "region"},
+    "mpi": {"base", "region", "host"},
+    "cluster": BELOW_CLUSTER,
+    "launch": BELOW_CLUSTER | {"cluster"},
+    "integrations": BELOW_CLUSTER | {"cluster"},
+    "labs": BELOW_CLUSTER | {"cluster", "launch", "papers"},
+    "papers": set(),
+}
+"""The parts of the package, and which other parts each may import."""
+ENTRY = {"vicinal", *(f"vicinal.{each}" for each in ("__main__", "cli", "command_app"))}
+ENTRY |= {"vicinal.doctor_command", "vicinal.wrong_call"}
+"""The command itself, which is above all parts: no part imports any of it but the version."""
+
+OF_LABS = {"numpy", "scipy", "matplotlib", "pyarrow"}
+"""Libraries that only labs need."""
+WITH_LIBRARIES_OF_LABS = {
+    "vicinal.region.format": "gives numpy's types of the region's records to tests and analyses",
+}
+"""Modules of the core that need a library of labs nevertheless, and why. No other module of the
+core imports them."""
 
 
 def python_modules() -> dict[str, Path]:
@@ -67,6 +94,58 @@ def cycle_of(graph: Mapping[str, set[str]]) -> str:
     except CycleError as error:
         return " needs ".join(reversed(error.args[1]))
     return ""
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if module not in ENTRY else ""
+
+
+def core_modules() -> dict[str, Path]:
+    """All modules but those of labs, and those that the appliance's own Python runs."""
+    return {
+        name: path
+        for name, path in python_modules().items()
+        if part_of(name) != "labs" and "appliance/root" not in str(path)
+    }
+
+
+def test_each_part_uses_only_parts_below_it() -> None:
+    wrong = [
+        f"{who} imports {whom}"
+        for who, whom in python_arrows()
+        if who not in ENTRY and whom != "vicinal"
+        if part_of(who) != part_of(whom) and part_of(whom) not in MAY_USE[part_of(who)]
+    ]
+    assert wrong == []
+
+
+def test_all_parts_are_known() -> None:
+    assert {part_of(name) for name in python_modules()} == {"", *MAY_USE}
+
+
+def test_the_core_says_nowhere_that_it_needs_a_library_of_labs() -> None:
+    """Not within functions either."""
+    found = {
+        name: sorted(needed)
+        for name, path in core_modules().items()
+        if (needed := {each.partition(".")[0] for each in imports(path)} & OF_LABS)
+    }
+    assert found == {name: ["numpy"] for name in WITH_LIBRARIES_OF_LABS}
+
+
+def test_the_core_loads_no_library_of_labs() -> None:
+    names = sorted(core_modules().keys() - WITH_LIBRARIES_OF_LABS.keys())
+    assert len(names) > 300
+    script = (
+        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+        "print(*sys.modules)"
+    )
+    words = [sys.executable, "-c", script, *(name for name in names if "__main__" not in name)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert not loaded & OF_LABS
+    assert not loaded & WITH_LIBRARIES_OF_LABS.keys()
 
 
 @pytest.mark.parametrize(
