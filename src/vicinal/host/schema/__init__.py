@@ -1,1 +1,1 @@
-"""JSON schemas of what commands write."""
+"""JSON schemas of what commands about the host write. Checking is in `vicinal.host.doctor`."""
