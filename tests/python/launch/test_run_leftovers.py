@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_support import CHECKOUT
 from launch_support import (
     GUARD_SECONDS,
     MPI_DIAGONAL,
@@ -27,7 +28,7 @@ def observe(
     program: Path, options: list[str], arguments: list[str], number: int | None = None
 ) -> dict[str, Any]:
     command = [sys.executable, "-m", "vicinal", "run", *options, str(program), *arguments]
-    keep = [program.parent, Path(sys.prefix), *(mpi_prefix(mpi) for mpi in MPIS)]
+    keep = [program.parent, Path(sys.prefix), CHECKOUT, *(mpi_prefix(mpi) for mpi in MPIS)]
     keep += [Path(path) for path in package_path().split(os.pathsep) if Path(path).is_dir()]
     request = {"command": command, "keep": [str(path) for path in keep], "signal": number}
     done = subprocess.run(
