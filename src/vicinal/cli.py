@@ -1,8 +1,8 @@
 """The command `vicinal`: does what its words say, and turns errors into one clear line.
 
 Commands that other programs call often, and wait for, are done without typer, which takes longer
-to load than most of them take to run (plain_call.py). This module imports only what every command
-needs: `vicinal --version` loads nothing else.
+to load than most of them take to run (plain_commands.py). This module imports only what every
+command needs: `vicinal --version` loads nothing else.
 """
 
 import os
@@ -60,7 +60,7 @@ def _call(words: list[str]) -> int:
     if words == ["--version"]:
         sys.stdout.write(f"vicinal {vicinal.__version__}\n")
         return 0
-    from vicinal.base.plain_call import plain_call
+    from vicinal.plain_commands import plain_call
 
     if (plain := plain_call(words)) is not None:
         return plain() or 0

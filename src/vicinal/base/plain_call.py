@@ -1,4 +1,4 @@
-"""Commands that start quickly: read from a function's parameters, with typer and without.
+"""Words of commands that start quickly, read by a function's parameters: without typer, or with it.
 
     def region(job: Annotated[int, Argument("The job's number.", min=1)],
                directory: Annotated[Path, Option("Where regions are.")] = DEFAULT) -> None: ...
@@ -8,25 +8,12 @@ same words by the same parameters, and says what is wrong, or helps. A parameter
 option without a value. An option of type list, which may be repeated, is left to typer.
 """
 
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
-
-PLAIN = {
-    ("plan",): "vicinal.cluster.plan_command:plan",
-    ("study", "list"): "vicinal.labs.study_commands.list_command:list_",
-    ("slurm", "region"): "vicinal.integrations.slurm.region_commands:region",
-    ("slurm", "sweep"): "vicinal.integrations.slurm.region_commands:sweep",
-    ("slurm", "functions"): "vicinal.integrations.slurm.function_commands:functions",
-    ("slurm", "lend"): "vicinal.integrations.slurm.function_commands:lend",
-    ("slurm", "release"): "vicinal.integrations.slurm.function_commands:release",
-    ("slurm", "network"): "vicinal.integrations.slurm.network_commands:network",
-}
-"""Commands, and their functions, each as MODULE:FUNCTION. A function may return an exit status."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
@@ -46,24 +33,8 @@ class Argument(Option):
     """A parameter that is known by its place."""
 
 
-class _NotInOrderError(Exception):
-    """Typer says what it is."""
-
-
-def plain_call(words: Sequence[str]) -> Callable[[], int | None] | None:
-    """What the words of a command line ask for; None where that is for typer to find out."""
-    for length in (1, 2):
-        if place := PLAIN.get(tuple(words[:length])):
-            break
-    else:
-        return None
-    module, _, name = place.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    try:
-        values = _values(function, words[length:])
-    except _NotInOrderError:
-        return None
-    return lambda: function(**values)
+class NotInOrderError(Exception):
+    """Words that typer is to read instead: it helps, or says what is wrong with them."""
 
 
 def for_typer(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -87,7 +58,8 @@ def for_typer(function: Callable[..., int | None]) -> Callable[..., int | None]:
     return called
 
 
-def _values(function: Callable[..., None], words: Sequence[str]) -> dict[str, object]:
+def values_of(function: Callable[..., int | None], words: Sequence[str]) -> dict[str, object]:
+    """What the words give to the function's parameters, by name. Raises NotInOrderError."""
     parameters = inspect.signature(function).parameters
     places = [name for name, each in parameters.items() if isinstance(_word(each), Argument)]
     named = {
@@ -108,13 +80,13 @@ def _values(function: Callable[..., None], words: Sequence[str]) -> dict[str, ob
         elif places:
             name, value = places.pop(0), word
         else:
-            raise _NotInOrderError
+            raise NotInOrderError
         if name in found or value.startswith("-"):
-            raise _NotInOrderError
+            raise NotInOrderError
         found[name] = _converted(parameters[name], value)
     for name, each in parameters.items():
         if name not in found and each.default is inspect.Parameter.empty:
-            raise _NotInOrderError
+            raise NotInOrderError
     return found
 
 
@@ -123,12 +95,12 @@ def _converted(parameter: inspect.Parameter, text: str) -> object:
     if kind is bool:
         return True
     if get_origin(kind) is list:
-        raise _NotInOrderError
+        raise NotInOrderError
     if kind is not int:
         value: object = kind(text)
         return value
     if not _NUMBER.fullmatch(text) or (word.min is not None and int(text) < word.min):
-        raise _NotInOrderError
+        raise NotInOrderError
     return int(text)
 
 

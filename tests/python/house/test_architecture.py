@@ -30,7 +30,7 @@ MAY_USE = {
 }
 """The parts of the package, and which other parts each may import."""
 ENTRY = {"vicinal", *(f"vicinal.{each}" for each in ("__main__", "cli", "command_app"))}
-ENTRY |= {"vicinal.doctor_command", "vicinal.wrong_call"}
+ENTRY |= {f"vicinal.{each}" for each in ("doctor_command", "plain_commands", "wrong_call")}
 """The command itself, which is above all parts: no part imports any of it but the version."""
 
 OF_LABS = {"numpy", "scipy", "matplotlib", "pyarrow"}

@@ -15,11 +15,11 @@ import pytest
 import typer
 from command_support import CHECKOUT
 
-from vicinal.base.plain_call import PLAIN, plain_call
 from vicinal.cli import run
 from vicinal.cluster.vm.libvirt.own import is_own
 from vicinal.cluster.vm.libvirt.uri import default_uri
 from vicinal.command_app import PARTS, build_app
+from vicinal.plain_commands import PLAIN, plain_call
 
 LOADED = "import sys; from vicinal.cli import run; run(sys.argv[1:]); print(*sys.modules)"
 HEAVY = {
@@ -274,7 +274,7 @@ def test_both_ways_make_the_same_region(
     one, other = tmp_path / "one", tmp_path / "other"
     more = ["--members=3", "--section-size", "262144", "--heap", "4096", "--max-size", "99999999"]
     assert run([*REGION, str(one), *more]) == 0
-    monkeypatch.setattr("vicinal.base.plain_call.plain_call", lambda _: None)
+    monkeypatch.setattr("vicinal.plain_commands.plain_call", lambda _: None)
     assert run([*REGION, str(other), *more]) == 0
     assert capsys.readouterr().out == f"file:{one}/job-7\nfile:{other}/job-7\n"
     assert (one / "job-7").stat().st_size == (other / "job-7").stat().st_size > 3 * 262144
@@ -294,7 +294,7 @@ def test_both_ways_show_the_same_plan(
     file.write_text("name: solar\nnodes: [{name: node, count: 2}]\n")
     assert run(["plan", str(file)]) == 2
     one = capsys.readouterr().out
-    monkeypatch.setattr("vicinal.base.plain_call.plain_call", lambda _: None)
+    monkeypatch.setattr("vicinal.plain_commands.plain_call", lambda _: None)
     assert run(["plan", str(file)]) == 2
     assert capsys.readouterr().out == one
     assert "+ node/node1  (it is not there)" in one.splitlines()

@@ -1,0 +1,34 @@
+"""The commands that start quickly, and calling them without typer: see base/plain_call.py."""
+
+import importlib
+from collections.abc import Callable, Sequence
+
+from vicinal.base.plain_call import NotInOrderError, values_of
+
+PLAIN = {
+    ("plan",): "vicinal.cluster.plan_command:plan",
+    ("study", "list"): "vicinal.labs.study_commands.list_command:list_",
+    ("slurm", "region"): "vicinal.integrations.slurm.region_commands:region",
+    ("slurm", "sweep"): "vicinal.integrations.slurm.region_commands:sweep",
+    ("slurm", "functions"): "vicinal.integrations.slurm.function_commands:functions",
+    ("slurm", "lend"): "vicinal.integrations.slurm.function_commands:lend",
+    ("slurm", "release"): "vicinal.integrations.slurm.function_commands:release",
+    ("slurm", "network"): "vicinal.integrations.slurm.network_commands:network",
+}
+"""Commands, and their functions, each as MODULE:FUNCTION. A function may return an exit status."""
+
+
+def plain_call(words: Sequence[str]) -> Callable[[], int | None] | None:
+    """What the words of a command line ask for; None where that is for typer to find out."""
+    for length in (1, 2):
+        if place := PLAIN.get(tuple(words[:length])):
+            break
+    else:
+        return None
+    module, _, name = place.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    try:
+        values = values_of(function, words[length:])
+    except NotInOrderError:
+        return None
+    return lambda: function(**values)
