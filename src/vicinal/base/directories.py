@@ -1,10 +1,7 @@
-"""Directories that are written to: whether this user may, and one process at a time."""
+"""Where commands keep state and results, and whether this user may write there."""
 
-import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from vicinal.base.checkout import checkout
@@ -12,10 +9,6 @@ from vicinal.base.errors import VicinalError
 
 MANIFEST = "manifest.json"
 """In the folder of a result: what was asked for, where and with what."""
-
-_LOCK_SECONDS = 1800.0
-"""The longest work under a lock, fetching packages over a slow network, takes some minutes."""
-_POLL_SECONDS = 0.1
 
 
 def state_directory() -> Path:
@@ -67,37 +60,3 @@ def result_folder(name: str, output: Path | None, results: str, *, resume: bool)
             "name its folder with --output, or leave out --resume",
         )
     return there[-1]
-
-
-@contextmanager
-def locked(directory: Path, seconds: float | None = None) -> Iterator[None]:
-    """Make a directory, if it is missing, and keep others who ask for the same out of it.
-
-    The kernel drops the lock of a process that ends. Raises VicinalError where another has kept it
-    for `seconds`; without them, for longer than any work there takes.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    # Only read: of users that share a directory one has made the file.
-    lock = os.open(directory / ".lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _wait_for(lock, directory, _LOCK_SECONDS if seconds is None else seconds)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _wait_for(lock: int, directory: Path, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise VicinalError(
-                    f"another command has been at work in {directory} for"
-                    f" {seconds / 60:.0f} minutes",
-                    f"end it, if it hangs: fuser {directory}/.lock names it",
-                ) from None
-            time.sleep(_POLL_SECONDS)
-        else:
-            return

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vicinal.base.files import sync_directory
+
 
 class LineJournal:
     """One such file. Whoever writes it keeps others from doing so, by a lock of theirs."""
@@ -44,12 +46,3 @@ class LineJournal:
             os.close(file)
         if fresh:
             sync_directory(self.file.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Have the names of files in a directory on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

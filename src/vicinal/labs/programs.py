@@ -7,8 +7,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from vicinal.base.directories import locked, may_write
+from vicinal.base.directories import may_write
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.mpi.environment import Mpi, checkout
 
 

@@ -23,7 +23,7 @@ from guest_support import GUARD_SECONDS
 
 import vicinal
 from vicinal.base.child import dies_with_parent
-from vicinal.base.directories import locked
+from vicinal.base.files import locked
 from vicinal.cluster.vm.guest.console import console_tail
 from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
 from vicinal.cluster.vm.image.archive import Archive

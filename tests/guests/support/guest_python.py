@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import vicinal
-from vicinal.base.directories import locked
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.building import guests_directory
 from vicinal.cluster.vm.image.packages import PackageStore
 from vicinal.cluster.vm.qemu.guest import Guest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from command_support import CHECKOUT
 
-from vicinal.base.directories import locked
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.building import fetch_packages
 from vicinal.cluster.vm.image.packages import HOST_RECORD, PackageStore
 

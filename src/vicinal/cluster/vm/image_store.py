@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.base.directories import locked
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.appliance.build import appliances_directory
 from vicinal.cluster.vm.image.building import guests_directory
 from vicinal.cluster.vm.image.kind import GuestNetwork, kind_of

@@ -24,8 +24,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vicinal.base.directories import locked
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import locked
 from vicinal.base.sizes import show_size
 from vicinal.host.memory_policy import memory_from
 from vicinal.host.system import Host

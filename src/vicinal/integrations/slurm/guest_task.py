@@ -20,8 +20,8 @@ from pathlib import Path
 from selectors import EVENT_READ, PollSelector
 from typing import NoReturn
 
-from vicinal.base.directories import locked
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell
 from vicinal.cluster.vm.image.layout import GUEST_TASK, HOME, USER

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from vicinal.base.directories import locked
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import locked
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.building import (

@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.base.directories import check_writable, locked, may_write
+from vicinal.base.directories import check_writable, may_write
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.kind import GuestNetwork, ImageKind, kind_of
 from vicinal.cluster.vm.image.layout import GUEST_TASK, HOME, USER, USER_ID

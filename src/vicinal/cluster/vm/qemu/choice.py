@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from vicinal.base.directories import check_writable, locked
+from vicinal.base.directories import check_writable
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.building import guests_directory
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.packages import PackageStore

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.base.directories import locked
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.building import guests_directory
 
 _MOST_KEPT = 4

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.journal import sync_directory
+from vicinal.base.files import sync_directory
 from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs import rdma
 

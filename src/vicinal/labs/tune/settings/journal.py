@@ -15,7 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.base.journal import LineJournal, sync_directory
+from vicinal.base.files import sync_directory
+from vicinal.base.journal import LineJournal
 from vicinal.labs.tune.knob import Value
 
 

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.base.directories import check_writable, locked, may_write
+from vicinal.base.directories import check_writable, may_write
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import locked
 from vicinal.cluster.vm.image.appliance.boot_loader import install_bios, install_uefi
 from vicinal.cluster.vm.image.appliance.bootstrap import SYSTEM_SIZE, bootstrap, build_place
 from vicinal.cluster.vm.image.appliance.contents import contents, write_archive

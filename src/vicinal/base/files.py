@@ -1,0 +1,181 @@
+"""Files that are whole or not there, and locks that the kernel drops when their process ends."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum, auto
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+"""How lock() opens a directory."""
+OWN_FILE = os.O_RDWR | os.O_CREAT
+"""How lock() opens a file, which it makes if it is missing."""
+
+_LOCK_SECONDS = 1800.0
+"""The longest work under a lock, fetching packages over a slow network, takes some minutes."""
+_POLL_SECONDS = 0.05
+
+
+class Durability(Enum):
+    """What of a new file survives a power failure, once the file has its name."""
+
+    NONE = auto()
+    """Nothing is certain: the file may be empty. For what a reboot makes worthless."""
+    CONTENT = auto()
+    """The name belongs to the old content or to all of the new."""
+    NAME = auto()
+    """The name belongs to the new content."""
+
+
+def write_atomically(
+    path: Path,
+    content: str | bytes | memoryview,
+    durability: Durability,
+    *,
+    mode: int | None = None,
+    by_several: bool = False,
+) -> None:
+    """Replace a file in one go; readers find all of the old content or all of the new.
+
+    Without `mode` the file has the mode that the process's umask leaves. `by_several` as in
+    replaced(). Raises OSError, on a full disk for instance; the old content stays then.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with replaced(path, durability, by_several=by_several) as part:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(part, flags, 0o666 if mode is None else mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            if durability is not Durability.NONE:
+                os.fsync(file.fileno())
+
+
+@contextmanager
+def replaced(
+    path: Path, durability: Durability = Durability.NONE, *, by_several: bool = False
+) -> Iterator[Path]:
+    """Give a path beside `path` for the new content, and move the new file to `path` at the end.
+
+    The block syncs the content itself if `durability` asks for that. When the block fails, nothing
+    is left of the new file. A kill leaves `.NAME.part`, which the next writer removes; `by_several`
+    keeps processes apart that write the same file at the same time: `.NAME.PID.part`.
+    """
+    writer = f".{os.getpid()}" if by_several else ""
+    part = path.with_name(f".{path.name}{writer}.part")
+    part.unlink(missing_ok=True)
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    if durability is Durability.NAME:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names of files in a directory on the disk."""
+    descriptor = os.open(directory, DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock(
+    path: Path,
+    flags: int = DIRECTORY,
+    mode: int = 0o600,
+    *,
+    shared: bool = False,
+    seconds: float | None = 0.0,
+    make: Callable[[], object] | None = None,
+    check: Callable[[os.stat_result], object] | None = None,
+) -> int:
+    """Open a file or a directory and lock it until the descriptor is closed.
+
+    `make` makes the directory that other processes may remove at any time; lock() calls it before
+    each attempt. `check` raises an error if the opened file must not be locked. Raises
+    BlockingIOError if another process keeps the lock for `seconds` (None: wait without a limit),
+    and OSError if the file cannot be opened.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        is_over = deadline is not None and time.monotonic() >= deadline
+        try:
+            if make is not None:
+                make()
+            descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+        except FileNotFoundError:  # another process removed the directory just now
+            if make is None or is_over:
+                raise
+        else:
+            taken = False
+            try:
+                if check is not None:
+                    check(os.fstat(descriptor))
+                with suppress(BlockingIOError):
+                    _take(descriptor, shared=shared, wait=deadline is None)
+                    taken = _is_at(path, descriptor, follow_symlinks=not flags & os.O_NOFOLLOW)
+            finally:
+                if not taken:
+                    os.close(descriptor)
+            if taken:
+                return descriptor
+            if is_over:
+                raise BlockingIOError(f"another process holds {path}")
+        if deadline is not None:
+            time.sleep(_POLL_SECONDS)
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file until the descriptor is closed; False if another process has locked it."""
+    try:
+        _take(descriptor, shared=shared, wait=False)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def locked(directory: Path, seconds: float | None = None) -> Iterator[None]:
+    """Make a directory, if it is missing, and keep other callers of locked() out of it.
+
+    Raises VicinalError if another process keeps the directory for `seconds`; by default, for longer
+    than any work there takes.
+    """
+    limit = _LOCK_SECONDS if seconds is None else seconds
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / ".lock"
+    try:
+        # Only read: of users that share a directory one has made the file.
+        descriptor = lock(file, os.O_RDONLY | os.O_CREAT, 0o644, seconds=limit)
+    except BlockingIOError:
+        raise VicinalError(
+            f"another command has been at work in {directory} for {limit / 60:.0f} minutes",
+            f"end it, if it hangs: fuser {file} names it",
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, *, shared: bool, wait: bool) -> None:
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+
+
+def _is_at(path: Path, descriptor: int, *, follow_symlinks: bool) -> bool:
+    """Whether a path still names an open file: another process may have removed the name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=follow_symlinks))
+    except FileNotFoundError:
+        return False
