@@ -217,12 +217,12 @@ def test_jobs_that_are_over_are_swept(slurm: Slurm, monkeypatch: pytest.MonkeyPa
     slurm.functions.assign("ib0", owner="slurm-9")  # killed before it wrote anything but the record
     slurm.functions.assign("ib0", owner="vicinal.demo")
     (slurm.directory / "functions-10").touch()
-    (slurm.directory / "functions-8.4711").touch()
+    (slurm.directory / ".functions-8.nodes.part").touch()
     (slurm.directory / "other").touch()
     monkeypatch.setattr(job_functions, "active_jobs", lambda: {8, 11})
     assert slurm.jobs.sweep() == ([7, 9, 10], [])
     assert sorted(slurm.owners().values()) == ["slurm-8", "vicinal.demo"]
-    left = {"functions-8", "functions-8.lock", "functions-8.4711", "other"}
+    left = {"functions-8", "functions-8.lock", ".functions-8.nodes.part", "other"}
     assert slurm.files() == left
 
 

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import replaced
 from vicinal.host.functions.privileged.system import Host
 from vicinal.integrations.opennebula.hook_files import check_drivers, hook_files, hooked_drivers
 from vicinal.integrations.opennebula.limits import FILE, TEMPLATE, read_limits
@@ -244,15 +245,13 @@ class Installation:
 
     def _put(self, file: Path, wanted: str | Path, mode: int = 0o755) -> None:
         """There at once or not at all: a host may copy these files at any time."""
-        part = _part(file)
-        part.unlink(missing_ok=True)
-        if isinstance(wanted, Path):
-            part.symlink_to(wanted)
-        else:
-            part.write_text(wanted)
-            part.chmod(mode)
-        self._give(part)
-        part.replace(file)
+        with replaced(file) as part:
+            if isinstance(wanted, Path):
+                part.symlink_to(wanted)
+            else:
+                part.write_text(wanted)
+                part.chmod(mode)
+            self._give(part)
 
     def _give(self, file: Path) -> None:
         """To the user whose scripts these are, where root installs."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.files import locked
+from vicinal.base.files import Durability, locked, write_atomically
 from vicinal.base.sizes import show_size
 from vicinal.host.memory_policy import memory_from
 from vicinal.host.system import Host
@@ -336,10 +336,8 @@ class Records:
                 "machines": sorted(record.machines),
             }
         )
-        part = self._file(request).with_suffix(".part")
         try:
-            part.write_text(text)
-            part.replace(self._file(request))
+            write_atomically(self._file(request), text, Durability.NONE)
         except OSError as error:
             raise VicinalError(
                 f"{self.directory} cannot be written to ({describe_os_error(error)}), and no "

@@ -3,11 +3,11 @@
 The line in plugstack.conf comes last and goes first: what it includes is there as long as it is.
 """
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vicinal.base.files import Durability, write_atomically
 from vicinal.integrations.slurm.files import Files
 
 
@@ -70,14 +70,5 @@ def _text_of(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Replace a file in one go; one that was there keeps its mode."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    try:
-        with part.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(path, text, Durability.CONTENT, mode=mode, by_several=True)

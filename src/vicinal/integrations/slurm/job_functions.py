@@ -6,7 +6,7 @@ the records of `vicinal functions`, where the owner is slurm-JOB. Beside the reg
 functions-JOB        variables for the job's tasks, once its functions are set up
 functions-JOB.nodes  there before that where they are for the job's nodes (lent_functions.py)
 functions-JOB.lock   there from before the first is set up until the last was taken back
-functions-JOB.PID    what process PID is writing
+.functions-JOB*.part  the first or the second while it is written
 
 Whoever sets up or takes back holds the lock, and so does the privileged helper, which goes on to
 the end of what it does when its command is killed.
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import Durability, write_atomically
 from vicinal.host.functions.helper import kept_open
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
@@ -47,7 +48,7 @@ from vicinal.mpi.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIO
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
 _OWNER = re.compile(r"slurm-(\d{1,10})")
-_NAME = re.compile(r"functions-(\d{1,10})(?:\.lock|\.nodes|(?:\.nodes)?\.\d+)?")
+_NAME = re.compile(r"\.?functions-(\d{1,10})(?:\.lock|\.nodes)?(?:\.part)?")
 _LOCK_SECONDS = 45.0
 """The plugin waits for a command for a minute."""
 _ACTIVE_SECONDS = 40.0
@@ -133,8 +134,9 @@ class JobFunctions:
                 raise
             if for_nodes:
                 lines = "".join(f"{each.line}\n" for each in told)
-                _write(place.with_name(f"{place.name}.nodes"), lines)
-            _write(place, _variables(given))
+                nodes = place.with_name(f"{place.name}.nodes")
+                write_atomically(nodes, lines, Durability.NONE, mode=0o644)
+            write_atomically(place, _variables(given), Durability.NONE, mode=0o644)
 
     def lend(self, job: int, user: int) -> None:
         """Have those that a job has for its nodes on vfio-pci, where that user may open them.
@@ -331,14 +333,6 @@ def _lock(path: Path) -> int | None:
         pass
     os.close(descriptor)
     return None
-
-
-def _write(place: Path, text: str) -> None:
-    """Nobody finds it under its name before it is whole."""
-    part = place.with_name(f"{place.name}.{os.getpid()}")
-    part.write_text(text)
-    part.chmod(0o644)
-    part.replace(place)
 
 
 def _variables(given: Sequence[VirtualFunction]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.nodes.container.state import started
 
 
@@ -85,6 +86,4 @@ class NodeList:
             lines.append(f"node {node.name} {kind}\n")
             if node.name in self.functions:
                 lines.append(f"functions {self.functions[node.name].words}\n")
-        part = directory / ".nodes"
-        part.write_text("".join(lines))
-        part.rename(directory / "nodes")
+        write_atomically(directory / "nodes", "".join(lines), Durability.NONE)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vicinal.base.files import Durability, write_atomically
+
 
 @dataclass
 class Partial:
@@ -49,10 +51,9 @@ class Partial:
         """Keep the rows of a finished group."""
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f"{group}.json"
-        unfinished = path.with_suffix(".part")
         kept = {"conditions": dict(self.conditions), "rows": rows}
-        unfinished.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-        unfinished.replace(path)
+        text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(path, text, Durability.NONE)
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import Durability, write_atomically
 from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs.catalogue import knob_named
 from vicinal.labs.tune.knobs.machine import Machine
@@ -147,10 +148,9 @@ def _write(directory: Path, files: dict[str, str], *, force: bool) -> list[Path]
     try:
         for path, text in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_name(f".{path.name}.new")
-            fresh.write_text(text)
-            fresh.chmod(0o755 if path.suffix == ".sh" and "environment" not in path.stem else 0o644)
-            fresh.rename(path)
+            is_program = path.suffix == ".sh" and "environment" not in path.stem
+            mode = 0o755 if is_program else 0o644
+            write_atomically(path, text, Durability.NONE, mode=mode)
     except OSError as error:
         raise VicinalError(
             f"{error.filename or directory}: {describe_os_error(error)}", "name another directory"

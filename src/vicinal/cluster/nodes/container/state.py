@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import Durability, write_atomically
 
 
 def default_base() -> Path:
@@ -73,9 +74,7 @@ def _lock(base: Path) -> int:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write a file so that others see all of it or nothing."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(values))
-    beside.replace(path)
+    write_atomically(path, json.dumps(values), Durability.NONE, by_several=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.files import locked
+from vicinal.base.files import locked, replaced
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.building import (
@@ -56,10 +56,9 @@ def build_additions(additions: ImageAdditions, say: Callable[[str], None]) -> Pa
         packages = _packages(additions.packages, say) if additions.packages else None
         if not target.is_file():
             say("writing what is added to the guest image")
-            fresh = target.with_suffix(".cpio.part")
-            _write(fresh, additions, packages)
-            fresh.replace(target)
-            kept = sorted(directory.glob("image-with-*"), key=lambda file: file.stat().st_mtime)
+            with replaced(target) as fresh:
+                _write(fresh, additions, packages)
+            kept = sorted(directory.glob("*image-with-*"), key=lambda file: file.stat().st_mtime)
             for old in kept[:-_MOST_KEPT]:
                 old.unlink()
     return target

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
 from vicinal.cluster.vm.image.building import (
@@ -95,13 +96,8 @@ def _keep(qemu: Qemu, image: GuestImage, choice: Choice) -> None:
     }
     answers = [*_read(directory / _CACHE), answer]
     found = json.dumps({"boot": _boot(), "answers": answers}, indent=1)
-    fresh = directory / f"{_CACHE}.{os.getpid()}"
-    try:
-        fresh.write_text(found)
-        fresh.chmod(0o644)  # root's answer is for all users
-        fresh.replace(directory / _CACHE)
-    finally:
-        fresh.unlink(missing_ok=True)
+    # Root's answer is for all users.
+    write_atomically(directory / _CACHE, found, Durability.NONE, mode=0o644, by_several=True)
 
 
 def _read(cache: Path) -> list[Any]:

@@ -5,14 +5,13 @@ where the machine went down while it was at it, the next start leaves the settin
 """
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.files import sync_directory
+from vicinal.base.files import Durability, sync_directory, write_atomically
 from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs import rdma
 
@@ -35,7 +34,9 @@ def write_unit(root: Path, setting: Setting, options: Sequence[str] = ()) -> lis
     }
     try:
         for name, text in files.items():
-            _write(root / name, text)
+            file = root / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, text, Durability.NAME)
         link = root / _WANTED
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
@@ -120,17 +121,6 @@ ExecStart={command}
 [Install]
 WantedBy=multi-user.target
 """
-
-
-def _write(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}.new")
-    with fresh.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.rename(file)
-    sync_directory(file.parent)
 
 
 def _is_there(file: Path) -> bool:

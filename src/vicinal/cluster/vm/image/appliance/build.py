@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vicinal.base.directories import check_writable, may_write
 from vicinal.base.errors import VicinalError
-from vicinal.base.files import locked
+from vicinal.base.files import locked, replaced
 from vicinal.cluster.vm.image.appliance.boot_loader import install_bios, install_uefi
 from vicinal.cluster.vm.image.appliance.bootstrap import SYSTEM_SIZE, bootstrap, build_place
 from vicinal.cluster.vm.image.appliance.contents import contents, write_archive
@@ -164,9 +164,5 @@ def _hand_out(kept: Path, target: Path) -> None:
     if target.exists() and filecmp.cmp(kept, target, shallow=False):
         return
     check_space([(target.parent, _IMAGE_SIZE)])
-    part = target.with_name(f".{target.name}.part")
-    try:
+    with replaced(target) as part:
         shutil.copyfile(kept, part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import shutil
 import uuid
 from pathlib import Path
 
+from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS
 
 # Machines run as root, whose files they use. Control groups, namespaces and security labels are
@@ -62,9 +63,7 @@ def _copy_names(name: str, directory: Path, wanted: list[str]) -> None:
     lines = (Path("/etc") / name).read_text().splitlines()
     known = {line.partition(":")[0] for line in lines}
     lines += [line for line in wanted if line.partition(":")[0] not in known]
-    fresh = directory / f"{name}.part"
-    fresh.write_text("".join(f"{line}\n" for line in lines))
-    fresh.replace(directory / name)
+    write_atomically(directory / name, "".join(f"{line}\n" for line in lines), Durability.NONE)
 
 
 def _forget_processes(directory: Path) -> None:

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from vicinal.base.files import replaced
+
 
 @dataclass(frozen=True)
 class Account:
@@ -23,12 +25,10 @@ def put(file: Path, content: str | None, account: Account | None = None) -> bool
     if account is None and file.exists() and file.read_text() == content:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    part.unlink(missing_ok=True)
     mode = 0o644 if account is None else 0o600
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with replaced(file) as part, os.fdopen(os.open(part, flags, mode), "w") as out:
         out.write(content)
         if account is not None:
             os.fchown(out.fileno(), account.uid, account.gid)
-    part.replace(file)
     return True

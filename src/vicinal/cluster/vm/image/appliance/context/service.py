@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.vm.image.appliance.context.cloud import user_of
 from vicinal.cluster.vm.image.appliance.context.files import Account
 from vicinal.cluster.vm.image.appliance.context.job import set_up_job
@@ -51,9 +52,7 @@ def main() -> None:
                 contextualize(place, Path(scratch), say)
             finally:
                 subprocess.run(["umount", "--lazy", place], check=False)
-    part = report.with_suffix(".part")
-    part.write_text("".join(f"{line}\n" for line in said))
-    part.replace(report)
+    write_atomically(report, "".join(f"{line}\n" for line in said), Durability.NONE)
 
 
 def contextualize(place: Path, scratch: Path, say: Callable[[str], None]) -> None:
