@@ -121,8 +121,7 @@ def lock(
             try:
                 if check is not None:
                     check(os.fstat(descriptor))
-                with suppress(BlockingIOError):
-                    _take(descriptor, shared=shared, wait=deadline is None)
+                if take_lock(descriptor, shared=shared, wait=deadline is None):
                     taken = _is_at(path, descriptor, follow_symlinks=not flags & os.O_NOFOLLOW)
             finally:
                 if not taken:
@@ -135,10 +134,14 @@ def lock(
             time.sleep(_POLL_SECONDS)
 
 
-def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file until the descriptor is closed; False if another process has locked it."""
+def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file until the descriptor is closed, whatever becomes of the file's name.
+
+    False if another process has locked the file; with `wait`, take_lock() waits for that process.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        _take(descriptor, shared=shared, wait=False)
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -154,23 +157,21 @@ def locked(directory: Path, seconds: float | None = None) -> Iterator[None]:
     limit = _LOCK_SECONDS if seconds is None else seconds
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / ".lock"
+    # Only read: of users that share a directory one has made the file.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        # Only read: of users that share a directory one has made the file.
-        descriptor = lock(file, os.O_RDONLY | os.O_CREAT, 0o644, seconds=limit)
-    except BlockingIOError:
-        raise VicinalError(
-            f"another command has been at work in {directory} for {limit / 60:.0f} minutes",
-            f"end it, if it hangs: fuser {file} names it",
-        ) from None
-    try:
+        deadline = time.monotonic() + limit
+        # The name does not matter: who removes the directory does so under the lock.
+        while not take_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise VicinalError(
+                    f"another command has been at work in {directory} for {limit / 60:.0f} minutes",
+                    f"end it, if it hangs: fuser {file} names it",
+                )
+            time.sleep(_POLL_SECONDS)
         yield
     finally:
         os.close(descriptor)
-
-
-def _take(descriptor: int, *, shared: bool, wait: bool) -> None:
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
 
 
 def _is_at(path: Path, descriptor: int, *, follow_symlinks: bool) -> bool:

@@ -6,23 +6,21 @@ more, and may be taken away; those of any other are left alone. Names of an owne
 own name, a dash and a number.
 """
 
-import fcntl
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import OWN_FILE, lock
 from vicinal.cluster.ownership import NUMBERED, Owner, owner_files, owners_directory, read_owner
 from vicinal.cluster.plan.state import cluster_names
 
 _LOCK_SECONDS = 60.0
 """For another command that takes away what was left."""
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,19 @@ def owning(owner: Owner) -> Iterator[None]:
     The file stays at the end where clusters do. Raises VicinalError where it cannot be kept.
     """
     file = owners_directory() / owner.name
-    lock = _lock(file)
+    held = _lock(file)
     try:
         content = json.dumps(asdict(owner) | {"host": socket.gethostname()})
         try:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, content.encode(), 0)
+            os.ftruncate(held, 0)
+            os.pwrite(held, content.encode(), 0)
         except OSError as error:
             raise _unusable(file, error) from error
         yield
     finally:
         if not _clusters(owner.name):
             file.unlink(missing_ok=True)
-        os.close(lock)
+        os.close(held)
 
 
 def left_behind() -> list[LeftBehind]:
@@ -109,41 +107,32 @@ def _abandoned(file: Path) -> Iterator[Owner | None]:
     It is None, too, where it ran on another host, and where the file makes no sense.
     """
     try:
-        lock = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        held = lock(file, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         yield None
         return
     try:
-        owner = None
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Else it is one that was taken away, and the name may be that of another by now.
-            if file.stat().st_ino == os.fstat(lock).st_ino:
-                owner = read_owner(file, lock)
+        owner = read_owner(file, held)
         yield owner if owner is not None and owner.host == socket.gethostname() else None
     finally:
-        os.close(lock)
+        os.close(held)
 
 
 def _lock(file: Path) -> int:
     """The file's descriptor, by which it is locked until that is closed."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise _unusable(file, error) from error
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if file.stat().st_ino == os.fstat(lock).st_ino:
-                return lock
-        os.close(lock)
-        if time.monotonic() > deadline:
-            raise VicinalError(
-                f"another command is at work on the clusters of {file.name}", "wait for its end"
-            )
-        time.sleep(_POLL_SECONDS)
+    try:
+        return lock(
+            file,
+            OWN_FILE,
+            seconds=_LOCK_SECONDS,
+            make=lambda: file.parent.mkdir(mode=0o700, parents=True, exist_ok=True),
+        )
+    except BlockingIOError:
+        raise VicinalError(
+            f"another command is at work on the clusters of {file.name}", "wait for its end"
+        ) from None
+    except OSError as error:
+        raise _unusable(file, error) from error
 
 
 def _unusable(file: Path, error: OSError) -> VicinalError:

@@ -3,7 +3,6 @@
 A command of a user that was called without a name never means such a cluster.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import take_lock
 from vicinal.cluster.plan.state import clusters_directory
 
 NUMBERED = re.compile(r"-[0-9]+")
@@ -90,8 +90,10 @@ def _ownership(file: Path) -> Ownership | None:
         )
         try:
             # Shared: others that look at the same time do not take us for the owner.
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            runs = not take_lock(lock, shared=True)
         except OSError:
+            runs = True
+        if runs:
             return Ownership(owner.what, runs=True)
         if owner.host == socket.gethostname():
             return Ownership(owner.what, runs=False)

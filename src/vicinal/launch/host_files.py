@@ -6,7 +6,6 @@ that user takes it away.
 """
 
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -16,9 +15,11 @@ from pathlib import Path
 from typing import Self
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import DIRECTORY, lock
 
 _DIRECTORY = Path("/dev/shm")
 _PREFIX = "vicinal-job-"
+_OPENED = DIRECTORY | os.O_NOFOLLOW
 
 
 class HostFiles:
@@ -48,12 +49,9 @@ class HostFiles:
 
         Raises VicinalError where it cannot be made, or is somebody else's.
         """
-        while self._lock is None:
+        if self._lock is None:
             try:
-                self.directory.mkdir(mode=0o700, exist_ok=True)
-                self._lock = _locked(self.directory, fcntl.LOCK_SH)
-            except FileNotFoundError:
-                continue  # it was taken for left behind, in the moment before it was held
+                self._lock = _held(self.directory)
             except OSError as error:
                 raise VicinalError(
                     f"{self.directory} cannot be made ({describe_os_error(error)})",
@@ -93,9 +91,9 @@ def take_away_left_behind() -> None:
     """Remove what agents of this user left on this host that were killed."""
     for directory in _DIRECTORY.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            lock = _locked(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = lock(directory, _OPENED, check=_check_owner)
             HostFiles(directory).remove()
-            os.close(lock)
+            os.close(held)
 
 
 def new_mark() -> str:
@@ -103,18 +101,19 @@ def new_mark() -> str:
     return f"{os.getuid()}-{secrets.token_hex(8)}"
 
 
-def _locked(directory: Path, kind: int) -> int:
-    """A descriptor that locks a directory of ours until it is closed; raises OSError."""
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        # Everybody may write to /dev/shm: a name there may be somebody else's.
-        if os.fstat(lock).st_uid != os.getuid():
-            raise PermissionError(errno.EPERM, "it belongs to somebody else")
-        fcntl.flock(lock, kind)
-        # Else the name may be gone, or be that of another by now.
-        if directory.stat(follow_symlinks=False).st_ino != os.fstat(lock).st_ino:
-            raise FileNotFoundError
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+def _held(directory: Path) -> int:
+    """Make a job's directory and share its lock with the job's other agents here."""
+    return lock(
+        directory,
+        _OPENED,
+        shared=True,
+        seconds=None,
+        make=lambda: directory.mkdir(mode=0o700, exist_ok=True),
+        check=_check_owner,
+    )
+
+
+def _check_owner(found: os.stat_result) -> None:
+    """Everybody may write to /dev/shm: a name there may be somebody else's."""
+    if found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "it belongs to somebody else")

@@ -16,7 +16,7 @@ from vicinal.base.files import (
     Durability,
     lock,
     locked,
-    try_lock,
+    take_lock,
     write_atomically,
 )
 
@@ -142,12 +142,12 @@ def test_several_share_a_lock(tmp_path: Path) -> None:
     held = [lock(file, OWN_FILE, shared=True) for _ in range(2)]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with file.open() as other:
-        assert not try_lock(other.fileno())
-        assert try_lock(other.fileno(), shared=True)
+        assert not take_lock(other.fileno())
+        assert take_lock(other.fileno(), shared=True)
     for each in held:
         os.close(each)
     with file.open() as other:
-        assert try_lock(other.fileno())
+        assert take_lock(other.fileno())
 
 
 def test_a_file_that_must_not_be_locked_is_not(tmp_path: Path) -> None:
@@ -164,4 +164,4 @@ def test_a_file_that_must_not_be_locked_is_not(tmp_path: Path) -> None:
         lock(tmp_path / "link", DIRECTORY | os.O_NOFOLLOW, seconds=60)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     with tmp_path.joinpath("elsewhere").open("w") as free:
-        assert try_lock(free.fileno())
+        assert take_lock(free.fileno())

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.files import Durability, locked, write_atomically
+from vicinal.base.files import OWN_FILE, Durability, lock, locked, take_lock, write_atomically
 from vicinal.base.sizes import show_size
 from vicinal.host.memory_policy import memory_from
 from vicinal.host.system import Host
@@ -232,9 +232,8 @@ class Records:
 
     def _hold(self, vm: int) -> int:
         """Say that an action on a VM is at work, until the descriptor is closed or we are dead."""
-        hold = os.open(self.directory / f"vm-{vm}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(hold, fcntl.LOCK_SH)  # a VM may be ended while another action is at work
-        return hold
+        # Shared: a VM may be ended while another action is at work.
+        return lock(self.directory / f"vm-{vm}", OWN_FILE, shared=True, seconds=None)
 
     def _lacking(self, vm: int) -> Path:
         return self.directory / f"{_LACKS}{vm}"
@@ -245,12 +244,9 @@ class Records:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return not take_lock(file)
         finally:
             os.close(file)
-        return False
 
     def _take(
         self, vm: int, request: RegionRequest, limits: Limits, nodes: Collection[int]

@@ -12,11 +12,9 @@ Whoever sets up or takes back holds the lock, and so does the privileged helper,
 the end of what it does when its command is killed.
 """
 
-import fcntl
 import os
 import re
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.base.files import Durability, write_atomically
+from vicinal.base.files import OWN_FILE, Durability, lock, write_atomically
 from vicinal.host.functions.helper import kept_open
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
@@ -53,7 +51,6 @@ _LOCK_SECONDS = 45.0
 """The plugin waits for a command for a minute."""
 _ACTIVE_SECONDS = 40.0
 """In which the ports of all functions of a job are to be ACTIVE."""
-_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -300,14 +297,14 @@ class JobFunctions:
     @contextmanager
     def _locked(self, job: int) -> Iterator[None]:
         own_directory(self._directory)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while (descriptor := _lock(self._directory / f"functions-{job}.lock")) is None:
-            if time.monotonic() > deadline:
-                raise VicinalError(
-                    f"another command is at work on the SR-IOV functions of job {job}",
-                    "try again; if it hangs, see what `dmesg` says of the card",
-                )
-            time.sleep(_POLL_SECONDS)
+        file = self._directory / f"functions-{job}.lock"
+        try:
+            descriptor = lock(file, OWN_FILE | os.O_NOFOLLOW, seconds=_LOCK_SECONDS)
+        except BlockingIOError:
+            raise VicinalError(
+                f"another command is at work on the SR-IOV functions of job {job}",
+                "try again; if it hangs, see what `dmesg` says of the card",
+            ) from None
         kept_open.add(descriptor)
         try:
             yield
@@ -319,20 +316,6 @@ class JobFunctions:
 def _told(job: int, error: VicinalError) -> VicinalError:
     where = f"{socket.gethostname()}: the SR-IOV functions of job {job}"
     return VicinalError(f"{where}: {error.message}", error.remedy)
-
-
-def _lock(path: Path) -> int | None:
-    """The file of a lock, which is ours until it is closed; None while it is another's."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Who had it may have removed it.
-        if os.fstat(descriptor).st_ino == path.stat().st_ino:
-            return descriptor
-    except OSError:
-        pass
-    os.close(descriptor)
-    return None
 
 
 def _variables(given: Sequence[VirtualFunction]) -> str:

@@ -8,7 +8,6 @@ A node's directory is made before anything else of it and removed last, and a cl
 so what a killed command left can be found.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.files import Durability, write_atomically
+from vicinal.base.files import DIRECTORY, Durability, lock, write_atomically
 
 
 def default_base() -> Path:
@@ -38,38 +37,35 @@ def base_locked(base: Path) -> Iterator[int]:
 
     At the end the directory goes if it is empty. Raises VicinalError where it cannot be had.
     """
-    lock = _lock(base)
+    held = _lock(base)
     try:
-        yield lock
+        yield held
     finally:
         with suppress(OSError):  # clusters are in it
             base.rmdir()
-        os.close(lock)
+        os.close(held)
 
 
 def _lock(base: Path) -> int:
-    while True:
-        try:
-            base.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # another command just removed it
-        except OSError as error:
-            raise VicinalError(
-                f"the directory {base} cannot be used ({describe_os_error(error)})",
-                "see who made it, or name another one",
-            ) from error
-        found = os.fstat(lock)
+    def check(found: os.stat_result) -> None:
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-            os.close(lock)
             raise VicinalError(
                 f"the directory {base} is not this user's alone", "remove it, or name another one"
             )
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if base.stat().st_ino == found.st_ino:
-                return lock
-        os.close(lock)  # it was removed while we waited
+
+    try:
+        return lock(
+            base,
+            DIRECTORY | os.O_NOFOLLOW,
+            seconds=None,
+            make=lambda: base.mkdir(mode=0o700, parents=True, exist_ok=True),
+            check=check,
+        )
+    except OSError as error:
+        raise VicinalError(
+            f"the directory {base} cannot be used ({describe_os_error(error)})",
+            "see who made it, or name another one",
+        ) from error
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

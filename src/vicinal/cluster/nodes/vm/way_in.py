@@ -5,7 +5,6 @@ ssh that stays and lets others through (ssh's ControlMaster). It ends with the g
 machines are stopped, saved, moved or taken away.
 """
 
-import fcntl
 import os
 import subprocess
 import time
@@ -13,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import OWN_FILE, take_lock
 from vicinal.cluster.nodes.job_nodes import START
 from vicinal.cluster.nodes.vm.hypervisor import has_machines, hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Made
@@ -112,12 +112,12 @@ class WayIn(GuestShell):
     def _alone(self) -> Iterator[None]:
         """Keep other commands from opening the port at the same time."""
         place = self._master.with_suffix(".lock")
-        lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = os.open(place, OWN_FILE | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            take_lock(held, wait=True)
             yield
         finally:
-            os.close(lock)
+            os.close(held)
 
 
 def end_way_in(machine: Machine) -> None:

@@ -5,7 +5,6 @@ there before. Whatever ends the writer in the middle (Ctrl-C, a kill, a full dis
 and no other.
 """
 
-import fcntl
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import OWN_FILE, lock
 from vicinal.labs.study.result.layout import (
     MANIFEST,
     OUTPUTS,
@@ -184,15 +184,13 @@ def _lock(folder: Path) -> int | None:
     """Keep other writers out. The kernel drops the lock of a process that ends."""
     with _changing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise VicinalError(
-            f"another study is writing to {folder}", "wait for its end, or choose another folder"
-        ) from None
-    return lock
+        try:
+            return lock(folder / ".lock", OWN_FILE, 0o644)
+        except BlockingIOError:
+            raise VicinalError(
+                f"another study is writing to {folder}",
+                "wait for its end, or choose another folder",
+            ) from None
 
 
 def _check(values: Mapping[str, Any], kind: str) -> None:

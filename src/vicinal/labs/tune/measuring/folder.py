@@ -9,7 +9,6 @@
 docs/reference/tuning-file.md says what is in them.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import lock
 from vicinal.base.journal import LineJournal
 from vicinal.labs.study.result.whole import write_json, write_whole
 from vicinal.labs.tune.search.trial import Trial, read_trials
@@ -40,8 +40,7 @@ class SearchFolder:
         self._trials = LineJournal(folder / TRIALS)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock: int | None = lock(folder)
         except BlockingIOError:
             raise VicinalError(
                 f"another search is writing to {folder}",

@@ -1,12 +1,12 @@
 """Where it is kept what was changed on a machine, and one command at a time that changes it."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import lock
 
 STATE = Path("/var/lib/vicinal/tune")
 """A machine has one journal, whoever changes it: so this is nobody's home."""
@@ -22,20 +22,18 @@ def sole_command(state: Path) -> Iterator[None]:
     """
     try:
         state.mkdir(mode=0o755, parents=True, exist_ok=True)
-        lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = lock(state)
+    except BlockingIOError:
+        raise VicinalError(
+            "another `vicinal tune` is changing this machine",
+            f"wait until it ends, or end it: `fuser {state}` names it",
+        ) from None
     except OSError as error:
         raise VicinalError(
             f"the directory {state} cannot be used ({describe_os_error(error)})",
             "be root, or name a directory of yours with --state",
         ) from error
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise VicinalError(
-                "another `vicinal tune` is changing this machine",
-                f"wait until it ends, or end it: `fuser {state}` names it",
-            ) from None
         yield
     finally:
-        os.close(lock)
+        os.close(held)

@@ -9,7 +9,6 @@ without it: they go on when it ends, and the next one finds them by what is in t
     DIRECTORY/state, run, ...  what it takes for the system's directories: mounts.py
 """
 
-import fcntl
 import os
 import select
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 import vicinal
 from vicinal.base.claim import claimant
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import lock
 from vicinal.cluster.vm.libvirt.own import uri_of
 from vicinal.cluster.vm.libvirt.own_daemon import keeper
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import remove_mount_points
@@ -270,26 +270,18 @@ class Daemon:
         above = self.directory.parent
         try:
             above.mkdir(parents=True, exist_ok=True)
-            lock = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held = lock(above, seconds=_LOCK_SECONDS)
+        except BlockingIOError:
+            raise UnreachableError(
+                f"another command has been starting or ending {self.uri} for {_LOCK_SECONDS:.0f} s",
+                f"end it, if it hangs: `fuser {above}` names it",
+            ) from None
         except OSError as error:
             raise UnreachableError(
                 f"the directory {above} cannot be used ({describe_os_error(error)})",
                 "let XDG_STATE_HOME name one that you may write to",
             ) from error
         try:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise UnreachableError(
-                            f"another command has been starting or ending {self.uri} for "
-                            f"{_LOCK_SECONDS:.0f} s",
-                            f"end it, if it hangs: `fuser {above}` names it",
-                        ) from None
-                    time.sleep(_POLL_SECONDS)
             yield
         finally:
-            os.close(lock)
+            os.close(held)

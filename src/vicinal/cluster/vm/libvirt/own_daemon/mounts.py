@@ -7,13 +7,14 @@ directory may have a daemon at the same time. That they are ours is said by thei
 means nothing for a directory where root alone may write.
 """
 
-import fcntl
 import os
 import stat
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.files import lock, take_lock
 
 MOUNTS = {
     "settings": Path("/etc/libvirt"),
@@ -32,7 +33,10 @@ def hold_mount_points() -> list[int]:
 
     Raises VicinalError where one is missing and cannot be made.
     """
-    return [_hold(place) for place in MOUNTS.values()]
+    return [
+        lock(place, shared=True, seconds=None, make=partial(_make, place))
+        for place in MOUNTS.values()
+    ]
 
 
 def remove_mount_points() -> bool:
@@ -48,11 +52,11 @@ def remove_mount_points() -> bool:
             continue  # there is none, or it is not as we make them
         try:
             if os.fstat(descriptor).st_mode & _MADE_BY_US:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with suppress(OSError):  # somebody has put something there
-                    place.rmdir()
-        except BlockingIOError:
-            free = False
+                if take_lock(descriptor):
+                    with suppress(OSError):  # somebody has put something there
+                        place.rmdir()
+                else:
+                    free = False
         finally:
             os.close(descriptor)
     return free
@@ -62,20 +66,6 @@ def _places() -> list[Path]:
     """All that may have been made, each before those that it is in."""
     found = {each for place in MOUNTS.values() for each in (place, *place.parents)}
     return sorted(found, key=lambda place: len(place.parts), reverse=True)
-
-
-def _hold(place: Path) -> int:
-    while True:
-        _make(place)
-        try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # another daemon of ours ended just now
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), place.stat()):
-                return descriptor
-        os.close(descriptor)
 
 
 def _make(place: Path) -> None:
