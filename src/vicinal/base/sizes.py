@@ -4,7 +4,10 @@ import re
 
 from vicinal.base.errors import VicinalError
 
-_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+
+_NAMED = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 _SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -18,7 +21,24 @@ def parse_size(text: str) -> int:
 
 def show_size(count: int) -> str:
     """Bytes in the largest unit that leaves at least one whole: '960.0 KiB'."""
-    for unit, name in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
+    for unit, name in _NAMED[1:]:
         if count >= unit:
             return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def show_short_size(count: int) -> str:
+    """As show_size(), up to TiB and without a fraction of zero: '2 GiB', '1.5 TiB'."""
+    for unit, name in _NAMED:
+        if count >= unit:
+            digits = 0 if count % unit == 0 else 1
+            return f"{count / unit:.{digits}f} {name}"
+    return f"{count} B"
+
+
+def show_exact_size(count: int) -> str:
+    """Bytes in the largest unit up to MiB of which they are a whole number: '64 KiB', '1000 B'."""
+    for unit, name in _NAMED[2:]:
+        if count and count % unit == 0:
+            return f"{count // unit} {name}"
     return f"{count} B"

@@ -39,3 +39,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy for an unknown name: the known one most like it, or all of them."""
     names = sorted(known)
     return suggestion(name, names) or f"use {', '.join(names)}"
+
+
+def show_count(count: int, what: str) -> str:
+    """A number and its noun: "1 node", "2 nodes"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.bars import Group, load_groups, read_groups, select_groups
 from vicinal.labs.bench.bench_report import bars_table, bench_table, states_table, summary
 from vicinal.labs.bench.compare import Rounds, Sample, alternate, decide
@@ -22,7 +23,6 @@ from vicinal.labs.bench.placement import LineTimes
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head, write_result
 from vicinal.labs.bench.schema import load_schema, validate
-from vicinal.labs.bench.sizes import format_size, powers_of_two
 from vicinal.mpi.environment import Mpi
 
 OUTPUT = """\
@@ -449,9 +449,4 @@ def test_values_have_three_digits(value: float, text: str) -> None:
     [(0, "0 B"), (1, "1 B"), (1000, "1000 B"), (65536, "64 KiB"), (4 << 20, "4 MiB")],
 )
 def test_sizes_are_written_in_binary_units(size: int, text: str) -> None:
-    assert format_size(size) == text
-
-
-def test_powers_of_two_include_both_ends() -> None:
-    assert powers_of_two(1, 8) == [1, 2, 4, 8]
-    assert powers_of_two(4, 64, step=2) == [4, 16, 64]
+    assert show_exact_size(size) == text

@@ -5,9 +5,9 @@ from enum import Enum
 from itertools import zip_longest
 from typing import TypeAlias
 
+from vicinal.base.sizes import show_short_size
 from vicinal.base.wording import in_quotes
 from vicinal.cluster.plan.resource import Json, Settings
-from vicinal.host.sizes import show_bytes
 
 _UNITS = {"_bytes": 1, "_mib": 1 << 20}
 """What ends the names of sizes, and bytes of one."""
@@ -65,5 +65,5 @@ def _show(value: _Value, unit: int | None) -> str:
     if value is None or isinstance(value, _Missing):
         return "none"
     if unit is not None and isinstance(value, int):
-        return show_bytes(unit * value)
+        return show_short_size(unit * value)
     return in_quotes(value)

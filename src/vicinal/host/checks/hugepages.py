@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from vicinal.base.sizes import show_short_size
 from vicinal.host.finding import Check, Finding, failed, passed, warned
-from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
 from vicinal.host.topology import NumaNode, read_huge_pages, read_nodes
 
@@ -42,8 +42,8 @@ def check_huge_pages(host: Host) -> Iterator[Finding]:
         )
         return
     shown = "; ".join(
-        f"{show_bytes(each.size)}: {each.free} of {each.reserved} free"
-        f" ({show_bytes(each.free * each.size)})" + _by_node(nodes, each.size)
+        f"{show_short_size(each.size)}: {each.free} of {each.reserved} free"
+        f" ({show_short_size(each.free * each.size)})" + _by_node(nodes, each.size)
         for each in pages
     )
     if not any(each.free for each in pages):

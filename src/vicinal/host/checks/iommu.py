@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from vicinal.base.wording import show_count
 from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
 from vicinal.host.functions.privileged.system import VFIO
-from vicinal.host.sizes import show_count
 from vicinal.host.sriov_facts import read_physical_functions
 from vicinal.host.system import Host
 

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator
 
+from vicinal.base.sizes import show_short_size
 from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
 from vicinal.host.shared_device import (
     SLOW,
@@ -13,7 +14,6 @@ from vicinal.host.shared_device import (
     read_dax_devices,
     read_ivshmem_devices,
 )
-from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
 from vicinal.region.geometry import MAGIC, VERSION
 from vicinal.region.records import HEADER
@@ -39,7 +39,7 @@ def check_ivshmem(host: Host) -> Iterator[Finding]:
 
 
 def _device(host: Host, device: SharedDevice, facts: dict[str, object]) -> Finding:
-    name = f"{device.name}, {show_bytes(device.memory_bytes)}"
+    name = f"{device.name}, {show_short_size(device.memory_bytes)}"
     facts["memory_bytes"] = device.memory_bytes
     bar = isinstance(device, IvshmemDevice)
     if device.memory_bytes == 0:

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from vicinal.base.sizes import show_short_size
 from vicinal.host.finding import Check, Finding, passed, warned
 from vicinal.host.infiniband_facts import read_rdma_devices
-from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
 
 _CAP_IPC_LOCK = 14
@@ -52,7 +52,7 @@ def _locked_memory(host: Host, soft: int | None, hard: int | None) -> Finding:
     facts = {"memlock_bytes": soft, "memlock_hard_bytes": hard, "exempt": exempt}
     if soft is None:
         return passed("locked memory: no limit", **facts)
-    shown = f"locked memory: {show_bytes(soft)}"
+    shown = f"locked memory: {show_short_size(soft)}"
     if exempt:
         return passed(f"{shown}, which does not hold for this user (CAP_IPC_LOCK)", **facts)
     if rdma or host.exists("dev/vfio/vfio"):

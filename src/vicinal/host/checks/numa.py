@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from vicinal.base.sizes import show_short_size
+from vicinal.base.wording import show_count
 from vicinal.host.finding import Check, Finding, passed, skipped, warned
-from vicinal.host.sizes import show_bytes, show_count
 from vicinal.host.system import Host
 from vicinal.host.topology import Cpu, NumaNode, read_cpus, read_nodes, show_cpu_list
 
@@ -54,7 +55,7 @@ def _shape(cpus: list[Cpu]) -> str:
 def _nodes(nodes: list[NumaNode]) -> str:
     parts = [
         f"node {node.number}: CPUs {show_cpu_list(node.cpus) or 'none'}, "
-        f"{show_bytes(node.memory_bytes)}"
+        f"{show_short_size(node.memory_bytes)}"
         for node in nodes
     ]
     far = sorted({each for node in nodes for each in node.distances} - {10})

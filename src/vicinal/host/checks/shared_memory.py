@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Iterator
 
+from vicinal.base.sizes import show_short_size
 from vicinal.host.finding import Check, Finding, failed, passed, warned
-from vicinal.host.sizes import show_bytes
 from vicinal.host.system import Host
 
 _PLACE = "dev/shm"
@@ -34,9 +34,9 @@ def check_shared_memory(host: Host) -> Iterator[Finding]:
         "filesystem": kind,
         "available_memory_bytes": memory,
     }
-    shown = f"/dev/shm: {show_bytes(free)} free of {show_bytes(size)}"
+    shown = f"/dev/shm: {show_short_size(free)} free of {show_short_size(size)}"
     if memory is not None and memory < free:
-        shown += f", but of memory only {show_bytes(memory)}"
+        shown += f", but of memory only {show_short_size(memory)}"
         free = memory
     larger = (
         "make it larger: `mount -o remount,size=4G /dev/shm`; of a container, start it with "

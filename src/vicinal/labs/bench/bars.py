@@ -14,12 +14,12 @@ from importlib import resources
 from typing import Any
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.limits import Limit
 from vicinal.labs.bench.metric import Metric
 from vicinal.labs.bench.scenario import Scenario
 from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.setup_side import Setup
-from vicinal.labs.bench.sizes import format_size
 
 IDLE_ENDPOINT = "idle-endpoint"
 RING_MEMORY = "ring-memory"
@@ -104,7 +104,7 @@ class Bar:
 
     def of_size(self, size: int) -> "Bar":
         """The same bar for one message size, which its name and title say."""
-        shown = format_size(size)
+        shown = show_exact_size(size)
         return replace(
             self,
             name=f"{self.name}-{shown.replace(' ', '').replace('iB', '')}",

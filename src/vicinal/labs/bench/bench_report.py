@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vicinal.base.sizes import KIB, MIB
 from vicinal.labs.bench.bars import Bar, Group
 from vicinal.labs.bench.report import format_cell, format_value, notes
-from vicinal.labs.bench.sizes import KIB, MIB
 
 _WIDEST_NAME = 27
 _SCALES = {"B": (KIB, "KiB"), "msg/s": (1e6, "M/s"), "MB/s": (1e3, "GB/s")}

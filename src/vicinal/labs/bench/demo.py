@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from vicinal.base.progress import show_steps
+from vicinal.base.sizes import KIB, MIB
 from vicinal.labs.bench.jobs import Amount, Stage
 from vicinal.labs.bench.metric import DEMO_METRICS, Metric
 from vicinal.labs.bench.output import Trial
@@ -15,11 +16,10 @@ from vicinal.labs.bench.plot import plot_demo
 from vicinal.labs.bench.report import DEMO_LEGEND, demo_tables, notes
 from vicinal.labs.bench.result import result_head, series_of, write_result
 from vicinal.labs.bench.scenario import Scenario
-from vicinal.labs.bench.sizes import KIB, MIB, powers_of_two
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.libraries import STANDARD
 
-PLOT_SIZES = powers_of_two(1, 4 * MIB)
+PLOT_SIZES = [1 << power for power in range(23)]
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
 
 

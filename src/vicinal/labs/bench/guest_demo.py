@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import KIB, MIB
 from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.jobs import Amount
@@ -15,7 +16,6 @@ from vicinal.labs.bench.output import Trial, read_trial
 from vicinal.labs.bench.plot import plot_demo
 from vicinal.labs.bench.result import result_head, series_of, write_result
 from vicinal.labs.bench.scenario import Scenario
-from vicinal.labs.bench.sizes import KIB, MIB
 from vicinal.labs.programs import mpi_program
 from vicinal.launch.guest_job import check_guests_have, run_in_guests
 from vicinal.mpi.environment import MessagePath, Mpi, provider_directory

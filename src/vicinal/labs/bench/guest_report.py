@@ -5,10 +5,10 @@ from typing import Any
 
 from rich.table import Table
 
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.scenario import MPI_TITLES
-from vicinal.labs.bench.sizes import format_size
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.libraries import STANDARD
 
@@ -34,7 +34,7 @@ def guest_table(result: Mapping[str, Any]) -> Table:
         values = _values(result, mpi)
         sizes = sorted({size for _, _, size in values})
         for size in sizes:
-            cells = [format_size(size)]
+            cells = [show_exact_size(size)]
             for metric in DEMO_METRICS:
                 network = values[metric, MessagePath.NETWORK, size]
                 region = values[metric, MessagePath.REGION, size]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.output import Trial, read_records
-from vicinal.labs.bench.sizes import format_size
 from vicinal.labs.programs import memory_program
 from vicinal.labs.statistics.describe import median_estimate
 
@@ -115,5 +115,5 @@ def _title(limit: str, size: int | None) -> str:
     if size is None:
         return Limit(limit).title
     if limit == PIPELINED_COPY:
-        return f"{Limit(limit).title}, {format_size(size)}"
-    return f"{limit} of {format_size(size)} on one core"
+        return f"{Limit(limit).title}, {show_exact_size(size)}"
+    return f"{limit} of {show_exact_size(size)} on one core"

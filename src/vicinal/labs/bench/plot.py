@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.scenario import MPI_TITLES
-from vicinal.labs.bench.sizes import format_size
 from vicinal.mpi.environment import Mpi
 
 # Colours that people with any colour vision tell apart (Okabe and Ito), and a marker each.
@@ -99,7 +99,7 @@ def _draw(axes: Axes, series: Sequence[Mapping[str, Any]], handles: dict[str, Li
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=4, numticks=20))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size(int(size))))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: show_exact_size(int(size))))
     axes.tick_params(axis="x", labelrotation=45)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

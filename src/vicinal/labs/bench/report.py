@@ -7,9 +7,9 @@ from rich import box
 from rich.columns import Columns
 from rich.table import Table
 
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.labs.bench.scenario import MPI_TITLES
-from vicinal.labs.bench.sizes import format_size
 from vicinal.mpi.environment import Mpi
 
 _DIGITS = 3
@@ -56,7 +56,7 @@ def _demo_table(result: Mapping[str, Any], mpi: Mpi, metric: Metric, sizes: Sequ
     table.add_column("own\nshm", justify="right", no_wrap=True)
     table.add_column("without\nCMA", justify="right", no_wrap=True)
     for size in sizes:
-        table.add_row(format_size(size), *_demo_cells(result, mpi, metric, size))
+        table.add_row(show_exact_size(size), *_demo_cells(result, mpi, metric, size))
     return table
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from vicinal.labs.bench.sizes import format_size
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.report import numbers
 from vicinal.labs.report.palette import BAND, INK
 from vicinal.labs.statistics.estimate import Estimate
@@ -41,7 +41,7 @@ def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     step = -(-len(sizes) // _SIZE_TICKS)
     shown = list(sizes)[::step]
     axes.xaxis.set_major_locator(FixedLocator([position(size, sizes) for size in shown]))
-    axes.set_xticklabels([format_size(size) for size in shown], rotation=0, fontsize=7.5)
+    axes.set_xticklabels([show_exact_size(size) for size in shown], rotation=0, fontsize=7.5)
     axes.set_xlim(position(sizes[0], sizes) - 0.6, position(sizes[-1], sizes) + 0.6)
     axes.set_xlabel("Size")
 

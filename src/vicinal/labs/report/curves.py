@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
 
-from vicinal.labs.bench.sizes import format_size
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.report import numbers, references
 from vicinal.labs.report.axes import log_values, position, ratio_axis, reach, size_axis
 from vicinal.labs.report.drawing import SETTINGS, Plot, frame
@@ -181,7 +181,7 @@ def _ends(line: Sequence[Cell], statistic: Statistic) -> str:
     ordered = sorted(line, key=lambda cell: cell.size or 0)
     return " to ".join(
         f"{numbers.with_unit(cell.across[statistic].value, cell.unit)} at"
-        f" {format_size(cell.size or 0)}"
+        f" {show_exact_size(cell.size or 0)}"
         for cell in (ordered[0], ordered[-1])
     )
 

@@ -1,6 +1,6 @@
 """Figures as people read them: three digits, a thin space, a unit, and the interval beside."""
 
-from vicinal.labs.bench.sizes import format_size
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.statistics.estimate import CONFIDENCE, Estimate
 
 _NEARLY = 0.005
@@ -85,4 +85,4 @@ def p_value(value: float | None) -> str:
 
 def size(value: int | None) -> str:
     """`4 KiB`, or a dash where the workload has no sizes."""
-    return "–" if value is None else format_size(value).replace(" ", "\N{NO-BREAK SPACE}")
+    return "–" if value is None else show_exact_size(value).replace(" ", "\N{NO-BREAK SPACE}")

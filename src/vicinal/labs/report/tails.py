@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from vicinal.labs.bench.sizes import format_size
+from vicinal.base.sizes import show_exact_size
 from vicinal.labs.report import numbers
 from vicinal.labs.report.axes import log_values
 from vicinal.labs.report.drawing import SETTINGS, Plot, frame
@@ -37,7 +37,7 @@ def tail(
     ]
     if not chosen:
         return None
-    at = "" if size is None else f" at {format_size(size)}"
+    at = "" if size is None else f" at {show_exact_size(size)}"
     title = f"{workload.title}{at}: every sample"
     figure, axes = frame(title, [entry(styles[cell.environment]) for cell in chosen], left=66)
     shown: list[float] = []

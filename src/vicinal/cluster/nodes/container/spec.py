@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import show_short_size
 from vicinal.cluster.nodes.layout import HEAD
-from vicinal.host.sizes import show_bytes
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LEAST_MEMORY = 4 << 20
@@ -98,8 +98,8 @@ class ContainerSpec:
             )
         if self.memory is not None and self.memory < _LEAST_MEMORY:
             raise VicinalError(
-                f"{show_bytes(self.memory)} of memory are too few for {self.name}",
-                f"give it {show_bytes(_LEAST_MEMORY)} or more",
+                f"{show_short_size(self.memory)} of memory are too few for {self.name}",
+                f"give it {show_short_size(_LEAST_MEMORY)} or more",
             )
         if self.address is not None:
             try:
