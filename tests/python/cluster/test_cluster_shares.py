@@ -12,7 +12,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import ClusterHost
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.share import Whole, share_of
-from vicinal.cluster.hosts.uri import uri_from_here, uri_from_others
+from vicinal.cluster.hosts.uri import uri_from_here
 from vicinal.cluster.nodes.vm.from_file import machines_of
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.network import FarMachine, interfaces
@@ -127,7 +127,6 @@ def test_wires_of_udp_as_libvirt_has_them() -> None:
 def test_by_which_uris_libvirt_is_reached_from_elsewhere() -> None:
     record = HostRecord("lab", "b", (), (), (), "10.0.0.2", "qemu:///system")
     assert uri_from_here(record) == "qemu+ssh://b/system?no_tty=1"
-    assert uri_from_others(record) == "qemu+ssh://10.0.0.2/system?no_tty=1"
     own = replace(record, hypervisor="qemu+unix:///system?socket=/run/x")
     assert uri_from_here(own) == "qemu+ssh://b/system?socket=/run/x&no_tty=1"
     here = replace(record, host="localhost")

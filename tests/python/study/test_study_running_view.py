@@ -14,7 +14,7 @@ from vicinal.labs.study.result.layout import Figure
 from vicinal.labs.study.result.samples import Series
 from vicinal.labs.study.running.estimates import Estimates
 from vicinal.labs.study.running.live import Lines, LiveView, view_for
-from vicinal.labs.study.running.until import ended, most_blocks
+from vicinal.labs.study.running.until import ended
 from vicinal.labs.study.running.view import Shown
 
 LATENCY = Workload("latency", "latency", "record", "latency", Quantity.LATENCY, (8, 4096))
@@ -99,7 +99,7 @@ def test_a_study_of_so_many_blocks_ends_with_them() -> None:
     assert ended(design, Estimates(STUDY), 3) is None
     ending = ended(design, Estimates(STUDY), 4)
     assert ending is not None
-    assert (ending.blocks, ending.reasons, most_blocks(design)) == (4, {}, 4)
+    assert (ending.blocks, ending.reasons) == (4, {})
 
 
 def test_a_study_with_a_cap_ends_when_all_is_decided() -> None:

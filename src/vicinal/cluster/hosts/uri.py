@@ -1,4 +1,4 @@
-"""By which URIs the libvirt of a cluster's host is reached from elsewhere."""
+"""By which URI the libvirt of a cluster's host is reached from the command's host."""
 
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
@@ -8,14 +8,6 @@ from vicinal.cluster.hosts.record import HostRecord
 def uri_from_here(record: HostRecord) -> str:
     """The URI by which the command's host reaches a host's libvirt."""
     return record.hypervisor if record.is_this else _by_ssh(record.hypervisor, record.host)
-
-
-def uri_from_others(record: HostRecord) -> str:
-    """The URI by which the other hosts of the cluster reach it: by its address, where it is known.
-
-    They must have keys for each other then, which jobs over hosts need too.
-    """
-    return _by_ssh(record.hypervisor, record.address or record.host)
 
 
 def _by_ssh(uri: str, host: str) -> str:

@@ -22,7 +22,6 @@ from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.setup_side import Setup
 
 IDLE_ENDPOINT = "idle-endpoint"
-RING_MEMORY = "ring-memory"
 PEER_MEMORY = "peer-memory"
 EMPTY_POLL = "empty-poll"
 BESIDE_NETWORK = "beside-network"

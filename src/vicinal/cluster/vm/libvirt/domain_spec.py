@@ -10,7 +10,6 @@ from vicinal.cluster.vm.accelerator import Accelerator
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 _PCI_ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])")
-_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Samples: what every part of a study hands on to the next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +22,6 @@ class Series:
     What one took is a sample divided by it; and so many went through in the time of a sample.
     """
     nanoseconds: NDArray[np.int64]
-
-
-def sizes_of(series: Iterable[Series]) -> list[int]:
-    """The sizes that there are, in order."""
-    return sorted({each.size for each in series})
 
 
 def slowest(series: Sequence[Series]) -> NDArray[np.int64]:

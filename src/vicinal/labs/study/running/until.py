@@ -26,11 +26,6 @@ class Ending:
         return {"blocks": self.blocks, "reasons": self.reasons}
 
 
-def most_blocks(design: Design) -> int:
-    """That a study may have."""
-    return max(design.trials, design.most_trials or 0)
-
-
 def ended(design: Design, estimates: Estimates, blocks: int) -> Ending | None:
     """Whether so many blocks are enough, and why; None: there is to be another one."""
     if blocks < design.trials:
