@@ -28,13 +28,11 @@ from vicinal.host.checks.hugepages import check_huge_pages
 from vicinal.host.checks.numa import check_numa
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
-from vicinal.integrations.opennebula.limits import Limits
-from vicinal.integrations.opennebula.pinning import Pinning, pinned
-from vicinal.integrations.opennebula.placement import read_placement
+from vicinal.integrations.opennebula.deploy import Pinning, Topology, VirtualNode, pinned
+from vicinal.integrations.opennebula.held_resources import read_placement
 from vicinal.integrations.opennebula.probe import _huge_pages, show
 from vicinal.integrations.opennebula.records import REGIONS, Records
-from vicinal.integrations.opennebula.request import RegionRequest
-from vicinal.integrations.opennebula.topology import Topology, VirtualNode
+from vicinal.integrations.opennebula.request import Limits, RegionRequest
 
 if TYPE_CHECKING:
     from vicinal.cluster.nodes.job_nodes import ClusterNodes

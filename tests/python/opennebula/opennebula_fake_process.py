@@ -44,8 +44,7 @@ def main(module: str, words: list[str]) -> None:
             with _cards(here):
                 _run(module, words)
         else:
-            _domains(here)
-            _run(module, words)
+            _drive(here, words)
     finally:
         with (here / "waited").open("a") as file:
             file.write(f"{_waited}\n")
@@ -56,24 +55,25 @@ def _run(module: str, words: list[str]) -> None:
     runpy.run_module(module, run_name="__main__")
 
 
-def _domains(here: Path) -> None:
-    from vicinal.integrations.opennebula import actions
+def _drive(here: Path, words: list[str]) -> None:
+    from vicinal.integrations.opennebula import driver
     from vicinal.integrations.opennebula.records import Records
 
-    known = vars(actions)
+    known = vars(driver)
     known["Records"] = partial(Records, regions=here / "regions")
     if known.get("saved_description"):
         known["saved_description"] = lambda file: json.loads(Path(file).read_text())["saved"]
-    known["_on_site"] = partial(_with_domains, here, actions._on_site)
+    known["_on_site"] = partial(_with_domains, here, driver._on_site)
+    sys.exit(driver.main(words))
 
 
 def _with_domains(here: Path, act: Any, *words: Any) -> Any:
     """Only actions that need libvirt's domains load the fake ones, as they load libvirt."""
     from fake_libvirt_files import connected
 
-    from vicinal.integrations.opennebula import site
+    from vicinal.integrations.opennebula import machine
 
-    vars(site)["connect"] = partial(connected, here)
+    vars(machine)["connect"] = partial(connected, here)
     return act(*words)
 
 

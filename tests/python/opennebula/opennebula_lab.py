@@ -21,16 +21,14 @@ from test_opennebula_network import first_of, nic, nics
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.host import system
-from vicinal.integrations.opennebula.arrival import Arrival
-from vicinal.integrations.opennebula.belongings import Belongings, read_mark
-from vicinal.integrations.opennebula.limits import Limits
-from vicinal.integrations.opennebula.machine import Machine
+from vicinal.integrations.opennebula.call import Call
+from vicinal.integrations.opennebula.destination import Step
+from vicinal.integrations.opennebula.held_resources import HeldResources, read_mark
+from vicinal.integrations.opennebula.machine import Machine, Site
+from vicinal.integrations.opennebula.migrate import Arrival
 from vicinal.integrations.opennebula.network import Network
 from vicinal.integrations.opennebula.records import Records
-from vicinal.integrations.opennebula.request import RegionRequest
-from vicinal.integrations.opennebula.site import Site
-from vicinal.integrations.opennebula.steps import Step
-from vicinal.integrations.opennebula.stock import Call
+from vicinal.integrations.opennebula.request import Limits, RegionRequest
 from vicinal.region import inspect
 from vicinal.region.format import (
     SECTION,
@@ -222,7 +220,7 @@ class Lab:
             with suppress(VicinalError):
                 arrival.end()
 
-    def saved(self) -> Belongings | None:
+    def saved(self) -> HeldResources | None:
         """What is in the checkpoint of the VM."""
         return read_mark(self.checkpoint.domains[NAME])  # type: ignore[arg-type]
 

@@ -24,11 +24,10 @@ from opennebula_lab import Rank
 from opennebula_support import Host
 from test_opennebula_network import document, first_of, nic
 
-from vicinal.integrations.opennebula.deployment import add_region
+from vicinal.integrations.opennebula.deploy import add_region
 from vicinal.integrations.opennebula.installation import Installation
-from vicinal.integrations.opennebula.limits import Limits
 from vicinal.integrations.opennebula.records import Records
-from vicinal.integrations.opennebula.request import RegionRequest
+from vicinal.integrations.opennebula.request import Limits, RegionRequest
 
 VM, OTHER = 7, 8
 NAME = f"one-{VM}"

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from opennebula_support import asks, deployment_file, vm_document
 
 from vicinal.base.errors import VicinalError
-from vicinal.integrations.opennebula.deployment import add_region
-from vicinal.integrations.opennebula.editing import find_tags
-from vicinal.integrations.opennebula.limits import TEMPLATE, Limits, read_limits
-from vicinal.integrations.opennebula.request import RegionRequest, read_request
+from vicinal.integrations.opennebula.deploy import add_region
+from vicinal.integrations.opennebula.documents import find_tags
+from vicinal.integrations.opennebula.request import (
+    LIMITS_TEMPLATE,
+    Limits,
+    RegionRequest,
+    read_limits,
+    read_request,
+)
 from vicinal.region import create
 
 REQUEST = RegionRequest(5, "job42", 64 << 20, 16)
@@ -218,7 +223,7 @@ def test_libvirts_schema_takes_it() -> None:
 def test_limits_are_read(tmp_path: Path) -> None:
     file = tmp_path / "vicinal.conf"
     assert read_limits(file) == Limits()
-    file.write_text(TEMPLATE)
+    file.write_text(LIMITS_TEMPLATE)
     assert read_limits(file) == Limits()
     file.write_text("# none\n\nREGION_SIZE_MAX = 64M # small\n")
     assert read_limits(file) == Limits(region=64 << 20)

@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 import pytest
 from opennebula_support import Host, asks, deployment_file, error_text
 
-from vicinal.integrations.opennebula import actions, site
+from vicinal.integrations.opennebula import driver, machine
+from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.installation import Installation
-from vicinal.integrations.opennebula.limits import FILE
 from vicinal.integrations.opennebula.records import Records
-from vicinal.integrations.opennebula.stock import Call
+from vicinal.integrations.opennebula.request import LIMITS_FILE
 from vicinal.region import inspect
 
 
@@ -296,12 +296,12 @@ def test_an_action_goes_on_though_another_vm_cannot_get_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its limits cannot be read, and libvirt answers."""
-    monkeypatch.setattr(site, "connect", lambda _: nullcontext())
-    (tmp_path / "remotes" / FILE).mkdir(parents=True)
+    monkeypatch.setattr(machine, "connect", lambda _: nullcontext())
+    (tmp_path / "remotes" / LIMITS_FILE).mkdir(parents=True)
     call = Call(tmp_path / "remotes/vmm/vicinal/cancel", ("one-42", "node1", "42", "node1"))
     known = Records(tmp_path / "state", frozenset)
     known.lacks(41, something=True)
-    actions._repair(call, known)
+    driver._repair(call, known)
     said = capsys.readouterr().err
     assert said.startswith("ERROR: cancel: Vicinal: VMs that lack what they gave up wait")
     assert "Is a directory" in said

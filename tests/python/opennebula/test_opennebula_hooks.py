@@ -19,7 +19,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
 from vicinal.integrations.opennebula.hooks import Hooks, main
-from vicinal.integrations.opennebula.nics import FunctionNic, read_nics
+from vicinal.integrations.opennebula.vf import FunctionNic, read_nics
 
 RATES = "<MIN_TX_RATE>100</MIN_TX_RATE><MAX_TX_RATE>500</MAX_TX_RATE>"
 DISABLED = "<LINK_STATE>Disable</LINK_STATE>"

@@ -16,7 +16,7 @@ from vicinal.integrations.opennebula.installation import (
     Installation,
     check_configuration,
 )
-from vicinal.integrations.opennebula.limits import FILE
+from vicinal.integrations.opennebula.request import LIMITS_FILE
 
 PROBE = "im/kvm-probes.d/host/system/vicinal"
 
@@ -153,10 +153,10 @@ def test_a_host_may_have_copies_for_links(remotes: Path) -> None:
 
 def test_limits_that_were_changed_stay(remotes: Path) -> None:
     call("install", remotes)
-    (remotes / FILE).write_text("REGION_SIZE_MAX=64M\n")
+    (remotes / LIMITS_FILE).write_text("REGION_SIZE_MAX=64M\n")
     call("install", remotes)
     call("remove", remotes)
-    assert (remotes / FILE).read_text() == "REGION_SIZE_MAX=64M\n"
+    assert (remotes / LIMITS_FILE).read_text() == "REGION_SIZE_MAX=64M\n"
 
 
 def test_a_probe_that_is_somebody_elses_stays(
@@ -172,7 +172,7 @@ def test_a_probe_that_is_somebody_elses_stays(
 
 def test_limits_with_a_slip_are_seen(remotes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("install", remotes)
-    (remotes / FILE).write_text("REGION=64M\n")
+    (remotes / LIMITS_FILE).write_text("REGION=64M\n")
     assert call("check", remotes) == 1
     assert "line 1: REGION=64M is no setting" in capsys.readouterr().err
 
@@ -212,7 +212,7 @@ def test_what_a_killed_install_has_left_is_taken_away(remotes: Path, name: str) 
     for place in (
         "vmm/vicinal/.deploy.part",
         "vnm/vicinal/.pre.part",
-        f"{FILE.parent}/.{FILE.name}.part",
+        f"{LIMITS_FILE.parent}/.{LIMITS_FILE.name}.part",
     ):
         (remotes / place).write_text("")
     assert call(name, remotes) == 0
@@ -224,15 +224,15 @@ def test_what_a_killed_install_has_left_is_taken_away(remotes: Path, name: str) 
 @pytest.mark.parametrize("text", [b"# gr\xf6\xdfer\nUSER_SIZE_MAX=8G\n", b"USER_SIZE_MAX=8G\n"])
 def test_limits_that_were_changed_stay_in_whatever_encoding(remotes: Path, text: bytes) -> None:
     call("install", remotes)
-    (remotes / FILE).write_bytes(text)
+    (remotes / LIMITS_FILE).write_bytes(text)
     for name in ("install", "check", "remove"):
         assert call(name, remotes) == 0
-        assert (remotes / FILE).read_bytes() == text
+        assert (remotes / LIMITS_FILE).read_bytes() == text
 
 
 def test_what_else_is_beside_the_limits_stays(remotes: Path) -> None:
     call("install", remotes)
-    other = remotes / FILE.parent / "notes"
+    other = remotes / LIMITS_FILE.parent / "notes"
     other.touch()
     assert call("remove", remotes) == 0
     assert list(other.parent.iterdir()) == [other]
@@ -240,6 +240,6 @@ def test_what_else_is_beside_the_limits_stays(remotes: Path) -> None:
 
 def test_a_wrong_limit_is_named(remotes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("install", remotes)
-    (remotes / FILE).write_text("\nUSER_SIZE_MAX=lots\n")
+    (remotes / LIMITS_FILE).write_text("\nUSER_SIZE_MAX=lots\n")
     assert call("check", remotes) == 1
-    assert f"{FILE}, line 2: 'lots' is not a size" in capsys.readouterr().err
+    assert f"{LIMITS_FILE}, line 2: 'lots' is not a size" in capsys.readouterr().err

@@ -17,13 +17,17 @@ from opennebula_lab import FUNCTIONS, NAME, REQUEST, VM, Lab, Rank, wait_for
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.signals import Ended
-from vicinal.integrations.opennebula import arrival, leaving, machine
-from vicinal.integrations.opennebula.belongings import Belongings, HeldFunction, saved_mark
+from vicinal.integrations.opennebula import machine
 from vicinal.integrations.opennebula.destination import reached
-from vicinal.integrations.opennebula.migration import migrate
-from vicinal.integrations.opennebula.placement import Placement, read_placement
-from vicinal.integrations.opennebula.repair import repair
-from vicinal.integrations.opennebula.suspending import restore, save
+from vicinal.integrations.opennebula.held_resources import (
+    HeldFunction,
+    HeldResources,
+    Placement,
+    read_placement,
+    saved_mark,
+)
+from vicinal.integrations.opennebula.migrate import migrate
+from vicinal.integrations.opennebula.save_restore import repair, restore, save
 from vicinal.region.format import RequestedRoute
 
 ANYWHERE = Placement().to_json()
@@ -121,7 +125,7 @@ def test_a_rank_that_is_dead_or_stopped_is_not_waited_for(lab: Lab) -> None:
 def test_a_rank_that_does_not_leave_keeps_the_vm_running(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(machine, "LEAVE_SECONDS", 0.3)
     rank = lab.run_rank(0, obeys=False)
     with pytest.raises(VicinalError, match="not all ranks in one-7 leave the region"):
         do_save(lab)
@@ -269,7 +273,7 @@ def test_a_host_that_has_the_domain_already_takes_none(lab: Lab) -> None:
 
 def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> None:
     lab.b.prepare()
-    what = lab.a.machine.belongings()
+    what = lab.a.machine.held_resources()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
         there.ask("expect", what=json.loads(json.dumps(what.to_json())), placed=ANYWHERE)
         lab.a.machine.take(what)
@@ -282,7 +286,7 @@ def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> N
 def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
     """OpenNebula's script goes on without its driver."""
     lab.b.prepare()
-    what = lab.a.machine.belongings()
+    what = lab.a.machine.held_resources()
     call = lab.a.call("migrate", NAME, "b", "a")
     script = threading.Timer(1.0, lab.a.stock, (call, 1, b"x"))
     with lab.reach(call, "b", killed=True) as there:
@@ -297,7 +301,7 @@ def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
 
 def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
     lab.b.prepare()
-    what = lab.a.machine.belongings()
+    what = lab.a.machine.held_resources()
     call = lab.a.call("migrate", NAME, "b", "a")
     with lab.reach(call, "b", killed=True) as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
@@ -310,16 +314,16 @@ def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
 def test_one_that_never_comes_is_not_waited_for_for_ever(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr("vicinal.integrations.opennebula.migrate._LOST_SECONDS", 0.5)
     lab.b.prepare()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
-        there.ask("expect", what=lab.a.machine.belongings().to_json(), placed=ANYWHERE)
+        there.ask("expect", what=lab.a.machine.held_resources().to_json(), placed=ANYWHERE)
     assert lab.is_whole("a")
 
 
 def test_one_that_does_not_come_leaves_nothing(lab: Lab) -> None:
     lab.b.prepare()
-    what = lab.a.machine.belongings()
+    what = lab.a.machine.held_resources()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b") as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         assert lab.b.region.exists()
@@ -348,9 +352,9 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
     if how_far < len(steps):
         lab.fail_at(steps[how_far])
         with pytest.raises(VicinalError):
-            lab.a.machine.take(lab.a.machine.belongings())
+            lab.a.machine.take(lab.a.machine.held_resources())
     else:
-        lab.a.machine.take(lab.a.machine.belongings())
+        lab.a.machine.take(lab.a.machine.held_resources())
     assert lab.a.records.lacking() == [VM]
     with lab.a.records.released(VM):  # an action on it is at work
         repair(lab.a.site, "deploy", without=0)
@@ -366,7 +370,7 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
 def test_one_that_cannot_get_it_does_not_end_the_action_of_another(
     lab: Lab, error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.a.machine.take(lab.a.machine.belongings())
+    lab.a.machine.take(lab.a.machine.held_resources())
     lab.fail_at(f"a: its guest gets {REQUEST.name}", error=error)
     repair(lab.a.site, "deploy", without=0)
     assert "deploy: Vicinal: VM 7 still lacks what it gave up: " in capsys.readouterr().err
@@ -376,14 +380,14 @@ def test_one_that_cannot_get_it_does_not_end_the_action_of_another(
 
 
 def test_one_that_was_left_standing_still_goes_on(lab: Lab) -> None:
-    lab.a.machine.take(lab.a.machine.belongings())
+    lab.a.machine.take(lab.a.machine.held_resources())
     lab.domain("a").suspend()
     repair(lab.a.site, "deploy", without=0)
     assert lab.is_whole("a")
 
 
 def test_one_that_ended_lacks_nothing(lab: Lab) -> None:
-    lab.a.machine.take(lab.a.machine.belongings())
+    lab.a.machine.take(lab.a.machine.held_resources())
     del lab.a.fake.domains[NAME]
     repair(lab.a.site, "deploy", without=0)
     assert lab.a.records.lacking() == []
@@ -392,7 +396,7 @@ def test_one_that_ended_lacks_nothing(lab: Lab) -> None:
 def test_a_vm_that_lacks_something_can_be_saved_all_the_same(lab: Lab) -> None:
     lab.fail_at(f"a: {GIVES_REGION}")
     with pytest.raises(VicinalError):
-        lab.a.machine.take(lab.a.machine.belongings())
+        lab.a.machine.take(lab.a.machine.held_resources())
     saved(lab)
     lab.a.prepare()
     assert do_restore(lab) == 0
@@ -408,7 +412,7 @@ def test_one_that_ends_while_it_is_looked_at_is_an_error_in_words(
         raise libvirt.libvirtError("it has ended")
 
     monkeypatch.setattr(FakeDomain, "XMLDesc", gone)
-    for look in (lab.a.machine.placement, lab.a.machine.belongings):
+    for look in (lab.a.machine.placement, lab.a.machine.held_resources):
         with pytest.raises(VicinalError, match="one-7 cannot be looked at"):
             look()
 
@@ -424,7 +428,7 @@ def test_functions_come_back_by_their_addresses() -> None:
     assert found == {second: "0", first: "1"}
 
 
-VALUES = Belongings(REQUEST, "<shmem/>").to_json()
+VALUES = HeldResources(REQUEST, "<shmem/>").to_json()
 
 
 @pytest.mark.parametrize(
@@ -452,6 +456,6 @@ def test_a_note_that_is_none_of_ours_is_refused(values: object) -> None:
 
 
 def test_the_fake_rank_is_taken_for_one_in_a_vm(lab: Lab) -> None:
-    assert leaving._slots_in(lab.a.region, None) == []
+    assert machine._slots_in(lab.a.region, None) == []
     assert isinstance(lab.run_rank(3), Rank)
-    assert leaving._slots_in(lab.a.region, None) == [3]
+    assert machine._slots_in(lab.a.region, None) == [3]

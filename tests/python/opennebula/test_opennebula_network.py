@@ -15,10 +15,10 @@ from opennebula_support import Host, error_text
 from vicinal.base.errors import VicinalError
 from vicinal.cli import run
 from vicinal.host.functions.operations import Functions
-from vicinal.integrations.opennebula.actions import perform
+from vicinal.integrations.opennebula.call import Call
+from vicinal.integrations.opennebula.driver import perform
 from vicinal.integrations.opennebula.network import Network, guid_of, main
-from vicinal.integrations.opennebula.nics import FunctionNic, read_nics
-from vicinal.integrations.opennebula.stock import Call
+from vicinal.integrations.opennebula.vf import FunctionNic, read_nics
 
 MAC = "02:00:0a:00:00:07"
 GUID = "02:00:0a:ff:fe:00:00:07"
@@ -442,7 +442,7 @@ def test_a_snapshot_of_a_vm_with_functions_is_refused(
     def stock(_call: Call) -> NoReturn:
         raise Stock
 
-    monkeypatch.setattr("vicinal.integrations.opennebula.actions.become_stock", stock)
+    monkeypatch.setattr("vicinal.integrations.opennebula.driver.become_stock", stock)
     with pytest.raises(Stock):
         perform(Call(script, ("one-8", "0", "8", "node1")))
 

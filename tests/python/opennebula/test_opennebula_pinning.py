@@ -18,12 +18,17 @@ from vicinal.base.errors import VicinalError
 from vicinal.host.system import Host as System
 from vicinal.host.topology import Cpu, read_nodes
 from vicinal.integrations.opennebula import records
-from vicinal.integrations.opennebula.editing import find_tags
+from vicinal.integrations.opennebula.deploy import (
+    Pinning,
+    Topology,
+    VirtualNode,
+    pinned,
+    read_pinning,
+    read_topology,
+)
+from vicinal.integrations.opennebula.documents import find_tags
 from vicinal.integrations.opennebula.installation import Installation
-from vicinal.integrations.opennebula.limits import Limits
-from vicinal.integrations.opennebula.pinning import Pinning, pinned, read_pinning
-from vicinal.integrations.opennebula.request import RegionRequest
-from vicinal.integrations.opennebula.topology import Topology, VirtualNode, read_topology
+from vicinal.integrations.opennebula.request import Limits, RegionRequest
 from vicinal.region.creation import create
 
 NODE = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"

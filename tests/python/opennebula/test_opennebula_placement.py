@@ -17,9 +17,9 @@ from test_opennebula_moves import do_migrate, do_restore, saved
 from vicinal.base.errors import VicinalError
 from vicinal.host import system
 from vicinal.host.memory_policy import memory_from
-from vicinal.integrations.opennebula import actions, destination, machine, records, site
-from vicinal.integrations.opennebula.placement import Placement, read_placement
-from vicinal.integrations.opennebula.stock import Call
+from vicinal.integrations.opennebula import destination, driver, machine, records
+from vicinal.integrations.opennebula.call import Call
+from vicinal.integrations.opennebula.held_resources import Placement, read_placement
 
 PINS = (
     "<cputune><vcpupin vcpu='0' cpuset='4-5'/><vcpupin vcpu='1' cpuset='6,7'/>"
@@ -100,9 +100,9 @@ def test_so_is_that_of_one_that_is_restored(
 def test_one_that_is_given_what_it_lacks_by_the_next_action_too(
     lab: Lab, asked: list[tuple[int, ...]]
 ) -> None:
-    from vicinal.integrations.opennebula.repair import repair
+    from vicinal.integrations.opennebula.save_restore import repair
 
-    what = lab.a.machine.belongings()
+    what = lab.a.machine.held_resources()
     lab.a.machine.take(what)
     lab.a.region.unlink()
     for file in lab.a.records.directory.glob("*.json"):
@@ -181,27 +181,27 @@ def bare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     lab.a.clean()
     domain = f"<domain type='kvm'><name>{NAME}</name><devices/>{PINS}{MEMORY}</domain>"
     lab.a.fake.run(NAME, domain)
-    assert not lab.a.machine.belongings()
+    assert not lab.a.machine.held_resources()
 
     def stock(_: Call, document: bytes) -> NoReturn:
         raise _StockError(document)
 
     monkeypatch.setenv("VICINAL_OPENNEBULA_STATE", str(lab.a.records.directory))
-    monkeypatch.setattr(actions, "become_stock", stock)
+    monkeypatch.setattr(driver, "become_stock", stock)
     monkeypatch.setattr(destination, "reached", lab.reach)
-    monkeypatch.setattr(site, "site_of", lambda *_: nullcontext(lab.a.site))
-    monkeypatch.setattr(actions, "saved_description", lambda _: lab.domain("a").XMLDesc())
+    monkeypatch.setattr(machine, "site_of", lambda *_: nullcontext(lab.a.site))
+    monkeypatch.setattr(driver, "saved_description", lambda _: lab.domain("a").XMLDesc())
     lab.log.clear()
     return lab
 
 
 def act(lab: Lab, action: str, given: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """What the stock script is given, if it is called."""
-    monkeypatch.setattr(actions, "given", lambda: given)
+    monkeypatch.setattr(driver, "given", lambda: given)
     monkeypatch.setattr(system, "Host", lambda: lab.b.host)
     arguments = {"migrate": (NAME, "b", "a"), "restore": ("/checkpoint", "b", NAME)}[action]
     with pytest.raises(_StockError) as called:
-        actions.perform(lab.a.call(action, *arguments))
+        driver.perform(lab.a.call(action, *arguments))
     return bytes(called.value.args[0])
 
 

@@ -13,8 +13,8 @@ from opennebula_support import Host, asks
 
 import vicinal.host.system
 from vicinal.cli import run
-from vicinal.integrations.opennebula.limits import FILE
 from vicinal.integrations.opennebula.probe import attributes, show
+from vicinal.integrations.opennebula.request import LIMITS_FILE
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_all_that_there_is(one: Host, tmp_path: Path) -> None:
     functions.create("ib0", 2, owner="cloud")
     functions.create("eth1", 1, owner="cloud")
     functions.assign("ib0", owner="vm-7")
-    (one.remotes / FILE).write_text("REGION_SIZE_MAX=2M\n")
+    (one.remotes / LIMITS_FILE).write_text("REGION_SIZE_MAX=2M\n")
     lines = shown(one, machine(tmp_path / "machine"), cards, tmp_path / "none")
     assert 'VICINAL_IVSHMEM="YES"' in lines
     assert 'VICINAL_REGIONS="0"' in lines

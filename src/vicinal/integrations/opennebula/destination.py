@@ -1,23 +1,50 @@
-"""The host that a VM is to move to, as the one sees it that the VM is on: reached by ssh.
+"""The host that a VM moves to, as the host sees it that the VM is on: reached by ssh.
 
-OpenNebula's own script reaches it so too (qemu+ssh). What it does there is arrival.py.
+OpenNebula's own script reaches it by ssh, too (qemu+ssh). Both ends are in migrate.py. This module
+loads little: the other host starts while the rest is loaded here.
 """
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
 import vicinal
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.connection import ShareConnection
+from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.documents import shown
-from vicinal.integrations.opennebula.steps import MARK, Destination, Step
-from vicinal.integrations.opennebula.stock import Call
 
+MARK = "vicinal-one "
+"""What answers begin with: a login may write there too."""
 ACTION = "arrive"
 """Our script on the other host; OpenNebula has none of this name."""
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+
+
+class Step(StrEnum):
+    """What the other host is asked for."""
+
+    HELLO = "hello"
+    """Its version must be ours."""
+    PLACE = "place"
+    """Have the processors and NUMA nodes that the VM's domain names."""
+    EXPECT = "expect"
+    """Have there what the VM is to get, and keep it for the VM."""
+    GIVE = "give"
+    """The VM has moved: it gets that."""
+    SEND_BACK = "send back"
+    """It moves back, without that."""
+    OVER = "over"
+    """The move is, whatever came of it; without that word its driver was killed, or is cut off."""
+
+
+class Destination(Protocol):
+    """The other host's part in a move."""
+
+    def ask(self, step: Step, **values: Any) -> dict[str, Any]:
+        """Have a step done. Raises VicinalError, with the host's name, where it fails."""
 
 
 class _Connection(ShareConnection):

@@ -7,7 +7,7 @@
 
 The drivers themselves give a function its address, VLAN and checks, after the VM has booted, by an
 `ip link` that leaves all else as it is. Who has a function is libvirt's to say here: nothing is
-bound. It is assigned to one-net-ID in the records (assignments.py) as long as something is set.
+bound. It is assigned to one-net-ID in the records (vf.py) as long as something is set.
 """
 
 import sys
@@ -19,16 +19,17 @@ from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import INFINIBAND, find_card, find_function
-from vicinal.integrations.opennebula.assignments import (
+from vicinal.integrations.opennebula.call import log, reported, running_machines
+from vicinal.integrations.opennebula.documents import given_in_base64
+from vicinal.integrations.opennebula.vf import (
     FREE_SECONDS,
     HOOKED,
+    RATES,
     Assignments,
+    FunctionNic,
     hooked_owner_of,
+    read_nics,
 )
-from vicinal.integrations.opennebula.documents import given_in_base64
-from vicinal.integrations.opennebula.hypervisor import running_machines
-from vicinal.integrations.opennebula.nics import RATES, FunctionNic, read_nics
-from vicinal.integrations.opennebula.reporting import log, reported
 
 
 class Hooks:

@@ -2,7 +2,9 @@
 
 Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
 others. The probe is among those of the stock hypervisor, since OpenNebula runs all that are there.
-What is there and is not ours is never touched.
+Hooks are beside OpenNebula's own network drivers, in vnm/DRIVER/{pre,clean}.d/vicinal: a driver's
+script runs what is in the folder of its name, after its own work, with what it was given itself,
+and fails if that fails. What is there and is not ours is never touched.
 """
 
 import os
@@ -15,8 +17,7 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import replaced
 from vicinal.host.functions.privileged.system import Host
-from vicinal.integrations.opennebula.hook_files import check_drivers, hook_files, hooked_drivers
-from vicinal.integrations.opennebula.limits import FILE, TEMPLATE, read_limits
+from vicinal.integrations.opennebula.request import LIMITS_FILE, LIMITS_TEMPLATE, read_limits
 
 REMOTES = Path("/var/lib/one/remotes")
 """OpenNebula's scripts on a front-end, which `onehost sync` copies to its hosts."""
@@ -54,6 +55,9 @@ VN_MAD_CONF = [
     BRIDGE_TYPE = "linux"
 ]
 """
+HOOKED_ACTIONS = ("pre", "clean")
+_RUNS_HOOKS = re.compile(r"run_hooks|\.d/")
+"""In a script of OpenNebula's that runs them; those of before 2019 do not."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Installation:
         """Have it there; returns what was done. Raises VicinalError, with nothing done."""
         self._check_stock()
         self._check_ours()
-        read_limits(self.remotes / FILE)
+        read_limits(self.remotes / LIMITS_FILE)
         said = []
         self._directory(self.variant)
         self._directory(self.network)
@@ -101,10 +105,10 @@ class Installation:
             self._directory(file.parent)
             self._put(file, wanted)
             said.append(f"made {file}")
-        limits = self.remotes / FILE
+        limits = self.remotes / LIMITS_FILE
         if not limits.exists():
             self._directory(limits.parent)
-            self._put(limits, TEMPLATE, 0o644)
+            self._put(limits, LIMITS_TEMPLATE, 0o644)
             said.append(f"made {limits}")
         for file in stale:  # last: the old ones are of use until the new ones are there
             file.unlink()
@@ -124,7 +128,7 @@ class Installation:
                 yield f"{file} is {'another' if os.path.lexists(file) else 'not there'}"
         for file in self._stale():
             yield f"{file} is of a script that is gone"
-        read_limits(self.remotes / FILE)
+        read_limits(self.remotes / LIMITS_FILE)
 
     def remove(self) -> list[str]:
         """Take it away; returns what was done. Limits that somebody changed stay.
@@ -144,9 +148,9 @@ class Installation:
         if self.probe.is_file():
             self.probe.unlink()
             said.append(f"removed {self.probe}")
-        limits = self.remotes / FILE
+        limits = self.remotes / LIMITS_FILE
         if limits.exists():
-            if limits.read_bytes() == TEMPLATE.encode():
+            if limits.read_bytes() == LIMITS_TEMPLATE.encode():
                 limits.unlink()
                 _part(limits).unlink(missing_ok=True)
                 if not any(limits.parent.iterdir()):
@@ -293,3 +297,31 @@ def _is_copy(file: Path, other: Path) -> bool:
     if not (file.is_file() and other.is_file()):
         return False
     return os.access(file, os.X_OK) and file.read_bytes() == other.read_bytes()
+
+
+def hook_files(network: Path, driver: str, own: str) -> list[Path]:
+    """Where the hooks of a driver are, `own` their name, below the folder of all drivers."""
+    return [network / driver / f"{action}.d" / own for action in HOOKED_ACTIONS]
+
+
+def hooked_drivers(network: Path, own: str) -> set[str]:
+    """Drivers that have hooks of that name, whoever made them."""
+    found = (network.glob(f"*/{action}.d/{own}") for action in HOOKED_ACTIONS)
+    return {file.parent.parent.name for files in found for file in files}
+
+
+def check_drivers(network: Path, drivers: Iterable[str], own: str) -> None:
+    """Raise VicinalError for what is no driver of OpenNebula's, or runs no hooks."""
+    for driver in drivers:
+        there = sorted({each.parent.name for each in network.glob("*/pre")} - {own})
+        if driver not in there:
+            raise VicinalError(
+                f"{driver} is no network driver of OpenNebula's in {network}, which has"
+                f" {', '.join(there) or 'none'}",
+                "name one of these",
+            )
+        for action in HOOKED_ACTIONS:
+            script = network / driver / action
+            text = script.read_text(errors="replace") if script.is_file() else ""
+            if not _RUNS_HOOKS.search(text):
+                raise VicinalError(f"{script} runs no hooks", "use a later release of OpenNebula")

@@ -1,18 +1,24 @@
 """The domain of a VM that runs, and what it has of this host: taken from it, and given again.
 
-OpenNebula made it, and has its driver called: so the library of our own domains may work on it.
+OpenNebula made the domain, and has its driver called: so the library of our own domains may work on
+it. Ranks in the VM leave the region before, and may come back after. They are asked through the
+region's file, which has a word for each member that only the host's manager writes
+(region/detaching.py): OpenNebula's drivers have no way into the guest. The ranks of one VM are told
+by their heartbeats: members in VMs count ten times a second, and those of a VM that stands still do
+not. A host name would say less, since VMs of one image may all have the same.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
-from vicinal.cluster.vm.libvirt.connection import Hypervisor
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_devices import (
     await_removal,
     detach_function,
@@ -24,22 +30,31 @@ from vicinal.cluster.vm.libvirt.domain_xml import function_address, set_function
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, lookup, observe, ours, resume, suspend
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
-from vicinal.integrations.opennebula.belongings import (
-    Belongings,
+from vicinal.host.system import Host
+from vicinal.integrations.opennebula.call import Call, domain_name, given, libvirt_uri, run_stock
+from vicinal.integrations.opennebula.held_resources import (
     HeldFunction,
+    HeldResources,
+    Placement,
     read_mark,
+    read_placement,
     write_mark,
 )
-from vicinal.integrations.opennebula.hypervisor import domain_name
-from vicinal.integrations.opennebula.leaving import ranks_may_return, ranks_out
-from vicinal.integrations.opennebula.placement import Placement, read_placement
 from vicinal.integrations.opennebula.records import Records
+from vicinal.integrations.opennebula.request import LIMITS_FILE, Limits, read_limits
+from vicinal.region.detaching import leave, let_return
+from vicinal.region.inspection import inspect
+from vicinal.region.states import Liveness, SlotState
 
 DETACH_SECONDS = 60.0
 """For a guest to let go of a device."""
 _FUNCTION = "hostdev[@type='pci']"
 _SETTLE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
+LEAVE_SECONDS = 60.0
+"""For ranks to leave: they do when they call MPI."""
+_HEART_SECONDS = 1.0
+"""So long a heart is listened to, in which it beats ten times."""
 
 
 class Machine:
@@ -69,11 +84,11 @@ class Machine:
         return observe(self._hypervisor, self.name) is DomainState.RUNNING
 
     @property
-    def lacks(self) -> Belongings:
+    def lacks(self) -> HeldResources:
         """What it gave up, and has not got again as a whole."""
-        return read_mark(self._domain()) or Belongings()
+        return read_mark(self._domain()) or HeldResources()
 
-    def belongings(self) -> Belongings:
+    def held_resources(self) -> HeldResources:
         """What it has of this host, and what it gave up before. Raises VicinalError.
 
         Only functions that a network of ours gave it: what else it has is not ours to give again.
@@ -90,7 +105,7 @@ class Machine:
         """Where it runs, by the numbers of this host. Raises VicinalError."""
         return read_placement(self._description())
 
-    def take(self, what: Belongings) -> None:
+    def take(self, what: HeldResources) -> None:
         """Have the guest give it up, its ranks having left the region. Raises VicinalError.
 
         Then it runs with some of it, and give() brings back all.
@@ -117,7 +132,7 @@ class Machine:
             if what.region is not None:
                 detach_region(self._hypervisor, self.name, what.region.name, seconds=DETACH_SECONDS)
 
-    def give(self, what: Belongings) -> None:
+    def give(self, what: HeldResources) -> None:
         """Have the guest get all of it, of this host, as far as it lacks it. Raises VicinalError.
 
         The region's file and the functions must be there: expect() sees to that.
@@ -134,7 +149,7 @@ class Machine:
         write_mark(self._domain(), None)
         self._records.lacks(self.vm, something=False)
 
-    def expect(self, what: Belongings) -> None:
+    def expect(self, what: HeldResources) -> None:
         """Raise VicinalError unless this host has functions for it, which a network prepared."""
         have = len(self._assigned())
         if have < len(what.functions):
@@ -147,7 +162,7 @@ class Machine:
     def _domain(self) -> "libvirt.virDomain":
         return ours(self._hypervisor, self.name)
 
-    def _has_region(self, what: Belongings) -> bool:
+    def _has_region(self, what: HeldResources) -> bool:
         assert what.region is not None
         return has_region(self._hypervisor, self.name, what.region.name)
 
@@ -240,3 +255,96 @@ def _paired(
         address = next(fits, next(iter(left)))
         del left[address]
         yield function, address
+
+
+@contextmanager
+def ranks_out(
+    region: Path, still: Callable[[], AbstractContextManager[None]] | None, name: str
+) -> Iterator[int]:
+    """Have the ranks of one VM leave a region; gives how many did, and they stay out.
+
+    `still` has the VM stand still meanwhile; None: all members are this VM's. If what is within
+    fails, or a rank does not leave, they may come back. Raises VicinalError.
+    """
+    slots = _slots_in(region, still)
+    try:
+        if slots:
+            outcome = leave(region, slots, timeout=LEAVE_SECONDS)
+            if outcome.troubles:
+                raise VicinalError(
+                    f"not all ranks in {name} leave the region: {outcome.troubles[0]}",
+                    "let the job end, or try again later",
+                )
+        yield len(slots)
+    except BaseException:
+        let_return(region, slots)
+        raise
+
+
+def ranks_may_return(region: Path) -> None:
+    """Let those that left a region come back to it."""
+    let_return(region)
+
+
+def _slots_in(region: Path, still: Callable[[], AbstractContextManager[None]] | None) -> list[int]:
+    """Slots of the members in one VM that live.
+
+    Who is silent all the time is dead or stopped, and could not leave. If it goes on one day, it
+    finds that its region's device is gone, and talks over the network.
+    """
+    alive = _beating(region)
+    if alive and still is not None:
+        with still():
+            alive -= _beating(region)
+    return sorted(slot for slot, _ in alive)
+
+
+def _beating(region: Path) -> set[tuple[int, int]]:
+    """Slots and epochs of those whose hearts beat now."""
+    return {
+        (member.slot, member.epoch)
+        for member in inspect(region, patience=_HEART_SECONDS).members
+        if member.state is SlotState.JOINED
+        and member.liveness == Liveness.HEARTBEAT
+        and member.alive
+    }
+
+
+@dataclass(frozen=True)
+class Site:
+    """One host, while an action is at work."""
+
+    hypervisor: Hypervisor
+    records: Records
+    limits: Limits
+    functions: Callable[[], Functions] = Functions
+    stock: Callable[[Call, int, bytes | None], int] = run_stock
+    """Runs OpenNebula's own script."""
+    given: Callable[[], bytes] = given
+    host: Host = field(default_factory=Host)
+    """Its processors and NUMA nodes."""
+
+    def machine(self, vm: int) -> Machine:
+        """A VM, on this host."""
+        return Machine(vm, self.hypervisor, self.records, self.functions)
+
+    def kept(
+        self, vm: int, what: HeldResources, nodes: Collection[int] = ()
+    ) -> AbstractContextManager[int]:
+        """Have for a VM what it is to get, and keep it if the VM runs here in the end.
+
+        A region that is made for that is on these NUMA nodes.
+
+        Raises VicinalError, with nothing made, where that cannot be had: Records.held().
+        """
+        self.machine(vm).expect(what)
+        if what.region is None:
+            return self.records.released(vm)
+        return self.records.held(vm, what.region, self.limits, nodes)
+
+
+@contextmanager
+def site_of(call: Call, records: Records) -> Iterator[Site]:
+    """This host. Raises VicinalError where libvirt does not answer."""
+    with connect(libvirt_uri()) as hypervisor:
+        yield Site(hypervisor, records, read_limits(call.remotes / LIMITS_FILE))

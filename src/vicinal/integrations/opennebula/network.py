@@ -7,8 +7,7 @@
     update_nic  while it runs: what can be changed then
     post        nothing: InfiniBand GUIDs have to be there before the guest's driver looks
 
-A function that a VM has is assigned to one-ID in the records of `vicinal functions`
-(assignments.py).
+A function that a VM has is assigned to one-ID in the records of `vicinal functions` (vf.py).
 """
 
 import sys
@@ -27,11 +26,9 @@ from vicinal.host.functions.sysfs import (
     find_card,
     plain_guid,
 )
-from vicinal.integrations.opennebula.assignments import FREE_SECONDS, Assignments
+from vicinal.integrations.opennebula.call import reported, running_machines
 from vicinal.integrations.opennebula.documents import given_in_base64
-from vicinal.integrations.opennebula.hypervisor import running_machines
-from vicinal.integrations.opennebula.nics import FunctionNic, read_nics
-from vicinal.integrations.opennebula.reporting import reported
+from vicinal.integrations.opennebula.vf import FREE_SECONDS, Assignments, FunctionNic, read_nics
 
 _ACTIVE_SECONDS = 10.0
 """So long a subnet manager may take to bring up the card's own port."""

@@ -24,8 +24,8 @@ from vicinal.host.functions.sysfs import (
 )
 from vicinal.host.system import Host
 from vicinal.host.topology import read_huge_pages
-from vicinal.integrations.opennebula.limits import FILE, read_limits
 from vicinal.integrations.opennebula.records import REGIONS, Records, records_directory
+from vicinal.integrations.opennebula.request import LIMITS_FILE, read_limits
 
 Value = int | str | Mapping[str, int | str]
 Attribute = tuple[str, Value]
@@ -79,7 +79,7 @@ def _regions(remotes: Path, directory: Path) -> Iterator[Attribute]:
     room = status.f_bavail * status.f_frsize
     yield "VICINAL_REGIONS", len(requests)
     yield "VICINAL_REGION_USED", sum(each.size_bytes for each in requests) // _MEGABYTE
-    most = read_limits(remotes / FILE).region
+    most = read_limits(remotes / LIMITS_FILE).region
     yield "VICINAL_REGION_FREE", min(room, most) // _MEGABYTE
 
 

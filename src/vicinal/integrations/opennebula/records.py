@@ -30,9 +30,8 @@ from vicinal.base.sizes import show_size
 from vicinal.host.memory_policy import memory_from
 from vicinal.host.system import Host
 from vicinal.host.topology import read_nodes
-from vicinal.integrations.opennebula.limits import Limits
-from vicinal.integrations.opennebula.reporting import log
-from vicinal.integrations.opennebula.request import RegionRequest
+from vicinal.integrations.opennebula.call import log
+from vicinal.integrations.opennebula.request import Limits, RegionRequest
 from vicinal.region.creation import create
 
 REGIONS = Path("/dev/shm")

@@ -1,18 +1,25 @@
-"""What a VM's owner asks for, in the VM's user template.
+"""What a VM's owner asks for, and what the administrator allows.
+
+The owner writes it into the VM's user template:
 
     VICINAL_REGION = [ JOB = "job42", SIZE = "64M", MEMBERS = "16" ]
 
 Every user may set such an attribute, so its values are hostile until they are checked. Whose VM it
 is comes from OpenNebula itself.
+
+The administrator's limits are KEY=VALUE lines of etc/vmm/vicinal/vicinal.conf: a region is memory
+of the host that OpenNebula's scheduler does not know of.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import parse_size
 from vicinal.integrations.opennebula.documents import parse, shown
 from vicinal.region.geometry import (
     MEMBERS_MAX,
@@ -28,7 +35,7 @@ from vicinal.region.geometry import (
 PREFIX = "VICINAL"
 ATTRIBUTE = "VICINAL_REGION"
 PINNING = "VICINAL_PINNING"
-"""What else there is: vicinal.integrations.opennebula.pinning."""
+"""What else there is: vicinal.integrations.opennebula.deploy."""
 EXAMPLE = f'{ATTRIBUTE} = [ JOB = "job42", SIZE = "64M" ]'
 DEFAULT_MEMBERS = 16
 _KEYS = ("JOB", "SIZE", "MEMBERS")
@@ -37,6 +44,19 @@ _SIZE = re.compile(r"([1-9][0-9]{0,5})([MG])")
 _MEMBERS = re.compile(r"[1-9][0-9]{0,3}")
 _IDENTIFIER = re.compile(r"0|[1-9][0-9]{0,9}")
 _UNITS = {"M": 1 << 20, "G": 1 << 30}
+LIMITS_FILE = Path("etc/vmm/vicinal/vicinal.conf")
+"""Below OpenNebula's remotes."""
+
+LIMITS_TEMPLATE = """\
+# Vicinal's limits on each host; sizes with M or G.
+
+# The longest region of one job
+REGION_SIZE_MAX=1G
+
+# All regions of one user together
+USER_SIZE_MAX=4G
+"""
+_LIMITS = {"REGION_SIZE_MAX": "region", "USER_SIZE_MAX": "user"}
 
 
 @dataclass(frozen=True)
@@ -204,3 +224,35 @@ def _unknown(tag: str, known: tuple[str, ...], what: str) -> VicinalError:
     near = get_close_matches(tag.upper(), known, 1, 0.5)
     hint = f"write {near[0]}" if near else f"there is {', '.join(known)}"
     return VicinalError(f"{shown(tag)} is no {what} that Vicinal knows", hint)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one host, in bytes."""
+
+    region: int = 1 << 30
+    user: int = 4 << 30
+    """All regions of one user of OpenNebula together."""
+
+
+def read_limits(file: Path) -> Limits:
+    """The limits in a file, which need not be there. Raises VicinalError for a wrong line."""
+    try:
+        text = file.read_text("utf-8", errors="replace")  # comments are in whatever encoding
+    except FileNotFoundError:
+        return Limits()
+    values: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or key.strip() not in _LIMITS:
+            raise VicinalError(
+                f"{file}, line {number}: {line} is no setting", f"there is {', '.join(_LIMITS)}"
+            )
+        try:
+            values[_LIMITS[key.strip()]] = parse_size(value)
+        except VicinalError as error:
+            raise VicinalError(f"{file}, line {number}: {error.message}", error.remedy) from error
+    return Limits(**values)

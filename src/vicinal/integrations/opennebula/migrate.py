@@ -1,8 +1,12 @@
-"""The part of the host that a VM moves to: arrive, which the other host calls by ssh.
+"""migrate of a VM that has something of this host: it gives that up, moves, and gets the other's.
 
-It keeps what the VM is to get until the VM has it, or is not to come any more. If the other host's
-driver is killed, or the network between is cut, it waits for what becomes of the VM: OpenNebula's
-script goes on without its driver, and may not even have begun to move it.
+The host that the VM leaves does migrate(). The host that it moves to does serve(), for the script
+`arrive`, which is called by ssh. Where anything fails the VM runs on the first host in the end,
+with what it had: if it has moved by then, it moves back.
+
+The other host keeps what the VM is to get until the VM has it, or is not to come any more. If the
+first host's driver is killed, or the network between is cut, the other host waits for what becomes
+of the VM: OpenNebula's script goes on without its driver, and may not even have begun to move it.
 """
 
 import base64
@@ -13,17 +17,67 @@ from typing import Any
 import vicinal
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.requests import Answers, Requests
-from vicinal.integrations.opennebula.belongings import Belongings
-from vicinal.integrations.opennebula.placement import Placement
-from vicinal.integrations.opennebula.site import Site
-from vicinal.integrations.opennebula.steps import MARK, Step
-from vicinal.integrations.opennebula.stock import Call
+from vicinal.integrations.opennebula.call import Call, log
+from vicinal.integrations.opennebula.destination import MARK, Destination, Step
+from vicinal.integrations.opennebula.held_resources import HeldResources, Placement
+from vicinal.integrations.opennebula.machine import Machine, Site
+from vicinal.integrations.opennebula.save_restore import give_again
 
 _COMING_SECONDS = 3600.0
 """For a VM that is on its way when the other host is not heard of any more."""
 _LOST_SECONDS = 600.0
 """For one of which nothing is here yet then."""
 _POLL_SECONDS = 0.5
+
+
+def migrate(call: Call, site: Site, there: Destination) -> int | None:
+    """Move the VM; the stock script's exit status. None: it has nothing of ours, do that alone.
+
+    The other host has the processors that it is kept on then.
+
+    Raises VicinalError where it cannot be moved; it runs here with all that it had then.
+    """
+    machine = site.machine(call.vm)
+    what = machine.held_resources()
+    if not what:
+        if (placed := machine.placement()) != Placement():
+            there.ask(Step.PLACE, placed=placed.to_json())
+        return None
+    host, given = call.arguments[1], site.given()
+    status: int | None = None
+    with site.records.released(call.vm) as hold:
+        there.ask(Step.EXPECT, what=what.to_json(), placed=machine.placement().to_json())
+        try:
+            machine.take(what)
+            status = site.stock(call, hold, given)
+            if status == 0:
+                there.ask(Step.GIVE)
+        except BaseException as error:
+            home = _come_home(call, machine, there, what, given)
+            if status != 0 or home or not isinstance(error, VicinalError):
+                raise
+            # It is where it was to be, and OpenNebula has to know that.
+            log(call.action, f"the VM runs on {host} without all that it had ({error})")
+        else:
+            if status != 0:
+                _come_home(call, machine, there, what, given)
+        if not machine.is_here:
+            site.records.lacks(call.vm, something=False)
+        return status
+
+
+def _come_home(
+    call: Call, machine: Machine, there: Destination, what: HeldResources, given: bytes
+) -> bool:
+    """Have the VM run here again, with all that it had; whether it does run here."""
+    if not machine.is_here:
+        try:
+            home = call.arguments[2]
+            there.ask(Step.SEND_BACK, to=home, given=base64.b64encode(given).decode())
+        except VicinalError as error:
+            log(call.action, f"the VM cannot come back: {error}")
+    give_again(call.action, machine, what)
+    return machine.is_here
 
 
 class Arrival:
@@ -35,7 +89,7 @@ class Arrival:
         self._machine = site.machine(call.vm)
         self._kept = ExitStack()
         self._hold = -1
-        self._what = Belongings()
+        self._what = HeldResources()
         self._has_all = True
         self._over = False
         self._expected = ""
@@ -55,7 +109,7 @@ class Arrival:
                 self._require(Placement.from_json(values["placed"]))
             case Step.EXPECT:
                 placed = Placement.from_json(values["placed"])
-                self._expect(Belongings.from_json(values["what"]), placed)
+                self._expect(HeldResources.from_json(values["what"]), placed)
             case Step.GIVE:
                 self._machine.give(self._what)
                 self._has_all = True
@@ -91,7 +145,7 @@ class Arrival:
     def _require(self, placed: Placement) -> None:
         placed.require(self._call.action, self._machine.name, self._site.host)
 
-    def _expect(self, what: Belongings, placed: Placement) -> None:
+    def _expect(self, what: HeldResources, placed: Placement) -> None:
         if self._machine.is_here:
             raise VicinalError(
                 f"there is a domain {self._machine.name} on it already", "see whose that is"

@@ -1,20 +1,30 @@
-"""An action as OpenNebula calls it, and its own script for it, which is called in the end."""
+"""What the driver shares with OpenNebula's own: how it is called, and how it answers.
+
+An action comes as a script with arguments (Call). In the end the stock script of the same name is
+run, or becomes this process. The name of a VM's domain and libvirt's address are those of the stock
+scripts. Why an action failed goes to the VM's log, and to its ERROR.
+"""
 
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.base.signals import Ended
+from vicinal.base.signals import Ended, signals_raise
 
 _STOCK = "kvm"
 _LONGEST_ID = 10
+_REPORT = 'source "$1" >/dev/null && error_message "$2"'
+_DEPTH = 3
+"""Scripts are in KIND/DRIVER below OpenNebula's folder of them."""
+_DEFAULT = "qemu:///system"
 
 
 @dataclass(frozen=True)
@@ -108,3 +118,78 @@ def _no_stock(call: Call, error: OSError) -> VicinalError:
         f"{call.stock} cannot be run ({describe_os_error(error)})",
         "see that OpenNebula's KVM driver is installed, and run `onehost sync --force`",
     )
+
+
+def reported(script: Path, action: Callable[[], int | None]) -> int:
+    """Do what a script is for; returns its exit status, 1 with the cause told where it fails."""
+    try:
+        with signals_raise():
+            return action() or 0
+    except VicinalError as error:
+        return _report(script, str(error))
+    except Ended as ended:
+        return ended.status
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _report(script, f"{place}{describe_os_error(error)}: see that its rights are right")
+
+
+def log(action: str, text: str) -> None:
+    """Say something in the VM's log that does not make the action fail."""
+    sys.stderr.write(f"ERROR: {action}: Vicinal: {' '.join(text.split())}\n")
+    sys.stderr.flush()
+
+
+def _report(script: Path, text: str) -> int:
+    """As the version's own scripts do: they know whether that needs marks."""
+    line = f"{script.name}: Vicinal: {' '.join(text.split())}"
+    common = script.parents[_DEPTH - 1] / "scripts_common.sh"
+    sys.stderr.flush()
+    told = False
+    if common.is_file():
+        done = subprocess.run(["bash", "-c", _REPORT, "bash", str(common), line], check=False)
+        told = done.returncode == 0
+    if not told:
+        sys.stderr.write(f"{line}\n")
+    return 1
+
+
+def domain_name(vm: int) -> str:
+    """As OpenNebula calls the domain of a VM."""
+    return f"one-{vm}"
+
+
+def libvirt_uri() -> str:
+    """What kvmrc tells the stock scripts, too."""
+    return os.environ.get("LIBVIRT_URI") or _DEFAULT
+
+
+def saved_description(checkpoint: str) -> str | None:
+    """What libvirt says of the domain in a file that one was saved to; None where it cannot."""
+    from vicinal.cluster.vm.libvirt.binding import libvirt
+
+    try:
+        connection = libvirt.open(libvirt_uri())  # who only reads is refused this
+        try:
+            return str(connection.saveImageGetXMLDesc(checkpoint, 0))
+        finally:
+            connection.close()
+    except libvirt.libvirtError:
+        return None  # the stock script comes to the same, and says so in its own words
+
+
+def running_machines() -> set[int]:
+    """Ids of the VMs whose domains are there, be they paused. Raises VicinalError."""
+    # Loaded here: most actions are for VMs without a region, and do without.
+    from vicinal.cluster.vm.libvirt.binding import explained, libvirt
+
+    uri = libvirt_uri()
+    with explained(f"libvirt at {uri} does not say which VMs run here"):
+        connection = libvirt.openReadOnly(uri)
+        try:
+            domains = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+            names = [domain.name() for domain in domains]
+        finally:
+            connection.close()
+    found = (re.fullmatch(domain_name(0).replace("0", "([0-9]{1,10})"), name) for name in names)
+    return {int(each[1]) for each in found if each}

@@ -3,15 +3,17 @@
 What the VM is to get again is in its domain, and so in the file that it is saved to: it may be
 restored on any host. Its ranks talk over the network from when they left the region to when they
 found one again.
+
+If a driver was killed between the two, the next action on the host gives the VM what it lacks
+(repair), as it does for all VMs there that no other action is at work on.
 """
 
 from vicinal.base.errors import VicinalError
-from vicinal.integrations.opennebula.belongings import Belongings
-from vicinal.integrations.opennebula.machine import Machine
-from vicinal.integrations.opennebula.placement import Placement
-from vicinal.integrations.opennebula.reporting import log
-from vicinal.integrations.opennebula.site import Site
-from vicinal.integrations.opennebula.stock import Call
+from vicinal.integrations.opennebula.call import Call, log
+from vicinal.integrations.opennebula.held_resources import HeldResources, Placement
+from vicinal.integrations.opennebula.machine import Machine, Site
+
+_LATER = "the next action on this host gives it the rest"
 
 
 def save(call: Call, site: Site) -> int | None:
@@ -21,7 +23,7 @@ def save(call: Call, site: Site) -> int | None:
     all of it.
     """
     machine = site.machine(call.vm)
-    what = machine.belongings()
+    what = machine.held_resources()
     if not what:
         return None
     given = site.given()
@@ -39,7 +41,7 @@ def save(call: Call, site: Site) -> int | None:
         return status
 
 
-def restore(call: Call, site: Site, what: Belongings, placed: Placement) -> int:
+def restore(call: Call, site: Site, what: HeldResources, placed: Placement) -> int:
     """Restore the VM, and give it what it had; the stock script's exit status.
 
     Raises VicinalError, with the VM saved as before, where this host does not have that for it.
@@ -61,7 +63,7 @@ def restore(call: Call, site: Site, what: Belongings, placed: Placement) -> int:
         return status
 
 
-def give_again(action: str, machine: Machine, what: Belongings) -> None:
+def give_again(action: str, machine: Machine, what: HeldResources) -> None:
     """Undo Machine.take(); what fails is said, and left to the next action."""
     try:
         if machine.is_here:
@@ -70,11 +72,8 @@ def give_again(action: str, machine: Machine, what: Belongings) -> None:
         log(action, f"the VM runs on without all that it had: {error}; {_LATER}")
 
 
-_LATER = "the next action on this host gives it the rest"
-
-
 def _saved_again(
-    call: Call, site: Site, machine: Machine, what: Belongings, hold: int, given: bytes
+    call: Call, site: Site, machine: Machine, what: HeldResources, hold: int, given: bytes
 ) -> bool:
     """Save a VM that was restored, and cannot have what it is to have; whether that was possible.
 
@@ -91,3 +90,27 @@ def _saved_again(
         site.records.lacks(call.vm, something=False)
         return True
     return False
+
+
+def repair(site: Site, action: str, without: int) -> None:
+    """Give them what they lack, but the VM `without`, whose action begins; what fails is said."""
+    for vm in site.records.lacking():
+        if vm == without:
+            continue
+        try:
+            _repair(site, vm)
+        except (VicinalError, OSError) as error:
+            log(action, f"VM {vm} still lacks what it gave up: {error}")
+
+
+def _repair(site: Site, vm: int) -> None:
+    with site.records.unattended(vm) as free:
+        if not free:
+            return
+        machine = site.machine(vm)
+        what = machine.lacks if machine.is_here else HeldResources()
+        if not what:
+            site.records.lacks(vm, something=False)
+            return
+        with site.kept(vm, what, machine.placement().nodes):
+            machine.give(what)

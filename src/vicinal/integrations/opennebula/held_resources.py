@@ -1,15 +1,20 @@
-"""What a VM has of its host, and gives up to be saved or moved: its region, and functions of cards.
+"""What a VM has of its host, as its domain says it.
 
-It is written into the domain itself, as metadata, before the first of it is given up:
+A region and functions of cards (HeldResources) the VM gives up to be saved or moved. They are
+written into the domain itself, as metadata, before the first of them is given up:
 
     <metadata> <vicinal:away xmlns:vicinal="urn:vicinal:away"> ...
 
-So it is in the file that the VM is saved to, goes where the VM goes, and is there for whoever finds
-a VM whose driver was killed halfway.
+So they are in the file that the VM is saved to, go where the VM goes, and are there for the next
+action on the host if the driver is killed halfway.
+
+Processors and NUMA nodes (Placement) are numbers of the host that the domain was made for, and
+libvirt has them in the domain wherever that goes. So the host that a VM is restored on, or moves
+to, is asked beforehand whether it has these, and its region is put where its memory will be.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
@@ -17,12 +22,17 @@ from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
+from vicinal.host.system import Host
+from vicinal.host.topology import NumaNode, parse_cpu_list, read_cpus, read_nodes, show_cpu_list
+from vicinal.integrations.opennebula.call import log
 from vicinal.integrations.opennebula.documents import parse
 from vicinal.integrations.opennebula.request import RegionRequest, checked_request
 
 _SPACE = "urn:vicinal:away"
 _PREFIX = "vicinal-away"
 _ROOT = "away"
+_PINS = ("cputune/vcpupin", "cputune/emulatorpin")
+_MEMORY = ("numatune/memory", "numatune/memnode")
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class HeldFunction:
 
 
 @dataclass(frozen=True)
-class Belongings:
+class HeldResources:
     """Of one VM."""
 
     region: RegionRequest | None = None
@@ -52,7 +62,7 @@ class Belongings:
     def __bool__(self) -> bool:
         return self.region is not None or bool(self.functions)
 
-    def with_more(self, functions: Iterable[HeldFunction]) -> "Belongings":
+    def with_more(self, functions: Iterable[HeldFunction]) -> "HeldResources":
         """With those functions that it does not have yet."""
         has = {each.key for each in self.functions}
         more = tuple(each for each in functions if each.key not in has)
@@ -67,7 +77,7 @@ class Belongings:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Belongings":
+    def from_json(cls, values: dict[str, Any]) -> "HeldResources":
         """Raises VicinalError for what to_json() does not write."""
         try:
             functions = tuple(_checked_function(each) for each in values["functions"])
@@ -82,7 +92,7 @@ class Belongings:
             ) from error
 
 
-def read_mark(domain: "libvirt.virDomain") -> Belongings | None:
+def read_mark(domain: "libvirt.virDomain") -> HeldResources | None:
     """What a domain has given up and not got again; None: it has all. Raises VicinalError."""
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     with explained(f"the domain {domain.name()} cannot be looked at"):
@@ -95,7 +105,7 @@ def read_mark(domain: "libvirt.virDomain") -> Belongings | None:
     return _from_element(parse(text.encode(), "a domain's metadata", _ROOT, f"{{{_SPACE}}}{_ROOT}"))
 
 
-def write_mark(domain: "libvirt.virDomain", what: Belongings | None) -> None:
+def write_mark(domain: "libvirt.virDomain", what: HeldResources | None) -> None:
     """Have a domain say what it gives up; None: that it has all."""
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     text = None if what is None else _text(what)
@@ -104,20 +114,20 @@ def write_mark(domain: "libvirt.virDomain", what: Belongings | None) -> None:
         domain.setMetadata(kind, text, _PREFIX, _SPACE, live)  # type: ignore[arg-type]
 
 
-def saved_mark(domain_xml: str) -> Belongings | None:
+def saved_mark(domain_xml: str) -> HeldResources | None:
     """The same, of the description that is in the file of a saved domain. Raises VicinalError."""
     root = parse(domain_xml.encode(), "the checkpoint's domain", "domain")
     found = root.find(f"metadata/{{{_SPACE}}}{_ROOT}")
     return None if found is None else _from_element(found)
 
 
-def _text(what: Belongings) -> str:
+def _text(what: HeldResources) -> str:
     root = Element(_ROOT)
     SubElement(root, "values").text = json.dumps(what.to_json())
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _from_element(root: Element) -> Belongings:
+def _from_element(root: Element) -> HeldResources:
     # libvirt puts the root into our namespace, and in some versions what is in it as well.
     text = next((each.text for each in root if str(each.tag).endswith("values")), None)
     try:
@@ -127,7 +137,7 @@ def _from_element(root: Element) -> Belongings:
             f"the domain's note of what it gave up is none of ours ({error})",
             "see what wrote it there (virsh metadata)",
         ) from error
-    return Belongings.from_json(values)
+    return HeldResources.from_json(values)
 
 
 def _checked_function(values: dict[str, Any]) -> HeldFunction:
@@ -137,3 +147,80 @@ def _checked_function(values: dict[str, Any]) -> HeldFunction:
 def _checked_device(text: str, tag: str) -> str:
     parse(text.encode(), "a device that the VM is to get again", tag)
     return text
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Of one VM."""
+
+    cpus: tuple[int, ...] = ()
+    """That its threads may run on; none: all."""
+    nodes: tuple[int, ...] = ()
+    """That its memory is from; none: any."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For another host."""
+        return {"cpus": list(self.cpus), "nodes": list(self.nodes)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Placement":
+        """Raises VicinalError for what to_json() does not write."""
+        return cls(_numbers(values.get("cpus")), _numbers(values.get("nodes")))
+
+    def require(self, action: str, name: str, host: Host) -> None:
+        """check(), before an action is done; what a host has otherwise is logged."""
+        if apart := self.check(name, host):
+            log(action, apart)
+
+    def check(self, name: str, host: Host) -> str:
+        """In words what a host has otherwise than the one that a VM was made for; empty: nothing.
+
+        Raises VicinalError where the host does not have what is named.
+        """
+        there, nodes = tuple(cpu.number for cpu in read_cpus(host)), read_nodes(host)
+        known = tuple(node.number for node in nodes)
+        for what, wanted, has in (
+            ("runs on the processors", self.cpus, there),
+            ("has its memory from the NUMA nodes", self.nodes, known),
+        ):
+            if has and (missing := set(wanted) - set(has)):
+                raise VicinalError(
+                    f"{name} {what} {show_cpu_list(wanted)}, and this host has no "
+                    f"{show_cpu_list(tuple(missing))}",
+                    "choose a host that has them, or end the VM and start it anew there",
+                )
+        return self._apart(name, nodes)
+
+    def _apart(self, name: str, nodes: Sequence[NumaNode]) -> str:
+        near = {cpu for node in nodes if node.number in self.nodes for cpu in node.cpus}
+        far = set(self.cpus) - near
+        if not self.nodes or not far or not near:
+            return ""
+        return (
+            f"{name} may run on the processors {show_cpu_list(tuple(far))}, which on this host are "
+            f"of another NUMA node than its memory, {show_cpu_list(self.nodes)}: the host that it "
+            "was made for counts them differently"
+        )
+
+
+def read_placement(domain_xml: str) -> Placement:
+    """What the description of a domain names. Raises VicinalError."""
+    root = parse(domain_xml.encode(), "the domain", "domain")
+    cpus, nodes = (
+        {
+            number
+            for path in paths
+            for each in root.iterfind(path)
+            for number in parse_cpu_list(each.get(attribute) or "")
+        }
+        for paths, attribute in ((_PINS, "cpuset"), (_MEMORY, "nodeset"))
+    )
+    return Placement(tuple(sorted(cpus)), tuple(sorted(nodes)))
+
+
+def _numbers(values: object) -> tuple[int, ...]:
+    if isinstance(values, list) and all(type(each) is int and each >= 0 for each in values):
+        return tuple(values)
+    raise VicinalError(
+        "where the VM runs cannot be read", "see that both hosts have the same version of Vicinal"
+    )

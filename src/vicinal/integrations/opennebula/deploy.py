@@ -1,0 +1,332 @@
+"""deploy: the VM gets what its owner asks for, and the stock script starts it.
+
+A VM that asks for nothing is left to the stock script alone. Else deploy() changes two things in
+the domain that OpenNebula wrote, and nothing else:
+
+    VICINAL_REGION     add_region: an ivshmem device, in <devices> of its own before the domain's
+                       end; OpenNebula writes several of these, too
+    VICINAL_PINNING    pinned: where the VM's threads run, closer than OpenNebula can say
+
+    VICINAL_PINNING = [ PROCESSORS = "NODE" ]      # of a VM whose memory is from one NUMA node
+    VICINAL_PINNING = [ EMULATOR = "SIBLING" ]     # of a VM that has whole cores to itself
+
+Pinning uses only what OpenNebula's scheduler has chosen for a VM with a TOPOLOGY. The scheduler
+counts these processors and NUMA nodes as taken, and writes them into the VM's document and domain:
+
+    TOPOLOGY = [ PIN_POLICY = "CORE", SOCKETS = "1", CORES = "2", THREADS = "1" ]
+    NUMA_NODE = [ TOTAL_CPUS = "2", CPUS = "2,3", NODE_ID = "0", MEMORY_NODE_ID = "0", ... ]
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.host.system import Host
+from vicinal.host.topology import Cpu, read_cpus, show_cpu_list
+from vicinal.integrations.opennebula.call import Call, become_stock, domain_name, log, run_stock
+from vicinal.integrations.opennebula.documents import find_tags, parse, replaced, shown
+from vicinal.integrations.opennebula.records import Records
+from vicinal.integrations.opennebula.request import (
+    LIMITS_FILE,
+    PINNING,
+    RegionRequest,
+    read_limits,
+    read_request,
+    vector_of,
+)
+
+MODEL = "ivshmem-plain"
+"""QEMU's device for a region."""
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,4}")
+_NUMBERS = re.compile(r"[0-9]{1,5}(?:,[0-9]{1,5})*")
+_MOST = 1 << 12
+"""Of virtual processors; QEMU has fewer."""
+_REMEDY = "see that OpenNebula's scheduler wrote it"
+_EXAMPLE = f'{PINNING} = [ PROCESSORS = "NODE" ]'
+_DOMAIN = "domain"
+
+
+def deploy(call: Call, records: Records) -> int:
+    """Have a region made for a VM that asks for one, and the VM started; the exit status."""
+    vm_document = _vm_document(call)
+    request, pinning = read_request(vm_document, call.vm), read_pinning(vm_document)
+    if request is None and pinning is None:
+        become_stock(call)
+    topology, document = read_topology(vm_document), sys.stdin.buffer.read()
+    if pinning is not None:
+        cpus = read_cpus(Host()) if pinning.emulator else ()
+        document, left = pinned(document, pinning, topology, cpus)
+        if left:
+            log(call.action, left)
+    if request is None:
+        become_stock(call, document)
+    document = add_region(document, call.vm, request)
+    if not records.all():  # else there are VMs that show it
+        require_region_device(document, Host())
+    limits = read_limits(call.remotes / LIMITS_FILE)
+    status = None
+    try:
+        with records.held(call.vm, request, limits, topology.memory_nodes) as hold:
+            status = run_stock(call, hold, document)
+    except VicinalError as error:
+        if status is None:
+            raise
+        log(call.action, f"the VM's region is left for now: {error}")
+    return status
+
+
+def _vm_document(call: Call) -> bytes:
+    file = Path(call.arguments[0] if call.arguments else "").parent / "vm.xml"
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise VicinalError(
+            f"{file} cannot be read ({describe_os_error(error)})",
+            "use a version of OpenNebula that writes it there before a VM is deployed",
+        ) from error
+
+
+def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:
+    """The deployment file with the region as an ivshmem device; the same where it is there.
+
+    Raises VicinalError for the file of another VM, and for one that has a device of that name that
+    is not the same.
+    """
+    domain = parse(document, "the deployment file", "domain")
+    name = domain.findtext("name") or ""
+    if name != domain_name(vm):
+        raise VicinalError(
+            f"the deployment file is that of {shown(name)} instead of {domain_name(vm)}",
+            "see that the driver is called as OpenNebula's KVM driver is",
+        )
+    wanted = _device(request)
+    there = [each for each in domain.iterfind("devices/shmem") if each.get("name") == request.name]
+    if there:
+        if len(there) == 1 and _same(there[0], wanted):
+            return document
+        raise VicinalError(
+            f"the deployment file has a device of the name {request.name} that is another",
+            "take it out of the VM's RAW section",
+        )
+    more = Element("devices")
+    more.append(wanted)
+    (end,) = (tag.end_tag for tag in find_tags(document, "domain"))
+    return replaced(document, end, end, ElementTree.tostring(more) + b"\n")
+
+
+def _device(request: RegionRequest) -> Element:
+    # The role of a peer: libvirt and QEMU then refuse to save, snapshot or move the machine with
+    # the region in it, whose memory is other machines' too.
+    device = Element("shmem", name=request.name, role="peer")
+    SubElement(device, "model", type=MODEL)
+    SubElement(device, "size", unit="M").text = str(request.size_bytes >> 20)
+    return device
+
+
+def _same(device: Element, wanted: Element) -> bool:
+    def words(element: Element) -> tuple[object, ...]:
+        model, size = element.find("model"), element.find("size")
+        return (
+            element.get("role"),
+            None if model is None else model.get("type"),
+            None if size is None else (size.get("unit"), size.text),
+            sorted(str(each.tag) for each in element),
+        )
+
+    return words(device) == words(wanted)
+
+
+def require_region_device(document: bytes, host: Host) -> None:
+    """Raise VicinalError where the QEMU that a deployment file names has no device for regions.
+
+    Only libvirt runs the domain's emulator: it may be a user's word. So this host's own QEMU is
+    asked. A domain with another emulator is left to libvirt, which says what that cannot do.
+    """
+    # Loaded here: most deploys find other VMs' regions, and do without.
+    from vicinal.host.checks.qemu import qemu_program, read_device_models
+
+    program = qemu_program(host)
+    named = parse(document, "the deployment file", "domain").findtext("devices/emulator")
+    if program is None or not _same_file(program, named):
+        return
+    models = read_device_models(host)
+    if models and MODEL not in models:
+        raise VicinalError(
+            f"{program} of this host has no {MODEL}, so no VM here can have a region",
+            'ask for a host that has it: SCHED_REQUIREMENTS = "VICINAL_IVSHMEM = \\"YES\\""',
+        )
+
+
+def _same_file(program: Path, named: str | None) -> bool:
+    try:
+        return bool(named) and program.samefile(str(named))
+    except (OSError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class VirtualNode:
+    """A NUMA node as the guest sees it."""
+
+    processors: int
+    """So many virtual ones."""
+    cpus: tuple[int, ...]
+    """The host's for them; none: OpenNebula has chosen none."""
+    memory_node: int | None
+    """The host's NUMA node that all its memory is from."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Of one VM."""
+
+    policy: str
+    """PIN_POLICY: NONE, THREAD, SHARED or CORE."""
+    nodes: tuple[VirtualNode, ...]
+
+    @property
+    def memory_nodes(self) -> tuple[int, ...]:
+        """The host's NUMA nodes that the VM's memory is from; none: any."""
+        return tuple(sorted({n.memory_node for n in self.nodes if n.memory_node is not None}))
+
+
+def read_topology(document: bytes) -> Topology:
+    """That of the VM whose document this is. Raises VicinalError for what OpenNebula writes not."""
+    root = parse(document, "the VM's document (vm.xml)", "VM")
+    policy = (root.findtext("TEMPLATE/TOPOLOGY/PIN_POLICY") or "NONE").upper()
+    nodes = tuple(_node(each) for each in root.iterfind("TEMPLATE/NUMA_NODE"))
+    if sum(node.processors for node in nodes) > _MOST:
+        raise VicinalError("the VM's NUMA_NODE name too many processors", _REMEDY)
+    return Topology(policy, nodes)
+
+
+def _node(element: Element) -> VirtualNode:
+    text = element.findtext("CPUS") or ""
+    if text and not _NUMBERS.fullmatch(text):
+        raise VicinalError(f"a NUMA_NODE of the VM has the CPUS {shown(text)}", _REMEDY)
+    return VirtualNode(
+        _number(element, "TOTAL_CPUS") or 0,
+        tuple(int(each) for each in text.split(",")) if text else (),
+        _number(element, "MEMORY_NODE_ID"),
+    )
+
+
+def _number(element: Element, name: str) -> int | None:
+    text = element.findtext(name)
+    if not text or text == "-1":
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise VicinalError(f"a NUMA_NODE of the VM has the {name} {shown(text)}", _REMEDY)
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Pinning:
+    """What is asked for."""
+
+    processors: bool
+    """Virtual processors, and all else of QEMU's, run on the NUMA nodes of the VM's memory."""
+    emulator: bool
+    """All but the virtual processors runs beside these, on the other threads of their cores."""
+
+
+def read_pinning(document: bytes) -> Pinning | None:
+    """What a VM's document asks for. Raises VicinalError for what is no such thing."""
+    root = parse(document, "the VM's document (vm.xml)", "VM")
+    values = vector_of(root, PINNING, ("PROCESSORS", "EMULATOR"), _EXAMPLE)
+    if values is None:
+        return None
+    for name, known in (("PROCESSORS", "NODE"), ("EMULATOR", "SIBLING")):
+        if values.get(name, known) != known:
+            raise VicinalError(
+                f"{PINNING} has the {name} {shown(values[name])}", f'write {name} = "{known}"'
+            )
+    if len(values) != 1:
+        raise VicinalError(
+            f"{PINNING} has {' and '.join(values) or 'nothing in it'}",
+            "write PROCESSORS for a VM that is not pinned, or EMULATOR for one that is",
+        )
+    return Pinning("PROCESSORS" in values, "EMULATOR" in values)
+
+
+def pinning_is_asked_for(data: bytes) -> bool:
+    """Whether a VM's owner asks for it, by what OpenNebula gives to actions on VMs that are there.
+
+    What cannot be read says nothing: the stock script is to say what is wrong with it.
+    """
+    try:
+        root = parse(data, "the action's data", "VMM_DRIVER_ACTION_DATA")
+    except VicinalError:
+        return False
+    return root.find(f"VM/USER_TEMPLATE/{PINNING}") is not None
+
+
+def pinned(
+    document: bytes, pinning: Pinning, topology: Topology, host: Sequence[Cpu]
+) -> tuple[bytes, str]:
+    """The deployment file with that in it; and in words why not, if it is left as it was.
+
+    Raises VicinalError where it cannot be for this VM, on whichever host.
+    """
+    domain = parse(document, "the deployment file", _DOMAIN)
+    if pinning.processors:
+        return _on_nodes(document, domain, topology), ""
+    return _beside(document, domain, topology, host)
+
+
+def _on_nodes(document: bytes, domain: Element, topology: Topology) -> bytes:
+    if domain.find("cputune/vcpupin") is not None:
+        raise VicinalError(
+            f"{PINNING} has PROCESSORS, and OpenNebula has pinned this VM itself",
+            f"leave {PINNING} out, or PIN_POLICY and NODE_AFFINITY",
+        )
+    if not topology.nodes or not all(node.cpus and node.processors for node in topology.nodes):
+        raise VicinalError(
+            f"{PINNING} has PROCESSORS, and OpenNebula has chosen no NUMA node for this VM",
+            'have its memory from one: TOPOLOGY = [ HUGEPAGE_SIZE = "2" ]',
+        )
+    lines, number = [], 0
+    for node in topology.nodes:
+        for _ in range(node.processors):
+            lines.append(_tag("vcpupin", vcpu=str(number), cpuset=show_cpu_list(node.cpus)))
+            number += 1
+    if domain.find("cputune/emulatorpin") is None:  # else the administrator's EMULATOR_CPUS
+        every = {cpu for node in topology.nodes for cpu in node.cpus}
+        lines.append(_tag("emulatorpin", cpuset=show_cpu_list(tuple(every))))
+    text = b"".join(lines)
+    tunes = find_tags(document, _DOMAIN, "cputune")
+    if tunes and tunes[0].end_tag != tunes[0].start:
+        return replaced(document, tunes[0].end_tag, tunes[0].end_tag, text)
+    # None, or one without content, beside which libvirt reads another.
+    (end,) = (tag.end_tag for tag in find_tags(document, _DOMAIN))
+    return replaced(document, end, end, b"<cputune>" + text + b"</cputune>\n")
+
+
+def _beside(
+    document: bytes, domain: Element, topology: Topology, host: Sequence[Cpu]
+) -> tuple[bytes, str]:
+    pins = [each.get("cpuset") or "" for each in domain.iterfind("cputune/vcpupin")]
+    if topology.policy != "CORE" or not pins or not all(map(str.isdecimal, pins)):
+        raise VicinalError(
+            f"{PINNING} has EMULATOR, and this VM has no cores to itself",
+            'write TOPOLOGY = [ PIN_POLICY = "CORE" ]',
+        )
+    own = {int(each) for each in pins}
+    tags = find_tags(document, _DOMAIN, "cputune", "emulatorpin")
+    now = [each.get("cpuset") or "" for each in domain.iterfind("cputune/emulatorpin")]
+    if len(now) != 1 or {each.strip() for each in now[0].split(",")} != set(pins):
+        return document, "QEMU's own threads stay where the host's EMULATOR_CPUS has them"
+    beside = {other for cpu in host if cpu.number in own for other in cpu.siblings} - own
+    if not beside:
+        return document, "QEMU's own threads stay on the VM's processors: its cores have one thread"
+    text = _tag("emulatorpin", cpuset=show_cpu_list(tuple(beside)))
+    return replaced(document, tags[0].start, tags[0].end, text.rstrip()), ""
+
+
+def _tag(name: str, **words: str) -> bytes:
+    return ElementTree.tostring(Element(name, words)) + b"\n"
