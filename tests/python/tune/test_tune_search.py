@@ -14,7 +14,7 @@ from vicinal.labs.tune.search.blocks import Budget
 from vicinal.labs.tune.search.choosing import Outcome
 from vicinal.labs.tune.search.confirming import Verdict
 from vicinal.labs.tune.search.explain import explain
-from vicinal.labs.tune.search.finding import BackEnd, Found, Plan, find, trials_needed
+from vicinal.labs.tune.search.finding import Found, Plan, find, trials_needed
 from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.space import Setting, Space
 from vicinal.labs.tune.search.trial import Measured, Stage, Trial
@@ -105,9 +105,8 @@ def test_the_confirmation_is_of_fresh_trials_in_random_order() -> None:
     assert sorted(values)[14] <= row.present.value <= sorted(values)[15]
 
 
-@pytest.mark.parametrize("back_end", list(BackEnd))
-def test_an_interrupted_search_goes_on_as_if_nothing_had_happened(back_end: BackEnd) -> None:
-    plan = replace(PLAN, budget=Budget(400), seed=5, back_end=back_end)
+def test_an_interrupted_search_goes_on_as_if_nothing_had_happened() -> None:
+    plan = replace(PLAN, budget=Budget(400), seed=5)
     kept: list[Trial] = []
     machine = Machine(5)
     whole = find(machine.space, plan, machine.measure, record=kept.append)
@@ -136,25 +135,6 @@ def test_trials_of_another_search_are_refused() -> None:
     kept = searched(3)[1].trials
     with pytest.raises(VicinalError, match=r"recorded trial 1?[0-9] is not the one"):
         find(Machine(3).space, replace(PLAN, seed=4), Machine(3).measure, recorded=kept)
-
-
-def test_optuna_finds_a_better_setting_as_well() -> None:
-    found_better = 0
-    for seed in range(3):
-        machine = Machine(seed)
-        plan = replace(PLAN, seed=seed, back_end=BackEnd.OPTUNA)
-        found = find(machine.space, plan, machine.measure)
-        phase = found.choice.phases[0]
-        gained = machine.excess(machine.space.present) - machine.excess(phase.choice)
-        found_better += phase.outcome is Outcome.BETTER and gained > 0.05
-    assert found_better >= 2
-
-
-def test_optuna_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
-    machine = Machine(1)
-    with pytest.raises(VicinalError, match=r"Optuna cannot be used .*: install it with pip"):
-        find(machine.space, replace(PLAN, back_end=BackEnd.OPTUNA), machine.measure)
 
 
 def test_several_objectives_give_a_pareto_set_with_intervals() -> None:

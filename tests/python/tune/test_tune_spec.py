@@ -11,7 +11,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.measuring.phases import study_of
 from vicinal.labs.tune.search.blocks import Budget
 from vicinal.labs.tune.search.explain import explain
-from vicinal.labs.tune.search.finding import BackEnd, Found, Plan, find
+from vicinal.labs.tune.search.finding import Found, Plan, find
 from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.space import Setting
 from vicinal.labs.tune.search.spec import parse_spec
@@ -35,7 +35,6 @@ knobs:
 budget: {trials: 900, minutes: 30}
 seed: 7
 confirmation: 40
-optimiser: optuna
 """
 
 
@@ -47,7 +46,6 @@ def test_a_file_is_read() -> None:
         ("latency", "bulk"),
         seed=7,
         confirmation=40,
-        back_end=BackEnd.OPTUNA,
     )
     assert spec.knobs == {
         "eth1/rx-usecs": (0, 3, 20, 100),

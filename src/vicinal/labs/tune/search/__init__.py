@@ -10,7 +10,6 @@ is done, and why.
     blocks       the runner: blocks in random order, the budget, trials of an earlier run again
     design       the screening's design; screening, which knobs matter and a pool of candidates
     halving      fewer candidates, each on more blocks
-    optuna_pool  candidates by Optuna instead of by screening
     confirming   finalists against the present setting, on fresh trials
     choosing     Pareto sets, and one setting per phase
     mechanism    whether interrupts changed with the time

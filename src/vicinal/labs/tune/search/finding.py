@@ -5,7 +5,6 @@ found = find(space, Plan((Objective.P50,), Budget(trials=480), seed=1), measure)
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from vicinal.base.errors import VicinalError
@@ -40,13 +39,6 @@ _LEADERS, _REFINED = 4, 12
 """In refining: of the best so far, and all together with what is new."""
 
 
-class BackEnd(StrEnum):
-    """What proposes settings to halve."""
-
-    OWN = "screening"
-    OPTUNA = "optuna"
-
-
 @dataclass(frozen=True)
 class Plan:
     """What is sought, and how."""
@@ -60,7 +52,6 @@ class Plan:
     alpha: float = ALPHA
     confirmation: int = 30
     """Fresh blocks that finalists are confirmed by, of each phase."""
-    back_end: BackEnd = BackEnd.OWN
     own_objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
     """By phase: instead of those of all."""
 
@@ -178,7 +169,7 @@ def find(
         allowed = (blocks.left() - plan.confirmation_trials) // phases_left
         end = len(blocks.trials) + allowed
         scores = Scores(blocks, phase)
-        pools[phase] = _pool(blocks, plan, phase, int(allowed * _SCREENING))
+        pools[phase] = _pool(blocks, phase, int(allowed * _SCREENING))
         left = end - len(blocks.trials)
         finalists[phase] = tuple(_narrow(blocks, plan, pools[phase], scores, left))
         failed |= scores.failed
@@ -238,13 +229,9 @@ def _check_budget(space: Space, plan: Plan, blocks: Blocks) -> None:
     )
 
 
-def _pool(blocks: Blocks, plan: Plan, phase: str, trials: int) -> Pool:
+def _pool(blocks: Blocks, phase: str, trials: int) -> Pool:
     if blocks.space.size - 1 <= _POOL:
         return whole_pool(blocks.space)
-    if plan.back_end is BackEnd.OPTUNA:
-        from vicinal.labs.tune.search.optuna_pool import propose
-
-        return propose(blocks, phase, trials, _POOL, plan.seed)
     return screen(blocks, phase, trials, _POOL)
 
 

@@ -15,7 +15,7 @@ from vicinal.base.wording import nearest
 from vicinal.base.yaml import Form, line_of, load_parts, read_text
 from vicinal.labs.statistics.least_pairs import ALPHA
 from vicinal.labs.tune.search.blocks import Budget
-from vicinal.labs.tune.search.finding import BackEnd, Plan
+from vicinal.labs.tune.search.finding import Plan
 from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.space import Setting, Space, Value
 
@@ -87,7 +87,6 @@ def parse_spec(path: Path, text: str) -> Spec:
             seed=int(values.get("seed", 1)),
             alpha=float(values.get("alpha", ALPHA)),
             confirmation=int(values.get("confirmation", Plan.confirmation)),
-            back_end=BackEnd(values.get("optimiser", BackEnd.OWN)),
             own_objectives={
                 str(phase["name"]): _objectives(phase["objectives"])
                 for phase in phases
