@@ -21,6 +21,8 @@ from vicinal.cluster.hosts.record import (
     HostRecord,
     check_on_this_host,
     host_records,
+    is_half_saved,
+    is_saved,
     on_this_host,
 )
 from vicinal.cluster.ownership import ownership_of
@@ -171,8 +173,8 @@ def take_down(
 
 def stop_cluster(name: str, show: Show = lambda _: None) -> None:
     """End what runs in the nodes, the last first; they stay. Raises VicinalError."""
+    from vicinal.cluster.hosts.connection import Request
     from vicinal.cluster.hosts.managing import over_hosts
-    from vicinal.cluster.hosts.protocol import Request
     from vicinal.cluster.hosts.saving import repair_save
 
     with _recorded(name) as resources:
@@ -186,8 +188,8 @@ def stop_cluster(name: str, show: Show = lambda _: None) -> None:
 
 def start_cluster(name: str, show: Show = lambda _: None) -> None:
     """Let stopped nodes run again. Raises VicinalError."""
+    from vicinal.cluster.hosts.connection import Request
     from vicinal.cluster.hosts.managing import over_hosts
-    from vicinal.cluster.hosts.protocol import Request
     from vicinal.cluster.hosts.saving import restore_over_hosts
 
     with _recorded(name) as resources:
@@ -230,8 +232,6 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
 
 def restore_cluster(name: str, show: Show = lambda _: None) -> None:
     """Let saved virtual machines go on. Raises VicinalError where none were saved."""
-    from vicinal.cluster.hosts.saves import is_half_saved, is_saved
-
     machines = [each for each in _resources(name).values() if isinstance(each, MachineResource)]
     entries = journal_of(name).entries()
     far = is_saved(entries) or is_half_saved(entries)

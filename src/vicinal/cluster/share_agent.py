@@ -1,9 +1,9 @@
 """What a command has on each host of a cluster: `python -m vicinal.cluster.share_agent`.
 
-It does with this host's share of the cluster what it is asked to (protocol.py), by the same code as
-if that were a cluster of this host's own. What it makes it undoes again where the command does not
-say KEEP: because another host failed, because somebody pressed Ctrl-C, or because the command, its
-machine or the network in between is gone.
+It does with this host's share of the cluster what it is asked to (hosts/connection.py), by the same
+code as if that were a cluster of this host's own. What it makes it undoes again where the command
+does not say KEEP: because another host failed, because somebody pressed Ctrl-C, or because the
+command, its machine or the network in between is gone.
 """
 
 import os
@@ -16,11 +16,10 @@ from vicinal.base.crash_report import report_crash
 from vicinal.base.errors import VicinalError, fail
 from vicinal.base.signals import Ended, signals_raise
 from vicinal.cluster.file.hosts import is_share
+from vicinal.cluster.hosts.connection import MARK, Answers, Request, Requests
 from vicinal.cluster.hosts.containers import OwnContainers
-from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
-from vicinal.cluster.hosts.protocol import MARK, Request
-from vicinal.cluster.hosts.requests import Answers, Requests
-from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
+from vicinal.cluster.hosts.moving import MoveStep, MoveSteps
+from vicinal.cluster.hosts.saving import SaveStep, SaveSteps
 from vicinal.cluster.hosts.share import share_of
 from vicinal.cluster.manager import (
     bring_up,

@@ -215,7 +215,7 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
     print(report)
     assert (report.ranks, report.back) == (0, Return(0, 0))
     # The machine is the cluster's as before. Its console begins anew with each QEMU, and does not
-    # say any more that it has booted: the command keeps that (cluster/hosts/move_steps.py).
+    # say any more that it has booted: the command keeps that (cluster/hosts/moving.py).
     planned = trial.call("plan", trial.file, status=None).stdout
     assert "  machine/vm2\n" in planned, planned
     assert "to make" not in planned, planned

@@ -14,14 +14,10 @@ from cluster_file_support import host as processors
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
-from vicinal.cluster.hosts.connection import Listener
-from vicinal.cluster.hosts.protocol import Request
-from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
-from vicinal.cluster.hosts.saves import is_half_saved, is_saved
-from vicinal.cluster.hosts.saving import restore_over_hosts, save_over_hosts
+from vicinal.cluster.hosts.connection import Listener, Outcomes, Request
+from vicinal.cluster.hosts.record import HostRecord, is_half_saved, is_saved
+from vicinal.cluster.hosts.saving import SaveStep, SaveSteps, restore_over_hosts, save_over_hosts
 from vicinal.cluster.hosts.share import Whole, share_of
-from vicinal.cluster.hosts.shares import Outcomes
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import journal_of

@@ -18,7 +18,7 @@ from host_support import Hosts
 from launch_support import package_path
 from process_support import name_of, named, words_of
 
-from vicinal.cluster.hosts.saves import SaveRecord
+from vicinal.cluster.hosts.record import SaveRecord
 from vicinal.cluster.plan.journal import Event, Journal
 
 NAME = "hosts-test"

@@ -13,9 +13,16 @@ from cluster_file_support import host, read
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
-from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
-from vicinal.cluster.hosts.moves import MoveRecord, all_moves, interrupted, moves, places
-from vicinal.cluster.hosts.record import HostRecord, on_this_host
+from vicinal.cluster.hosts.moving import MoveStep, MoveSteps
+from vicinal.cluster.hosts.record import (
+    HostRecord,
+    MoveRecord,
+    all_moves,
+    interrupted,
+    moves,
+    on_this_host,
+    places,
+)
 from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Resource

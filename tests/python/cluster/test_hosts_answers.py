@@ -7,15 +7,15 @@ import time
 import pytest
 from launch_support import GUARD_SECONDS
 
-from vicinal.cluster.hosts import requests
+from vicinal.cluster.hosts import connection
 
 
 def test_that_it_lives_is_said_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that goes on afterwards with another stdout, as tests do, hears nothing of it."""
-    monkeypatch.setattr(requests, "ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "ALIVE_SECONDS", 0.2)
     first, second = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", first)
-    requests.Answers("mark ")
+    connection.Answers("mark ")
     monkeypatch.setattr(sys, "stdout", second)
     deadline = time.monotonic() + GUARD_SECONDS
     while first.getvalue().count("\n") < 2 and second.getvalue() == "":

@@ -15,10 +15,8 @@ from saving_support import FILE, NAME, Killed, Lab, ask_in_order
 from vicinal.base.errors import VicinalError
 from vicinal.cli import run
 from vicinal.cluster.hosts import saving as over_hosts
-from vicinal.cluster.hosts.record import on_this_host
-from vicinal.cluster.hosts.save_steps import SaveStep, SaveSteps
-from vicinal.cluster.hosts.saves import SaveRecord, is_half_saved
-from vicinal.cluster.hosts.saving import repair_save
+from vicinal.cluster.hosts.record import SaveRecord, is_half_saved, on_this_host
+from vicinal.cluster.hosts.saving import SaveStep, SaveSteps, repair_save
 from vicinal.cluster.manager import cluster_state
 from vicinal.cluster.nodes.vm import saving
 from vicinal.cluster.nodes.vm.machine import Machine

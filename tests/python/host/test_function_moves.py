@@ -22,10 +22,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts import moving
 from vicinal.cluster.hosts.connection import ShareConnection
-from vicinal.cluster.hosts.move_steps import MoveStep, MoveSteps
-from vicinal.cluster.hosts.moves import all_moves, moves
-from vicinal.cluster.hosts.moving import FarPart, move_node, repair_moves
-from vicinal.cluster.hosts.record import HostRecord, host_records
+from vicinal.cluster.hosts.moving import FarPart, MoveStep, MoveSteps, move_node, repair_moves
+from vicinal.cluster.hosts.record import HostRecord, all_moves, host_records, moves
 from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.nodes.vm import host_part
 from vicinal.cluster.nodes.vm.layout import Files, Made

@@ -20,8 +20,7 @@ from command_support import Vicinal, error_line
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts import managing
-from vicinal.cluster.hosts.connection import Listener
-from vicinal.cluster.hosts.protocol import Request
+from vicinal.cluster.hosts.connection import Listener, Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.manager import take_down
 from vicinal.cluster.nodes.vm import orphans

@@ -14,12 +14,10 @@ from pathlib import Path
 import psutil
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import ShareConnection
+from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
 from vicinal.cluster.hosts.far_shell import FarShell
 from vicinal.cluster.hosts.guests import far_command
-from vicinal.cluster.hosts.protocol import Request
 from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.hosts.shares import ask_all
 from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.container.neighbours import Neighbours

@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import ShareConnection
-from vicinal.cluster.hosts.protocol import Request
+from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.remote.agent_connection import searching
 from vicinal.cluster.hosts.remote.reach import Reach
-from vicinal.cluster.hosts.shares import ask_all
 from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.vm.guest.commands import SSH_FAILED, GuestCommands
 from vicinal.cluster.vm.image.kind import GuestNetwork

@@ -10,18 +10,29 @@ from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster
-from vicinal.cluster.hosts.connection import FarStep, Listener, ShareConnection
-from vicinal.cluster.hosts.moves import interrupted, places, with_moves
+from vicinal.cluster.hosts.connection import (
+    FarStep,
+    Listener,
+    Request,
+    ShareConnection,
+    ask_all,
+    connected,
+)
 from vicinal.cluster.hosts.moving import repair_moves
 from vicinal.cluster.hosts.parts import Part, Parts, Say
-from vicinal.cluster.hosts.protocol import Request
-from vicinal.cluster.hosts.record import HostRecord, host_records, on_this_host
+from vicinal.cluster.hosts.record import (
+    SAVE_KEY,
+    HostRecord,
+    host_records,
+    interrupted,
+    is_half_saved,
+    on_this_host,
+    places,
+    with_moves,
+)
 from vicinal.cluster.hosts.remote.hosts import Host
-from vicinal.cluster.hosts.saves import KEY as SAVED
-from vicinal.cluster.hosts.saves import is_half_saved
 from vicinal.cluster.hosts.saving import restore_over_hosts
 from vicinal.cluster.hosts.share import Whole, hosts_with_machines
-from vicinal.cluster.hosts.shares import ask_all, connected
 from vicinal.cluster.nodes.vm.from_file import is_joined
 from vicinal.cluster.plan.applying import Show, apply
 from vicinal.cluster.plan.journal import Entry, Event, Journal
@@ -42,7 +53,7 @@ def plan_over_hosts(cluster: Cluster) -> Sequence[Shown]:
     ]
     if is_half_saved(entries):
         why = "a command was interrupted while it was saved, or restored"
-        lost += [FarStep(each.host, Action.START, SAVED, why) for each in host_records(entries)]
+        lost += [FarStep(each.host, Action.START, SAVE_KEY, why) for each in host_records(entries)]
     return [*lost, *found]
 
 

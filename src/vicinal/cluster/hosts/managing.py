@@ -3,12 +3,15 @@
 from collections.abc import Callable, Collection, Mapping
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import Listener, ShareConnection
-from vicinal.cluster.hosts.moves import all_moves
-from vicinal.cluster.hosts.protocol import Request
-from vicinal.cluster.hosts.record import HostRecord, host_records, on_this_host
-from vicinal.cluster.hosts.saves import KEY, SaveRecord
-from vicinal.cluster.hosts.shares import ask_all, connected
+from vicinal.cluster.hosts.connection import Listener, Request, ShareConnection, ask_all, connected
+from vicinal.cluster.hosts.record import (
+    SAVE_KEY,
+    HostRecord,
+    SaveRecord,
+    all_moves,
+    host_records,
+    on_this_host,
+)
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Entry, Event, Journal
 from vicinal.cluster.plan.resource import Condition, Observation
@@ -61,7 +64,7 @@ def down_over_hosts(
     for move in all_moves(entries):
         if not outcomes.errors:
             journal.write(move, Event.REMOVED)
-    if KEY in entries and not outcomes.errors:
+    if SAVE_KEY in entries and not outcomes.errors:
         journal.write(SaveRecord(), Event.REMOVED)
     for host, error in outcomes.errors.items():
         raise VicinalError(
@@ -100,9 +103,9 @@ def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
             Condition.READY, f"{move.node} was moved from {move.home} to {move.host}"
         )
         pieces.append(seen(move.key, entries[move.key], moved, busy=busy))
-    if KEY in entries:
+    if SAVE_KEY in entries:
         saved = Observation(Condition.STOPPED, "its machines are saved")
-        pieces.append(seen(KEY, entries[KEY], saved, busy=busy))
+        pieces.append(seen(SAVE_KEY, entries[SAVE_KEY], saved, busy=busy))
     return ClusterState(name=name, pieces=tuple(pieces), busy=busy, hosts=tuple(hosts))
 
 

@@ -8,9 +8,7 @@ from threading import Thread
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import Listener, ShareConnection
-from vicinal.cluster.hosts.protocol import Request
-from vicinal.cluster.hosts.shares import UNDO_SECONDS
+from vicinal.cluster.hosts.connection import UNDO_SECONDS, Listener, Request, ShareConnection
 from vicinal.cluster.plan.applying import Show
 
 Say = Callable[[str], None]

@@ -1,28 +1,73 @@
 """Saving the machines of a cluster on all its hosts at once, and letting them go on.
 
-All hosts do the same step, and the next when all have done it. So a machine's peers on other hosts
-stand still for as long as it does: what is between them on the network when they begin to is lost
-there, and sent again by their TCP, whose clocks stand still too, when they go on. Saving is all or
-nothing. Machines that come back stand still until all have, also where that takes another command.
+The command asks each host's agent for the same step, and for the next one when all have done it.
+So a machine's peers on other hosts stand still for as long as it does: what is between them on the
+network when they begin to is lost there, and sent again by their TCP, whose clocks stand still too,
+when they go on. Nowhere is a machine saved while another runs. Saving is all or nothing. Machines
+that come back stand still until all have, also where that takes another command. An agent that
+hears no more of the command before KEEP lets its machines go on by itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from enum import StrEnum
 from threading import Lock
 from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.printable import printable
-from vicinal.cluster.hosts.connection import Listener, ShareConnection
-from vicinal.cluster.hosts.protocol import Request
-from vicinal.cluster.hosts.record import HostRecord, host_records
-from vicinal.cluster.hosts.save_steps import SaveStep
-from vicinal.cluster.hosts.saves import SaveRecord, is_half_saved, is_saved
-from vicinal.cluster.hosts.shares import Outcomes, ask_all, connected
+from vicinal.cluster.hosts.connection import (
+    Listener,
+    Outcomes,
+    Request,
+    ShareConnection,
+    ask_all,
+    connected,
+)
+from vicinal.cluster.hosts.record import (
+    HostRecord,
+    SaveRecord,
+    host_records,
+    is_half_saved,
+    is_saved,
+)
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.saving import Saving
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Event, Journal
+from vicinal.cluster.plan.planning import Action, Step
+from vicinal.cluster.plan.resource import Resource
+from vicinal.cluster.plan.state import journal_of, sole_command
+from vicinal.cluster.resources.desired import recorded_resources
+from vicinal.cluster.resources.guests import GuestsResource
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.saving import running_machines
 
 Say = Callable[[str], None]
+
+
+class SaveStep(StrEnum):
+    """What a host is asked for."""
+
+    CHECK = "check"
+    """See that those that run can be saved; how many these are."""
+    DISCONNECT = "disconnect"
+    """End this host's connections to them."""
+    STAND_STILL = "stand still"
+    SAVE = "save"
+    """They stand still on all hosts: keep them, and end them."""
+    KEEP = "keep"
+    """They are saved on all hosts, and stay so when the command ends."""
+    LOOK = "look"
+    """See that there is room for those that are saved; how many run, and how many do not."""
+    BRING_BACK = "bring back"
+    """Have those that are saved stand still again."""
+    GO_ON = "go on"
+    """They are back on all hosts: let all go on that stand still."""
+    HOLD = "hold"
+    """Some host's do not go on: let them stand still here too, until another command."""
+    ENTER = "enter"
+    """They went on: get into them."""
 
 
 class HostSaysError(VicinalError):
@@ -159,3 +204,71 @@ def _shares(journal: Journal) -> Iterator[SavedShares]:
     with connected([record.host for record in records]) as connections:
         ask_all(connections, lambda each, _: each.hello()).all()
         yield SavedShares(connections, records)
+
+
+class SaveSteps:
+    """The steps on one host; other commands wait until close()."""
+
+    def __init__(self, share: str, show: Show) -> None:
+        self._share = share
+        self._show = show
+        self._lock = ExitStack()
+        self._lock.enter_context(sole_command(share))
+        self._saving = Saving(())
+        self._undo = False
+        """Whether they go on when no more is heard of the command."""
+
+    def close(self) -> None:
+        """Undo what nobody said is to be kept, and let other commands work on the share."""
+        try:
+            if self._undo:
+                # Nobody hears of it. What does not go on now does so by the next command.
+                with suppress(VicinalError):
+                    self._saving.undo()
+        finally:
+            self._lock.close()
+
+    def do(self, step: SaveStep) -> dict[str, Any]:
+        """Do one; returns what the command has to know. Raises VicinalError."""
+        match step:
+            case SaveStep.CHECK:
+                self._saving = Saving(running_machines(self._share, self._resources()))
+                self._saving.check()
+                return {"running": len(self._saving.machines)}
+            case SaveStep.DISCONNECT:
+                self._saving.disconnect()
+            case SaveStep.STAND_STILL:
+                self._undo = True
+                self._saving.stand_still()
+            case SaveStep.SAVE:
+                self._saving.save()
+            case SaveStep.KEEP:
+                self._undo = False
+            case SaveStep.LOOK:
+                return self._look()
+            case SaveStep.BRING_BACK:
+                self._saving.bring_back(self._show_start)
+            case SaveStep.GO_ON:
+                self._saving.go_on()
+                self._undo = False
+            case SaveStep.HOLD:
+                self._undo = False
+                self._saving.stand_still()
+            case SaveStep.ENTER:
+                guests = self._resources().get(f"{GuestsResource.KIND}/main")
+                if guests is not None and self._saving.all_run:
+                    guests.start()
+        return {}
+
+    def _look(self) -> dict[str, Any]:
+        found = [each for each in self._resources().values() if isinstance(each, MachineResource)]
+        self._saving = Saving([each.machine for each in found])
+        self._saving.check_room()
+        states = ("running", "paused", "saved")
+        return {state: self._saving.count(state) for state in states}
+
+    def _show_start(self, machine: Machine) -> None:
+        self._show(Step(Action.START, MachineResource(machine), "it is saved"))
+
+    def _resources(self) -> dict[str, Resource]:
+        return recorded_resources(journal_of(self._share).entries())

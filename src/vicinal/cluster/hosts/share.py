@@ -10,7 +10,7 @@ from vicinal.cluster.file.hosts import Share, ShareContainer, ShareMachine
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
 from vicinal.cluster.file.network import FunctionNetwork
 from vicinal.cluster.file.reading import parse_cluster
-from vicinal.cluster.hosts.moves import with_moves
+from vicinal.cluster.hosts.record import with_moves
 from vicinal.cluster.nodes.vm.from_file import is_joined
 from vicinal.cluster.nodes.vm.network import first_port
 from vicinal.cluster.vm.guest.identity import KeyTexts, fingerprint

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import ShareConnection
-from vicinal.cluster.hosts.protocol import Request
-from vicinal.cluster.hosts.shares import ask_all
+from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
 from vicinal.mpi.traffic import JobTraffic, together
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import vicinal
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.requests import Answers, Requests
+from vicinal.cluster.hosts.connection import Answers, Requests
 from vicinal.integrations.opennebula.call import Call, log
 from vicinal.integrations.opennebula.destination import MARK, Destination, Step
 from vicinal.integrations.opennebula.held_resources import HeldResources, Placement

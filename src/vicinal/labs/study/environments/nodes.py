@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.connection import ask_all, connected
 from vicinal.cluster.hosts.remote.hosts import Host
-from vicinal.cluster.hosts.shares import ask_all, connected
 from vicinal.cluster.nodes.vm.layout import Made
 from vicinal.cluster.status import ClusterState, NodeState
 from vicinal.cluster.vm.accelerator import Accelerator
