@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.labs.study.workloads.hpcc_input import hpcc_input
+from vicinal.labs.study.workloads.hpcc import hpcc_input
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.traffic import PairTraffic, pair_traffic
 from vicinal.region import RegionState, create, inspect

@@ -7,7 +7,7 @@ import pytest
 from answers import lammps_difference, lammps_same, lammps_thermo
 from software_support import HERE, Finished, Record, check_region, check_success, vicinal_run
 
-from vicinal.labs.study.workloads.lammps_chains import chains
+from vicinal.labs.study.workloads.lammps import chains
 
 LAST_STEP = {"melt": 120, "chain": 300}
 

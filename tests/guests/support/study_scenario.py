@@ -7,8 +7,8 @@ from pathlib import Path
 from vicinal.cluster.plan.state import cluster_names
 from vicinal.labs.study.file.model import Comparison, Design, Environment, Quantity, Study, Workload
 from vicinal.labs.study.result.reading import open_result
-from vicinal.labs.study.running.live import Lines
 from vicinal.labs.study.running.runner import run_study
+from vicinal.labs.study.running.view import Lines
 from vicinal.labs.study.workloads.driver import Tools
 from vicinal.mpi.environment import MessagePath
 

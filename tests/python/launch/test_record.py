@@ -19,7 +19,7 @@ from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec
 from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.study.result.samples import slowest
-from vicinal.labs.study.workloads.recording import Recording, read_recording
+from vicinal.labs.study.workloads.record import Recording, read_recording
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.job import CompletedJob, Job

@@ -27,7 +27,7 @@ from pathlib import Path
 from study_support import Heard, Scripts, script, study
 from vicinal.mpi.environment import MessagePath
 from vicinal.labs.study.file.model import Design, Environment, Quantity, Workload
-from vicinal.labs.study.running.limits import Limits
+from vicinal.labs.study.running.trial import Limits
 from vicinal.labs.study.running.runner import run_study
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Tools

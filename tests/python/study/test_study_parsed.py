@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.labs.study.file import parsed, shipped
+from vicinal.labs.study.file import shipped
 from vicinal.labs.study.file.reading import read_study
 
 NAMES = ("aa", "quick", "p1-fig2", "p3-fig4")
@@ -19,12 +19,12 @@ def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in NAMES:
         shutil.copy(shipped.study_file(name), folder)
     monkeypatch.setattr(shipped, "STUDIES", folder)
-    monkeypatch.setattr(parsed, "_file", lambda: tmp_path / "studies.json")
+    monkeypatch.setattr(shipped, "_file", lambda: tmp_path / "studies.json")
     return folder
 
 
 def keep() -> bool:
-    return parsed.keep(shipped.study_file(name) for name in shipped.study_names())
+    return shipped.keep(shipped.study_file(name) for name in shipped.study_names())
 
 
 def read() -> list[object]:
@@ -49,9 +49,9 @@ def test_a_study_that_was_changed_is_read_anew(studies: Path) -> None:
     titles = {each.name: each.title for each in shipped.list_studies()}
     assert titles["quick"].startswith("All the")
     assert shipped.list_studies() == read()
-    kept = set(parsed.parsed_values())
+    kept = set(shipped.parsed_values())
     assert keep()
-    assert len(kept & set(parsed.parsed_values())) == len(NAMES) - 1
+    assert len(kept & set(shipped.parsed_values())) == len(NAMES) - 1
 
 
 @pytest.mark.usefixtures("studies")
@@ -65,6 +65,6 @@ def test_kept_values_that_make_no_sense_are_made_anew(tmp_path: Path, text: str)
 
 @pytest.mark.usefixtures("studies")
 def test_without_a_checkout_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed, "_file", lambda: None)
+    monkeypatch.setattr(shipped, "_file", lambda: None)
     assert not keep()
     assert shipped.list_studies() == read()

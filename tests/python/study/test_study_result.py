@@ -28,7 +28,7 @@ from vicinal.labs.study.result.manifest import make_manifest, now
 from vicinal.labs.study.result.reading import Result, open_result
 from vicinal.labs.study.result.samples import Series, slowest
 from vicinal.labs.study.result.writing import ResultWriter
-from vicinal.labs.study.workloads.recording import read_recording
+from vicinal.labs.study.workloads.record import read_recording
 from vicinal.mpi.libraries import Mpi
 
 HERE = Path(__file__).resolve().parent

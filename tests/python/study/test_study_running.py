@@ -20,12 +20,12 @@ from study_support import (
 from vicinal.base.errors import VicinalError
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.study.environments.clusters import StudyClusters
-from vicinal.labs.study.environments.in_guests import missing_in_guests
 from vicinal.labs.study.file.model import Environment, Quantity, Study, Workload, control_name
 from vicinal.labs.study.result.reading import Result, open_result
-from vicinal.labs.study.running.limits import Limits
 from vicinal.labs.study.running.plan import Plan, selected
+from vicinal.labs.study.running.ready import missing_in_guests
 from vicinal.labs.study.running.runner import Outcome, run_study
+from vicinal.labs.study.running.trial import Limits
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Program, Tools
 from vicinal.mpi.libraries import Mpi

@@ -12,10 +12,8 @@ from study_support import NATIVE, NETWORK, REGION, study
 from vicinal.labs.study.file.model import Comparison, Design, Quantity, Workload
 from vicinal.labs.study.result.layout import Figure
 from vicinal.labs.study.result.samples import Series
-from vicinal.labs.study.running.estimates import Estimates
-from vicinal.labs.study.running.live import Lines, LiveView, view_for
-from vicinal.labs.study.running.until import ended
-from vicinal.labs.study.running.view import Shown
+from vicinal.labs.study.running.estimates import Estimates, ended
+from vicinal.labs.study.running.view import Lines, LiveView, Shown, view_for
 
 LATENCY = Workload("latency", "latency", "record", "latency", Quantity.LATENCY, (8, 4096))
 STUDY = study([LATENCY], [NETWORK, REGION])

@@ -21,8 +21,8 @@ from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.labs.study.file.model import Quantity, Workload
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Program, Tools
-from vicinal.labs.study.workloads.hpcc_input import hpcc_input
-from vicinal.labs.study.workloads.lammps_chains import chains
+from vicinal.labs.study.workloads.hpcc import hpcc_input
+from vicinal.labs.study.workloads.lammps import chains
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi

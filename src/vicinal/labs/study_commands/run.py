@@ -110,10 +110,10 @@ def run(
     from vicinal.labs.study.file.machine import examine_machine, facts_from_json, facts_to_json
     from vicinal.labs.study.file.shipped import load_study, study_names
     from vicinal.labs.study.file.trials import warnings_of
-    from vicinal.labs.study.running.limits import Limits
-    from vicinal.labs.study.running.live import view_for
     from vicinal.labs.study.running.plan import selected
     from vicinal.labs.study.running.runner import run_study
+    from vicinal.labs.study.running.trial import Limits
+    from vicinal.labs.study.running.view import view_for
     from vicinal.labs.study.workloads.driver import Tools
 
     loaded = load_study(study)

@@ -70,9 +70,9 @@ def _show_here(console: Console, study: Study, adapted: Study) -> None:
 def _time(study: Study) -> str:
     """How many launches it has here and how long they are thought to take, nodes not counted."""
     # `list` does without these modules, which load NumPy.
-    from vicinal.labs.study.running.limits import expected_seconds
     from vicinal.labs.study.running.plan import Plan
     from vicinal.labs.study.running.ready import left_out
+    from vicinal.labs.study.running.trial import expected_seconds
     from vicinal.labs.study.running.view import duration
 
     block = Plan(study, 0, left_out(study, study.unavailable)).block(1)

@@ -64,7 +64,7 @@ def run(
     check_variables(os.environ)
     from rich.console import Console
 
-    from vicinal.labs.study.running.live import view_for
+    from vicinal.labs.study.running.view import view_for
     from vicinal.labs.study.workloads import drivers
     from vicinal.labs.tune.measuring.folder import read_manifest
     from vicinal.labs.tune.measuring.searching import check_launches, read_search, run_search

@@ -2,6 +2,11 @@
 
 A difference is claimed by Wilcoxon's test of the blocks that have both sides, corrected for all
 tests of the study; docs/decisions/0019 says why by this test.
+
+The A/A control, one environment measured twice in each block, is compared with itself in the same
+way. `rule_of` says when a study that may stop early looks at its data, and `claiming_rule` what it
+may claim then; vicinal.labs.statistics.stopping says why these intervals hold for whatever reason
+blocks stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,18 +14,26 @@ from dataclasses import dataclass, replace
 
 from vicinal.labs.statistics import correct as corrections
 from vicinal.labs.statistics.compare import paired_t
+from vicinal.labs.statistics.control import CONTROL_ALPHA, Control, control
 from vicinal.labs.statistics.correct import correct
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.equivalence import equivalence_p_value
 from vicinal.labs.statistics.estimate import Estimate
-from vicinal.labs.statistics.ratio import paired_ratio_estimate
-from vicinal.labs.statistics.samples import Scale, differences
+from vicinal.labs.statistics.ratio import paired_ratio, paired_ratio_estimate
+from vicinal.labs.statistics.samples import Scale, TooFewTrialsError, differences
 from vicinal.labs.statistics.signed_rank import claim_p_value, signed_rank_pairs
 from vicinal.labs.statistics.split import SplitChange, compare_splits
+from vicinal.labs.statistics.stopping import Look, Rule, even_rule, watch
 from vicinal.labs.study.analysis.cells import Cells, Gathered
-from vicinal.labs.study.analysis.looks import claiming_rule, last_look
-from vicinal.labs.study.analysis.summary import Compared, Verdict
-from vicinal.labs.study.file.model import Comparison, Correction, Design, Statistic, Study
+from vicinal.labs.study.analysis.summary import Compared, ControlFound, Verdict
+from vicinal.labs.study.file.model import (
+    Comparison,
+    Correction,
+    Design,
+    Statistic,
+    Study,
+    control_name,
+)
 from vicinal.labs.study.result.layout import COMMUNICATION_TIME, TOTAL_TIME
 
 FAMILIES = {
@@ -227,3 +240,113 @@ def _times(cell: Gathered, blocks: Sequence[int]) -> tuple[list[float], list[flo
     """Of each trial the whole time and that in communication, in s."""
     parts = [cell.trials[block].parts for block in blocks]
     return [each[TOTAL_TIME] for each in parts], [each[COMMUNICATION_TIME] for each in parts]
+
+
+def rule_of(design: Design, comparisons: int) -> Rule | None:
+    """When it is looked; None where so few blocks can decide nothing before the last."""
+    try:
+        rule = even_rule(
+            max(design.trials, design.most_trials or 0),
+            alpha=design.alpha,
+            comparisons=max(1, comparisons),
+            margin=design.margin,
+            precision=design.precision,
+        )
+    except TooFewTrialsError:
+        return None
+    # The design has so many blocks at least, and so it is looked at none before.
+    return replace(rule, looks=tuple(look for look in rule.looks if look >= design.trials))
+
+
+def claiming_rule(design: Design, watched: int, tests: int) -> Rule | None:
+    """The same looks for all tests that are made in the end, which share alpha.
+
+    Fewer are `watched` while blocks run: the first statistic of each workload. Looks that are too
+    early for so many tests are left out. None where all are.
+    """
+    rule = rule_of(design, watched)
+    looks = rule.looks if rule else ()
+    while looks:
+        try:
+            return Rule(looks, design.alpha, max(1, tests), design.margin)
+        except TooFewTrialsError:
+            looks = looks[1:]
+    return None
+
+
+def last_look(rule: Rule | None, ours: Sequence[float], theirs: Sequence[float]) -> Look | None:
+    """The look that decided, or else the latest one; None before the first."""
+    return watch(rule, ours, theirs) if rule is not None else None
+
+
+def judge_control(study: Study, cells: Cells) -> ControlFound | None:
+    """What the control showed, for the first statistic of each workload and size.
+
+    None where there was no control. Where nothing differs, all that a correction has to keep is
+    the chance of any false finding, and Benjamini and Hochberg's keeps that as Holm's does.
+    """
+    name = controlled(study, cells)
+    if name is None:
+        return None
+    question = Comparison(control_name(name), name)
+    found: dict[str, Control] = {}
+    widest, untested = 0.0, 0
+    for environment, workload, size in cells:
+        if environment != name:
+            continue
+        statistic = study.workload(workload).statistics[0]
+        pairs = pair(cells, question, workload, size, statistic)
+        if pairs is None or min(min(side) for side in pairs.sides) <= 0:
+            continue
+        second, first = pairs.sides
+        widest = max(widest, abs(paired_ratio(first, second) - 1))
+        judged = _judge(pairs)
+        if judged is None:
+            untested += 1
+        else:
+            found[pairs.test.place] = judged
+    if not found and not untested:
+        return None
+    family = correct(
+        {place: _p_value(each) for place, each in found.items()},
+        corrections.Correction.BENJAMINI_HOCHBERG,
+        CONTROL_ALPHA,
+    )
+    different = tuple(
+        f"{place}: {'; '.join(found[place].warnings)}"
+        for place, claim in family.claims.items()
+        if claim.claimed
+    )
+    return ControlFound(name, len(found), different, widest, untested)
+
+
+def controlled(study: Study, cells: Cells) -> str | None:
+    """The environment that was measured twice; None where none was."""
+    return next(
+        (
+            environment.name
+            for environment in study.environments
+            if any(name == control_name(environment.name) for name, _, _ in cells)
+        ),
+        None,
+    )
+
+
+def _judge(pairs: Pairs) -> Control | None:
+    """With the order in which both ran, or without it where there are too few blocks for that."""
+    second, first = pairs.sides
+    first_ran_first = [
+        pairs.test.trials[block].number < pairs.base.trials[block].number for block in pairs.blocks
+    ]
+    for order in (first_ran_first, None):
+        try:
+            return control(first, second, first_ran_first=order)
+        except TooFewTrialsError:
+            continue
+    return None
+
+
+def _p_value(judged: Control) -> float:
+    """Of either test: they are corrected for each other."""
+    orders = [] if judged.order_p_value is None else [judged.order_p_value]
+    return min([judged.labels_p_value, *orders])

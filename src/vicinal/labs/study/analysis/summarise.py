@@ -3,8 +3,7 @@
 from vicinal.labs.study.analysis.beside import beside_published
 from vicinal.labs.study.analysis.cautions import cautions, emulated_in
 from vicinal.labs.study.analysis.cells import Cells, Gathered, gather
-from vicinal.labs.study.analysis.comparing import compare_all
-from vicinal.labs.study.analysis.controlling import judge_control
+from vicinal.labs.study.analysis.comparing import compare_all, judge_control
 from vicinal.labs.study.analysis.rules import check_rules
 from vicinal.labs.study.analysis.summary import Cell, Summary
 from vicinal.labs.study.file.json_form import study_from_json

@@ -1,8 +1,8 @@
 """The clusters of a study's environments: made once, kept for all of its trials, taken away.
 
 Environments that describe the same nodes share them, and differ in what their ranks are told: one
-without a region has its messages go by the network of nodes that have one, and witness.py sees that
-they do. So what is compared are the paths, and not two makings of the same nodes.
+without a region has its messages go by the network of nodes that have one, and the region's counts
+show that they do. So what is compared are the paths, and not two makings of the same nodes.
 
 All clusters are up side by side from the first trial to the last, so that each environment can be
 once in each block. Idle nodes cost little: two emulated machines used 0.3 % of a core each.

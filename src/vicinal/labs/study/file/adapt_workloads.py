@@ -1,14 +1,27 @@
-"""Workloads as a machine can run them: on fewer ranks, and then with a smaller problem."""
+"""Workloads as a machine can run them: on fewer ranks, and then with a smaller problem.
+
+Where virtual machines are emulated there is less to measure, so that a study takes minutes and not
+hours: a window of 64 messages takes such a machine a second over its virtio card. What is left are
+the same operations in the same environments, at every second power of two, in as many blocks as
+make claims.
+
+`cache_notes` names the bandwidths whose messages come out of a cache. Of Vicinal's own program
+`record` it is known which memory is used again and again: a message's of each rank, and of
+one-sided operations a place for each message in flight. What carries the messages takes room in the
+caches beside that, and is not counted.
+"""
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from vicinal.labs.study.file.adapt_nodes import Unavailable, count_of, hosts_of
 from vicinal.labs.study.file.machine import MachineFacts
-from vicinal.labs.study.file.model import Adaptation, Environment, Workload
+from vicinal.labs.study.file.model import Adaptation, Environment, Quantity, Study, Workload
+from vicinal.labs.study.file.reading_sizes import show
+from vicinal.labs.study.file.trials import trials_needed
 from vicinal.mpi.environment import MessagePath, Progress
 
 _WAITING = 4
@@ -23,6 +36,24 @@ _PAIRS = ("latency", "bandwidth", "bidirectional", "put", "get", "accumulate", "
 _SQUARES = ("BT", "SP")
 _CLASSES = "SWABCDE"
 _ROUNDING = 1e-9
+
+_SIZES = 8
+"""So few are left as they are."""
+_APART = 4
+_WINDOW = 8
+_BLOCKS = 8
+
+_WHY = "emulated machines are slow: fewer sizes, messages in flight and blocks of each"
+_IN_FLIGHT = ("bandwidth", "bidirectional")
+"""Operations that have 64 messages in flight unless the workload says otherwise."""
+_USUAL_WINDOW = 64
+
+_ENDS = 2
+_BOTH_WAYS = ("bidirectional", "put-bidirectional")
+_PLACED = ("put", "get", "accumulate", "put-bidirectional")
+"""Operations of which each in flight has its own place."""
+_MOST_IN_FLIGHT_BYTES = 32 << 20
+"""That the program lets be on their way, and one message at least."""
 
 
 def ranks_of_machine(asked: Environment, fitted: Environment, machine: MachineFacts) -> int:
@@ -173,3 +204,102 @@ def _grid(ranks: int, options: dict[str, Any]) -> str | None:
         return None
     rows = max(each for each in range(1, min(int(found[1]), ranks) + 1) if ranks % each == 0)
     return f"{rows}x{ranks // rows}"
+
+
+def less_of_workload(workload: Workload, adaptations: list[Adaptation]) -> Workload:
+    """The same, of Vicinal's own program, with fewer sizes and a smaller window."""
+    if workload.driver != "record":
+        return workload
+    options: dict[str, Any] = dict(workload.options)
+    said = []
+    sizes = _some(workload.sizes)
+    if len(sizes) < len(workload.sizes):
+        said.append(f"{len(sizes)} sizes instead of {len(workload.sizes)}")
+    usual = _USUAL_WINDOW if workload.operation in _IN_FLIGHT else 0
+    window = options.get("window", usual)
+    if type(window) is int and window > _WINDOW:
+        said.append(f"window {_WINDOW} instead of {window}")
+        options["window"] = _WINDOW
+    adaptations += [Adaptation(f"workload {workload.name}: {what}", _WHY) for what in said]
+    return replace(workload, sizes=sizes, options=options)
+
+
+def less_blocks(study: Study, adaptations: list[Adaptation]) -> Study:
+    """The study with as many blocks as its claims take, and eight at least."""
+    design = study.design
+    most = design.most_trials or design.trials
+    fewer = max(_BLOCKS, trials_needed(study))
+    if most <= fewer:
+        return study
+    trials = min(design.trials, fewer)
+    adaptations.append(Adaptation(f"design: {fewer} blocks instead of {most}", _WHY))
+    capped = fewer if design.most_trials is not None else None
+    return replace(study, design=replace(design, trials=trials, most_trials=capped))
+
+
+def published_of_sizes(study: Study) -> Study:
+    """The study without figures that were published of sizes which are not measured."""
+    sizes = {each.name: each.sizes for each in study.workloads}
+    published = tuple(
+        each
+        for each in study.published
+        if each.size is None or not sizes[each.workload] or each.size in sizes[each.workload]
+    )
+    return replace(study, published=published)
+
+
+def _some(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The smallest, each that is so far from the one before it, and the largest."""
+    if len(sizes) <= _SIZES:
+        return tuple(sizes)
+    ordered = sorted(sizes)
+    kept = ordered[:1]
+    for size in ordered[1:]:
+        if size >= kept[-1] * _APART or size == ordered[-1]:
+            kept.append(size)
+    return tuple(kept)
+
+
+def cache_notes(study: Study, machine: MachineFacts) -> Iterator[str]:
+    """A sentence for each workload with a bandwidth that is one of the machine's caches."""
+    cache = machine.cache_bytes
+    if not cache:
+        return
+    for workload in study.workloads:
+        used = _used_bytes(workload)
+        fitting = [size for size in used if used[size] <= cache]
+        if workload.name in study.unavailable or not fitting:
+            continue
+        largest = max(fitting)
+        which = "all sizes" if len(fitting) == len(used) else f"up to {show(largest)}"
+        yield (
+            f"workload {workload.name}: the memory of messages of {which}, {show(used[largest])} "
+            f"of all ranks together, fits in the last-level cache ({show(cache)}): these "
+            "bandwidths are a cache's, and larger than those of data that come from memory"
+        )
+
+
+def _used_bytes(workload: Workload) -> dict[int, int]:
+    """Bytes of all ranks together by size; none where they are not known, or no bandwidth's."""
+    if workload.driver != "record" or workload.quantity is not Quantity.BANDWIDTH:
+        return {}
+    if workload.operation not in ("bandwidth", *_BOTH_WAYS, *_PLACED):
+        return {}
+    return {size: _messages(workload, size) * size for size in _positive(workload.sizes)}
+
+
+def _messages(workload: Workload, size: int) -> int:
+    """How many have a place of their own, at both ends and in all pairs."""
+    ends = _ENDS * (workload.ranks // 2)
+    if workload.operation in _BOTH_WAYS:
+        ends *= 2
+    if workload.operation not in _PLACED:
+        return ends
+    window = workload.options.get("window", 1)
+    if type(window) is not int:
+        return ends  # the driver refuses it
+    return ends * max(1, min(window, _MOST_IN_FLIGHT_BYTES // size))
+
+
+def _positive(sizes: Sequence[int]) -> list[int]:
+    return [size for size in sizes if size > 0]

@@ -24,8 +24,7 @@ from vicinal.labs.study.file.model import (
     Study,
     Workload,
 )
-from vicinal.labs.study.file.reading_names import check_names
-from vicinal.labs.study.file.reading_published import read_published
+from vicinal.labs.study.file.reading_published import check_names, read_published
 from vicinal.labs.study.file.reading_sizes import read_sizes
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.libraries import Mpi

@@ -1,16 +1,16 @@
-"""What a study file says of its own names: comparisons, controls and published figures."""
+"""What a study file says of its own names: each there once, comparisons, published figures."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.faults import Faults
+from vicinal.base.wording import nearest
 from vicinal.base.yaml import line_of
 from vicinal.labs.study.file.model import Published, Quantity, Statistic, Study, Workload
-from vicinal.labs.study.file.reading_names import check_known, unknown_name
 from vicinal.labs.study.file.reading_sizes import read_size, show, show_all
 
 RATIO, P_VALUE = "ratio", "p"
@@ -178,3 +178,27 @@ def _number(place: str, given: Any) -> tuple[float, str]:
     if not math.isfinite(value):
         raise VicinalError(f"{place}: {text} is no number", "give one")
     return value, sign
+
+
+def check_names(path: Path, parts: Any) -> Iterator[VicinalError]:
+    """Errors, with the line, where two environments or workloads have one name."""
+    seen = set()
+    for each in parts:
+        if each["name"] in seen:
+            yield VicinalError(
+                f"{line_of(path, each, 'name')}: {each['name']} is there twice",
+                "give each a name of its own",
+            )
+        seen.add(each["name"])
+
+
+def check_known(place: str, what: str, name: str, known: Iterable[str]) -> None:
+    """Raise VicinalError for a name that the study does not have."""
+    names = list(known)
+    if name not in names:
+        raise unknown_name(place, what, name, names)
+
+
+def unknown_name(place: str, what: str, name: str, known: Iterable[str]) -> VicinalError:
+    """The error for a name that the study does not have."""
+    return VicinalError(f"{place}: there is no {what} {name}", nearest(name, known))

@@ -1,16 +1,25 @@
-"""The studies that come with Vicinal, and finding one by its name or file."""
+"""The studies that come with Vicinal, and finding one by its name or file.
 
-from collections.abc import Mapping
+The YAML library takes four seconds for all of them, more than anything else that `vicinal study
+list` does. `make` keeps their values in build/studies.json, each under the digest of its file's
+text (`python -m vicinal.labs.study.file.shipped`). A file that was changed since is parsed as
+YAML, and all files are if `make` did not run.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from vicinal import papers
+from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError
 from vicinal.base.wording import nearest
-from vicinal.base.yaml import read_text
+from vicinal.base.yaml import load, read_text
 from vicinal.labs.study.file.model import Study
-from vicinal.labs.study.file.parsed import digest, keep, parsed_values
-from vicinal.labs.study.file.reading import FORM, parse_study, read_study, study_from_values
+from vicinal.labs.study.file.reading import FORM, parse_study, plain, read_study, study_from_values
 
 STUDIES = Path(papers.__file__).parent
 """Where they are: NAME.yaml."""
@@ -61,6 +70,47 @@ def _order(name: str) -> tuple[bool, str, bool, int, str]:
     paper, _, figure = name.partition("-")
     digits = "".join(letter for letter in figure if letter.isdigit())
     return (bool(digits), paper, figure.startswith("table"), int(digits or 0), name)
+
+
+def parsed_values() -> Mapping[str, Any]:
+    """Values by digest; none where nothing was built."""
+    file = _file()
+    if file is None:
+        return {}
+    try:
+        values = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def digest(text: str) -> str:
+    """The key of the values of a file with this text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def keep(paths: Iterable[Path]) -> bool:
+    """Parse what is not kept yet; returns whether there was any. Raises VicinalError."""
+    file = _file()
+    if file is None:
+        return False
+    texts = {path: read_text(FORM, path) for path in paths}
+    kept = parsed_values()
+    if {digest(text) for text in texts.values()} == set(kept):
+        return False
+    values = {
+        (key := digest(text)): kept[key] if key in kept else plain(load(FORM, path, text))
+        for path, text in texts.items()
+    }
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new.write_text(json.dumps(values, ensure_ascii=False))
+    new.replace(file)
+    return True
+
+
+def _file() -> Path | None:
+    tree = checkout()
+    return None if tree is None else tree / "build" / "studies.json"
 
 
 if __name__ == "__main__":

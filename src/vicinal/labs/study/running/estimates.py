@@ -1,13 +1,19 @@
 """What is known so far while a study runs: a value of each trial, to be shown and to stop by.
 
-A report is made of the whole result in the end, and not of this.
+A report is made of the whole result in the end, and not of this. A study ends after a fixed number
+of blocks, or when its comparisons are decided: `ended`. vicinal.labs.statistics.stopping says why
+repeated looks at the data do not make more false claims.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.labs.study.file.model import Study, Workload
+from vicinal.labs.statistics.stopping import watch
+from vicinal.labs.study.analysis.comparing import rule_of
+from vicinal.labs.study.file.model import Design, Study, Workload
 from vicinal.labs.study.result.layout import Figure
 from vicinal.labs.study.result.samples import Series
 
@@ -122,3 +128,48 @@ def _cell(values: Sequence[float]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a study needs no more blocks."""
+
+    blocks: int
+    reasons: dict[str, str]
+    """By comparison, workload and size; none where the number of blocks was fixed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {"blocks": self.blocks, "reasons": self.reasons}
+
+
+def ended(design: Design, estimates: Estimates, blocks: int) -> Ending | None:
+    """Whether so many blocks are enough, and why; None: there is to be another one."""
+    if blocks < design.trials:
+        return None
+    if design.most_trials is None:
+        return Ending(blocks, {})
+    reasons = _reasons(design, estimates)
+    if blocks >= design.most_trials or (reasons and all(reasons.values())):
+        return Ending(blocks, {name: why for name, why in reasons.items() if why is not None})
+    return None
+
+
+def _reasons(design: Design, estimates: Estimates) -> dict[str, str | None]:
+    """Of each comparison that there are values of: why it needs no more blocks; None: it does."""
+    rule = rule_of(design, len(design.comparisons) * len(estimates.keys))
+    found: dict[str, str | None] = {}
+    for comparison in design.comparisons:
+        for key in estimates.keys:
+            ours, theirs = estimates.pairs(key, comparison.test, comparison.base)
+            if ours:  # else one side failed, or cannot be had here
+                look = watch(rule, ours, theirs) if rule is not None else None
+                reason = look.reason if look is not None else None
+                name = _name(comparison.test, comparison.base, key)
+                found[name] = None if reason is None else reason.value
+    return found
+
+
+def _name(test: str, base: str, key: Key) -> str:
+    workload, size = key
+    return f"{test}/{base} {workload}" + ("" if size is None else f" {size}")

@@ -16,13 +16,11 @@ from vicinal.labs.study.environments.opened import OpenEnvironment
 from vicinal.labs.study.file.model import Environment, Study
 from vicinal.labs.study.result.layout import Trial
 from vicinal.labs.study.result.samples import Series
-from vicinal.labs.study.running.estimates import Estimates
-from vicinal.labs.study.running.limits import Limits, expected_seconds
+from vicinal.labs.study.running.estimates import Estimates, ended
 from vicinal.labs.study.running.plan import Plan, Planned
 from vicinal.labs.study.running.ready import check_ready, left_out
 from vicinal.labs.study.running.record import Record
-from vicinal.labs.study.running.trial import Tried, run_trial
-from vicinal.labs.study.running.until import ended
+from vicinal.labs.study.running.trial import Limits, Tried, expected_seconds, run_trial
 from vicinal.labs.study.running.view import Shown, View
 from vicinal.labs.study.workloads.driver import Driver, Tools
 

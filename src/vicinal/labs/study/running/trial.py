@@ -1,6 +1,17 @@
-"""One trial: a fresh launch, and what it printed read."""
+"""One trial: a fresh launch, its time limit, what it printed, and what the machine was like.
 
+Conditions are counts of the whole host from the beginning of the trial to its end, with those of
+the trial itself.
+"""
+
+import os
+import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.study.environments.launched import Launched
@@ -8,9 +19,10 @@ from vicinal.labs.study.environments.opened import OpenEnvironment
 from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.result.layout import Condition, Trial
 from vicinal.labs.study.result.manifest import now
-from vicinal.labs.study.running.conditions import Conditions
 from vicinal.labs.study.running.plan import Planned
 from vicinal.labs.study.workloads.driver import Driver, Measured, Tools
+
+_PRESSURE = Path("/proc/pressure/cpu")
 
 
 @dataclass(frozen=True)
@@ -66,3 +78,85 @@ def _lacking(measured: Measured) -> str | None:
     if not measured.series and not measured.figures:
         return "the program ended well and printed nothing that was measured"
     return None
+
+
+class Conditions:
+    """Begins to count when it is made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._load = os.getloadavg()[0]
+        self._times = psutil.cpu_times()
+        self._stats = psutil.cpu_stats()
+        self._stalled = _stalled_microseconds()
+
+    def end(self) -> dict[str, Any]:
+        """All of it, as a trial has it; what this kernel does not say is left out."""
+        seconds = time.monotonic() - self._began
+        times, stats = psutil.cpu_times(), psutil.cpu_stats()
+        found: dict[str, Any] = {
+            Condition.LOAD.value: round(self._load, 2),
+            "load_after": round(os.getloadavg()[0], 2),
+            "busy_seconds": round(_busy(times) - _busy(self._times), 3),
+            "interrupts_per_second": round((stats.interrupts - self._stats.interrupts) / seconds),
+            "context_switches_per_second": round(
+                (stats.ctx_switches - self._stats.ctx_switches) / seconds
+            ),
+        }
+        steal, total = getattr(times, "steal", None), _total(times) - _total(self._times)
+        if steal is not None and total > 0:
+            found[Condition.STEAL.value] = round((steal - self._times.steal) / total, 4)
+        stalled = _stalled_microseconds()
+        if stalled is not None and self._stalled is not None:
+            found["stalled_for_processors_seconds"] = round((stalled - self._stalled) / 1e6, 3)
+        with suppress(OSError, NotImplementedError, RuntimeError):
+            frequency = psutil.cpu_freq()
+            if frequency is not None and frequency.current > 0:
+                found["frequency_mhz"] = round(frequency.current, 1)
+        return found
+
+
+def _busy(times: Any) -> float:
+    """Seconds of processor time that were used, by whomever on this host."""
+    return float(_total(times) - times.idle - times.iowait - getattr(times, "steal", 0.0))
+
+
+def _total(times: Any) -> float:
+    """Seconds of all processors together."""
+    # What virtual machines used is in `user` and `nice` already.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return float(sum(times) - guests)
+
+
+def _stalled_microseconds() -> int | None:
+    """For how long some task had to wait for a processor; None where the kernel does not count."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = _PRESSURE.read_text().splitlines()
+        some = next(line for line in lines if line.startswith("some"))
+        return int(some.rpartition("total=")[2])
+    return None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of what a study puts up with."""
+
+    least_seconds: float = 60.0
+    """That every launch is given, however little it is to do: machines may be busy."""
+    times_expected: float = 10.0
+    """So many times as long as its workload says may it take on top of that."""
+    given_seconds: float | None = None
+    """By the user, for every launch, in place of what the two above make."""
+    failures: int = 3
+    """In a row, after which a workload is given up in an environment."""
+
+    def seconds(self, workload: Workload, patience: float) -> float:
+        """For one launch; `patience` is the environment's."""
+        if self.given_seconds is not None:
+            return self.given_seconds
+        return (self.least_seconds + self.times_expected * expected_seconds(workload)) * patience
+
+
+def expected_seconds(workload: Workload) -> float:
+    """What a launch takes, about, as long as none was measured."""
+    return workload.seconds * max(1, len(workload.sizes)) * 1.25 + 1.0

@@ -3,9 +3,22 @@
 Nothing is drawn while a trial runs: its ranks may need every processor.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from vicinal.labs.study.file.model import Study
+
+_LINE_SECONDS = 10.0
+"""Between lines in a log, at least."""
+_BAR_WIDTH = 32
 
 
 @dataclass(frozen=True)
@@ -52,3 +65,102 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def view_for(study: Study, console: Console, *, quiet: bool) -> View:
+    """What suits where it is shown."""
+    if quiet:
+        return Lines(console, quiet=True)
+    return LiveView(study, console) if console.is_terminal else Lines(console)
+
+
+class LiveView:
+    """A table that is drawn anew before each launch, and lines above it that stay."""
+
+    def __init__(self, study: Study, console: Console) -> None:
+        self._study = study
+        self._console = console
+        # No thread draws: while a trial runs, its ranks may need every processor.
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays, above."""
+        self._console.print(line, markup=False, highlight=False)
+
+    def warn(self, line: str) -> None:
+        """The same, that stands out."""
+        self._console.print(line, markup=False, highlight=False, style="yellow")
+
+    def show(self, shown: Shown) -> None:
+        """Draw it."""
+        self._live.update(self._drawn(shown), refresh=True)
+
+    def _drawn(self, shown: Shown) -> RenderableType:
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            ProgressBar(total=max(1, shown.planned), completed=shown.trials, width=_BAR_WIDTH),
+            Text(_progress(shown)),
+        )
+        parts: list[RenderableType] = [Text(self._study.title, style="bold"), head]
+        parts.append(Text(f"now: {shown.now}"))
+        if shown.estimates:
+            parts.append(_table(shown))
+        return Group(*parts)
+
+
+class Lines:
+    """A line now and then; with `quiet`, only warnings."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._last = (0, float("-inf"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        """A line."""
+        if not self._quiet:
+            self.warn(line)
+
+    def warn(self, line: str) -> None:
+        """A line."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, shown: Shown) -> None:
+        """A line for each block, and some more of those that take long."""
+        block, before = self._last
+        now = time.monotonic()
+        if self._quiet or (shown.block == block and now - before < _LINE_SECONDS):
+            return
+        self._last = (shown.block, now)
+        self.say(f"{_progress(shown)}; now {shown.now}")
+
+
+def _progress(shown: Shown) -> str:
+    of_all = "" if shown.blocks is None else f" of {shown.blocks}"
+    words = f"block {shown.block}{of_all}, {shown.trials} of {shown.planned} trials"
+    if shown.failures:
+        words += f", {shown.failures} failed"
+    return f"{words}, about {duration(shown.seconds_left)} left"
+
+
+def _table(shown: Shown) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    heading, *rows = shown.estimates
+    for number, title in enumerate(heading):
+        table.add_column(title, justify="left" if number < 2 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table

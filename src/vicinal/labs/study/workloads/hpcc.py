@@ -11,7 +11,6 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.result.layout import TOTAL_TIME, Figure
 from vicinal.labs.study.workloads.driver import Measured, Program, Tools
-from vicinal.labs.study.workloads.hpcc_input import hpcc_input
 from vicinal.labs.study.workloads.installed import check_family, debian_program
 from vicinal.labs.study.workloads.options import Options
 from vicinal.labs.study.workloads.printed import agree, count, number, refused, single, whole_lines
@@ -29,6 +28,45 @@ _END = "End of HPC Challenge tests."
 _TITLE = re.compile(r"This is the .{1,60} Benchmark version ([0-9][\w.]{0,20})\b.*")
 _NEAR = 0.01
 """To which part figures agree that are computed from each other, as they are printed."""
+
+_LINES = (
+    ("HPLinpack benchmark input file", ""),
+    ("Vicinal", ""),
+    ("HPL.out", "output file name (if any)"),
+    ("8", "device out (6=stdout,7=stderr,file)"),
+    ("1", "# of problem sizes (N)"),
+    ("{size}", "Ns"),
+    ("1", "# of NBs"),
+    ("{block}", "NBs"),
+    ("0", "PMAP (0=row-,1=column-major)"),
+    ("1", "# of process grids (P x Q)"),
+    ("{rows}", "Ps"),
+    ("{columns}", "Qs"),
+    ("16.0", "threshold"),
+    ("1", "# of panel fact"),
+    ("2", "PFACTs (0=left, 1=Crout, 2=Right)"),
+    ("1", "# of recursive stopping criterium"),
+    ("4", "NBMINs (>= 1)"),
+    ("1", "# of panels in recursion"),
+    ("2", "NDIVs"),
+    ("1", "# of recursive panel fact."),
+    ("1", "RFACTs (0=left, 1=Crout, 2=Right)"),
+    ("1", "# of broadcast"),
+    ("{broadcast}", "BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)"),
+    ("1", "# of lookahead depth"),
+    ("1", "DEPTHs (>=0)"),
+    ("2", "SWAP (0=bin-exch,1=long,2=mix)"),
+    ("64", "swapping threshold"),
+    ("0", "L1 in (0=transposed,1=no-transposed) form"),
+    ("0", "U  in (0=transposed,1=no-transposed) form"),
+    ("1", "Equilibration (0=no,1=yes)"),
+    ("8", "memory alignment in double (> 0)"),
+    ("#", "this line is not read"),
+    ("0", "Number of additional problem sizes for PTRANS"),
+    ("1200", "values of N"),
+    ("0", "number of additional blocking sizes for PTRANS"),
+    ("40", "values of NB"),
+)
 
 
 class Hpcc:
@@ -166,3 +204,12 @@ def _grid(options: Options, ranks: int) -> tuple[int, int]:
             f"has grid: {given!r}", f"write rows x columns of {ranks} ranks, such as 1x{ranks}"
         )
     return int(found[1]), int(found[2])
+
+
+def hpcc_input(*, size: int, block: int, grid: tuple[int, int], broadcast: int) -> str:
+    """For HPL's matrix of `size` rows, in blocks of `block`, over a grid of processes.
+
+    The other tests take what is about as large.
+    """
+    text = "\n".join(f"{value:<12} {meaning}".rstrip() for value, meaning in _LINES) + "\n"
+    return text.format(size=size, block=block, rows=grid[0], columns=grid[1], broadcast=broadcast)

@@ -11,7 +11,6 @@ from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.result.layout import COMMUNICATION_TIME, TOTAL_TIME, Figure
 from vicinal.labs.study.workloads.driver import Measured, Program, Tools
 from vicinal.labs.study.workloads.installed import check_family, debian_program
-from vicinal.labs.study.workloads.lammps_chains import chains
 from vicinal.labs.study.workloads.options import Options
 from vicinal.labs.study.workloads.printed import (
     agree,
@@ -83,6 +82,9 @@ _NEAR = 0.02
 """To which part the sum of all parts is the time of the loop, as they are printed."""
 _LOOP = re.compile(r"Loop time of (\S+) on (\S+) procs? for (\S+) steps with (\S+) atoms")
 _TITLE = re.compile(r"LAMMPS \((.{1,80})\)\s*")
+
+DENSITY = 0.85
+"""Beads per volume, in the units of Lennard and Jones."""
 
 
 class Lammps:
@@ -223,3 +225,30 @@ def _parts(lines: list[str]) -> dict[str, float]:
     if not found.keys() >= _LEAST_PARTS:
         raise refused("LAMMPS", "the table of its times is not whole")
     return found
+
+
+def chains(sites: int, length: int) -> str:
+    """Chains of `length` beads that wind through a cubic lattice of sites^3 beads.
+
+    The walk goes from each site to a neighbour, and is cut into chains; the number of beads is a
+    multiple of `length`.
+    """
+    edge = (sites**3 / DENSITY) ** (1 / 3)
+    walk: list[tuple[int, int, int]] = []
+    for x in range(sites):
+        for y in range(sites) if x % 2 == 0 else reversed(range(sites)):
+            # Each row goes back the way that the one before it came.
+            forth = len(walk) // sites % 2 == 0
+            along = range(sites) if forth else reversed(range(sites))
+            walk += [(x, y, z) for z in along]
+    bonds = [n for n in range(1, len(walk)) if n % length != 0]
+    lines = ["bead-spring chains", ""]
+    lines += [f"{len(walk)} atoms", f"{len(bonds)} bonds", "1 atom types", "1 bond types", ""]
+    lines += [f"0 {edge:.12f} {axis}lo {axis}hi" for axis in "xyz"]
+    lines += ["", "Masses", "", "1 1.0", "", "Atoms # bond", ""]
+    for bead, site in enumerate(walk):
+        place = " ".join(f"{(step + 0.5) * edge / sites:.12f}" for step in site)
+        lines.append(f"{bead + 1} {bead // length + 1} 1 {place}")
+    lines += ["", "Bonds", ""]
+    lines += [f"{bond} 1 {bead} {bead + 1}" for bond, bead in enumerate(bonds, 1)]
+    return "\n".join(lines) + "\n"

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.study.file.model import Study
-from vicinal.labs.study.running.limits import Limits
 from vicinal.labs.study.running.plan import Planned
-from vicinal.labs.study.running.trial import Tried, run_trial
+from vicinal.labs.study.running.trial import Limits, Tried, run_trial
 from vicinal.labs.study.workloads.driver import Driver, Tools
 from vicinal.labs.tune.evidence import add_work, read_counters
 from vicinal.labs.tune.measuring.figures import values_of, work_of

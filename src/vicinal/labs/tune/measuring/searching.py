@@ -14,9 +14,9 @@ from vicinal.base.yaml import read_text
 from vicinal.labs.study.file.json_form import study_to_json
 from vicinal.labs.study.file.model import Study
 from vicinal.labs.study.result.manifest import make_manifest, now
-from vicinal.labs.study.running.limits import Limits, expected_seconds
 from vicinal.labs.study.running.ready import check_ready
 from vicinal.labs.study.running.record import differences
+from vicinal.labs.study.running.trial import Limits, expected_seconds
 from vicinal.labs.study.running.view import View
 from vicinal.labs.study.workloads.driver import Driver, Tools
 from vicinal.labs.tune.measuring.folder import SCHEMA, SPEC, SearchFolder, read_manifest
