@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from report_summaries import small_source, source
 
-from vicinal.labs.report.writing import write_report
+from vicinal.labs.report.making import write_report
 
 
 @pytest.fixture(scope="session")

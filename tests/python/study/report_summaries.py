@@ -452,6 +452,6 @@ def _times(
 
 
 if __name__ == "__main__":
-    from vicinal.labs.report.writing import write_report
+    from vicinal.labs.report.making import write_report
 
     write_report([source()], Path(sys.argv[1]))

@@ -77,7 +77,7 @@ def search_folder(
 if __name__ == "__main__":
     from report_summaries import source
 
-    from vicinal.labs.report.writing import write_report
+    from vicinal.labs.report.making import write_report
     from vicinal.labs.tune.outputs.searched import read_searched
 
     target = Path(sys.argv[1])

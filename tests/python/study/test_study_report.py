@@ -33,10 +33,9 @@ from vicinal.labs.report import numbers
 from vicinal.labs.report.answer import answers
 from vicinal.labs.report.axes import _ratio_ticks
 from vicinal.labs.report.content import Source
-from vicinal.labs.report.making import make_report
+from vicinal.labs.report.making import check_same_study, make_report, write_report
 from vicinal.labs.report.palette import PAPER, ROLES, styles
 from vicinal.labs.report.tables import failures
-from vicinal.labs.report.writing import check_same_study, write_report
 from vicinal.labs.study.analysis.as_json import summary_from_json
 from vicinal.labs.study.analysis.summary import ControlFound, Verdict
 from vicinal.labs.study.result.reading import open_result

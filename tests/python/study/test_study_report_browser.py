@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from report_summaries import hostile, small_source
 from search_folders import search_folder
 
-from vicinal.labs.report.writing import write_report
+from vicinal.labs.report.making import write_report
 from vicinal.labs.tune.outputs.searched import read_searched
 
 pytest_plugins = ("report_fixture",)

@@ -16,9 +16,9 @@ from vicinal.labs.report import curves, references
 from vicinal.labs.report.content import Drawn, Part, Section, Source, part
 from vicinal.labs.report.drawing import Plot
 from vicinal.labs.report.lines import may_be_joined, with_gaps, wrong_lines
+from vicinal.labs.report.making import write_report
 from vicinal.labs.report.overlay import Overlaid, overlays
 from vicinal.labs.report.palette import BASE_LIGHT, LIGHT, MARKERS, styles
-from vicinal.labs.report.writing import write_report
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.analysis.summary import Beside, Cell, Summary

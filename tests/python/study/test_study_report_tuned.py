@@ -14,11 +14,10 @@ from search_folders import TITLES, search_folder
 from study_results import EXAMPLE, write_result
 
 from vicinal.base.errors import VicinalError
+from vicinal.labs.report.making import write_report
 from vicinal.labs.report.palette import PAPER
-from vicinal.labs.report.tuned import Searched, tuning
+from vicinal.labs.report.tuned import STUDIES, Searched, published_of, tuning
 from vicinal.labs.report.tuned_plot import gains_plot
-from vicinal.labs.report.tuned_published import STUDIES, published_of
-from vicinal.labs.report.writing import write_report
 from vicinal.labs.tune import report_command
 from vicinal.labs.tune.outputs.searched import read_searched
 

@@ -9,9 +9,8 @@ from vicinal.base.sizes import show_exact_size
 from vicinal.labs.report import numbers, references
 from vicinal.labs.report.axes import log_values, position, ratio_axis, reach, size_axis
 from vicinal.labs.report.drawing import SETTINGS, Plot, frame
-from vicinal.labs.report.legend import entry
 from vicinal.labs.report.lines import with_gaps
-from vicinal.labs.report.palette import PAPER, Style, of_comparison
+from vicinal.labs.report.palette import PAPER, Style, entry, of_comparison
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.analysis.summary import Beside, Cell, Compared, Verdict
 from vicinal.labs.study.file.model import Statistic, Study, Workload

@@ -13,8 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vicinal.labs.report.legend import Entry, handle
-from vicinal.labs.report.palette import GRID, INK, MUTED, PAPER, ROLES
+from vicinal.labs.report.palette import GRID, INK, MUTED, PAPER, ROLES, Entry, handle
 from vicinal.labs.report.references import Reference
 from vicinal.labs.study.result.whole import write_whole
 

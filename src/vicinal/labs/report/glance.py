@@ -14,8 +14,7 @@ from vicinal.labs.report import numbers, references
 from vicinal.labs.report.axes import ratio_axis, reach
 from vicinal.labs.report.curves import CLAIMED, named
 from vicinal.labs.report.drawing import GROUND, SETTINGS, Plot, frame
-from vicinal.labs.report.legend import entry
-from vicinal.labs.report.palette import GRID, INK, MUTED, PAPER, Style, of_comparison
+from vicinal.labs.report.palette import GRID, INK, MUTED, PAPER, Style, entry, of_comparison
 from vicinal.labs.report.references import Reference
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.analysis.summary import Compared, Summary

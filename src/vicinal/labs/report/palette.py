@@ -8,6 +8,8 @@ has a marker too, and a dash once the colours begin anew: nothing is said by col
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from matplotlib.lines import Line2D
+
 from vicinal.labs.study.file.model import Comparison, Study
 
 BASE_LIGHT, BASE_DARK = "#565b62", "#b4bac2"
@@ -94,3 +96,33 @@ def styles_of(titles: Mapping[str, str], base: str) -> dict[str, Style]:
         )
         place += 1
     return found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a legend."""
+
+    label: str
+    color: str
+    marker: str | tuple[int, int, float]
+    dash: str = "-"
+    hollow: bool = False
+
+
+def entry(style: Style, *, dash: str | None = None) -> Entry:
+    """An environment's, or a comparison's, line of a legend."""
+    return Entry(style.title, style.color, style.marker, dash or style.dash)
+
+
+def handle(line: Entry, label: str) -> Line2D:
+    """What stands for a line in its legend."""
+    return Line2D(
+        [],
+        [],
+        color=line.color,
+        marker=line.marker,  # type: ignore[arg-type]
+        linestyle=line.dash,  # type: ignore[arg-type]
+        markersize=8 if line.hollow else 5,
+        markerfacecolor=PAPER.light if line.hollow else line.color,
+        label=label,
+    )

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from matplotlib.axes import Axes
 
 from vicinal.labs.report import numbers
-from vicinal.labs.report.legend import Entry
-from vicinal.labs.report.palette import INK, PAPER, Style
+from vicinal.labs.report.palette import INK, PAPER, Entry, Style
 from vicinal.labs.study.analysis.summary import Beside
 from vicinal.labs.study.analysis.units import convert
 from vicinal.labs.study.file.model import Comparison, Published, Statistic, Workload

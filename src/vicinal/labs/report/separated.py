@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vicinal.labs.report.content import Source
 from vicinal.labs.report.names import slug
-from vicinal.labs.report.split_change import part_changes, with_splits
+from vicinal.labs.report.tables import part_changes, with_splits
 from vicinal.labs.report.tuned import TUNED_HEADINGS, Searched, tuned_rows
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.result.whole import write_whole

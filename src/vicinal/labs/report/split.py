@@ -6,8 +6,7 @@ import matplotlib
 
 from vicinal.labs.report import numbers
 from vicinal.labs.report.drawing import SETTINGS, Plot, frame
-from vicinal.labs.report.legend import Entry
-from vicinal.labs.report.palette import PAPER, ROLES, Style
+from vicinal.labs.report.palette import PAPER, ROLES, Entry, Style
 from vicinal.labs.study.analysis.summary import Cell
 from vicinal.labs.study.file.model import Workload
 

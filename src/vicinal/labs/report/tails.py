@@ -12,8 +12,7 @@ from vicinal.base.sizes import show_exact_size
 from vicinal.labs.report import numbers
 from vicinal.labs.report.axes import log_values
 from vicinal.labs.report.drawing import SETTINGS, Plot, frame
-from vicinal.labs.report.legend import entry
-from vicinal.labs.report.palette import Style
+from vicinal.labs.report.palette import Style, entry
 from vicinal.labs.study.analysis.summary import Cell
 from vicinal.labs.study.file.model import Workload
 
