@@ -24,9 +24,7 @@ from unpacked_packages import unpacked
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune import export_command
-from vicinal.labs.tune.export_command import Format
-from vicinal.labs.tune.outputs.found import read_found
-from vicinal.labs.tune.outputs.tuned import active_profiles
+from vicinal.labs.tune.export_command import Format, active_profiles, read_found
 
 Done = subprocess.CompletedProcess[str]
 

@@ -1,8 +1,17 @@
-"""`vicinal tune export`: a setting as files that others use."""
+"""`vicinal tune export`: a setting as files that others use.
 
+The script of a TuneD profile sets what the setting is, as in scripts.py. TuneD's own net plugin
+could set coalescing, but sets nothing with most versions of ethtool: it wants to know each line
+that `ethtool -c` prints. TuneD before 2.25 does not know those of ethtool 5.15, and 2.25 not those
+of 6.4 (issues 726 and 819 of redhat-performance/tuned). So the plugin is used on request alone.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,13 +20,17 @@ from vicinal.base.files import Durability, write_atomically
 from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs.catalogue import knob_named
 from vicinal.labs.tune.knobs.machine import Machine
-from vicinal.labs.tune.outputs.environment import environment_files
-from vicinal.labs.tune.outputs.found import read_found
-from vicinal.labs.tune.outputs.parts import Parts, parts_of
+from vicinal.labs.tune.knobs.variables import UNSET
+from vicinal.labs.tune.outputs.parts import Parts, Turn, parts_of
 from vicinal.labs.tune.outputs.scripts import script
-from vicinal.labs.tune.outputs.tuned import active_profiles, tuned_files
 from vicinal.labs.tune.profile import profile_text, thresholds_of
+from vicinal.labs.tune.settings.boot_unit import check_setting
 from vicinal.labs.tune.settings.values import parse_setting
+
+ACTIVE = Path("/etc/tuned/active_profile")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_UNKNOWN = ("cqe-mode", "tx-aggr")
+"""What of coalescing the net plugin has no words for."""
 
 
 class Format(StrEnum):
@@ -156,3 +169,134 @@ def _write(directory: Path, files: dict[str, str], *, force: bool) -> list[Path]
             f"{error.filename or directory}: {describe_os_error(error)}", "name another directory"
         ) from error
     return list(paths)
+
+
+@dataclass(frozen=True)
+class FoundSetting:
+    """What to set, and what was there when it was searched for."""
+
+    setting: Setting
+    present: Setting
+
+
+def read_found(folder: Path, phase: str | None) -> FoundSetting:
+    """The better setting that a search found: of this phase, or the one for all.
+
+    Raises VicinalError where there is none, where each phase has its own and none is named, and
+    for what is no result.
+    """
+    # Loaded here: the rest of the command line does not wait for it.
+    from vicinal.labs.tune.measuring.folder import read_result
+
+    result = read_result(folder)
+    try:
+        phases = {each["phase"]: each["setting"] for each in result["phases"]}
+        present = check_setting(result["present"], str(folder))
+        chosen = _choose(folder, phases, result["common"], phase)
+        setting = check_setting(chosen, str(folder))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VicinalError(
+            f"{folder} has no result of a search", "name the folder of a `vicinal tune run`"
+        ) from error
+    if setting == present:
+        raise VicinalError(
+            f"{folder} has no better setting than the one that there was"
+            + (f" for {phase}" if phase else ""),
+            "there is nothing to be set; --setting writes any setting",
+        )
+    return FoundSetting(setting, present)
+
+
+def _choose(folder: Path, phases: dict[str, Any], common: Any, phase: str | None) -> Any:
+    named = ", ".join(phases)
+    if phase is None:
+        if common is None:
+            raise VicinalError(
+                f"in {folder} each phase has a setting of its own",
+                f"choose one with --phase: {named}",
+            )
+        return common
+    if phase not in phases:
+        raise VicinalError(f"{folder} has no phase {phase}", f"it has {named}")
+    return phases[phase]
+
+
+def environment_files(parts: Parts) -> dict[str, str]:
+    """The files by their names, each with its text.
+
+    A variable that is to be unset is so in the shell's alone: the others only add.
+    """
+    given = {name: text for name, text in parts.variables.items() if text != UNSET}
+    unset = [name for name, text in parts.variables.items() if text == UNSET]
+    # No value has a character that any of these takes for something else: see parts.py.
+    assigned = [f"{name}={text}" for name, text in given.items()]
+    shell = [f"unset {name}" for name in unset] + [f"export {each}" for each in assigned]
+    left = "".join(f"# {name} is to be unset: its library does as it likes\n" for name in unset)
+    return {
+        "environment.sh": "# For a shell: . ./environment.sh\n" + _lines(shell),
+        "environment.conf": f"# For a unit of systemd: EnvironmentFile=\n{left}{_lines(assigned)}",
+        "openmpi-mca-params.conf": "# For Open MPI: lines for ~/.openmpi/mca-params.conf\n"
+        + left
+        + (f"mca_base_env_list = {';'.join(assigned)}\n" if assigned else ""),
+        # What programs take for arguments has no comments.
+        "openmpi.arguments": _lines([f"-x {each}" for each in assigned]),
+        "mpich.arguments": _lines([f"-genv {name} {text}" for name, text in given.items()]),
+    }
+
+
+def _lines(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def tuned_files(
+    name: str, turns: Sequence[Turn], base: Sequence[str], *, net_plugin: bool
+) -> dict[str, str]:
+    """The profile's files by their names; `base` are the profiles that it adds to.
+
+    Raises VicinalError for a name that TuneD does not take.
+    """
+    for each in (name, *base):
+        if not _NAME.fullmatch(each):
+            raise VicinalError(
+                f"{each!r} is no name of a TuneD profile", "use letters, digits, `_`, `-` and `.`"
+            )
+    if name in base:
+        raise VicinalError(
+            f"the profile {name} cannot include itself",
+            "name another one with --include, or give this one a name with --name",
+        )
+    by_plugin = [each for each in turns if net_plugin and _net_plugin_has(each)]
+    by_script = [each for each in turns if each not in by_plugin]
+    main = ["[main]", "summary=Settings that vicinal tune export was given"]
+    main += [f"include={','.join(base)}"] if base else []
+    sections = ["\n".join(main)]
+    if by_script:  # first, since a new number of queues undoes their moderation
+        sections.append("[script]\nscript=${i:PROFILE_DIR}/script.sh")
+    for device in dict.fromkeys(each.device for each in by_plugin):
+        values = " ".join(
+            f"{each.part} {each.value}" for each in by_plugin if each.device == device
+        )
+        sections.append(
+            f"[net_{device}]\ntype=net\ndevices={device}\ndynamic=false\ncoalesce={values}"
+        )
+    files = {"tuned.conf": "\n\n".join(sections) + "\n"}
+    if by_script:
+        title = f"The script of the TuneD profile {name}, which calls it with start or stop:"
+        files["script.sh"] = script(title, by_script, state=f"/run/vicinal/tuned-{name}")
+    return files
+
+
+def active_profiles(file: Path = ACTIVE) -> list[str]:
+    """The profiles that TuneD has active on this machine; none where it is not there."""
+    try:
+        return file.read_text().split()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise VicinalError(
+            f"{file}: {describe_os_error(error)}", "name the profile with --include"
+        ) from error
+
+
+def _net_plugin_has(turn: Turn) -> bool:
+    return turn.kind == "coalescing" and not turn.part.startswith(_UNKNOWN)

@@ -3,9 +3,10 @@
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from vicinal.labs.study.running.record import differences
 from vicinal.labs.study.running.trial import Limits, expected_seconds
 from vicinal.labs.study.running.view import View
 from vicinal.labs.study.workloads.driver import Driver, Tools
+from vicinal.labs.tune.knobs.variables import UNSET
 from vicinal.labs.tune.measuring.folder import SCHEMA, SPEC, SearchFolder, read_manifest
-from vicinal.labs.tune.measuring.instructions import instructions
 from vicinal.labs.tune.measuring.knobs import SearchKnobs, find_knobs, rows_of, taken_from
 from vicinal.labs.tune.measuring.links import LinkWatch
 from vicinal.labs.tune.measuring.measuring import Bench
@@ -30,7 +31,7 @@ from vicinal.labs.tune.measuring.progress import Progress
 from vicinal.labs.tune.search.blocks import Budget
 from vicinal.labs.tune.search.explain import explain
 from vicinal.labs.tune.search.finding import Found, find, trials_needed
-from vicinal.labs.tune.search.space import Space
+from vicinal.labs.tune.search.space import Point, Space, Value
 from vicinal.labs.tune.search.spec import FORM, Spec, parse_spec
 from vicinal.labs.tune.search.trial import Trial
 from vicinal.labs.tune.settings.keeper import Keeper
@@ -250,3 +251,48 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """As they are read back from JSON."""
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One setting, and how it is applied."""
+
+    phases: Sequence[str]
+    """That it is for."""
+    setting: Mapping[str, Value]
+    """Of the knobs that it changes."""
+    command: str | None
+    """For a shell; None where no knob is the machine's."""
+    shell: Sequence[str]
+    """Lines before a job starts: exports of variables."""
+
+    to_dict = asdict
+
+
+def instructions(found: Found) -> list[Instruction]:
+    """One for all phases, or one for each that wants its own; none without a better setting."""
+    choice = found.choice
+    if choice.common is not None:
+        chosen = [([each.phase for each in choice.phases], choice.common)]
+    else:
+        chosen = [([each.phase], each.choice) for each in choice.phases]
+    return [
+        _instruction(found.space, phases, point)
+        for phases, point in chosen
+        if found.space.changes(point)
+    ]
+
+
+def _instruction(space: Space, phases: Sequence[str], point: Point) -> Instruction:
+    setting = {name: after for name, (_, after) in space.changes(point).items()}
+    machine = [f"{name}={value}" for name, value in setting.items() if "/" in name]
+    return Instruction(
+        phases,
+        setting,
+        shlex.join(["vicinal", "tune", "apply", *machine]) if machine else None,
+        [_line(name, value) for name, value in setting.items() if "/" not in name],
+    )
+
+
+def _line(name: str, value: Value) -> str:
+    return f"unset {name}" if value == UNSET else f"export {name}={shlex.quote(str(value))}"
