@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from vicinal.base.errors import VicinalError
-from vicinal.labs.bench.partial import Partial
-from vicinal.labs.bench.placement import LineTimes, State, find_boundary
-from vicinal.labs.bench.realtime import realtime
+from vicinal.labs.bench.compare import LineTimes, State, find_boundary
+from vicinal.labs.bench.study import Partial, realtime
 from vicinal.labs.statistics.ratio import best_ratio_estimate
 
 

@@ -15,11 +15,10 @@ from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.bars import Group, load_groups, read_groups, select_groups
 from vicinal.labs.bench.bench_report import bars_table, bench_table, states_table, summary
-from vicinal.labs.bench.compare import Rounds, Sample, alternate, decide
+from vicinal.labs.bench.compare import LineTimes, Rounds, Sample, alternate, decide
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.output import Trial, read_trial
-from vicinal.labs.bench.placement import LineTimes
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head, write_result
 from vicinal.labs.bench.schema import load_schema, validate

@@ -16,8 +16,8 @@ from vicinal.labs.statistics.ratio import (
     paired_ratio,
     paired_ratio_estimate,
     ratio_estimate,
+    resampled_medians,
 )
-from vicinal.labs.statistics.resampling import resampled_medians
 
 positive = st.lists(st.tuples(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6)), min_size=2, max_size=12)
 

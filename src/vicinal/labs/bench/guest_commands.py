@@ -44,10 +44,10 @@ def demo(
     from vicinal.labs.bench.guest_demo import (
         GuestDemoPlan,
         check_guest_demo,
+        guest_table,
         run_guest_demo,
         write_guest_demo,
     )
-    from vicinal.labs.bench.guest_report import guest_table
 
     plan = GuestDemoPlan()
     plan = replace(plan, mpis=mpi or plan.mpis, amount=replace(plan.amount, trials=trials))

@@ -1,21 +1,24 @@
 """The demonstration between guests: a stock MPI over the network, and over the region."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from vicinal.base.errors import VicinalError
-from vicinal.base.sizes import KIB, MIB
+from vicinal.base.sizes import KIB, MIB, show_exact_size
 from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.labs.bench.output import Trial, read_trial
 from vicinal.labs.bench.plot import plot_demo
+from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head, series_of, write_result
-from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.scenario import MPI_TITLES, Scenario
 from vicinal.labs.programs import mpi_program
 from vicinal.launch.guest_job import check_guests_have, run_in_guests
 from vicinal.mpi.environment import MessagePath, Mpi, provider_directory
@@ -144,3 +147,48 @@ def _caption(result: dict[str, Any]) -> str:
         f"two QEMU {guests['qemu'].split()[0]} guests on {result['machine']['cpu']}; "
         f"{guests['accelerator_note']}; {result['created'][:10]}"
     )
+
+
+def guest_table(result: Mapping[str, Any]) -> Table:
+    """Latency and bandwidth over the network and over the region, for all sizes."""
+    guests = result["guests"]
+    table = Table(
+        title=f"MPI between two virtual machines, one rank in each\n{guests['accelerator_note']}",
+        title_justify="left",
+        caption=f"latency: half a round trip; bandwidth: one way, 1 MB = 10⁶ bytes\n"
+        f"QEMU {guests['qemu'].split()[0]}, guests' Linux {guests['kernel']}, "
+        f"network: virtio, region: ivshmem",
+        caption_justify="left",
+    )
+    table.add_column("message\nsize", justify="right", no_wrap=True)
+    for metric in DEMO_METRICS:
+        unit = FACTS[metric].unit
+        table.add_column(f"{metric.value}\nnetwork\n{unit}", justify="right", no_wrap=True)
+        table.add_column(f"\nregion\n{unit}", justify="right", no_wrap=True, style="bold")
+        table.add_column("\n\nratio", justify="right", no_wrap=True)
+    for mpi in STANDARD:
+        values = _values(result, mpi)
+        sizes = sorted({size for _, _, size in values})
+        for size in sizes:
+            cells = [show_exact_size(size)]
+            for metric in DEMO_METRICS:
+                network = values[metric, MessagePath.NETWORK, size]
+                region = values[metric, MessagePath.REGION, size]
+                lower = FACTS[metric].lower_is_better
+                gain = network / region if lower else region / network
+                cells += [format_value(network), format_value(region), f"{format_value(gain)} ×"]
+            if size == sizes[0]:
+                table.add_row(f"[bold]{MPI_TITLES[mpi]}[/]")
+            table.add_row(*cells, end_section=size == sizes[-1])
+    return table
+
+
+def _values(result: Mapping[str, Any], mpi: Mpi) -> dict[tuple[Metric, MessagePath, int], float]:
+    return {
+        (Metric(line["metric"]), MessagePath(line["scenario"]["path"]), point["size"]): point[
+            "median"
+        ]["value"]
+        for line in result["series"]
+        if line["scenario"]["mpi"] == mpi
+        for point in line["points"]
+    }

@@ -6,12 +6,13 @@ from typing import Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.netns.cluster import NativeCluster
-from vicinal.labs.bench.cpus import choose_cpus
-from vicinal.labs.bench.guest_stage import GuestStage
+from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.output import Trial, read_trial
 from vicinal.labs.bench.scenario import Scenario
 from vicinal.labs.programs import mpi_program
+from vicinal.launch.cores import usable_cpus
+from vicinal.launch.guest_job import run_in_guests
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import MessagePath
 from vicinal.mpi.job import CompletedJob, Job
@@ -21,6 +22,48 @@ _TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds
 
 
 _NOT_WHAT_IT_SAYS = "report this: the figures would not be what they are called"
+
+
+class GuestStage:
+    """The guests, one rank in each."""
+
+    def __init__(self) -> None:
+        self._pair: GuestPair | None = None
+
+    def run(self, job: Job, timeout: float) -> CompletedJob:
+        """Run a job to its end; see run_in_guests(). The guests are started if need be."""
+        if self._pair is None:
+            pair = GuestPair()
+            pair.open()
+            self._pair = pair
+        return run_in_guests(job, self._pair, timeout=timeout)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the figures has to know about the guests that ran."""
+        if self._pair is None:
+            return []
+        return [f"guests by {self._pair.choice.accelerator.description}"]
+
+    def close(self) -> None:
+        """End the guests; may be called again."""
+        pair, self._pair = self._pair, None
+        if pair is not None:
+            pair.close()
+
+
+def choose_cpus() -> list[int]:
+    """Two CPUs to pin two ranks to, of different cores where there are two.
+
+    Raises VicinalError where this process may use only one CPU.
+    """
+    cpus = usable_cpus()[:2]
+    if len(cpus) < 2:
+        raise VicinalError(
+            "only one core is usable here, and two ranks that poll need one each",
+            "allow this process two cores (taskset, cpuset), or measure on another machine",
+        )
+    return cpus
 
 
 @dataclass(frozen=True)

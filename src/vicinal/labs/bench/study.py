@@ -1,11 +1,15 @@
 """`vicinal bench`: measures what the bars ask for, and says which are met."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.files import Durability, write_atomically
 from vicinal.base.progress import Steps, show_steps
 from vicinal.labs.bench.bars import Bar, Group, Side
 from vicinal.labs.bench.compare import Rounds, alternate, decide, unmeasured_row
@@ -21,12 +25,67 @@ from vicinal.labs.bench.limits import (
 from vicinal.labs.bench.memory import measure_memory
 from vicinal.labs.bench.metric import Metric
 from vicinal.labs.bench.output import Trial
-from vicinal.labs.bench.partial import Partial
-from vicinal.labs.bench.realtime import realtime
 from vicinal.labs.bench.result import result_head
 from vicinal.labs.bench.scenario import Scenario
 from vicinal.labs.bench.setup import is_setup, measure_setup
 from vicinal.mpi.libraries import Mpi
+
+PRIORITY = 50
+
+
+@dataclass
+class Partial:
+    """The finished groups in a directory, one file for each.
+
+    Rows are worth something only beside rows that were measured under the same conditions,
+    so each file holds those, and only files with the same ones are used again.
+    """
+
+    directory: Path
+    conditions: Mapping[str, Any]
+    """Versions, cores and amounts: what has to be equal."""
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Rows that were found, by name."""
+    differences: list[str] = field(default_factory=list)
+    """Why files were not used, as phrases."""
+
+    def load(self) -> None:
+        """Find what can be used again, and say in `differences` what cannot."""
+        for path in sorted(self.directory.glob("*.json")):
+            try:
+                kept = json.loads(path.read_text())
+                before, rows = kept["conditions"], kept["rows"]
+            except (OSError, ValueError, KeyError, TypeError):
+                self.differences.append(f"{path.name} cannot be read")
+                continue
+            reasons = _differences(before, self.conditions)
+            # Whoever goes on has mended what went wrong, or wants to see it again.
+            reasons += [f"{row['name']} failed" for row in rows if row.get("failed")]
+            if reasons:
+                self.differences += [f"{path.stem}: {each}" for each in reasons]
+            else:
+                self.rows |= {row["name"]: row for row in rows}
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        for path in self.directory.glob("*.json"):
+            path.unlink(missing_ok=True)
+
+    def keep(self, group: str, rows: list[dict[str, Any]]) -> None:
+        """Keep the rows of a finished group."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / f"{group}.json"
+        kept = {"conditions": dict(self.conditions), "rows": rows}
+        text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(path, text, Durability.NONE)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} was {before.get(name, 'unknown')}, is {now.get(name, 'unknown')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
 
 
 @dataclass(frozen=True)
@@ -201,3 +260,28 @@ def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict
         return measure_memory(stage, bar, group)
     except VicinalError as error:
         return unmeasured_row(bar, group, error.message, failed=True)
+
+
+@contextmanager
+def realtime(wanted: bool) -> Iterator[None]:
+    """Let what is started within run before everything else on its cores.
+
+    Round robin rather than first in, first out: two ranks that wait for each other on one
+    core would stay there for ever. The kernel leaves a twentieth of each second to all else.
+    Raises VicinalError where this process may not ask for it.
+    """
+    if not wanted:
+        yield
+        return
+    try:
+        before = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
+    except PermissionError as error:
+        raise VicinalError(
+            "this process may not use real-time priority",
+            "be root, raise `ulimit -r` to 50, or leave out --realtime",
+        ) from error
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
