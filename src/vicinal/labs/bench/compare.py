@@ -51,7 +51,7 @@ class LineTimes:
 
     @property
     def mean(self) -> float:
-        """Half their sum."""
+        """The mean of both times, nanoseconds."""
         return (self.before + self.after) / 2
 
     def state(self, boundary: float) -> State:

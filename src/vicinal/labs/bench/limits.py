@@ -29,7 +29,7 @@ class Limit:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The limit in a few words, for tables."""
         if self.kind == CACHE_LINE:
             return "one cache line from core to core"
         return "two cores that copy through shared chunks"

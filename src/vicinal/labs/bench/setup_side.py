@@ -26,7 +26,7 @@ class Setup:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The cluster in a few words, for tables."""
         if self.runtime is None:
             return f"{self.count} virtual machines"
         return f"{self.count} containers by {self.runtime}"

@@ -67,7 +67,7 @@ class Partial:
                 self.rows |= {row["name"]: row for row in rows}
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Remove the kept groups of the directory."""
         for path in self.directory.glob("*.json"):
             path.unlink(missing_ok=True)
 

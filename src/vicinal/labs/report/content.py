@@ -31,7 +31,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class Fact:
-    """A line of it."""
+    """A name and a value of how a result was measured."""
 
     name: str
     value: str
@@ -139,7 +139,7 @@ class Mark:
 
 @dataclass
 class Section:
-    """A workload."""
+    """All that the page shows of one workload."""
 
     anchor: str
     title: str
@@ -189,7 +189,7 @@ class Part:
 
     @property
     def summary(self) -> Summary:
-        """Of its source."""
+        """The summary of the source."""
         return self.source.summary
 
 

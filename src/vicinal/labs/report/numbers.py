@@ -72,7 +72,7 @@ def change(before: float, after: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """`0.18×`."""
+    """A ratio as `0.18×`."""
     return f"{number(ratio)}×"
 
 

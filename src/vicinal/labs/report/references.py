@@ -125,7 +125,7 @@ def legend(
 
 
 def draw(axes: Axes, x: float, y: float, look: Look) -> None:
-    """One of them."""
+    """Draw a published value as a hollow marker with the look of its environment."""
     axes.plot(
         [x],
         [y],

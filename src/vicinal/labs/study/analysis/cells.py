@@ -85,7 +85,7 @@ class Gathered:
 
     @property
     def place(self) -> str:
-        """In words."""
+        """Environment, workload and size, for messages."""
         return place_of(self.environment, self.workload.name, self.size)
 
     def values(self, statistic: Statistic) -> dict[int, float]:
@@ -97,7 +97,7 @@ class Gathered:
         }
 
     def cell(self, alpha: float) -> Cell:
-        """As a summary has it."""
+        """The medians, intervals and quantiles that a summary keeps."""
         found = {
             statistic: tuple(values.values())
             for statistic in Statistic
@@ -126,7 +126,7 @@ Cells = Mapping[tuple[str, str, int | None], Gathered]
 
 
 def place_of(environment: str, workload: str, size: int | None) -> str:
-    """A cell in words."""
+    """Environment, workload and size, for messages."""
     return f"{environment}, {workload}" + ("" if size is None else f", {size} B")
 
 

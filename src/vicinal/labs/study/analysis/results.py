@@ -62,7 +62,7 @@ class CellsCompared:
 
 @dataclass(frozen=True)
 class ResultsCompared:
-    """All of it."""
+    """Two results beside each other: what differs around them, and each cell of both."""
 
     before: str
     """Folders, as they were named."""

@@ -121,7 +121,7 @@ class RuleChecked:
 
 @dataclass(frozen=True)
 class Summary:
-    """All of it."""
+    """Cells, comparisons, control, published figures and warnings of one result."""
 
     study: Study
     cells: tuple[Cell, ...]

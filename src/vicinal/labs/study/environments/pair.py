@@ -36,7 +36,7 @@ _LISTENING = "0A"
 
 
 class RunningPair:
-    """Both of them."""
+    """A server and its client, both started."""
 
     def __init__(self, client: subprocess.Popen[bytes]) -> None:
         self._client = client

@@ -23,7 +23,7 @@ class Card:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """All of it."""
+    """Cores, memory, cards and back ends of a machine, as far as studies depend on them."""
 
     cores: int
     """That may be used, each once however many threads it has."""

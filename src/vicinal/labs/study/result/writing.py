@@ -89,7 +89,7 @@ class ResultWriter:
         self.close()
 
     def close(self) -> None:
-        """Let others write there."""
+        """Release the lock of the folder; may be called again."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

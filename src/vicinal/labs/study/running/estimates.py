@@ -139,7 +139,7 @@ class Ending:
     """By comparison, workload and size; none where the number of blocks was fixed."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The value of the key `ending` of a manifest."""
         return {"blocks": self.blocks, "reasons": self.reasons}
 
 

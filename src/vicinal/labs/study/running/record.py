@@ -69,7 +69,7 @@ class Record:
 
     @property
     def trials(self) -> list[StoredTrial]:
-        """Those of earlier runs."""
+        """The trials of earlier runs, failed ones too."""
         return [] if self._before is None else self._before.trials
 
     def series(self, stored: StoredTrial) -> list[Series]:

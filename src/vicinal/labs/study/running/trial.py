@@ -27,7 +27,7 @@ _PRESSURE = Path("/proc/pressure/cpu")
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of it."""
+    """A trial with its measurements, or with the reason why it failed."""
 
     trial: Trial
     measured: Measured | None

@@ -41,22 +41,21 @@ class Shown:
 
 
 class View(Protocol):
-    """Shows it."""
+    """A display of a running study, for a terminal or a log."""
 
-    def __enter__(self) -> Self:
-        """Begin."""
+    def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None:
         """End, and leave what people may want to read again."""
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays on the display."""
 
     def warn(self, line: str) -> None:
-        """The same, that something is not as it should be."""
+        """As say(), of something that is not as it should be."""
 
     def show(self, shown: Shown) -> None:
-        """A launch is about to begin."""
+        """Show the progress before a launch begins."""
 
 
 def duration(seconds: float) -> str:
@@ -91,15 +90,12 @@ class LiveView:
         self._live.stop()
 
     def say(self, line: str) -> None:
-        """A line that stays, above."""
         self._console.print(line, markup=False, highlight=False)
 
     def warn(self, line: str) -> None:
-        """The same, that stands out."""
         self._console.print(line, markup=False, highlight=False, style="yellow")
 
     def show(self, shown: Shown) -> None:
-        """Draw it."""
         self._live.update(self._drawn(shown), refresh=True)
 
     def _drawn(self, shown: Shown) -> RenderableType:
@@ -130,12 +126,10 @@ class Lines:
         pass
 
     def say(self, line: str) -> None:
-        """A line."""
         if not self._quiet:
             self.warn(line)
 
     def warn(self, line: str) -> None:
-        """A line."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, shown: Shown) -> None:

@@ -20,7 +20,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Program:
-    """What to start, and how."""
+    """The command lines that start a workload, and what they are given."""
 
     command: Sequence[str]
     """Absolute path and arguments; a launcher of the environment's MPI starts it on all ranks."""
@@ -36,7 +36,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one launch gave."""
+    """The samples and figures that one launch printed."""
 
     series: Sequence[Series] = ()
     figures: Sequence[Figure] = ()
@@ -48,7 +48,7 @@ class Measured:
 
 
 class Driver(Protocol):
-    """One family of programs."""
+    """A family of programs that workloads name: how they are started and their output is read."""
 
     name: str
 

@@ -50,7 +50,6 @@ class Libfabric:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """A pair for each size."""
         del mpi
         options = Options(workload, ("provider", "endpoint", "messages", "port"))
         options.operation(OPERATIONS)
@@ -77,7 +76,6 @@ class Libfabric:
         )
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """A line for each size."""
         found = by_size("fi_pingpong", stdout)
         same_sizes("fi_pingpong", workload, list(found))
         figures = [

@@ -32,14 +32,14 @@ class Options:
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Yes or no."""
+        """The value true or false of an option."""
         value = self._value(name, default)
         if not isinstance(value, bool):
             raise self.error(f"has {name}: {value!r}", "write true or false")
         return value
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """One of some words."""
+        """An option whose value is one of some words."""
         value = self._value(name, default)
         if value not in choices:
             raise self.error(f"has {name}: {value!r}", f"choose one of {', '.join(choices)}")

@@ -100,7 +100,6 @@ class Osu:
         return Program([program, *arguments], ranks)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """Its table."""
         return read_osu(_PROGRAMS[workload.operation], workload, stdout)
 
 

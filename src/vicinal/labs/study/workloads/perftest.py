@@ -69,7 +69,6 @@ class Perftest:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """A pair for each size."""
         del mpi
         options = Options(workload, _OPTIONS)
         operation = options.operation(OPERATIONS)
@@ -93,7 +92,6 @@ class Perftest:
         )
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """What the client printed."""
         name = _PROGRAMS[workload.operation]
         found = by_size(name, stdout)
         same_sizes(name, workload, list(found))

@@ -90,7 +90,6 @@ class Record:
     name = "record"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the program and that MPI are there."""
         del workload, tools
         try:
             installation(mpi)

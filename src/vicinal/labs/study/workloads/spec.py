@@ -12,21 +12,18 @@ _REMEDY = (
 
 
 class Spec:
-    """Never there."""
+    """SPEC MPI 2007, which is always missing: the error says why."""
 
     name = "spec"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str:
-        """Always why not."""
         del workload, mpi, tools
         return f"{_CAUSE}: {_REMEDY}"
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """Raises VicinalError."""
         del workload, mpi, tools
         raise VicinalError(_CAUSE, _REMEDY)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """Raises VicinalError."""
         del workload, stdout
         raise VicinalError(_CAUSE, _REMEDY)

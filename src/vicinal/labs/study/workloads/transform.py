@@ -34,7 +34,6 @@ class Transform:
     name = "transform"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the program and that MPI are there."""
         del workload, tools
         try:
             installation(mpi)
@@ -44,7 +43,6 @@ class Transform:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """One start."""
         del tools
         options = Options(workload, ("size",))
         operation = options.operation(OPERATIONS)

@@ -40,7 +40,6 @@ class ChannelsKnob:
         return check_number(self.name, value, 0, self._found().get(f"{self._kind}-max", 1))
 
     def read(self) -> Value:
-        """How many there are."""
         return self._found()[self._kind]
 
     def write(self, value: Value) -> None:

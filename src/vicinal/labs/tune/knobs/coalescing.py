@@ -90,7 +90,6 @@ class CoalescingKnob:
         return ("off", "on")[bool(number)] if self.part in WORDS else number
 
     def write(self, value: Value) -> None:
-        """Have its driver set it."""
         self._machine.ethtool.set_coalescing(self.interface, self.part, self._number(value))
 
     def _number(self, value: Value) -> int:

@@ -78,19 +78,15 @@ class KernelEthtool:
     """The kernel, as it sees the network namespace of this process."""
 
     def coalescing(self, interface: str) -> Mapping[str, int]:
-        """See Ethtool."""
         return _ask(COALESCE_GET, interface, MODERATION)
 
     def set_coalescing(self, interface: str, name: str, value: int) -> None:
-        """See Ethtool."""
         _ask(COALESCE_SET, interface, MODERATION, {name: value})
 
     def channels(self, interface: str) -> Mapping[str, int]:
-        """See Ethtool."""
         return _ask(CHANNELS_GET, interface, QUEUES)
 
     def set_channels(self, interface: str, name: str, value: int) -> None:
-        """See Ethtool."""
         _ask(CHANNELS_SET, interface, QUEUES, {name: value})
 
 

@@ -53,7 +53,6 @@ class KernelNetwork:
     """The kernel, as it sees the network namespace of this process."""
 
     def links(self) -> list[Link]:
-        """See Network."""
         with _routes() as routes:
             found = list(routes.get_links())
         names = {each["index"]: each.get("IFLA_IFNAME") for each in found}
@@ -80,14 +79,12 @@ class KernelNetwork:
         ]
 
     def default_routes(self) -> list[str]:
-        """See Network."""
         with _routes() as routes:
             found = [*routes.get_default_routes(socket.AF_INET)]
             found += routes.get_default_routes(socket.AF_INET6)
         return _interfaces(found)
 
     def route_to(self, address: str) -> str:
-        """See Network."""
         from pyroute2.netlink.exceptions import NetlinkError
 
         with _routes() as routes, suppress(NetlinkError, OSError):
@@ -96,7 +93,6 @@ class KernelNetwork:
 
     @property
     def namespace(self) -> int:
-        """See Network."""
         return Path("/proc/self/ns/net").stat().st_ino
 
 

@@ -39,7 +39,6 @@ class RdmaModerationKnob:
         return value
 
     def read(self) -> Value:
-        """What the kernel says."""
         text = self._run("-j", "-d", "dev", "show", self._device)
         try:
             (found,) = json.loads(text)
@@ -52,7 +51,6 @@ class RdmaModerationKnob:
         return "on" if has in (True, "on") else "off"
 
     def write(self, value: Value) -> None:
-        """Have the kernel set it."""
         self.check(value)
         self._run("dev", "set", self._device, PART, str(value))
 

@@ -87,7 +87,6 @@ class VariableKnob:
         return int(text) if text.isdecimal() and str(int(text)) == text else text
 
     def write(self, value: Value) -> None:
-        """Have a job be given it."""
         self.check(value)
         if value == UNSET:
             self._job.pop(self.name, None)

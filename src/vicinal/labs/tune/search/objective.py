@@ -29,12 +29,12 @@ class Objective(StrEnum):
 
     @property
     def unit(self) -> str:
-        """What it is counted in."""
+        """The unit of its values."""
         return _UNITS[self]
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name in tables, for people."""
         return _LABELS[self]
 
     def cost(self, value: float) -> float:
