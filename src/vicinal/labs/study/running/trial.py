@@ -14,8 +14,7 @@ from typing import Any
 import psutil
 
 from vicinal.base.errors import VicinalError
-from vicinal.labs.study.environments.launched import Launched
-from vicinal.labs.study.environments.opened import OpenEnvironment
+from vicinal.labs.study.environments.opened import Launched, OpenEnvironment
 from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.result.layout import Condition, Trial
 from vicinal.labs.study.result.manifest import now

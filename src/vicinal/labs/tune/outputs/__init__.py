@@ -1,1 +1,1 @@
-"""Settings as files that others use: scripts, a profile of TuneD, variables for MPI jobs."""
+"""Settings as scripts that others use, and what a search found, as the report shows it."""
