@@ -10,7 +10,8 @@ import vicinal
 from vicinal.wrong_call import say_wrong_call
 
 PARTS = {
-    "vicinal.launch.commands": ("run", "paths"),
+    "vicinal.launch.commands": ("run",),
+    "vicinal.launch.paths_command": ("paths",),
     "vicinal.cluster.commands": (
         *("plan", "up", "status", "exec", "ssh", "stop", "start"),
         *("save", "restore", "migrate", "down"),

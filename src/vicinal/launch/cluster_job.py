@@ -1,19 +1,22 @@
 """A job on all nodes of a virtual cluster, whatever these are made of."""
 
+import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+
+import psutil
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.containers import FarContainers
 from vicinal.cluster.hosts.guests import FarGuests
 from vicinal.cluster.manager import cluster_state, open_nodes
+from vicinal.cluster.nodes.container import layout
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
-from vicinal.cluster.nodes.container.lone_node import LoneNode
 from vicinal.cluster.nodes.container.root import OWN_TEMPORARY, shown
-from vicinal.cluster.nodes.job_nodes import JobNodes, check_joined, check_running
+from vicinal.cluster.nodes.job_nodes import JobNodes, Node, Places, check_joined, check_running
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.resources.containers import REGION_NAME
@@ -143,3 +146,59 @@ def _check_visible(job: Job, cluster: ContainerCluster) -> None:
         seen += shown(container.spec)
         for path in (Path(job.program[0]), directory):
             check_visible(path, (*HIDDEN, OWN_TEMPORARY), seen, _SHOW)
+
+
+class LoneNode:
+    """One node without a network, as JobNodes: launchers cannot reach it, and run in it."""
+
+    def __init__(self, cluster: ContainerCluster, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+
+    @property
+    def nodes(self) -> list[Node]:
+        """It alone."""
+        return [node for node in self._cluster.nodes if node.name == self._name]
+
+    @property
+    def places(self) -> Places:
+        """Where it finds what is its own."""
+        return self._cluster.places
+
+    @property
+    def exchange(self) -> Path:
+        """The directory for regions as this process sees it."""
+        return self._cluster.exchange
+
+    def seen_from_host(self, path: str) -> Path:
+        """A file or directory of the head's, as this process can reach it."""
+        return self._cluster.seen_from_host(path)
+
+    def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
+        """The command line that runs `command` in the node."""
+        enter = [layout.ENTER, "--directory", str(directory or Path.cwd()), self._name]
+        return self._cluster.head_command([*enter, *command], Path("/"))
+
+    def end_command(self, running: subprocess.Popen[bytes]) -> None:
+        """Kill what head_command() started, if it has not ended, and reap it."""
+        self._cluster.end_command(running)
+
+    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to what head_command() started: in the node nobody hands it on."""
+        del running
+        processes = sorted(self.processes(), key=lambda process: process.pid)
+        with suppress(psutil.Error):
+            for process in processes[:1]:
+                process.send_signal(number)
+
+    def processes(self, node: str | None = None) -> list[psutil.Process]:
+        """What jobs run in it; host process ids."""
+        return self._cluster.processes(node or self._name)
+
+    def clear(self) -> None:
+        """Kill what jobs left in it."""
+        self._cluster.clear()
+
+    def ended_nodes(self) -> list[str]:
+        """Its name, if it does not run."""
+        return [name for name in self._cluster.ended_nodes() if name == self._name]

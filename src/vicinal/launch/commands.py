@@ -1,4 +1,4 @@
-"""`vicinal run` and `vicinal paths`."""
+"""`vicinal run`."""
 
 import os
 import signal
@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.signals import Ended, handled
@@ -25,32 +24,28 @@ from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.cluster_job import job_on_cluster
 from vicinal.launch.host_job import HostJob
 from vicinal.launch.machine_job import RunningGuestJob
-from vicinal.launch.paths import newest_job, traffic_of
-from vicinal.launch.paths_watch import watch_paths
+from vicinal.launch.paths_command import show_tables
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
 from vicinal.mpi.environment import MessagePath, Progress
-from vicinal.mpi.heap import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.mpi.job import Job
 from vicinal.mpi.job_region import check_heap, region_path, usable_region
 from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
-from vicinal.mpi.paths_table import paths_tables
+from vicinal.mpi.preloading import DEFAULT_HEAP_BYTES, parse_heap
 from vicinal.mpi.program import find_program
 from vicinal.mpi.started import StartedJob
-from vicinal.mpi.traffic import JobTraffic
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to `vicinal`."""
+    """Add the command to `vicinal`."""
     app.command(
         name="run",
         # What follows the program is the program's.
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     )(run)
-    app.command(name="paths")(paths)
 
 
 def run(
@@ -201,30 +196,6 @@ def run(
         return _run(job, native, timeout, show_paths)
 
 
-def paths(
-    region: Annotated[
-        str | None,
-        typer.Option(metavar="file:PATH", help="The region; without it the newest job's."),
-    ] = None,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help="Go on showing it while it changes, until the job ends or Ctrl-C."
-        ),
-    ] = False,
-    interval: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="With --watch: how often to look."),
-    ] = 1.0,
-) -> None:
-    """Show which path each pair of ranks of a running job uses."""
-    regions = newest_job() if region is None else [region_path(region)]
-    if watch:
-        watch_paths(regions, interval)
-    else:
-        _show(traffic_of(regions), sys.stdout)
-
-
 def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -> int:
     return _attend(RunningJob(job, cluster, stdin=_input()), timeout, show_paths)
 
@@ -317,7 +288,7 @@ def _show_paths(running: RunningJob | RunningGuestJob | HostJob) -> None:
         _note(f"every pair of ranks used the path {running.path.value}")
     else:
         sys.stdout.flush()
-        _show([traffic], sys.stderr)
+        show_tables([traffic], sys.stderr)
 
 
 def _input() -> int | None:
@@ -327,14 +298,6 @@ def _input() -> int | None:
     except OSError:  # closed
         nothing = True
     return subprocess.DEVNULL if nothing else None
-
-
-def _show(jobs: Sequence[JobTraffic], stream: object) -> None:
-    # Not cut to the width of a terminal that is not there.
-    console = Console(stderr=stream is sys.stderr)
-    if not console.is_terminal:
-        console.width = 120
-    console.print(paths_tables(jobs))
 
 
 def _note(text: str) -> None:

@@ -12,8 +12,7 @@ from vicinal.mpi.environment import MessagePath, mpi_environment
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import Installation, Mpi
 from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
-from vicinal.mpi.pairs import pairs_notes
-from vicinal.mpi.preloading import preloaded_libraries, preloading
+from vicinal.mpi.preloading import pairs_notes, preloaded_libraries, preloading
 from vicinal.mpi.variables import check_variables
 
 

@@ -22,8 +22,7 @@ from vicinal.mpi.environment import (
     mpi_environment,
     provider_directory,
 )
-from vicinal.mpi.job import CompletedJob, Job
-from vicinal.mpi.job_files import with_files
+from vicinal.mpi.job import CompletedJob, Job, with_files
 from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.preloading import preloaded_libraries, preloading

@@ -4,34 +4,36 @@ Each host gets a region for its ranks, under the same name, before they start: a
 makes it and takes it away. Ranks of different hosts reach each other over the network.
 """
 
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import vicinal
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.remote.agent_connection import AgentConnection
 from vicinal.cluster.hosts.remote.hosts import Host, spread
 from vicinal.cluster.hosts.remote.reach import Reach
-from vicinal.launch.host_agent import HostRequest
-from vicinal.launch.host_connection import HostConnection
+from vicinal.launch.host_agent import MARK, HostRequest
 from vicinal.launch.host_files import HostFiles, new_mark
 from vicinal.launch.job_environment import inherited, job_environment, with_preloads
 from vicinal.launch.launcher import host_launcher
 from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.launch.running import job_label
 from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, no_local_notes, provider_directory
-from vicinal.mpi.job import Job
-from vicinal.mpi.job_files import check_names, in_directory
+from vicinal.mpi.job import Job, check_names, in_directory
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import tested
-from vicinal.mpi.pairs import pairs_library, pairs_notes
+from vicinal.mpi.preloading import pairs_library, pairs_notes
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, together
 from vicinal.region.creation import default_members
 
+AGENT_MODULE = "vicinal.launch.host_agent"
 _LOST_SECONDS = 15.0
 """How long a launcher may take to notice that a host is gone after we did."""
 
@@ -183,3 +185,32 @@ class HostJob(StartedJob):
             connection.ask(request)
         for connection in self._connections:
             connection.answered()
+
+
+class HostConnection(AgentConnection):
+    """An agent on a host, from ask() to close()."""
+
+    module = AGENT_MODULE
+    mark = MARK
+    part = "the job"
+
+    def ask(self, request: HostRequest) -> None:
+        """Send what the host shall do; whether it could answered() tells."""
+        self._send(json.dumps(request.to_dict()))
+
+    def answered(self) -> None:
+        """Wait until the host is ready; raises VicinalError that names it where it will not be."""
+        self._receive()
+
+    def traffic(self) -> dict[str, Any]:
+        """What the host's region says of the job; raises VicinalError where it cannot be had."""
+        self._send("traffic")
+        found = self._receive().get("traffic")
+        if not isinstance(found, dict):
+            raise self._trouble("it says nothing of its region", "see whether it is busy")
+        return found
+
+    def check(self) -> None:
+        """Raise VicinalError where the host does not answer any more."""
+        self._send("here?")
+        self._receive()

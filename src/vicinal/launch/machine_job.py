@@ -13,13 +13,21 @@ from vicinal.cluster.hosts.guests import FarGuests
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.nodes.vm.together import together
 from vicinal.launch.guest_job import job_command
-from vicinal.launch.marked import CLEAR
 from vicinal.mpi.environment import MessagePath, no_local_notes
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.mpi.variables import new_job_number
 
+CLEAR = """
+for process in /proc/[0-9]*; do
+    grep -q "$1" "$process/environ" 2>/dev/null && kill -9 "${process#/proc/}" 2>/dev/null
+done
+"""
+"""Shell that kills all that have its first argument, VARIABLE=VALUE, among their variables.
+
+A process of another user has variables that we may not read, and is not ours.
+"""
 _MARK = "VICINAL_MACHINE_JOB"
 """Variable of all that belongs to one job."""
 

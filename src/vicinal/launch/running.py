@@ -1,4 +1,9 @@
-"""Starting a job on the nodes of a cluster, watching over it, and ending it."""
+"""Starting a job on the nodes of a cluster, watching over it, and ending it.
+
+Rank 0 reads the job's standard input from a FIFO, and no launcher stands in between. Launchers
+differ in what they do to input: Open MPI's (PRRTE 3.0) never tells rank 0 where the input ends, and
+Hydra leaves the other ranks waiting for theirs. The other ranks get nothing to read.
+"""
 
 import os
 import secrets
@@ -16,16 +21,14 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.job_nodes import JobNodes
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.job_environment import inherited, job_environment, past_shells, with_preloads
-from vicinal.launch.job_input import JobInput
 from vicinal.launch.launcher import launcher
 from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.mpi.environment import MessagePath, no_local_notes
-from vicinal.mpi.job import CompletedJob, Job
-from vicinal.mpi.job_files import with_files
+from vicinal.mpi.job import CompletedJob, Job, with_files
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import tested
-from vicinal.mpi.pairs import pairs_notes
 from vicinal.mpi.placement import Placement, place
+from vicinal.mpi.preloading import pairs_notes
 from vicinal.mpi.program import check_visible
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, job_traffic
@@ -274,3 +277,27 @@ class RunningJob(StartedJob):
         given, self._input = self._input, None
         if given is not None:
             given.close()
+
+
+class JobInput:
+    """Copies a stream into a FIFO in the cluster, from when it is made until close()."""
+
+    def __init__(self, cluster: JobNodes, stream: Stream) -> None:
+        name = f"input-{secrets.token_hex(4)}"
+        self.path = f"{cluster.places.exchange}/{name}"
+        """The FIFO, as nodes see it."""
+        self._cluster = cluster
+        self._fifo = cluster.exchange / name
+        os.mkfifo(self._fifo, 0o600)
+        self._copier = subprocess.Popen(
+            cluster.head_command(["/bin/sh", "-c", 'exec cat > "$0"', self.path]),
+            stdin=stream,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # it ends by SIGPIPE where the program reads no more
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """Stop copying and remove the FIFO."""
+        self._cluster.end_command(self._copier)
+        self._fifo.unlink(missing_ok=True)

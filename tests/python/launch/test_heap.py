@@ -31,10 +31,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import RunningJob, launch
-from vicinal.mpi.heap import HEAP_FILE, heap_library, parse_heap
 from vicinal.mpi.job import Job
-from vicinal.mpi.pairs import PAIRS_FILE
-from vicinal.mpi.preloading import preloading
+from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE, heap_library, parse_heap, preloading
 from vicinal.region.format import SlotState
 
 MIB = 1 << 20

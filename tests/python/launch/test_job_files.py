@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from vicinal.mpi.job_files import with_files
+from vicinal.mpi.job import with_files
 
 FILES = {"input": "how many particles\n" * 100, "seed": "4711\n"}
 

@@ -28,7 +28,7 @@ from vicinal.mpi.environment import (
     provider_directory,
 )
 from vicinal.mpi.libraries import Family, Mpi
-from vicinal.mpi.pairs import PAIRS_FILE
+from vicinal.mpi.preloading import PAIRS_FILE
 
 PLUGIN_FILE = "vicinal-spank.so"
 INCLUDE_FILE = "vicinal.conf"

@@ -34,9 +34,8 @@ from vicinal.mpi.environment import (
     mpi_prefix,
     provider_directory,
 )
-from vicinal.mpi.heap import HEAP_FILE
 from vicinal.mpi.libraries import STANDARD
-from vicinal.mpi.pairs import PAIRS_FILE
+from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE
 
 _HERE = Path(__file__).parent
 _SHARED = Path("/var/cache/vicinal/guests")

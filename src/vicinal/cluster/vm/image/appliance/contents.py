@@ -14,8 +14,7 @@ import vicinal
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.image.appliance.packages import PACKAGES
 from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
-from vicinal.mpi.heap import HEAP_FILE
-from vicinal.mpi.pairs import PAIRS_FILE
+from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE
 
 _HERE = Path(__file__).parent
 _RULES = _HERE.parent / "70-vicinal.rules"

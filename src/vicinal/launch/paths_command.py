@@ -1,16 +1,18 @@
-"""`vicinal paths --watch`: the table of paths, live."""
+"""`vicinal paths`: which path each pair of ranks of a running job uses, once or live."""
 
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
 from vicinal.base.errors import VicinalError
-from vicinal.launch.paths import traffic_of
+from vicinal.launch.paths import newest_job, traffic_of
+from vicinal.mpi.job_region import region_path
 from vicinal.mpi.paths_table import paths_tables
 from vicinal.mpi.traffic import JobTraffic
 
@@ -18,7 +20,45 @@ _WIDTH = 120
 """Of a table that no terminal shows."""
 
 
-def watch_paths(regions: Sequence[Path], interval: float) -> None:
+def register(app: typer.Typer) -> None:
+    """Add the command to `vicinal`."""
+    app.command(name="paths")(paths)
+
+
+def paths(
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="file:PATH", help="The region; without it the newest job's."),
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Go on showing it while it changes, until the job ends or Ctrl-C."
+        ),
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="With --watch: how often to look."),
+    ] = 1.0,
+) -> None:
+    """Show which path each pair of ranks of a running job uses."""
+    regions = newest_job() if region is None else [region_path(region)]
+    if watch:
+        _watch(regions, interval)
+    else:
+        show_tables(traffic_of(regions), sys.stdout)
+
+
+def show_tables(jobs: Sequence[JobTraffic], stream: object) -> None:
+    """Show the tables of jobs on standard output or standard error."""
+    # Not cut to the width of a terminal that is not there.
+    console = Console(stderr=stream is sys.stderr)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(paths_tables(jobs))
+
+
+def _watch(regions: Sequence[Path], interval: float) -> None:
     """Show what a job's regions say until they are gone; signals end it as any command.
 
     On a terminal the table stays where it is, and its figures change. Elsewhere a table is
