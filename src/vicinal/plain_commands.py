@@ -8,12 +8,12 @@ from vicinal.base.plain_call import NotInOrderError, values_of
 PLAIN = {
     ("plan",): "vicinal.cluster.plan_command:plan",
     ("study", "list"): "vicinal.labs.study_commands.list_command:list_",
-    ("slurm", "region"): "vicinal.integrations.slurm.region_commands:region",
-    ("slurm", "sweep"): "vicinal.integrations.slurm.region_commands:sweep",
-    ("slurm", "functions"): "vicinal.integrations.slurm.function_commands:functions",
-    ("slurm", "lend"): "vicinal.integrations.slurm.function_commands:lend",
-    ("slurm", "release"): "vicinal.integrations.slurm.function_commands:release",
-    ("slurm", "network"): "vicinal.integrations.slurm.network_commands:network",
+    ("slurm", "region"): "vicinal.integrations.slurm.plugin_commands:region",
+    ("slurm", "sweep"): "vicinal.integrations.slurm.plugin_commands:sweep",
+    ("slurm", "functions"): "vicinal.integrations.slurm.plugin_commands:functions",
+    ("slurm", "lend"): "vicinal.integrations.slurm.plugin_commands:lend",
+    ("slurm", "release"): "vicinal.integrations.slurm.plugin_commands:release",
+    ("slurm", "network"): "vicinal.integrations.slurm.plugin_commands:network",
 }
 """Commands, and their functions, each as MODULE:FUNCTION. A function may return an exit status."""
 

@@ -206,7 +206,7 @@ def test_what_slurm_calls_does_not_load_typer(tmp_path: Path) -> None:
     words = [sys.executable, "-c", LOADED, "slurm", "sweep", "--directory", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "vicinal.integrations.slurm.region_commands" in loaded
+    assert "vicinal.integrations.slurm.plugin_commands" in loaded
     assert not {name for name in loaded if name.partition(".")[0] in ("typer", "rich", "pydantic")}
 
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from vicinal.integrations.slurm import guest_stream
-from vicinal.integrations.slurm.guest_nodes_layout import GUESTS, TASKS
 from vicinal.integrations.slurm.guest_stream import Kind
+from vicinal.integrations.slurm.guest_task import GUESTS, TASKS
 from vicinal.mpi.environment import GUEST_TASK_FILE, provider_directory
 
 PATIENCE = 60.0

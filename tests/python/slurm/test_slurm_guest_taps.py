@@ -16,14 +16,14 @@ from launch_support import NOBODY
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.snapshot.hardware import Wire
 from vicinal.cluster.vm.snapshot.starting import CommonNetwork, GuestMake, joining_of
-from vicinal.integrations.slurm.guest_taps import MOST_TAPS, make_taps
+from vicinal.integrations.slurm.guest_nodes import MOST_TAPS, make_taps
 
 NAMES = ["node0", "node1", "node2", "node3"]
 
 # As root does it for a keeper, but for the VXLAN. Frames have a header of the kernel's before them.
 TRIAL = r"""
 import ctypes, json, os, socket, subprocess, sys
-from vicinal.integrations.slurm.guest_taps import make_taps
+from vicinal.integrations.slurm.guest_nodes import make_taps
 
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 if os.fork() == 0:

@@ -14,7 +14,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.base.plain_call import for_typer
 from vicinal.base.sizes import parse_size
 from vicinal.base.waiting import told
-from vicinal.integrations.slurm import function_commands, network_commands, region_commands
+from vicinal.integrations.slurm import plugin_commands
 from vicinal.integrations.slurm.defaults import DEFAULT_MAX_SIZE, DEFAULT_REGIONS, NETWORK_PORT
 from vicinal.integrations.slurm.files import (
     HOST_NETWORK,
@@ -186,9 +186,8 @@ def remove(slurm_conf: SlurmConf = None) -> None:
 
 
 for _plain in (
-    *(region_commands.region, region_commands.sweep),
-    *(function_commands.functions, function_commands.lend, function_commands.release),
-    network_commands.network,
+    *(plugin_commands.region, plugin_commands.sweep, plugin_commands.network),
+    *(plugin_commands.functions, plugin_commands.lend, plugin_commands.release),
 ):
     commands.command()(for_typer(_plain))
 

@@ -1,11 +1,17 @@
 """The nodes of a job that are virtual machines: QEMU processes below the keeper, without libvirt.
 
 So they are in the job's control group and accounting, and end with the keeper as containers do.
+
+Over several hosts their network is taps at a bridge that root plugs into. A process holds this
+network, as its root and as the job's user, and ends with the keeper.
 """
 
+import fcntl
 import json
 import os
 import select
+import socket
+import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +20,8 @@ from threading import Thread
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork
+from vicinal.cluster.nodes.host_network import ip
+from vicinal.cluster.nodes.netns.network import BRIDGE, without_ipv6
 from vicinal.cluster.nodes.vm.commands import commands_text
 from vicinal.cluster.vm.guest.identity import keys_of_secret
 from vicinal.cluster.vm.image.building import find_image
@@ -21,11 +29,11 @@ from vicinal.cluster.vm.image.layout import GUESTS_FILE
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.cluster.vm.snapshot.passing import PassedFunction
 from vicinal.cluster.vm.snapshot.starting import CommonNetwork, GuestMake, start_guests
+from vicinal.host import namespaces as kernel
 from vicinal.integrations.slurm.files import task_variables
-from vicinal.integrations.slurm.guest_nodes_layout import GUESTS, TASKS
 from vicinal.integrations.slurm.guest_pmix import boot_commands
-from vicinal.integrations.slurm.guest_taps import make_taps
-from vicinal.integrations.slurm.joining import Channel
+from vicinal.integrations.slurm.guest_task import GUESTS, TASKS
+from vicinal.integrations.slurm.joining import UPLINK, Channel
 from vicinal.integrations.slurm.node_functions import (
     NodeFunction,
     listed_functions,
@@ -34,8 +42,16 @@ from vicinal.integrations.slurm.node_functions import (
 )
 from vicinal.integrations.slurm.node_list import ListedNode, NodeList
 from vicinal.integrations.slurm.nodes_job import NodesJob
+from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.mpi.libraries import Mpi
 from vicinal.region.verdict import condemn
+
+MOST_TAPS = 253
+"""So many files the kernel hands on at once."""
+_TUN = Path("/dev/net/tun")
+_TUNSETIFF = 0x400454CA
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
+_ANSWER_BYTES = 1 << 16
 
 
 def make_guests(
@@ -167,3 +183,71 @@ def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
                 f"{job.file} gives {node.name} {key}, which a job's machines cannot have",
                 f"leave out {key}, or bring the cluster up in the job: vicinal up",
             )
+
+
+def make_taps(channel: int, count: int) -> tuple[list[int], int]:
+    """Open taps in a network that is joined with those of the job's other hosts, and its MTU.
+
+    The channel is closed then. Raises VicinalError; what was made ends with the keeper.
+    """
+    if count > MOST_TAPS:
+        raise VicinalError(
+            f"{count} machines on a host cannot be joined with those of others, {MOST_TAPS} can",
+            "make them fewer and larger",
+        )
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        reader.close()
+        _hold(channel, count, writer)
+    writer.close()
+    os.close(channel)
+    with reader:
+        answer, taps, *_ = socket.recv_fds(reader, _ANSWER_BYTES, MOST_TAPS)
+    said = json.loads(answer) if answer else {"fault": "it was killed", "remedy": "try again"}
+    if "fault" in said:
+        raise VicinalError(f"the machines' network: {said['fault']}", said["remedy"])
+    return list(taps), int(said["mtu"])
+
+
+def _hold(channel: int, count: int, writer: socket.socket) -> None:
+    """In a child: make it, say so, and stay."""
+    try:
+        kernel.enter_namespaces(kernel.CLONE_NEWNET)
+        without_ipv6()
+        names = [f"tap{number}" for number in range(count)]
+        taps = [_open_tap(name) for name in names]
+        ip(["link", "add", BRIDGE, "type", "bridge"])
+        root = Channel(channel)
+        root.join_hosts(Path("/proc/self/ns/net"))
+        root.close()
+        (uplink,) = json.loads(ip(["-j", "link", "show", "dev", UPLINK]))
+        mtu = uplink["mtu"]
+        for name in (UPLINK, *names):
+            ip(["link", "set", "dev", name, "mtu", str(mtu), "master", BRIDGE, "up"])
+        ip(["link", "set", "dev", BRIDGE, "up"])
+    except VicinalError as error:
+        socket.send_fds(writer, [_words(error.message, error.remedy)], [])
+        os._exit(1)
+    except OSError as error:
+        fault = f"{error.filename or 'it'}: {error.strerror or error}"
+        remedy = f"see that users may make networks, and open {_TUN} (chmod 0666 {_TUN}, as root)"
+        socket.send_fds(writer, [_words(fault, remedy)], [])
+        os._exit(1)
+    socket.send_fds(writer, [json.dumps({"mtu": mtu}).encode()], taps)
+    writer.close()
+    for tap in taps:
+        os.close(tap)
+    let_go()
+    stay()
+
+
+def _words(fault: str, remedy: str) -> bytes:
+    return json.dumps({"fault": fault, "remedy": remedy}).encode()
+
+
+def _open_tap(name: str) -> int:
+    """Make a tap in this process's network; it is gone with the last who has it open."""
+    tap = os.open(_TUN, os.O_RDWR | os.O_CLOEXEC)
+    flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
+    fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
+    return tap

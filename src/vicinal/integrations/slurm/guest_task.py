@@ -26,10 +26,13 @@ from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell
 from vicinal.cluster.vm.image.layout import GUEST_TASK, HOME, USER
 from vicinal.integrations.slurm import guest_stream
-from vicinal.integrations.slurm.guest_nodes_layout import GUESTS, TASKS
 from vicinal.integrations.slurm.guest_pmix import GuestPmix, moved
 from vicinal.integrations.slurm.guest_stream import Kind
 
+GUESTS = "guests"
+"""Directory of keys and sockets, below the keeper's."""
+TASKS = "tasks.json"
+"""File with what else tasks have to know: variables, and what the guests have of this host's."""
 _CHUNK = 32768
 _OWN = ("/bin/", "/sbin/", "/lib/", "/usr/")
 """What is there is the guest's own, and not what the host has under that name."""

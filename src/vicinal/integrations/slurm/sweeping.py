@@ -1,10 +1,22 @@
-"""Taking away what jobs left that Slurm no longer has: regions, and keepers of nodes."""
+"""Taking away what jobs left that Slurm no longer has: regions, and keepers of nodes.
 
+slurm/supervisor_record.h describes what root writes down of a keeper.
+"""
+
+import os
+import re
+import select
+import signal
+from contextlib import suppress
 from pathlib import Path
 
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.state import boot, started
 from vicinal.integrations.slurm.job_regions import idle_regions
-from vicinal.integrations.slurm.keeper_records import end_keeper, keeper_records
 from vicinal.integrations.slurm.queue import active_jobs
+
+_NAME = re.compile(r"nodes-(\d{1,10})")
+_END_SECONDS = 20.0
 
 
 def sweep(directory: Path) -> list[Path]:
@@ -24,3 +36,45 @@ def sweep(directory: Path) -> list[Path]:
     for path in records:
         end_keeper(path)
     return sorted(regions + records)
+
+
+def keeper_records(directory: Path) -> dict[Path, int]:
+    """The records in a directory, and of which job each is."""
+    with suppress(FileNotFoundError):
+        found = {path: _NAME.fullmatch(path.name) for path in directory.iterdir()}
+        return {path: int(match[1]) for path, match in found.items() if match}
+    return {}
+
+
+def end_keeper(record: Path) -> None:
+    """End a keeper, and with it all that it made, and remove its record.
+
+    Raises VicinalError where it does not end; the record stays then.
+    """
+    try:
+        words = record.read_text().split(" ", 3)
+    except FileNotFoundError:
+        return  # an epilog was faster
+    if len(words) == 4 and words[2] == boot():
+        _end(int(words[0]), int(words[1]))
+    record.unlink(missing_ok=True)
+
+
+def _end(process: int, began: int) -> None:
+    try:
+        handle = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        # What is there after the handle was opened is what the handle is of.
+        if started(Path(f"/proc/{process}")) != began:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if not select.select([handle], [], [], _END_SECONDS)[0]:
+            raise VicinalError(
+                f"the keeper of a job's nodes, process {process}, does not end",
+                "see what it waits for in the kernel: /proc/PID/stack",
+            )
+    finally:
+        os.close(handle)

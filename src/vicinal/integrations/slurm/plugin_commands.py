@@ -1,0 +1,134 @@
+"""`vicinal slurm region`, `sweep`, `functions`, `lend`, `release` and `network`.
+
+Slurm's plugin and epilogs call these commands as root. A job waits for each of them.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.plain_call import Argument, Option
+from vicinal.integrations.slurm import job_regions
+from vicinal.integrations.slurm.defaults import DEFAULT_REGIONS, GRES, NETWORK_PORT
+from vicinal.region.creation import DEFAULT_SECTION_BYTES
+
+MemoryDirectory = Annotated[
+    Path, Option("Where the regions of jobs are, in memory and not in /dev/shm.")
+]
+Network = Annotated[Path, Option("A file that stands for this network.")]
+TASKS, NODES = "tasks", "nodes"
+
+Job = Annotated[int, Argument("The job's number.", min=1)]
+Directory = Annotated[Path, Option("Where the regions of jobs are.")]
+
+
+def region(
+    job: Annotated[int, Argument("The job's number.", min=1)],
+    user: Annotated[int, Option("Number of the user whose job it is.", min=0)],
+    directory: MemoryDirectory = DEFAULT_REGIONS,
+    tasks: Annotated[int, Option("Tasks that there is to be room for.", min=1)] = 1,
+    members: Annotated[int | None, Option("Member slots; instead of --tasks.")] = None,
+    section_size: Annotated[int, Option("Bytes for each member.")] = DEFAULT_SECTION_BYTES,
+    heap: Annotated[int, Option("Bytes of each member's heap.")] = 0,
+    max_size: Annotated[int | None, Option("Bytes that it may take.")] = None,
+) -> None:
+    """Make a job's region, unless it is there. Slurm's plugin calls this as root."""
+    place = job_regions.make(
+        directory,
+        job,
+        user,
+        tasks=tasks,
+        members=members,
+        section_bytes=section_size,
+        heap_bytes=heap,
+        max_bytes=max_size,
+    )
+    sys.stdout.write(f"file:{place}\n")
+
+
+def sweep(directory: MemoryDirectory = DEFAULT_REGIONS) -> None:
+    """Take away what is left of jobs that Slurm no longer has, such as after a crash.
+
+    Epilogs call this for regions and functions, and see to nodes themselves.
+    """
+    from vicinal.integrations.slurm.sweeping import sweep as sweep_directory
+
+    for path in sweep_directory(directory):
+        sys.stdout.write(f"removed {path}\n")
+    from vicinal.integrations.slurm.job_functions import JobFunctions
+
+    jobs, notes = JobFunctions(directory).sweep()
+    for job in jobs:
+        sys.stdout.write(f"took back the SR-IOV functions of job {job}\n")
+    warn(notes)
+
+
+def functions(
+    job: Job,
+    gres: Annotated[str, Option("What Slurm says that the job has on this host.", metavar="WORDS")],
+    name: Annotated[str, Option("The GRES that is meant.")] = GRES,
+    purpose: Annotated[
+        str, Option(f"What is to have them: {TASKS} of the host's, or {NODES}.")
+    ] = TASKS,
+    vlans: Annotated[
+        str | None, Option("VLANs of which each job's nodes have one.", metavar="FIRST-LAST")
+    ] = None,
+    directory: Directory = DEFAULT_REGIONS,
+) -> None:
+    """Set up a job's SR-IOV functions, unless they are. Slurm's plugin calls this as root."""
+    from vicinal.integrations.slurm.job_functions import JobFunctions, parse_gres
+    from vicinal.integrations.slurm.job_vlans import parse_vlans
+
+    if purpose not in (TASKS, NODES):
+        raise VicinalError(f"{purpose!r} cannot have functions", f"name {TASKS} or {NODES}")
+    JobFunctions(directory).give(
+        job,
+        parse_gres(gres, name),
+        for_nodes=purpose == NODES,
+        vlans=None if vlans is None else parse_vlans(vlans),
+        gres=name,
+    )
+
+
+def lend(
+    job: Job,
+    user: Annotated[int, Option("The number of the job's user.", min=0)],
+    directory: Directory = DEFAULT_REGIONS,
+) -> None:
+    """Let a job's user open its functions by VFIO, for virtual machines. Slurm's plugin calls this.
+
+    It does so as root.
+    """
+    from vicinal.integrations.slurm.job_functions import JobFunctions
+
+    JobFunctions(directory).lend(job, user)
+
+
+def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:
+    """Take a job's SR-IOV functions back. Epilogs call this as root."""
+    from vicinal.integrations.slurm.job_functions import JobFunctions
+
+    warn(JobFunctions(directory).release(job))
+
+
+def warn(notes: list[str]) -> None:
+    """Say what could not be put back."""
+    for note in notes:
+        sys.stderr.write(f"vicinal: warning: {note}\n")
+
+
+def network(
+    job: Annotated[int, Argument("The job's number.", min=1)],
+    between: Network,
+    nodes: Network,
+    hosts: Annotated[str, Option("The job's other hosts.", metavar="NAME=ADDRESS,...")],
+    port: Annotated[int, Option("UDP port of jobs' networks.")] = NETWORK_PORT,
+) -> None:
+    """Join a job's nodes with those on its other hosts. Slurm's plugin calls this as root."""
+    from vicinal.integrations.slurm.job_network import join
+
+    found = dict(each.partition("=")[::2] for each in hosts.split(",") if each)
+    if not found:
+        raise VicinalError("no other host was named", "name some with --hosts")
+    join(job, between, nodes, found, port)
