@@ -43,7 +43,7 @@ from vicinal.cluster.resources.containers import ContainerResource
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.status import SAVED, ClusterState, Piece
-from vicinal.cluster.vm.libvirt.own import is_own
+from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.host.topology import show_cpu_list
 
 _DOING = {

@@ -37,9 +37,8 @@ from vicinal.cluster.resources.machine_memory import check_memory
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
-from vicinal.cluster.vm.libvirt.own import is_own
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
-from vicinal.cluster.vm.libvirt.uri import SYSTEM
+from vicinal.cluster.vm.libvirt.uri import SYSTEM, is_own
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
 

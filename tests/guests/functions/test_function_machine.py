@@ -15,7 +15,7 @@ from function_machine import MEMORY_MIB, machine_files
 from functions_guest import Work, run_inside
 
 from vicinal.cluster.vm.image.building import find_image
-from vicinal.cluster.vm.snapshot.passing import PassedFunction
+from vicinal.cluster.vm.snapshot.hardware import PassedFunction
 from vicinal.cluster.vm.snapshot.starting import GuestMake, start_guests
 
 Steps = dict[str, dict[str, Any]]

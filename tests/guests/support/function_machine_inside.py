@@ -19,8 +19,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.guest.identity import Identity, write_archives, write_keys
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.snapshot.hardware import Hardware
-from vicinal.cluster.vm.snapshot.passing import PassedFunction, with_functions
+from vicinal.cluster.vm.snapshot.hardware import Hardware, PassedFunction, with_functions
 from vicinal.cluster.vm.snapshot.store import Snapshot
 from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 from vicinal.host.functions.operations import Functions

@@ -25,10 +25,10 @@ import vicinal
 from vicinal.base.child import dies_with_parent
 from vicinal.base.files import locked
 from vicinal.cluster.vm.guest.console import console_tail
-from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
 from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.building import guests_directory
 from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.cluster.vm.image.layout import KERNEL_WORDS
 from vicinal.cluster.vm.image.modules import load_order
 from vicinal.cluster.vm.image.packages import PackageStore
 from vicinal.cluster.vm.qemu.choice import qemu_for

@@ -19,10 +19,10 @@ from command_support import CHECKOUT, Vicinal, error_line
 
 from vicinal import cli, command_app
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm import image_store
+from vicinal.cluster.vm import image_commands
 from vicinal.cluster.vm.image.appliance import bootstrap, build, tools
 from vicinal.cluster.vm.image.appliance.boot_loader import install_bios, install_uefi
-from vicinal.cluster.vm.image.appliance.contents import contents, write_archive
+from vicinal.cluster.vm.image.appliance.build import contents, write_archive
 from vicinal.cluster.vm.image.appliance.disk_layout import (
     BOOT_OFFSET,
     DISK_SIZE,
@@ -353,24 +353,24 @@ def test_a_mirror_with_a_password_is_refused(
 
 
 def test_images_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (image_store, store):
+    for module in (image_commands, store):
         monkeypatch.setattr(module, "guests_directory", lambda: tmp_path)
-    monkeypatch.setattr(image_store, "appliances_directory", lambda: tmp_path / "appliance")
+    monkeypatch.setattr(image_commands, "appliances_directory", lambda: tmp_path / "appliance")
     for name in ("image-1.cpio", "verbs/image-2.cpio", "appliance/appliance-3.qcow2"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     for name in ("debian-1", "verbs/debian-2", "appliance/packages"):
         (tmp_path / name).mkdir()
-    images = {image.name: image for image in image_store.stored_images()}
+    images = {image.name: image for image in image_commands.stored_images()}
     assert set(images) == {"virtio-1", "verbs-2", "appliance-3"}
     assert images["virtio-1"].size == len("image-1.cpio")
     with pytest.raises(VicinalError, match="no image virtio-9"):
-        image_store.remove_images(["virtio-1", "virtio-9"])
-    assert len(image_store.stored_images()) == 3
-    assert image_store.remove_images(["verbs-2"]) == ["verbs-2"]
+        image_commands.remove_images(["virtio-1", "virtio-9"])
+    assert len(image_commands.stored_images()) == 3
+    assert image_commands.remove_images(["verbs-2"]) == ["verbs-2"]
     assert not (tmp_path / "verbs/debian-2").exists()
     assert (tmp_path / "debian-1").exists()
-    assert set(image_store.remove_images([])) == {"virtio-1", "appliance-3"}
+    assert set(image_commands.remove_images([])) == {"virtio-1", "appliance-3"}
     assert not any((tmp_path / name).exists() for name in ("debian-1", "appliance/packages"))
 
 
@@ -378,9 +378,9 @@ def test_snapshots_are_listed_and_go_with_their_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not with one that has additions, or of another kind."""
-    for module in (image_store, store):
+    for module in (image_commands, store):
         monkeypatch.setattr(module, "guests_directory", lambda: tmp_path)
-    monkeypatch.setattr(image_store, "appliances_directory", lambda: tmp_path / "appliance")
+    monkeypatch.setattr(image_commands, "appliances_directory", lambda: tmp_path / "appliance")
     for name in ("image-1.cpio", "image-with-2.cpio", "verbs/image-3.cpio"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -390,19 +390,19 @@ def test_snapshots_are_listed_and_go_with_their_image(
 
     for key in ("4", "5", "6"):
         assert store.make(key, 1 << 30, 0, fill)
-    stored = {each.name: each for each in image_store.stored_images()}
+    stored = {each.name: each for each in image_commands.stored_images()}
     assert {"snapshot-4", "snapshot-5", "snapshot-6"} < set(stored)
     assert 8192 <= stored["snapshot-4"].size < 1 << 20
     with pytest.raises(VicinalError, match="no image snapshot-7"):
-        image_store.remove_images(["snapshot-4", "snapshot-7"])
-    assert image_store.remove_images(["snapshot-4"]) == ["snapshot-4"]
-    removed = image_store.remove_images(["virtio-with-2", "verbs-3"])
+        image_commands.remove_images(["snapshot-4", "snapshot-7"])
+    assert image_commands.remove_images(["snapshot-4"]) == ["snapshot-4"]
+    removed = image_commands.remove_images(["virtio-with-2", "verbs-3"])
     assert removed == ["virtio-with-2", "verbs-3"]
     left = {"virtio-1", "snapshot-5", "snapshot-6"}
-    assert {each.name for each in image_store.stored_images()} == left
-    assert set(image_store.remove_images(["virtio-1"])) == left
+    assert {each.name for each in image_commands.stored_images()} == left
+    assert set(image_commands.remove_images(["virtio-1"])) == left
     assert [each.name for each in store.snapshots_directory().iterdir()] == [".lock"]
-    assert image_store.stored_images() == []
+    assert image_commands.stored_images() == []
 
 
 def test_wrong_calls_of_the_command(vicinal: Vicinal, tmp_path: Path) -> None:

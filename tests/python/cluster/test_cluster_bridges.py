@@ -24,7 +24,7 @@ from vicinal.cluster.file.network import BridgeNetwork
 from vicinal.cluster.nodes.netns.network import find_tool
 from vicinal.cluster.nodes.vm import links
 from vicinal.cluster.nodes.vm.links import check_link, link_of, local_mac
-from vicinal.cluster.resources.cables import CableResource
+from vicinal.cluster.resources.interfaces import CableResource
 from vicinal.host.functions.settings import parse_mac
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi

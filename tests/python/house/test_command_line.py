@@ -16,8 +16,7 @@ import typer
 from command_support import CHECKOUT
 
 from vicinal.cli import run
-from vicinal.cluster.vm.libvirt.own import is_own
-from vicinal.cluster.vm.libvirt.uri import default_uri
+from vicinal.cluster.vm.libvirt.uri import default_uri, is_own
 from vicinal.command_app import PARTS, build_app
 from vicinal.plain_commands import PLAIN, plain_call
 

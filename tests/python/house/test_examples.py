@@ -57,7 +57,7 @@ def test_what_it_consists_of_on_the_studies_kind_of_host(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The card is a fake one; the host's processors, bridge and libvirt are made up."""
-    monkeypatch.setattr("vicinal.cluster.resources.cables.check_bridge", lambda _: None)
+    monkeypatch.setattr("vicinal.cluster.resources.interfaces.check_bridge", lambda _: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may move interfaces into containers
     monkeypatch.setattr(os, "cpu_count", lambda: SOCKETS * CORES * THREADS)
     monkeypatch.setattr("vicinal.cluster.vm.libvirt.uri.system_answers", lambda _: True)

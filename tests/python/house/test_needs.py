@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vicinal.cluster.vm.image.appliance.contents import library_modules
+from vicinal.cluster.vm.image.appliance.build import library_modules
 
 _BLOCK = """
 import sys

@@ -19,7 +19,7 @@ from launch_support import GUARD_SECONDS, package_path, unprivileged_python
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
+from vicinal.cluster.vm.image.layout import KERNEL_WORDS
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_spec import (
     Bridge,
@@ -52,9 +52,8 @@ from vicinal.cluster.vm.libvirt.lifecycle import (
     wait_until_booted,
 )
 from vicinal.cluster.vm.libvirt.migrate import migrate
-from vicinal.cluster.vm.libvirt.own import is_own
 from vicinal.cluster.vm.libvirt.side import Side
-from vicinal.cluster.vm.libvirt.uri import default_uri
+from vicinal.cluster.vm.libvirt.uri import default_uri, is_own
 
 MIB = 1 << 20
 BASE = DomainSpec(

@@ -18,9 +18,8 @@ from command_support import CHECKOUT
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.qemu.doorbell import server as module
-from vicinal.cluster.vm.qemu.doorbell.peer import MEMORY, VERSION, Message, Peer
 from vicinal.cluster.vm.qemu.doorbell.running import RunningServer
-from vicinal.cluster.vm.qemu.doorbell.server import DoorbellServer
+from vicinal.cluster.vm.qemu.doorbell.server import MEMORY, VERSION, DoorbellServer, Message, Peer
 
 VECTORS = 3
 CLIENTS = 4

@@ -22,10 +22,14 @@ from vicinal.cluster.vm.image import building as image
 from vicinal.cluster.vm.image.kind import GuestNetwork, kind_of
 from vicinal.cluster.vm.qemu.choice import QEMU, Qemu
 from vicinal.cluster.vm.snapshot import store
-from vicinal.cluster.vm.snapshot.hardware import MOST_DEVICES, Hardware, Sockets
-from vicinal.cluster.vm.snapshot.passing import PassedFunction, with_functions
-from vicinal.cluster.vm.snapshot.qmp import Monitor
-from vicinal.cluster.vm.snapshot.waiting import WaitingGuest
+from vicinal.cluster.vm.snapshot.hardware import (
+    MOST_DEVICES,
+    Hardware,
+    PassedFunction,
+    Sockets,
+    with_functions,
+)
+from vicinal.cluster.vm.snapshot.waiting import Monitor, WaitingGuest
 
 KEY = "0123456789abcdef"
 MEMORY = 1 << 20

@@ -23,7 +23,7 @@ from vicinal.cluster.hosts import managing
 from vicinal.cluster.hosts.connection import Listener, Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.manager import take_down
-from vicinal.cluster.nodes.vm import orphans
+from vicinal.cluster.nodes.vm import hypervisor
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.planning import Shown
@@ -36,8 +36,8 @@ from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
 from vicinal.cluster.vm.libvirt.lifecycle import define, start
-from vicinal.cluster.vm.libvirt.own import own_uri
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
+from vicinal.cluster.vm.libvirt.uri import own_uri
 
 FILE = (
     "name: lab\nnodes: [{{name: vm, backend: vm, count: 2}}]\nregion: none\nhypervisor: '{uri}'\n"
@@ -159,10 +159,10 @@ def test_those_that_a_libvirt_has_are_not_forgotten(
 def test_a_process_that_does_not_end_is_told(
     made: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphans, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(hypervisor, "_END_SECONDS", 0.2)
     monkeypatch.setattr("psutil.Process.kill", lambda _: None)
     with running(made[0]) as process, pytest.raises(VicinalError, match="vm0 still") as raised:
-        orphans.end_orphan(made[0])
+        hypervisor.end_orphan(made[0])
     assert raised.value.remedy.endswith(f"`kill -9 {process.pid}`")
 
 

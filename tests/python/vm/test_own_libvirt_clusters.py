@@ -26,9 +26,8 @@ from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.libvirt import LibvirtResource
 from vicinal.cluster.vm.libvirt import uri as uri_module
-from vicinal.cluster.vm.libvirt.own import is_own, own_uri
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
-from vicinal.cluster.vm.libvirt.uri import default_uri
+from vicinal.cluster.vm.libvirt.uri import default_uri, is_own, own_uri
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 

@@ -3,9 +3,10 @@
 cluster = read_cluster(Path("cluster.yaml"))
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vicinal.base.errors import VicinalError
@@ -17,6 +18,7 @@ from vicinal.cluster.file.model import (
     BackEnd,
     Cluster,
     Commands,
+    ImageAdditions,
     Mount,
     Node,
     Placement,
@@ -24,14 +26,28 @@ from vicinal.cluster.file.model import (
     RegionSettings,
 )
 from vicinal.cluster.file.reading_hosts import check_hosts, hosts_of_group, read_hosts
-from vicinal.cluster.file.reading_image import read_additions
-from vicinal.cluster.file.reading_keys import COMMANDS, check_for_all, check_hypervisor, check_keys
 from vicinal.cluster.file.reading_network import check_networks, read_networks
 from vicinal.cluster.file.reading_region import check_region
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.host.topology import parse_cpu_list
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
 
+_CONTAINER_AND_VM = (BackEnd.CONTAINER, BackEnd.VM)
+_MEANS_SOMETHING_TO = {
+    "memory": _CONTAINER_AND_VM,
+    "runtime": (BackEnd.CONTAINER,),
+    "mounts": (BackEnd.CONTAINER,),
+    "hugepages": (BackEnd.VM,),
+    "image": (BackEnd.VM,),
+    "first_boot": _CONTAINER_AND_VM,
+    "each_boot": _CONTAINER_AND_VM,
+}
+
+COMMANDS = ("first_boot", "each_boot")
+"""Keys of what nodes run when they start, for a group or for all."""
+_MOUNTED_ON = ("/dev", "/proc", "/run", "/sys")
+"""What is below is hidden when a machine has booted."""
+_OURS = ("/init", "/etc/vicinal")
 FORM = Form(
     kind="cluster file",
     file=Path(__file__).with_name("schema.json"),
@@ -267,3 +283,76 @@ def _check_pins(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicinal
                 f"{place}: {node.name} has a pin, and the placement is {policy.value}",
                 "leave out the pin, or choose the policy explicit",
             )
+
+
+def read_additions(
+    path: Path, group: Mapping[str, Any], values: Mapping[str, Any], backend: BackEnd
+) -> ImageAdditions:
+    """What a group's machines have: its own, or else what the file has for all.
+
+    Raises VicinalError for places where nothing can be put.
+    """
+    given = group.get("image", values.get("image", {}))
+    if backend is not BackEnd.VM:
+        return ImageAdditions()
+    files: Mapping[str, str] = given.get("files", {})
+    found: dict[str, str] = {}
+    for source, target in files.items():
+        place = f"{line_of(path, files, source)}: image.files puts {source}"
+        where = str(PurePosixPath(target))
+        if ".." in PurePosixPath(target).parts or where == "/":
+            raise VicinalError(f"{place} at {target}", "name its whole path in the machines")
+        for reserved in (*_MOUNTED_ON, *_OURS):
+            if PurePosixPath(where).is_relative_to(reserved):
+                why = "is mounted on" if reserved in _MOUNTED_ON else "is Vicinal's own"
+                raise VicinalError(
+                    f"{place} at {target}, and {reserved} {why}",
+                    "name another place, and let first_boot or each_boot do the rest",
+                )
+        if where in found:
+            raise VicinalError(f"{place} at {target}, as {found[where]}", "leave out one of them")
+        found[where] = source
+    return ImageAdditions(
+        packages=tuple(dict.fromkeys(given.get("packages", ()))),
+        # A relative one begins at the file's directory.
+        files=tuple(
+            (os.path.normpath((path.parent / source).absolute()), where)
+            for where, source in found.items()
+        ),
+    )
+
+
+def check_keys(
+    path: Path, index: int, group: Mapping[str, Any], backend: BackEnd
+) -> Iterator[VicinalError]:
+    """Errors for a key that means nothing to the back end of a group of nodes."""
+    for key, kinds in _MEANS_SOMETHING_TO.items():
+        if key in group and backend not in kinds:
+            named, place = " or ".join(kinds), line_of(path, group, key)
+            yield VicinalError(
+                f"{place}: nodes[{index}] is of the backend {backend.value}, and {key} is for "
+                f"{named} alone",
+                f"leave out {key}, or choose the backend {named}",
+            )
+
+
+def check_for_all(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors for what is said of all nodes, and means nothing to any of them."""
+    for key in (*COMMANDS, "image"):
+        kinds = _MEANS_SOMETHING_TO[key]
+        if key in values and not any(cluster.of(kind) for kind in kinds):
+            named = " or ".join(kinds)
+            yield VicinalError(
+                f"{line_of(path, values, key)}: {key} is for {named} alone, and no node is one",
+                f"leave out {key}, or give nodes the backend {named}",
+            )
+
+
+def check_hypervisor(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
+    """Errors for a hypervisor that has nothing to make."""
+    if cluster.hypervisor is not None and not cluster.of(BackEnd.VM):
+        yield VicinalError(
+            f"{line_of(path, values, 'hypervisor')}: hypervisor is named, and no node is a virtual "
+            "machine",
+            "leave it out, or give nodes the backend vm",
+        )

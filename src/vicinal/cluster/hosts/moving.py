@@ -18,10 +18,9 @@ from vicinal.base.printable import printable
 from vicinal.cluster.hosts.connection import Request, ShareConnection, connected
 from vicinal.cluster.hosts.far_libvirt import libvirt_of
 from vicinal.cluster.hosts.record import HostRecord, MoveRecord, host_records, interrupted, moves
-from vicinal.cluster.nodes.vm.commands import write_commands
 from vicinal.cluster.nodes.vm.from_file import check_may_give_away
 from vicinal.cluster.nodes.vm.host_part import LocalPart
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.ranks import Endpoint, Return
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Json, Resource

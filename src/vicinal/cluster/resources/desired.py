@@ -11,7 +11,6 @@ from vicinal.cluster.nodes.vm.from_file import machines_of
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.resources.bridge import BridgeResource
-from vicinal.cluster.resources.cables import CableResource
 from vicinal.cluster.resources.commands import CommandsResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
 from vicinal.cluster.resources.doorbell import DoorbellResource
@@ -21,7 +20,7 @@ from vicinal.cluster.resources.functions import (
     function_resources,
 )
 from vicinal.cluster.resources.guests import GuestsResource
-from vicinal.cluster.resources.interfaces import InterfaceResource
+from vicinal.cluster.resources.interfaces import CableResource, InterfaceResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource

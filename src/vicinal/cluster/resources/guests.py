@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.vm.commands import write_commands
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Files, Made
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.together import together
 from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding

@@ -6,9 +6,9 @@ from typing import ClassVar, Self
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
 from vicinal.cluster.plan.state import cluster_names, journal_of
-from vicinal.cluster.vm.libvirt.own import is_own
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
+from vicinal.cluster.vm.libvirt.uri import is_own
 
 
 class LibvirtResource(Standing):

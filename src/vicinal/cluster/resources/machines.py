@@ -13,9 +13,9 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.faults import Faults
 from vicinal.cluster.file.hosts import Share
 from vicinal.cluster.file.model import ImageAdditions
-from vicinal.cluster.nodes.vm.commands import write_commands
 from vicinal.cluster.nodes.vm.hypervisor import (
     check_usable,
+    end_orphan,
     has_machines,
     hypervisor_at,
     user_of_machines,
@@ -23,9 +23,8 @@ from vicinal.cluster.nodes.vm.hypervisor import (
 from vicinal.cluster.nodes.vm.image_additions import build_additions, join
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.links import check_link
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.network import FarMachine, cards
-from vicinal.cluster.nodes.vm.orphans import end_orphan
 from vicinal.cluster.nodes.vm.way_in import end_way_in
 from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing, Undemanding
 from vicinal.cluster.resources.functions import FunctionResource
@@ -44,7 +43,7 @@ from vicinal.cluster.vm.guest.identity import (
 from vicinal.cluster.vm.image.building import GuestImage, build_image, image_identity
 from vicinal.cluster.vm.image.layout import guest_address
 from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
-from vicinal.cluster.vm.libvirt.own import is_own
+from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.host.functions.operations import Functions

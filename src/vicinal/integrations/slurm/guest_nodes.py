@@ -22,12 +22,12 @@ from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork
 from vicinal.cluster.nodes.host_network import ip
 from vicinal.cluster.nodes.netns.network import BRIDGE, without_ipv6
-from vicinal.cluster.nodes.vm.commands import commands_text
+from vicinal.cluster.nodes.vm.machine import commands_text
 from vicinal.cluster.vm.guest.identity import keys_of_secret
 from vicinal.cluster.vm.image.building import find_image
 from vicinal.cluster.vm.image.layout import GUESTS_FILE
 from vicinal.cluster.vm.region_device import RegionDevice
-from vicinal.cluster.vm.snapshot.passing import PassedFunction
+from vicinal.cluster.vm.snapshot.hardware import PassedFunction
 from vicinal.cluster.vm.snapshot.starting import CommonNetwork, GuestMake, start_guests
 from vicinal.host import namespaces as kernel
 from vicinal.integrations.slurm.files import task_variables

@@ -57,7 +57,7 @@ class Files:
         return self.directory / f"{name}.console"
 
     def commands(self, name: str) -> Path:
-        """What a machine runs at its next start: see vicinal.cluster.nodes.vm.commands."""
+        """What a machine runs at its next start: see vicinal.cluster.nodes.vm.machine."""
         return self.directory / f"{name}.commands"
 
     def saved(self, name: str) -> Path:

@@ -1,5 +1,11 @@
-"""One virtual machine of a cluster: plain values, from which it can be made and found again."""
+"""One virtual machine of a cluster: plain values, from which it can be made and found again.
 
+write_commands() writes the commands of the cluster's file that the guest runs as root when it
+boots. The guest knows of no earlier boot, because its file system is in its memory. So the file
+with these commands changes when the first boot has succeeded.
+"""
+
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -177,3 +183,23 @@ class Machine:
         if self.region_device == RegionDevice.NVDIMM:
             return NvdimmRegion(place, size)
         return SharedRegion(self.region, size)
+
+
+def write_commands(machine: Machine, *, first: bool) -> None:
+    """Write what a machine runs at its next boot, which is its first or a later one."""
+    if not machine.commands:
+        return
+    file = machine.files.commands(machine.name)
+    fresh = file.with_suffix(".part")
+    fresh.touch(mode=0o600)
+    fresh.write_text(commands_text(machine.commands, first=first))
+    fresh.replace(file)
+
+
+def commands_text(commands: Commands, *, first: bool) -> str:
+    """What a guest runs at a boot, as its first process reads it."""
+    lines = [("first_boot", line) for line in commands.first_boot if first]
+    lines += [("each_boot", line) for line in commands.each_boot]
+    # `run` is a function of guest_init.sh, which reads this.
+    script = "".join(f"run {key} {shlex.quote(line)}\n" for key, line in lines)
+    return f"# commands of the cluster's file\n{script}"

@@ -9,6 +9,7 @@ for one run of a cluster and are gone with it.
 """
 
 import hashlib
+import hmac
 import io
 import os
 import shutil
@@ -114,11 +115,11 @@ def generate_keys(directory: Path) -> None:
 
 
 def keys_of_secret(secret: bytes, purpose: str) -> KeyTexts:
-    """The keys that every host which has the secret makes for this purpose."""
-    # Few need it, and all would wait until it is loaded.
-    from vicinal.cluster.vm.guest.derived_keys import derive_keys
+    """The keys that every host which has the secret makes for this purpose.
 
-    return derive_keys(secret, purpose, {_USER_KEY: "user", _HOST_KEY: "hosts"})
+    No host has to send keys to another one.
+    """
+    return _derive_keys(secret, purpose, {_USER_KEY: "user", _HOST_KEY: "hosts"})
 
 
 def read_keys(directory: Path) -> KeyTexts:
@@ -222,3 +223,30 @@ def _add_directory(tar: tarfile.TarFile, name: str, mode: int, owner: int) -> No
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, mode, owner, owner
     tar.addfile(entry)
+
+
+def _derive_keys(secret: bytes, purpose: str, names: Mapping[str, str]) -> dict[str, str]:
+    """The files of keys: `names` has those of private halves, and what tells each from others.
+
+    A public half is beside its private one, with `.pub`. Who has a key does not know the secret,
+    nor the keys of other purposes. The keys are Ed25519 (RFC 8032), whose private half may be any
+    32 bytes; ssh-keygen makes those of random bytes alone.
+    """
+    # Few callers derive keys, and the library takes long to load.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    found = {}
+    for name, use in names.items():
+        seed = hmac.digest(secret, f"{purpose}: {use}".encode(), hashlib.sha256)
+        key = Ed25519PrivateKey.from_private_bytes(seed)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        found[name] = private.decode()
+        found[f"{name}.pub"] = f"{public.decode()}\n"
+    return found

@@ -1,5 +1,7 @@
 """What a guest image and those who use it have to agree on."""
 
+KERNEL_WORDS = ("console=ttyS0", "quiet", "panic=-1", "net.ifnames=0", "no_timer_check")
+"""The last, since a busy host is late with the ticks that a kernel counts at first, and panics."""
 USER = "mpi"
 """The ordinary user that ranks run as."""
 USER_ID = 1000

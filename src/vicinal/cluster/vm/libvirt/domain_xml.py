@@ -11,8 +11,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
-from vicinal.cluster.vm.image.layout import CONTROL_PORT
+from vicinal.cluster.vm.image.layout import CONTROL_PORT, KERNEL_WORDS
 from vicinal.cluster.vm.libvirt.domain_spec import (
     Bridge,
     DirectBoot,

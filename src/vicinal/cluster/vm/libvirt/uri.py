@@ -1,9 +1,10 @@
-"""Which libvirt is meant; known without libvirt."""
+"""Which libvirt is meant, and whether it is Vicinal's own; known without libvirt."""
 
 import os
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
 
-from vicinal.cluster.vm.libvirt.own import own_uri
-from vicinal.host.libvirt_daemons import system_answers
+from vicinal.host.libvirt_daemons import own_socket, system_answers
 from vicinal.host.system import Host
 
 SYSTEM = "qemu:///system"
@@ -21,3 +22,20 @@ def default_uri() -> str:
     if os.geteuid() != 0:
         return SESSION
     return SYSTEM if system_answers(Host()) else own_uri()
+
+
+def own_uri() -> str:
+    """The URI by which it is reached, whether it runs or not."""
+    return uri_of(own_socket())
+
+
+def is_own(uri: str) -> bool:
+    """Whether a URI names it."""
+    parts = urlsplit(uri)
+    named = parse_qs(parts.query).get("socket", [""])[-1]
+    return parts.scheme == "qemu+unix" and not parts.hostname and named == str(own_socket())
+
+
+def uri_of(socket: Path) -> str:
+    """The URI of a system libvirt that answers at a socket."""
+    return f"qemu+unix:///system?socket={quote(str(socket))}"

@@ -6,9 +6,8 @@ from pathlib import Path
 from vicinal.base.child import dies_with_parent
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.guest.identity import card_address
-from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
 from vicinal.cluster.vm.image.building import GuestImage
-from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_FILE
+from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_FILE, KERNEL_WORDS
 from vicinal.cluster.vm.qemu.choice import Qemu
 from vicinal.cluster.vm.qemu.doorbell import Doorbell
 from vicinal.cluster.vm.region_device import RegionDevice

@@ -2,17 +2,22 @@
 
 Nothing of it tells one guest from another: cards and the region are plugged in later. For that the
 board is the older one of QEMU's, into which any device can be plugged as it is.
+
+No snapshot has an SR-IOV function in it. Functions of this host's cards are plugged in by VFIO once
+the guest is there. A function is on vfio-pci by then, and its group's file in /dev/vfio is this
+user's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vicinal.base.child import dies_with_parent
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.guest.kernel import KERNEL_WORDS
+from vicinal.cluster.vm.guest.identity import Card, Identity
 from vicinal.cluster.vm.image.building import content_key
-from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_PORT
+from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_PORT, KERNEL_WORDS
 from vicinal.cluster.vm.qemu.choice import Qemu
 from vicinal.cluster.vm.qemu.command_line import escaped, processor
 
@@ -125,3 +130,40 @@ def _processor_text() -> str:
     """What the guest can see of this host's processors."""
     lines = dict.fromkeys(_PROCESSOR.read_text().splitlines())
     return "\n".join(line for line in lines if line.startswith(_PROCESSOR_LINES))
+
+
+@dataclass(frozen=True)
+class PassedFunction:
+    """A function for a guest."""
+
+    address: str
+    """On this host's PCI bus."""
+    driver: str
+    """What is to drive it in the guest."""
+    mac: str
+    """The hardware address that its card gives it."""
+    interface: str
+    """What the guest calls it."""
+    network: str | None = None
+    """The address that it bears there, with the network's length."""
+
+    @property
+    def device(self) -> dict[str, object]:
+        """It as QEMU is told to plug it in."""
+        return {"driver": "vfio-pci", "host": self.address}
+
+
+Functions = tuple[PassedFunction, ...]
+
+
+def with_functions(identity: Identity, functions: Functions) -> Identity:
+    """A guest that has these besides. Raises VicinalError for more than it has room for."""
+    if len(identity.cards) + len(functions) >= MOST_DEVICES:
+        raise VicinalError(
+            f"{identity.name} has no room for {len(functions)} functions beside its "
+            f"{len(identity.cards)} cards: {MOST_DEVICES - 1} in all",
+            "spread them over more machines",
+        )
+    cards = (Card(each.mac, network=each.network or "", name=each.interface) for each in functions)
+    drivers = tuple(dict.fromkeys(each.driver for each in functions))
+    return replace(identity, cards=(*identity.cards, *cards), drivers=drivers)

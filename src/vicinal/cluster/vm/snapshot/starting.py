@@ -33,8 +33,13 @@ from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
 from vicinal.cluster.vm.snapshot import store
-from vicinal.cluster.vm.snapshot.hardware import MOST_DEVICES, Hardware, Wire
-from vicinal.cluster.vm.snapshot.passing import Functions, with_functions
+from vicinal.cluster.vm.snapshot.hardware import (
+    MOST_DEVICES,
+    Functions,
+    Hardware,
+    Wire,
+    with_functions,
+)
 from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 
 _TEMPLATE = "template"

@@ -24,11 +24,11 @@ import vicinal
 from vicinal.base.claim import claimant
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock
-from vicinal.cluster.vm.libvirt.own import uri_of
 from vicinal.cluster.vm.libvirt.own_daemon import keeper
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import remove_mount_points
 from vicinal.cluster.vm.libvirt.own_daemon.settings import write_settings
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
+from vicinal.cluster.vm.libvirt.uri import uri_of
 from vicinal.host.libvirt_daemons import OWN_DAEMON, complaint_of, own_directory
 from vicinal.host.system import Host
 
