@@ -50,8 +50,14 @@ def doctor(
     from vicinal.cluster.nodes.container.check import NODES
     from vicinal.cluster.vm.qemu.check import guest_check
     from vicinal.host.checks import CHECKS
-    from vicinal.host.doctor import choose_checks, count, document, examine
-    from vicinal.host.doctor_report import show_checks, show_report
+    from vicinal.host.doctor import (
+        choose_checks,
+        count,
+        document,
+        examine,
+        show_checks,
+        show_report,
+    )
     from vicinal.host.finding import Status
     from vicinal.host.system import Host
     from vicinal.labs.tune.profile_check import PROFILE

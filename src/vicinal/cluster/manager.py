@@ -31,9 +31,9 @@ from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, check_plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
+from vicinal.cluster.resources.all_machines import check_memory, forget_lost, running_machines
 from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.desired import desired_resources, recorded_resources
-from vicinal.cluster.resources.machine_memory import check_memory
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
@@ -149,7 +149,6 @@ def take_down(
     if name not in cluster_names():
         return False
     from vicinal.cluster.hosts.managing import down_over_hosts
-    from vicinal.cluster.resources.lost_machines import forget_lost
 
     with sole_command(name):
         journal = journal_of(name)
@@ -209,7 +208,6 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
     from vicinal.cluster.hosts.moving import repair_moves
     from vicinal.cluster.hosts.saving import save_over_hosts
     from vicinal.cluster.nodes.vm.saving import save_machines
-    from vicinal.cluster.resources.saving import running_machines
 
     if is_share(name):
         raise VicinalError(

@@ -3,6 +3,10 @@
 The region has a word for each member slot that only its manager writes: whether its member is to
 be reached over the network. The member and its peers look at it some twenty times a second, move
 each direction by itself, and say in their connection lines how what they send goes.
+
+The manager also tells members that a guest ended, the moment it does. A guest that dies says no
+farewell, and its peers would find out by its silence, after VICINAL_PEER_TIMEOUT. The region has a
+second word for each member slot that only the manager writes, for this verdict.
 """
 
 import mmap
@@ -10,13 +14,15 @@ import os
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.region.geometry import slot_offset
+from vicinal.region.geometry import VERDICT_BYTES, slot_offset, verdicts_offset
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
 from vicinal.region.records import SLOT
 from vicinal.region.states import RequestedRoute, Route, SlotState
 
+_ENDED = 1
 _STEP = 0.02
 """Seconds between two looks at what members say."""
 
@@ -255,3 +261,28 @@ def _trouble(state: RegionState, connection: Connection, seconds: float) -> str:
         f"{_name(sender)} has not moved what it sends to {_name(receiver)} within {seconds:g} s: "
         "one of them makes no progress (stopped, or computing without a call of MPI)"
     )
+
+
+def condemn(region: Path, hostname: str) -> list[int]:
+    """Declare all members that call themselves `hostname` dead; return their slots.
+
+    The name is what a member wrote, so a guest that lies harms itself and nobody else.
+    """
+    state = inspect(region, patience=0)
+    members = [
+        member
+        for member in state.members
+        if member.hostname == hostname and member.state is not SlotState.FREE
+    ]
+    first = state.offset + verdicts_offset(state.header.members)
+    with (
+        region.open("r+b") as file,
+        mmap.mmap(file.fileno(), 0) as memory,
+        memoryview(memory) as every,
+    ):
+        for member in members:
+            start = first + member.slot * VERDICT_BYTES
+            with every[start : start + VERDICT_BYTES] as part, part.cast("Q") as place:
+                # One aligned store: a peer sees all of it or nothing.
+                place[0] = member.epoch << 32 | _ENDED
+    return [member.slot for member in members]

@@ -30,9 +30,9 @@ from vicinal.cluster.plan.journal import Entry, Event
 from vicinal.cluster.plan.planning import Action, Plan, Step
 from vicinal.cluster.plan.resource import Condition, Observation
 from vicinal.cluster.plan.state import cluster_directory, journal_of
+from vicinal.cluster.resources.all_machines import check_memory
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.desired import desired_resources, recorded_resources
-from vicinal.cluster.resources.machine_memory import check_memory
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.guest.identity import make_keys

@@ -22,8 +22,7 @@ from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.qemu import check as guest_check
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.host.doctor import Examined, choose_checks, examine, load_schema
-from vicinal.host.doctor_report import show_report
+from vicinal.host.doctor import Examined, choose_checks, examine, load_schema, show_report
 from vicinal.host.finding import Check, Finding, Status, failed, passed, skipped, warned
 from vicinal.host.system import Host
 

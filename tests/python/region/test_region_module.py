@@ -15,6 +15,7 @@ from vicinal.labs.bench.output import read_records
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi, check_region_name
 from vicinal.region import format as layout
+from vicinal.region.detaching import condemn
 from vicinal.region.format import SLOT, SlotState, dtype_of
 from vicinal.region.module import (
     ALIGNMENT,
@@ -26,7 +27,6 @@ from vicinal.region.module import (
     info_block,
     region_offset,
 )
-from vicinal.region.verdict import condemn
 
 MIB = 1 << 20
 

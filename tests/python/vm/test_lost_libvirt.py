@@ -29,7 +29,7 @@ from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.planning import Shown
 from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal_of
-from vicinal.cluster.resources import lost_machines
+from vicinal.cluster.resources import all_machines
 from vicinal.cluster.resources import machines as machines_module
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource
@@ -141,7 +141,7 @@ def test_those_that_a_libvirt_has_are_not_forgotten(
 ) -> None:
     """It answers after all, here libvirt's test driver: they are taken away as ever."""
     found = Hypervisor("test:///default", libvirt.open("test:///default"))
-    for module in (lost_machines, machines_module):
+    for module in (all_machines, machines_module):
         monkeypatch.setattr(module, "hypervisor_at", lambda _: found)
     for machine in made:
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))

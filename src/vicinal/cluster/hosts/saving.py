@@ -38,10 +38,10 @@ from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.planning import Action, Step
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import journal_of, sole_command
+from vicinal.cluster.resources.all_machines import running_machines
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.guests import GuestsResource
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.cluster.resources.saving import running_machines
 
 Say = Callable[[str], None]
 

@@ -44,7 +44,7 @@ from vicinal.integrations.slurm.node_list import ListedNode, NodeList
 from vicinal.integrations.slurm.nodes_job import NodesJob
 from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.mpi.libraries import Mpi
-from vicinal.region.verdict import condemn
+from vicinal.region.detaching import condemn
 
 MOST_TAPS = 253
 """So many files the kernel hands on at once."""

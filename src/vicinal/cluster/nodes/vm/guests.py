@@ -12,7 +12,7 @@ from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.mpi.job_region import check_heap, usable_region
 from vicinal.mpi.traffic import JobTraffic, job_traffic
 from vicinal.region import RegionState, inspect
-from vicinal.region.verdict import condemn
+from vicinal.region.detaching import condemn
 
 
 class MachineImage:

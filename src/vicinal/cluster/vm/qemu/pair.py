@@ -33,7 +33,7 @@ from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
 from vicinal.region import create as create_region
 from vicinal.region import inspect as inspect_region
-from vicinal.region.verdict import condemn
+from vicinal.region.detaching import condemn
 
 _T = TypeVar("_T")
 

@@ -1,0 +1,101 @@
+"""What concerns all virtual machines of a cluster, or of one host's share of it, at once.
+
+Before any is made, the host must have the memory for all that a plan starts. Those that run are
+saved together. Those whose libvirt is lost are given up, so that all else can be taken away.
+"""
+
+from collections.abc import Callable, Mapping
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
+from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.memory import check_room
+from vicinal.cluster.plan.applying import Show
+from vicinal.cluster.plan.journal import Event, Journal
+from vicinal.cluster.plan.planning import Action, Plan, Step
+from vicinal.cluster.plan.resource import Condition, Resource
+from vicinal.cluster.resources.doorbell import DoorbellResource
+from vicinal.cluster.resources.guests import GuestsResource
+from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
+
+
+def check_memory(plan: Plan) -> None:
+    """Raise VicinalError where the host has too little memory for a plan, regions counted.
+
+    What the plan takes away gives its own back first.
+    """
+    starting = _machines(plan, Action.CREATE, Action.START)
+    ending = [
+        machine
+        for machine in _machines(plan, Action.REMOVE)
+        if MachineResource(machine).observe().condition is Condition.READY
+    ]
+    regions = [
+        (step.action, step.resource)
+        for step in plan.steps
+        if isinstance(step.resource, RegionResource)
+    ]
+    freed = sum(each.held.shared_bytes for action, each in regions if action is Action.REMOVE)
+    taken = sum(each.file_bytes for action, each in regions if action is Action.CREATE)
+    check_room(starting, ending, taken - freed)
+
+
+def _machines(plan: Plan, *actions: Action) -> list[Machine]:
+    return [
+        step.resource.machine
+        for step in plan.steps
+        if step.action in actions and isinstance(step.resource, MachineResource)
+    ]
+
+
+def running_machines(name: str, resources: Mapping[str, Resource]) -> list[Machine]:
+    """The machines that run, of a cluster that has these resources on this host.
+
+    Raises VicinalError where something else runs in it, which could not be kept.
+    """
+    found = []
+    for resource in resources.values():
+        if isinstance(resource, MachineResource):
+            if resource.observe().condition is Condition.READY:
+                found.append(resource.machine)
+        elif resource.runs and not isinstance(resource, GuestsResource | DoorbellResource):
+            raise VicinalError(
+                f"{resource.key} of {name} is no virtual machine, and cannot be saved",
+                "stop the cluster instead, which ends what runs in it",
+            )
+    return found
+
+
+def forget_lost(
+    resources: Mapping[str, Resource], journal: Journal, show: Show, say: Callable[[str], None]
+) -> list[str]:
+    """Give up the machines whose libvirt does not answer; their keys.
+
+    `say` is told what may be left of each. Those of a libvirt that answers are left as they are.
+    """
+    forgotten: list[str] = []
+    lost: dict[str, bool] = {}
+    for key, resource in reversed(list(resources.items())):
+        if not isinstance(resource, MachineResource):
+            continue
+        uri = resource.machine.uri
+        if uri not in lost:
+            lost[uri] = _is_lost(uri)
+        if lost[uri]:
+            show(Step(Action.REMOVE, resource, "its libvirt is lost"))
+            journal.write(resource, Event.REMOVING)
+            left = resource.forget()
+            journal.write(resource, Event.REMOVED)
+            say(f"left behind: {left}")
+            forgotten.append(key)
+    return forgotten
+
+
+def _is_lost(uri: str) -> bool:
+    try:
+        hypervisor_at(uri)
+    except UnreachableError:
+        return True
+    return False
