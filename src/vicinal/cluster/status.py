@@ -34,7 +34,6 @@ class Piece:
     why: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {"key": self.key, "condition": self.condition, "why": self.why}
 
     @classmethod
@@ -58,7 +57,6 @@ class NodeState:
     """What it is made by."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {
             "name": self.name,
             "state": self.state,
@@ -121,7 +119,6 @@ class ClusterState:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         made = self.accelerator
         own = [each.to_dict() for each in self.nodes]
         beyond = [
@@ -178,7 +175,6 @@ class HostState:
     """The reason of that."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         state = None if self.state is None else self.state.to_dict()
         return {"name": self.name, "why": self.why, "state": state}
 

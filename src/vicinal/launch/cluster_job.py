@@ -157,12 +157,10 @@ class LoneNode:
 
     @property
     def nodes(self) -> list[Node]:
-        """It alone."""
         return [node for node in self._cluster.nodes if node.name == self._name]
 
     @property
     def places(self) -> Places:
-        """Where it finds what is its own."""
         return self._cluster.places
 
     @property

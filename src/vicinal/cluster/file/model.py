@@ -55,12 +55,10 @@ class Commands:
     """Then, and each time that it starts."""
 
     def to_dict(self) -> dict[str, list[str]]:
-        """As JSON has it."""
         return {"first_boot": list(self.first_boot), "each_boot": list(self.each_boot)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[str]]) -> Self:
-        """The inverse of to_dict()."""
         return cls(**{key: tuple(lines) for key, lines in values.items()})
 
     def __bool__(self) -> bool:

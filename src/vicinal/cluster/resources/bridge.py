@@ -25,7 +25,6 @@ class BridgeResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         return cls(str(settings["name"]), str(settings["owner"]))
 
     @property
@@ -35,7 +34,6 @@ class BridgeResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {"name": self._name, "owner": self._owner}
 
     def observe(self) -> Observation:
@@ -71,7 +69,6 @@ class BridgeResource(Standing):
         )
 
     def remove(self) -> None:
-        """Take it away, if it is ours."""
         if self._is_ours():
             self._ip(f"link delete {self._name}")
 

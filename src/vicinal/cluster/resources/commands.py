@@ -64,7 +64,6 @@ class CommandsResource(InContainer):
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        """Run them all."""
         self._run("first_boot", self._commands.first_boot)
         self.start()
 

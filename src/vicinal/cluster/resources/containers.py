@@ -65,7 +65,6 @@ class ContainersResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         neighbours = Neighbours.from_dict(given.get("neighbours"))
         return cls(given["cluster"], Path(given["base"]), neighbours)
@@ -77,7 +76,6 @@ class ContainersResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         settings: dict[str, Json] = {"cluster": self._cluster, "base": str(self._base)}
         if self.neighbours is not None:
             settings["neighbours"] = self.neighbours.to_dict()
@@ -103,7 +101,6 @@ class ContainersResource(Standing):
         nsenter()
 
     def create(self) -> None:
-        """Start the head."""
         ContainerCluster.create(self._cluster, self._base, self.neighbours)
 
     def remove(self) -> None:
@@ -137,7 +134,6 @@ class ContainerResource(Undemanding):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(
             ContainerSpec.from_dict(given["spec"]),
@@ -148,7 +144,6 @@ class ContainerResource(Undemanding):
 
     @property
     def key(self) -> str:
-        """Its key."""
         return f"{self.KIND}/{self._spec.name}"
 
     @property
@@ -158,7 +153,6 @@ class ContainerResource(Undemanding):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         spec = json.loads(json.dumps(self._spec.to_dict()))  # lists, where it has tuples
         return {
             "spec": spec,
@@ -185,20 +179,16 @@ class ContainerResource(Undemanding):
         faults.check()
 
     def create(self) -> None:
-        """Make it, and start it."""
         self._cluster().create_node(self._spec, self._runtime)
 
     @property
     def runs(self) -> bool:
-        """Processes run in it."""
         return True
 
     def start(self) -> None:
-        """Start it again."""
         self._cluster().start_node(self._spec.name)
 
     def stop(self) -> None:
-        """End all its processes."""
         self._cluster().stop_node(self._spec.name)
 
     def remove(self) -> None:

@@ -31,7 +31,6 @@ class DoorbellResource(Undemanding):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(Path(given["directory"]), Path(given["region"]), given["machines"])
 
@@ -47,7 +46,6 @@ class DoorbellResource(Undemanding):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {
             "directory": str(self._server.directory),
             "region": str(self._region),
@@ -56,7 +54,6 @@ class DoorbellResource(Undemanding):
 
     @property
     def runs(self) -> bool:
-        """It is a process."""
         return True
 
     def observe(self) -> Observation:

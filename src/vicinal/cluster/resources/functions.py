@@ -89,18 +89,15 @@ class CardResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(given["cluster"], given["card"], given["count"])
 
     @property
     def key(self) -> str:
-        """Its key."""
         return f"{self.KIND}/{self._address}"
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {"cluster": self._cluster, "card": self._address, "count": self._count}
 
     def observe(self) -> Observation:
@@ -125,7 +122,6 @@ class CardResource(Standing):
         self._functions.create(self._address, self._count, owner=owner_of(self._cluster))
 
     def remove(self) -> None:
-        """Remove them, if they are ours."""
         card = self._card()
         if card is not None and card.owner == owner_of(self._cluster):
             self._functions.remove(self._address, owner=owner_of(self._cluster))
@@ -178,7 +174,6 @@ class FunctionResource(Standing):
 
     @property
     def key(self) -> str:
-        """Its key."""
         return f"{self.KIND}/{self._node}"
 
     @property
@@ -188,7 +183,6 @@ class FunctionResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is assigned by."""
         wanted = {name: value for name, value in asdict(self._wanted).items() if value is not None}
         return {
             "cluster": self._cluster,

@@ -32,7 +32,6 @@ class GuestsResource(Undemanding):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The ones that were waited for with these settings."""
         given: Any = settings
         return cls(tuple(Machine.from_dict(each) for each in given["machines"]))
 
@@ -43,19 +42,16 @@ class GuestsResource(Undemanding):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The machines."""
         return tuple(f"machine/{machine.name}" for machine in self._machines)
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that they are made by."""
         machines = [machine.to_dict() for machine in self._machines]
         settings: Mapping[str, Json] = json.loads(json.dumps({"machines": machines}))
         return settings
 
     @property
     def runs(self) -> bool:
-        """They do."""
         return True
 
     def observe(self) -> Observation:

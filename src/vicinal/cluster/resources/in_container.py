@@ -27,7 +27,6 @@ class InContainer(Undemanding):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Its node."""
         return (f"node/{self._node}",)
 
     @property

@@ -98,7 +98,6 @@ class InterfaceResource(InContainer):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is moved by."""
         return {
             "cluster": self._cluster,
             "node": self._node,
@@ -162,7 +161,6 @@ class InterfaceResource(InContainer):
         return True
 
     def start(self) -> None:
-        """Move it in again."""
         self.create()
 
     def stop(self) -> None:
@@ -276,7 +274,6 @@ class CableResource(InContainer):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(
             given["cluster"],
@@ -289,7 +286,6 @@ class CableResource(InContainer):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {
             "cluster": self._cluster,
             "node": self._node,
@@ -343,7 +339,6 @@ class CableResource(InContainer):
         return True
 
     def start(self) -> None:
-        """Make it again."""
         self.create()
         self._record.unlink(missing_ok=True)
 

@@ -92,7 +92,6 @@ class KeysResource(Standing):
             ) from error
 
     def remove(self) -> None:
-        """Remove them."""
         try:
             shutil.rmtree(self.directory)
         except FileNotFoundError:

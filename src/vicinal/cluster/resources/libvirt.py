@@ -40,7 +40,6 @@ class LibvirtResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         return cls(str(settings["cluster"]))
 
     @property
@@ -50,7 +49,6 @@ class LibvirtResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {"cluster": self._cluster}
 
     def observe(self) -> Observation:

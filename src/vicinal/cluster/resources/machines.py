@@ -103,7 +103,6 @@ class MachinesResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(
             directory=Path(given["directory"]),
@@ -131,7 +130,6 @@ class MachinesResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         settings = {
             "directory": str(self._files.directory),
             "uri": self.uri,
@@ -203,7 +201,6 @@ class MachinesResource(Standing):
         Made(choice.accelerator, choice.reason, tuple(sorted(image.holds))).write(files)
 
     def remove(self) -> None:
-        """Remove all of it."""
         try:
             shutil.rmtree(self._files.directory)
         except FileNotFoundError:
@@ -225,12 +222,10 @@ class MachineResource(Undemanding):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         return cls(Machine.from_dict(settings))
 
     @property
     def key(self) -> str:
-        """Its key."""
         return f"{self.KIND}/{self.machine.name}"
 
     @property
@@ -246,13 +241,11 @@ class MachineResource(Undemanding):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         settings: Mapping[str, Json] = json.loads(json.dumps(self.machine.to_dict()))
         return settings
 
     @property
     def runs(self) -> bool:
-        """A guest runs in it."""
         return True
 
     def observe(self) -> Observation:

@@ -18,13 +18,11 @@ class NativeResource(Undemanding):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(given["cluster"], given["name"], tuple(given["cpus"]))
 
     @property
     def key(self) -> str:
-        """Its key."""
         return f"{self.KIND}/{self.node.name}"
 
     @property
@@ -34,7 +32,6 @@ class NativeResource(Undemanding):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {
             "cluster": self._cluster,
             "name": self.node.name,
@@ -60,7 +57,6 @@ class NativeResource(Undemanding):
 
     @property
     def runs(self) -> bool:
-        """Processes run in it."""
         return True
 
     def start(self) -> None:
@@ -68,7 +64,6 @@ class NativeResource(Undemanding):
         self.node.start()
 
     def stop(self) -> None:
-        """End all its processes."""
         self.node.stop()
 
     def remove(self) -> None:

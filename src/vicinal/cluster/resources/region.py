@@ -60,7 +60,6 @@ class RegionResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         return cls(
             Path(str(settings["path"])),
             members=int(str(settings["members"])),
@@ -77,7 +76,6 @@ class RegionResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {
             "path": str(self.path),
             "members": self._members,

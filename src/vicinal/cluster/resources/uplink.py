@@ -52,7 +52,6 @@ class UplinkResource(Standing):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was made with these settings."""
         given: Any = settings
         return cls(given["cluster"], given["bridge"], given["address"], Path(given["base"]))
 
@@ -68,7 +67,6 @@ class UplinkResource(Standing):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """All that it is made by."""
         return {
             "cluster": self._cluster,
             "bridge": self._bridge,

@@ -36,7 +36,6 @@ class Found:
 
     @property
     def line(self) -> str:
-        """For people."""
         if self.good:
             return f"ok: {self.text}"
         return f"{'missing' if self.needed else 'note'}: {self.text}: {self.remedy}"

@@ -280,7 +280,6 @@ class ContainerCluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that run, in order."""
         return [
             Node(
                 name=each.spec.name,
@@ -293,7 +292,6 @@ class ContainerCluster:
 
     @property
     def places(self) -> Places:
-        """Where nodes find what is theirs."""
         return Places()
 
     @property

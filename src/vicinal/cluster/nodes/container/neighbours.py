@@ -33,7 +33,6 @@ class Neighbours:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {
             "head": self.head,
             "own": dict(self.own),

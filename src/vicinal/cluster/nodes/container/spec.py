@@ -115,7 +115,6 @@ class ContainerSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of to_dict()."""
         return cls(
             **dict(values)
             | {

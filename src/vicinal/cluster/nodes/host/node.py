@@ -90,7 +90,6 @@ class HostNode:
         self._end(_NODE_MARK, self._mark)
 
     def start(self) -> None:
-        """Let it run again."""
         (self.directory / _STOPPED).unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -123,11 +122,9 @@ class HostNode:
 
     @property
     def exchange(self) -> Path:
-        """Its directory."""
         return self.directory
 
     def seen_from_host(self, path: str) -> Path:
-        """The same path."""
         return Path(path)
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:

@@ -109,7 +109,6 @@ class NativeCluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes, in order."""
         started = self._state
         return [
             Node(
@@ -132,7 +131,6 @@ class NativeCluster:
 
     @property
     def places(self) -> Places:
-        """Where nodes find what is theirs."""
         return Places()
 
     @property

@@ -120,7 +120,6 @@ class Machine:
         return self.files.saved(self.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in asdict(self).items()
@@ -128,7 +127,6 @@ class Machine:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of to_dict()."""
         given: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
         }
