@@ -69,7 +69,7 @@ def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault
                 close = closest(str(key), schema["properties"])
                 yield Fault(
                     (*place, key),
-                    f"unknown key {key}{name}",
+                    f"unknown key {key if isinstance(key, str) else in_quotes(key)}{name}",
                     remedy,
                     unknown=True,
                     meant=() if close is None else (*place, close),

@@ -17,9 +17,13 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.faults import FAULTY, Faults
 from vicinal.base.schema_check import surely_fits
 from vicinal.base.schema_faults import Fault, faults_of
+from vicinal.base.wording import in_quotes
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
+
+_KINDS = {"int": "whole number", "float": "number", "bool": "true or false", "timestamp": "date"}
+"""What a value was to be, by YAML's name of it."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +130,31 @@ def line_of(path: Path, values: Any, key: str | int) -> str:
 def _load(path: Path, text: str) -> Any:
     # Loaded here, as the schema's library is: other commands do not wait for them.
     from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    class Constructor(RoundTripConstructor):  # type: ignore[misc]
+        """The library's, which lets Python's errors about a value through: of `2026-02-30`, say."""
+
+        def construct_non_recursive_object(self, node: Any, tag: str | None = None) -> Any:
+            try:
+                return super().construct_non_recursive_object(node, tag=tag)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                kind = str(tag or node.tag).rpartition(":")[2]
+                value = in_quotes(node.value)
+                why = f"{value} is no {_KINDS.get(kind, kind)} that can be read"
+                raise ConstructorError(None, None, why, node.start_mark) from error
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.Constructor = Constructor
     try:
-        return YAML(typ="rt", pure=True).load(text)
+        values = yaml.load(text)
+        _refuse_odd_parts(path, values)
+        return values
+    except RecursionError as error:
+        raise VicinalError(
+            f"{path}: its parts lie too deep in each other", "see that it is the right file"
+        ) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
@@ -138,6 +163,44 @@ def _load(path: Path, text: str) -> Any:
     except YAMLError as error:
         why = str(error).splitlines()[0]
         raise VicinalError(f"{path}: {why}", "see that it is YAML") from error
+
+
+def _refuse_odd_parts(path: Path, values: Any) -> None:
+    """Raise VicinalError for what YAML can say and nothing that reads values can take.
+
+    That is a part that lies in itself, by an alias, and text that no name of a file can have.
+    """
+    whole: set[int] = set()  # parts that were looked through
+    around: list[int] = []  # parts that the next one lies in; None, below, is the end of the last
+    left: list[tuple[Any, int | None] | None] = [(values, None)]
+    while left:
+        if (taken := left.pop()) is None:
+            whole.add(around.pop())
+            continue
+        part, line = taken
+        if isinstance(part, str):
+            if "\0" in part or (not part.isascii() and _has_surrogate(part)):
+                raise VicinalError(
+                    f"{_at(path, line)}: {in_quotes(part)} has a character that no name can have",
+                    "leave it out",
+                )
+        elif isinstance(part, Mapping | list) and id(part) not in whole:
+            if id(part) in around:
+                raise VicinalError(
+                    f"{_at(path, line)}: a part of the file lies in itself", "leave the alias out"
+                )
+            around.append(id(part))
+            left.append(None)
+            steps = enumerate(part) if isinstance(part, list) else part.items()
+            for step, inner in list(steps):
+                at = _line_of_step(part, step) or line
+                left.append((inner, at))
+                left.append((step, at))
+
+
+def _has_surrogate(text: str) -> bool:
+    """Whether half of a character is in it, which `"\\ud800"` is."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _line(values: Any, fault: Fault) -> int | None:

@@ -3,7 +3,7 @@
 import copy
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -183,3 +183,29 @@ def test_what_a_pattern_asks_for_is_said_in_words(file: Path) -> None:
         if isinstance(part.get("pattern"), str) and part["pattern"] != r"\S":
             assert "title" in part, part
         parts += [each for each in part.values() if isinstance(each, dict)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes:\n- count: 2026-02-30\n", '2: "2026-02-30" is no date that can be read'),
+        ("nodes:\n- count: !!int two\n", '2: "two" is no whole number that can be read'),
+        ("nodes:\n- cpus: 0x_\n", '2: "0x_" is no whole number that can be read'),
+        ("nodes:\n- hugepages: !!bool maybe\n", '2: "maybe" is no true or false that can be'),
+        (f"nodes:\n- count: {'9' * 5000}\n", f'2: "{"9" * 56}... is no whole number that can'),
+        ("&file\nname: a\nregion: *file\n", "3: a part of the file lies in itself"),
+        (f"nodes: {'{a: ' * 1500}", " its parts lie too deep in each other"),
+        ('nodes:\n- mounts: ["/a\\0b"]\n', '2: "/a\\u0000b" has a character that no name can have'),
+        ('name: a\n"\\udcff": b\n', '2: "\udcff" has a character that no name can have'),
+        ("? {a: b}\n: c\nname: a\nnodes: [{name: n}]\n", '1: unknown key "ordereddict'),
+        ("name: a\ntrue: c\nnodes: [{name: n}]\n", "2: unknown key true"),
+    ],
+)
+@pytest.mark.parametrize("parse", [parse_cluster, parse_study])
+def test_values_that_yaml_cannot_make_or_that_nothing_takes(
+    parse: Callable[[Path, str], object], text: str, message: str
+) -> None:
+    """The YAML library lets Python's own errors of them through, or makes what loops for ever."""
+    with pytest.raises(VicinalError) as caught:
+        parse(Path("file.yaml"), text)
+    assert any(f"file.yaml:{message}" in str(each) for each in caught.value.each), caught.value.each
