@@ -133,7 +133,7 @@ def _load(path: Path, text: str) -> Any:
     from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    class Constructor(RoundTripConstructor):  # type: ignore[misc]
+    class Constructor(RoundTripConstructor):
         """The library's, which lets Python's errors about a value through: of `2026-02-30`, say."""
 
         def construct_non_recursive_object(self, node: Any, tag: str | None = None) -> Any:

@@ -482,6 +482,32 @@ def test_every_study_on_any_machine(whole: Study, machine: MachineFacts) -> None
     check_adapted(whole, machine)
 
 
+@pytest.mark.parametrize("cores", [1, 24])
+def test_every_study_on_machines_without_cards(cores: int) -> None:
+    """Published figures of a size that a stand-in does not have are left out, for one."""
+    machine = replace(SMALL, cores=cores, runtimes=(), accelerator=None)
+    for whole in SHIPPED:
+        adapted = adapt(whole, machine)
+        assert study_from_json(study_to_json(adapted)) == adapted
+
+
+def test_a_stand_in_has_other_sizes_or_none() -> None:
+    workloads = "{name: %s, driver: %s, operation: %s, quantity: latency%s}"
+    whole = study(
+        workloads=(
+            workloads % ("sent", "perftest", "send-latency", ", sizes: [8, 4M]"),
+            workloads % ("small", "libfabric", "latency", ", sizes: [8], stands_for: sent"),
+        ),
+        published="[{workload: sent, environment: region, values: {8: 2, 4M: 3}}]",
+    )
+    adapted = adapt(whole, replace(SMALL, cores=24))
+    assert [(each.workload, each.size) for each in adapted.published] == [("small", 8)]
+    assert study_from_json(study_to_json(adapted)) == adapted
+    bare = replace(whole.workloads[1], sizes=())
+    unsized = adapt(replace(whole, workloads=(whole.workloads[0], bare)), SMALL)
+    assert unsized.published == ()
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SHIPPED), st.sampled_from([LARGE, SMALL, EMULATED]), st.data())
 def test_a_part_of_a_study_is_one(whole: Study, machine: MachineFacts, data: st.DataObject) -> None:

@@ -62,7 +62,7 @@ def adapt(study: Study, machine: MachineFacts) -> Study:
             environments.append(environment)
     fitted = replace(study, environments=tuple(environments))
     study = _fit_workloads(fitted, study, machine, adaptations, unavailable)
-    study = let_stand_in(study, unavailable, adaptations)
+    study = published_of_sizes(let_stand_in(study, unavailable, adaptations))
     study = share_memory(study, machine, unavailable, adaptations)
     if _emulated(study.environments, unavailable, machine):
         study = less_blocks(replace(study, unavailable=unavailable), adaptations)
@@ -127,7 +127,7 @@ def _fit_workloads(
         else:
             adaptations += changes
             workloads.append(fitted)
-    return published_of_sizes(replace(study, workloads=tuple(workloads)))
+    return replace(study, workloads=tuple(workloads))
 
 
 def _needed(environments: Sequence[Environment], unavailable: dict[str, str]) -> list[Environment]:

@@ -238,12 +238,16 @@ def less_blocks(study: Study, adaptations: list[Adaptation]) -> Study:
 
 
 def published_of_sizes(study: Study) -> Study:
-    """The study without figures that were published of sizes which are not measured."""
+    """The study without figures that were published of sizes which are not measured.
+
+    Stand-ins may have other sizes than what they stand for, or none.
+    """
     sizes = {each.name: each.sizes for each in study.workloads}
     published = tuple(
         each
         for each in study.published
-        if each.size is None or not sizes[each.workload] or each.size in sizes[each.workload]
+        if each.size in sizes[each.workload]
+        or (each.size is None and not (sizes[each.workload] and each.environment))
     )
     return replace(study, published=published)
 
