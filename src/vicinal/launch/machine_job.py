@@ -12,9 +12,10 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.guests import FarGuests
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.nodes.vm.together import together
-from vicinal.launch.guest_job import job_command
+from vicinal.launch.guest_job import check_guest_job, job_command
 from vicinal.mpi.environment import MessagePath, no_local_notes
 from vicinal.mpi.job import Job
+from vicinal.mpi.preloading import pairs_notes
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.mpi.variables import new_job_number
@@ -62,7 +63,9 @@ class RunningGuestJob(StartedJob):
         self._file = f"/tmp/vicinal-job-{self._mark}"
         guests.enter()
         command, environment = job_command(job, guests, self._number)
-        self.notes = no_local_notes(environment, os.environ)
+        # Guests have the library for pairs where this host has it.
+        of_pairs = pairs_notes(check_guest_job(job), self.path)
+        self.notes = no_local_notes(environment, os.environ) + of_pairs
         environment = {**environment, _MARK: self._mark}
         self._launcher = subprocess.Popen(
             guests.guests[0].command(["sh", "-c", _LAUNCH, self._file, *command], environment),

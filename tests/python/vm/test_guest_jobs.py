@@ -2,15 +2,19 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Self, cast
 
 import pytest
 from command_support import Vicinal, error_line
 from launch_support import MPIS, REGION
 
+from vicinal.base.errors import VicinalError
+from vicinal.cli import run
+from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.launch.guest_job import job_command
+from vicinal.launch.machine_job import RunningGuestJob
 from vicinal.mpi.environment import provider_directory
 from vicinal.mpi.job import Job
 
@@ -70,6 +74,53 @@ def test_the_network_between_hosts_is_only_for_the_region() -> None:
     _, environment = job_command(job, pair(GuestNetwork.VERBS))
     assert environment["FI_PROVIDER"] == "tcp"
     assert not {"VICINAL_NET", "MPIR_CVAR_NOLOCAL"} & environment.keys()
+
+
+class FakeGuests:
+    """As much of machines, or of two guests, as a job takes that says something and ends."""
+
+    guests = (SimpleNamespace(name="guest0", command=lambda *_: ["true"], run=lambda *_: None),)
+    image = SimpleNamespace(has=lambda path: isinstance(path, Path))
+    network = GuestNetwork.VIRTIO
+
+    def __init__(self, **_: object) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def enter(self) -> None: ...
+
+
+@pytest.fixture
+def no_pairs_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> str:
+        raise VicinalError("the library is not there", "build it")
+
+    monkeypatch.setattr("vicinal.mpi.preloading.library_to_preload", missing)
+
+
+@pytest.mark.parametrize(("mpi", "count"), [("openmpi", 1), ("mpich", 0)])
+@pytest.mark.usefixtures("no_pairs_library")
+def test_a_job_in_machines_says_that_accumulates_may_be_wrong(mpi: str, count: int) -> None:
+    guests = cast("MachineGuests", FakeGuests())
+    with RunningGuestJob(Job(["/bin/true"], 1, mpi=mpi, path="network"), guests) as job:
+        notes = [each for each in job.notes if "accumulates of pairs" in each]
+    assert len(notes) == count
+
+
+@pytest.mark.usefixtures("no_pairs_library")
+def test_guests_run_says_so_too_and_why_there_is_no_table_of_paths(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vicinal.cluster.vm.qemu.pair.GuestPair", FakeGuests)
+    monkeypatch.setattr("vicinal.launch.guest_job.show_in_guests", lambda *_: 0)
+    options = ["--mpi", "openmpi", "--path", "network", "--paths"]
+    assert run(["guests", "run", *options, "/bin/true"]) == 0
+    said = capsys.readouterr().err
+    assert "may be wrong in Open MPI: the library is not there" in said
+    assert "every pair of ranks used the path network" in said
 
 
 @pytest.mark.parametrize(

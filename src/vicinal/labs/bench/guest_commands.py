@@ -111,6 +111,7 @@ def run(
     from vicinal.launch.guest_job import check_guest_job, show_in_guests
     from vicinal.mpi.job import Job
     from vicinal.mpi.paths_table import paths_table
+    from vicinal.mpi.preloading import pairs_notes
     from vicinal.mpi.program import find_program
     from vicinal.mpi.traffic import job_traffic, together
     from vicinal.region.creation import default_members
@@ -118,13 +119,16 @@ def run(
     job = Job(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
     )
-    check_guest_job(job)
+    for note in pairs_notes(check_guest_job(job), path):
+        _note(f"note: {note}")
     members = default_members(ranks)
     with GuestPair(
         members=members, network=network, region_device=region_device, say=_note
     ) as pair:
         status = show_in_guests(job, pair)
-        if show_paths and path is MessagePath.REGION:
+        if show_paths and path is not MessagePath.REGION:
+            _note(f"note: every pair of ranks used the path {path.value}")
+        elif show_paths:
             traffic = together(map(job_traffic, pair.inspect_all()))
             Console(stderr=True).print(paths_table(traffic))
         return status
