@@ -49,6 +49,8 @@ def find_program(name: str, *, anywhere: bool = False) -> Path:
     Raises VicinalError where there is none, or nodes could not start it; with `anywhere` it
     is for no nodes, and may lie where those see another directory.
     """
+    if not name:
+        raise VicinalError("the program has no name", "see that the variable that names it is set")
     found = Path(name) if "/" in name else Path(shutil.which(name) or name)
     if not found.exists():
         where = "" if "/" in name else " in $PATH"

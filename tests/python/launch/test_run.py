@@ -202,6 +202,7 @@ def test_a_program_may_have_any_name(
     ("program", "says"),
     [
         ("./missing", "there is no program ./missing"),
+        ("", "the program has no name"),
         ("missing-program", "there is no program missing-program in $PATH"),
         ("./script", "not executable: allow it: chmod +x ./script"),
         ("./text", "not executable: name a program: this is neither one nor a script"),

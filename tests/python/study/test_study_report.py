@@ -326,6 +326,13 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_file_is_no_result(vicinal: Vicinal, tmp_path: Path) -> None:
+    """It is not the user's rights that are missing."""
+    file = tmp_path / "report.html"
+    file.write_text("")
+    assert f"{file} is not a folder: name one that" in vicinal("study", "report", str(file)).stderr
+
+
 def test_command_makes_the_report_anew(vicinal: Vicinal, result: Path, tmp_path: Path) -> None:
     done = vicinal("study", "report", str(result), "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr

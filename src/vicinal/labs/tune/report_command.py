@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from vicinal.base.directories import check_writable
+from vicinal.base.errors import VicinalError
 from vicinal.labs.study.result.layout import REPORT
 from vicinal.labs.study_commands.study import commands
 
@@ -34,6 +35,11 @@ def report(
     It is a page that needs nothing else (report.html), with each plot as PNG and SVG, all of it as
     Markdown (report.md), and CSV. Nothing is measured.
     """
+    for folder in folders:
+        if folder.exists() and not folder.is_dir():
+            raise VicinalError(
+                f"{folder} is not a folder", "name one that vicinal study run has written"
+            )
     directory = (output or folders[0] / REPORT).absolute()
     check_writable(directory, "name another directory with --output")
     # Heavy, as is what they need.
