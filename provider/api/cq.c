@@ -149,7 +149,10 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 {
 	struct cq *cq = (struct cq *)(void *)fid;
 	struct domain *domain = cq->domain;
+	bool begun = __builtin_expect(idle_is_near(domain, cq->empty_reads), 0);
 
+	if (begun)
+		idle_look_begins();
 	for (bool again = true;; again = false) {
 		uint32_t empty = 0;
 		domain_lock(domain);
@@ -165,7 +168,8 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 		}
 		domain_unlock(domain);
 		/* After a sleep there is something, most likely. */
-		if (empty == 0 || !idle_pause(domain, empty) || !again || result != -FI_EAGAIN)
+		if (empty == 0 || !idle_pause(domain, empty, begun && again) || !again ||
+		    result != -FI_EAGAIN)
 			return result;
 	}
 }

@@ -31,8 +31,6 @@
  * another runs in between, if only to yield as well: docs/decisions/0004.
  */
 #define TAKEN_NANOSECONDS 2000U
-/* Of which the first few poll 64 times: some 5 us. */
-#define READS_BEFORE_SLEEP_BLOCKING 4U
 
 /* An MPI that waits is back sooner, by the clock or, if others had its core, by its own time. */
 #define WORK_NANOSECONDS 3000U
@@ -43,6 +41,15 @@
  */
 #define WORK_AFTER_SLEEP_NANOSECONDS 20000U
 #define POLLS_AFTER_SLEEP 2U
+/*
+ * The same holds after another thread had the core, and there a poll counts in full: an MPI that offers
+ * its core before each poll, as MPICH does, has lost it each time on a busy machine. The longer the others
+ * ran, the less is left in the caches: 18 us of processor time, and 60 of 99 in 100, after 4 ms of others.
+ * So it is no work up to this share of their time either. Who did work as seldom would lose little by a
+ * sleep, compared with what it loses to them: docs/decisions/0029.
+ */
+#define LOST_NANOSECONDS 2000U
+#define LOST_SHARE 32U
 /* What looks like work once is a reason for somewhat shorter sleeps; what finds something, for short ones. */
 #define SLEEPS_LESS_AFTER_WORK 8U
 /*
@@ -71,8 +78,10 @@ struct known {
 
 /* What a thread did lately. */
 static _Thread_local struct {
-	uint64_t last_poll;
+	uint64_t last_poll; /* when it ended */
 	uint64_t last_work; /* the thread's processor time then */
+	uint64_t away;      /* before the poll that began: time for anything but to read queues, */
+	uint64_t lost;      /* and time that others had the core meanwhile */
 	uint32_t finds;
 	uint32_t quiet;  /* reads since anything was found */
 	uint32_t sleeps; /* likewise */
@@ -100,22 +109,36 @@ static void forget_known(void)
 }
 
 /*
- * The time that this thread took for anything but to read queues, since the last poll. The
+ * Its own time ends here: a poll may take 15 us with cold caches, and longer if the network is polled. The
  * processor's time takes a system call.
  */
-static uint64_t time_away(void)
+__attribute__((noinline)) void idle_look_begins(void)
 {
-	uint64_t away = monotonic_now() - idle.last_poll;
+	uint64_t passed = monotonic_now() - idle.last_poll;
 
-	if (idle.last_poll == 0) /* it never polled, and its watch is not open yet */
-		return UINT64_MAX;
-	return away <= WORK_NANOSECONDS ? away : own_time() - idle.last_work;
+	idle.lost = 0;
+	idle.away = passed;
+	if (idle.last_poll == 0) { /* it never polled, and its watch is not open yet */
+		idle.away = UINT64_MAX;
+	} else if (passed > WORK_NANOSECONDS) {
+		idle.away = own_time() - idle.last_work;
+		idle.lost = passed > idle.away ? passed - idle.away : 0;
+	}
 }
 
 static void note_poll(void)
 {
 	idle.last_work = own_time();
 	idle.last_poll = monotonic_now();
+}
+
+/* How long a thread that waits may have been away before this poll. */
+static uint64_t longest_away(void)
+{
+	if (idle.lost <= LOST_NANOSECONDS)
+		return WORK_NANOSECONDS;
+	return idle.lost / LOST_SHARE > WORK_AFTER_SLEEP_NANOSECONDS ? idle.lost / LOST_SHARE
+								     : WORK_AFTER_SLEEP_NANOSECONDS;
 }
 
 static struct known *find_known(const struct domain *domain)
@@ -162,11 +185,13 @@ static bool all_ready(void)
 static __attribute__((noinline)) bool idle_sleep(struct domain *domain, uint32_t growing)
 {
 	uint32_t finds = process_finds();
-	uint64_t away = time_away();
+	uint64_t longest = longest_away();
 	bool awoke = idle.awoke > 0 && growing == SLEEPS_GROWING_BLOCKING;
 
 	idle.awoke -= idle.awoke > 0;
-	if (finds != idle.finds || away > (awoke ? WORK_AFTER_SLEEP_NANOSECONDS : WORK_NANOSECONDS)) {
+	if (finds != idle.finds ||
+	    idle.away > (awoke && longest < WORK_AFTER_SLEEP_NANOSECONDS ? WORK_AFTER_SLEEP_NANOSECONDS
+									 : longest)) {
 		uint32_t less = finds != idle.finds ? idle.sleeps : SLEEPS_LESS_AFTER_WORK;
 		idle.sleeps -= less < idle.sleeps ? less : idle.sleeps;
 		idle.finds = finds;
@@ -174,7 +199,7 @@ static __attribute__((noinline)) bool idle_sleep(struct domain *domain, uint32_t
 		note_poll();
 		return false;
 	}
-	if (away > WORK_NANOSECONDS) {
+	if (idle.away > longest) {
 		note_poll();
 		return false;
 	}
@@ -227,18 +252,21 @@ static __attribute__((noinline)) void offer_core(struct domain *domain)
 	atomic_store_explicit(&domain->crowding, crowding, memory_order_relaxed);
 }
 
-bool idle_pause(struct domain *domain, uint32_t empty)
+bool idle_pause(struct domain *domain, uint32_t empty, bool begun)
 {
+	if (idle_is_near(domain, empty)) {
+		if (begun)
+			return idle_sleep(domain, domain->mode == PROGRESS_BLOCK ? SLEEPS_GROWING_BLOCKING
+										 : SLEEPS_GROWING_ADAPTIVE);
+		/* How long the thread was away says the next poll, which begins after this. */
+		note_poll();
+		return false;
+	}
 	switch (domain->mode) {
 	case PROGRESS_POLL:
-		break;
 	case PROGRESS_BLOCK:
-		if (empty >= READS_BEFORE_SLEEP_BLOCKING)
-			return idle_sleep(domain, SLEEPS_GROWING_BLOCKING);
 		break;
 	default:
-		if (empty >= domain->thresholds.reads_before_sleep)
-			return idle_sleep(domain, SLEEPS_GROWING_ADAPTIVE);
 		if (empty >= reads_before_yield(domain)) {
 			offer_core(domain);
 			return false;

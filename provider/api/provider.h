@@ -348,11 +348,29 @@ fi_addr_t av_name_sender(struct av *av, uint64_t source);
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);
 
+/* Of those the first few poll 64 times: some 5 us. */
+#define READS_BEFORE_SLEEP_BLOCKING 4U
+
+/* Have so many reads in a row found nothing that a sleep may follow the next one? */
+static inline bool idle_is_near(const struct domain *domain, uint32_t empty)
+{
+	switch (domain->mode) {
+	case PROGRESS_POLL:
+		return false;
+	case PROGRESS_BLOCK:
+		return empty >= READS_BEFORE_SLEEP_BLOCKING;
+	default:
+		return empty >= domain->thresholds.reads_before_sleep;
+	}
+}
+
+/* idle.c: called before a read if a sleep may follow. */
+void idle_look_begins(void);
 /*
- * idle.c: called, without the domain's lock, after `empty` reads in a row found nothing.
- * Returns whether to poll again at once: it slept, or found something.
+ * Called, without the domain's lock, after `empty` reads in a row found nothing. `begun` if the last of
+ * them followed idle_look_begins(). Returns whether to poll again at once: it slept, or found something.
  */
-bool idle_pause(struct domain *domain, uint32_t empty);
+bool idle_pause(struct domain *domain, uint32_t empty, bool begun);
 
 /*
  * An offer of the core that is taken adds CROWDING_STEP, one that is not takes one away again.
