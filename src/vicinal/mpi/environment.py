@@ -50,6 +50,8 @@ class Progress(StrEnum):
 
 
 PROVIDER_FILE = "libvicinal-fi.so"
+TCP_ROOM = "FI_TCP_MAX_RX_SIZE"
+"""Bytes that tcp of libfabric keeps with each of 1024 transfers, 16 KiB by default."""
 DOORBELL_AGENT_FILE = "vicinal-doorbell-agent"
 """Beside the provider: what lends interrupts to the ranks of a guest."""
 GUEST_RESEED_FILE = "vicinal-guest-reseed"
@@ -185,6 +187,10 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
     variables = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     if region is not None:
         variables["VICINAL_REGION"] = check_region_names(region)
+    # Else tcp fills 17 MB with zeros once a peer in the network is known: room for tagged messages
+    # that arrive early, and the provider sends no tagged ones by it (docs/decisions/0030).
+    if TCP_ROOM not in os.environ:
+        variables[TCP_ROOM] = "256"
     match mpi.family:
         case Family.MPICH:
             return variables | {"MPIR_CVAR_CH4_NETMOD": "ofi"}

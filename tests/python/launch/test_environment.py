@@ -28,6 +28,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     (directory / PROVIDER_FILE).touch()
     monkeypatch.setenv("VICINAL_PROVIDER_DIR", str(directory))
+    monkeypatch.delenv("FI_TCP_MAX_RX_SIZE", raising=False)
     return directory
 
 
@@ -36,6 +37,7 @@ def test_region_with_mpich(provider: Path) -> None:
         "FI_PROVIDER_PATH": str(provider),
         "FI_PROVIDER": "vicinal",
         "VICINAL_REGION": "file:/dev/shm/job",
+        "FI_TCP_MAX_RX_SIZE": "256",
         "MPIR_CVAR_CH4_NETMOD": "ofi",
     }
 
@@ -44,6 +46,7 @@ def test_region_with_open_mpi(provider: Path) -> None:
     assert mpi_environment(Mpi.OPENMPI, MessagePath.REGION) == {
         "FI_PROVIDER_PATH": str(provider),
         "FI_PROVIDER": "vicinal",
+        "FI_TCP_MAX_RX_SIZE": "256",
         "OMPI_MCA_pml": "cm",
         "OMPI_MCA_mtl": "ofi",
         "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
@@ -72,6 +75,12 @@ def test_a_core_of_two_names_is_admitted_where_the_library_has_it(
     assert mpi_environment(mpi)["FI_PROVIDER"] == "vicinal"
     assert mpi_environment(mpi, core="tcp;ofi_rxm")["FI_PROVIDER"] == "vicinal,tcp"
     assert mpi_environment(mpi, "network").keys().isdisjoint({"FI_PROVIDER_PATH"})
+
+
+@pytest.mark.usefixtures("provider")
+def test_a_size_that_the_user_chose_for_tcp_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FI_TCP_MAX_RX_SIZE", "4096")
+    assert "FI_TCP_MAX_RX_SIZE" not in mpi_environment("mpich")
 
 
 @pytest.mark.usefixtures("provider")
