@@ -5,7 +5,7 @@
  * Rank 1 is outside of MPI for some seconds. Meanwhile rank 0 exchanges messages with rank 2: first
  * nothing else (usual), then one after every few of the MPI_Isend that it posts to rank 1 (between),
  * and then with all of these posted (after). Then rank 1 receives everything, and is outside of MPI
- * again while rank 0 and rank 2 exchange messages as far apart as the sends had put them (apart).
+ * again while rank 0 and rank 2 exchange messages as far apart as they were between the sends (apart).
  * Times of exchanges are round trips. If a send waits for its receiver, it takes what is left of rank
  * 1's seconds. Processor time of a send is told as well: on a machine with more to do than cores a
  * send may take long because its process does not run.
@@ -83,7 +83,10 @@ static struct spread exchange_often(const struct busy *busy)
 	return spread_of(busy->times, busy->exchanges);
 }
 
-/* The kernel is asked for the time between them as often as post() asks, which slows what follows. */
+/*
+ * The kernel is asked for the time between them, as post() does, which slows what follows. So does the time
+ * itself: rank 2 waits longer, and both come back to colder caches.
+ */
 static struct spread exchange_apart(const struct busy *busy, double gap)
 {
 	for (int i = 0; i < BETWEEN; i++) {
@@ -133,6 +136,7 @@ struct posted {
 	struct spread between;
 	double processor; /* seconds of the send that took most of it */
 	double seconds;   /* of all sends */
+	double gap;       /* from one exchange to the next: sends, and what it takes to time them */
 };
 
 static struct posted post(const struct busy *busy, size_t size)
@@ -140,6 +144,7 @@ static struct posted post(const struct busy *busy, size_t size)
 	double between[BETWEEN];
 	int every = busy->count / BETWEEN, done = 0;
 	struct posted posted = {.processor = 0};
+	double exchanged = 0, began = MPI_Wtime();
 
 	for (int i = 0; i < busy->count; i++) {
 		double processor = seconds_of(CLOCK_THREAD_CPUTIME_ID), start = MPI_Wtime();
@@ -149,9 +154,12 @@ static struct posted post(const struct busy *busy, size_t size)
 		processor = seconds_of(CLOCK_THREAD_CPUTIME_ID) - processor;
 		posted.processor = processor > posted.processor ? processor : posted.processor;
 		posted.seconds += busy->times[i];
-		if (i % every == every - 1 && done < BETWEEN)
-			between[done++] = exchange(busy);
+		if (i % every == every - 1 && done < BETWEEN) {
+			between[done] = exchange(busy);
+			exchanged += between[done++];
+		}
 	}
+	posted.gap = (MPI_Wtime() - began - exchanged) / BETWEEN;
 	posted.sends = spread_of(busy->times, busy->count);
 	posted.between = spread_of(between, BETWEEN);
 	return posted;
@@ -170,12 +178,12 @@ static void flood(const struct busy *busy, size_t size, int repetition)
 
 	MPI_Waitall(busy->count, busy->requests, MPI_STATUSES_IGNORE);
 	MPI_Barrier(MPI_COMM_WORLD);
-	struct spread apart = exchange_apart(busy, posted.seconds / BETWEEN);
+	struct spread apart = exchange_apart(busy, posted.gap);
 	printf("{\"size\": %zu, \"repetition\": %d, \"count\": %d, \"meanwhile_seconds\": %.3f", size,
 	       repetition, busy->count, meanwhile);
 	print_spread("send", posted.sends);
-	printf(", \"send_processor_us\": %.1f, \"sends_ms\": %.3f, \"kilobytes\": %ld",
-	       posted.processor * 1e6, posted.seconds * 1e3, grown);
+	printf(", \"send_processor_us\": %.1f, \"sends_ms\": %.3f, \"gap_us\": %.3f, \"kilobytes\": %ld",
+	       posted.processor * 1e6, posted.seconds * 1e3, posted.gap * 1e6, grown);
 	print_spread("usual", usual);
 	print_spread("after", after);
 	print_spread("apart", apart);
