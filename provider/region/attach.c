@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* attach.c - opening and mapping a region by its name. */
+/* attach.c - opens and maps the region that a name stands for. */
 #include "region/dax.h"
 #include "region/doorbell.h"
 #include "region/fork.h"
@@ -23,62 +23,62 @@ static int open_error(const char *path, enum region_kind kind, int code, struct 
 			"'vicinal run' do so",
 			path, path);
 	if (code == ENOENT && kind == REGION_DAX)
-		return region_fail(
-			error, -code,
-			"there is no DAX device %s: see that the machine has the memory, and that the "
-			"modules nd_pmem, dax_pmem and device_dax are loaded",
-			path);
+		return region_fail(error, -code,
+				   "there is no DAX device %s: check that the machine has the memory, and "
+				   "that the modules nd_pmem, dax_pmem and device_dax are loaded",
+				   path);
 	if (code == ENOENT)
 		return region_fail(
 			error, -code,
 			"there is no PCI device with %s: look for an ivshmem device (1af4:1110) in lspci",
 			path);
 	if (code == EACCES && kind != REGION_FILE)
+		return region_fail(error, -code,
+				   "this user may not open %s: give it to the user's group with a udev rule "
+				   "(see docs/tutorials/own-machines.md)",
+				   path);
+	if (code == EACCES)
 		return region_fail(
 			error, -code,
-			"%s may not be opened by this user: give it to the user's group with a udev rule "
-			"(see docs/tutorials/own-machines.md)",
+			"this user may not open region %s: run as its owner, or create your own region",
 			path);
-	if (code == EACCES)
-		return region_fail(error, -code,
-				   "region %s may not be opened by this user: run as its owner, or create "
-				   "one of your own",
-				   path);
 	if (kind != REGION_FILE)
-		return region_fail(error, -code,
-				   "%s cannot be opened (%s): see what dmesg says of the device", path,
-				   strerror(code));
+		return region_fail(
+			error, -code,
+			"%s cannot be opened (%s): see the kernel's messages about the device (dmesg)", path,
+			strerror(code));
 	return region_fail(error, -code,
-			   "region %s cannot be opened (%s): create it anew with 'vicinal region create'",
+			   "region %s cannot be opened (%s): create it again with 'vicinal region create'",
 			   path, strerror(code));
 }
 
-/* What only a file can be wrong in: its type, its owner, its mode, backing that would fault later. */
+/*
+ * Check what can be wrong only with a file: its type, owner and mode, and missing backing, which
+ * would fault later.
+ */
 static int check_file(const struct stat *status, const char *path, struct region_error *error)
 {
 	if (!S_ISREG(status->st_mode))
 		return region_fail(error, -EINVAL,
 				   "region %s is not a regular file: name a file on tmpfs or hugetlbfs",
 				   path);
-	/* The file's owner could truncate it while it is mapped. */
+	/* The owner of a file can truncate it while it is mapped. */
 	if (status->st_uid != geteuid())
 		return region_fail(error, -EPERM,
-				   "region %s belongs to user %u and this is user %u: create one of your own",
+				   "region %s belongs to user %u and this is user %u: create your own region",
 				   path, (unsigned)status->st_uid, (unsigned)geteuid());
-	/* What access lists allow shows in the group's bits. */
+	/* The group bits of the mode also show what access control lists allow. */
 	if ((status->st_mode & (S_IRWXG | S_IRWXO)) != 0)
-		return region_fail(
-			error, -EPERM,
-			"region %s is open to other users (mode %04o), who could read and forge all "
-			"messages: chmod 600 it, or create one anew",
-			path, (unsigned)status->st_mode & 07777U);
+		return region_fail(error, -EPERM,
+				   "region %s is open to other users (mode %04o), who can read and forge all "
+				   "messages: chmod 600 it, or create it again",
+				   path, (unsigned)status->st_mode & 07777U);
 	if ((uint64_t)status->st_blocks * 512 < (uint64_t)status->st_size)
-		return region_fail(
-			error, -ENOSPC,
-			"region %s has %llu bytes of which only %llu are backed by memory: create it "
-			"with 'vicinal region create', which reserves them",
-			path, (unsigned long long)status->st_size,
-			(unsigned long long)status->st_blocks * 512);
+		return region_fail(error, -ENOSPC,
+				   "region %s has %llu bytes, but only %llu are backed by memory: create it "
+				   "with 'vicinal region create', which reserves them",
+				   path, (unsigned long long)status->st_size,
+				   (unsigned long long)status->st_blocks * 512);
 	return 0;
 }
 
@@ -96,11 +96,10 @@ static int split_name(const char *name, struct region *region, struct region_err
 		region->kind = REGION_DAX;
 		written = snprintf(region->path, sizeof(region->path), "%s", name + 4);
 	} else {
-		return region_fail(
-			error, -EINVAL,
-			"VICINAL_REGION=%s is not understood: write file:/PATH, pci:ADDRESS (such as "
-			"pci:0000:00:04.0) or dax:/PATH (such as dax:/dev/dax0.0)",
-			name);
+		return region_fail(error, -EINVAL,
+				   "VICINAL_REGION=%s is not understood: write file:/PATH, pci:ADDRESS "
+				   "(such as pci:0000:00:04.0) or dax:/PATH (such as dax:/dev/dax0.0)",
+				   name);
 	}
 	if (written < 0 || (size_t)written >= sizeof(region->path))
 		return region_fail(error, -ENAMETOOLONG,
@@ -109,7 +108,7 @@ static int split_name(const char *name, struct region *region, struct region_err
 	return 0;
 }
 
-/* How many bytes of what was opened are the region's, from where on. */
+/* Find the offset and length of the region in the opened file or device. */
 static int find_extent(struct region *region, const struct stat *status, struct region_error *error)
 {
 	if (region->kind == REGION_DAX)
@@ -129,13 +128,16 @@ static int map_region(struct region *region, struct region_error *error)
 {
 	struct stat status;
 
-	/* O_NOFOLLOW: nobody may swap the name for a link to another file of ours. */
+	/*
+	 * O_NOFOLLOW: another process must not replace the name by a link to another file of this
+	 * user.
+	 */
 	int link = region->kind == REGION_FILE ? O_NOFOLLOW : 0;
 	region->fd = open(region->path, O_RDWR | O_CLOEXEC | link);
 	if (region->fd < 0)
 		return open_error(region->path, region->kind, errno, error);
 	if (fstat(region->fd, &status) != 0)
-		return region_fail(error, -errno, "region %s: %s: create it anew", region->path,
+		return region_fail(error, -errno, "region %s: %s: create it again", region->path,
 				   strerror(errno));
 	int result = find_extent(region, &status, error);
 	if (result != 0)
@@ -145,17 +147,16 @@ static int map_region(struct region *region, struct region_error *error)
 				   "region %s has %zu bytes, too few for a region: create it with "
 				   "'vicinal region create'",
 				   region->path, region->bytes);
-	/* Nothing is written before the header says that this is a region. */
+	/* Nothing is written before the header shows that this is a region. */
 	void *base = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd,
 			  (off_t)region->offset);
 	if (base == MAP_FAILED)
-		return region_fail(
-			error, -errno,
-			"region %s cannot be mapped (%s): under kernel lockdown (Secure Boot) a BAR "
-			"cannot be, and a file needs free address space",
-			region->path, strerror(errno));
+		return region_fail(error, -errno,
+				   "region %s cannot be mapped (%s): kernel lockdown (Secure Boot) forbids "
+				   "mapping a BAR, and a file needs free address space",
+				   region->path, strerror(errno));
 	region->base = base;
-	/* A file may be cut short, and some devices fault when they are taken away. */
+	/* Another process may truncate a file, and some devices fault when they are unplugged. */
 	if (!guard_watch(region))
 		return region_fail(error, -ENOMEM, "no memory is left to attach a region: free some");
 
@@ -167,13 +168,13 @@ static int map_region(struct region *region, struct region_error *error)
 	return 0;
 }
 
-/* Nobody else has the memory, and it is only backed where it is used. */
+/* Make a region that only this process maps. Pages are backed when they are first used. */
 static int make_private(struct region *region, struct region_error *error)
 {
 	const size_t bytes = region_size(REGION_PRIVATE_MEMBERS, REGION_PRIVATE_SECTION);
 	uint64_t id[2];
 
-	region->kind = REGION_FILE; /* its slots are locked like those of any other */
+	region->kind = REGION_FILE; /* its slots are locked as in any other region file */
 	(void)snprintf(region->name, sizeof(region->name), "%s", REGION_PRIVATE);
 	(void)snprintf(region->path, sizeof(region->path), "%s", REGION_PRIVATE);
 	region->fd = memfd_create("vicinal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -181,8 +182,8 @@ static int make_private(struct region *region, struct region_error *error)
 	    fcntl(region->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
 	    getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		return region_fail(error, -errno,
-				   "there is no region, and none can be made for this process alone (%s): "
-				   "create one with 'vicinal region create'",
+				   "there is no region, and none can be made for this process (%s): create "
+				   "one with 'vicinal region create'",
 				   strerror(errno));
 	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
 	if (base == MAP_FAILED)
@@ -224,7 +225,7 @@ void region_hold(struct region *region)
 
 void region_detach(struct region *region)
 {
-	/* Acquire: what the other holders did with it comes before it is unmapped. */
+	/* Acquire: accesses by the other holders come before the unmapping. */
 	if (region == NULL || atomic_fetch_sub_explicit(&region->holds, 1, memory_order_acq_rel) != 0)
 		return;
 	doorbell_detach(region);
@@ -238,7 +239,9 @@ void region_detach(struct region *region)
 
 void region_after_fork(struct region *region)
 {
-	/* What a child inherits from one that lost it is private already, and may be written. */
+	/*
+	 * If the parent had lost the region, the inherited mapping is already private and writable.
+	 */
 	if (region->lost || region->left)
 		return;
 	region->lost = true;

@@ -9,7 +9,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* The part of the kernel's info block that says where the data is; integers are little endian. */
+/*
+ * The part of the kernel's info block that says where the data begins. Integers are little endian.
+ */
 struct info_block {
 	char signature[16];
 	unsigned char identities[32];
@@ -18,12 +20,12 @@ struct info_block {
 	uint64_t data_offset;
 	uint64_t pages;
 	uint32_t mode;
-	uint32_t start_pad; /* before all that data_offset counts from */
+	uint32_t start_pad; /* bytes before the origin of data_offset */
 };
 static_assert(offsetof(struct info_block, data_offset) == 56, "the kernel's layout");
 static_assert(offsetof(struct info_block, start_pad) == 76, "the kernel's layout");
 
-/* A whole number from an attribute of the device; 0 if there is none. */
+/* Read an integer attribute of the device. Returns 0 if there is none. */
 static uint64_t read_number(dev_t device, const char *attribute)
 {
 	char path[128];
@@ -56,21 +58,24 @@ static bool is_dax(dev_t device)
 int dax_length(const struct stat *status, const char *path, size_t *bytes, struct region_error *error)
 {
 	if (!S_ISCHR(status->st_mode) || !is_dax(status->st_rdev))
-		return region_fail(error, -EINVAL,
-				   "%s is no DAX device: name one of /dev/dax*, or a file with file:", path);
+		return region_fail(
+			error, -EINVAL,
+			"%s is not a DAX device: name one of /dev/dax*, or a file with file:", path);
 	uint64_t length = read_number(status->st_rdev, "size");
 	uint64_t align = read_number(status->st_rdev, "align");
 	if (length == 0 || length > PTRDIFF_MAX)
-		return region_fail(
-			error, -EINVAL,
-			"the DAX device %s has no memory by /sys/dev/char/%u:%u/size: give it some "
-			"with ndctl or daxctl",
-			path, major(status->st_rdev), minor(status->st_rdev));
-	/* The kernel maps whole units, and nothing of a device that is none. */
+		return region_fail(error, -EINVAL,
+				   "the DAX device %s has no memory (/sys/dev/char/%u:%u/size): add some "
+				   "with ndctl or daxctl",
+				   path, major(status->st_rdev), minor(status->st_rdev));
+	/*
+	 * The kernel maps only multiples of the alignment, and refuses a device whose size is not a
+	 * multiple.
+	 */
 	if (align != 0 && length % align != 0)
 		return region_fail(error, -EINVAL,
-				   "the DAX device %s has %llu bytes, which its alignment of %llu does not "
-				   "divide: make it anew with ndctl or daxctl",
+				   "the DAX device %s has %llu bytes, which is no multiple of its alignment "
+				   "of %llu: create it again with ndctl or daxctl",
 				   path, (unsigned long long)length, (unsigned long long)align);
 	*bytes = (size_t)length;
 	return 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dax.h - memory that the kernel hands out as a device of bytes, /dev/dax: CXL memory, or a memory
- * module (nvdimm) of a virtual machine. It is mapped write-back, as memory is.
+ * dax.h - memory that the kernel offers as a character device, /dev/dax: CXL memory, or the memory
+ * module (NVDIMM) of a virtual machine. It is mapped write-back, like ordinary memory.
  *
- * A module's file on the host holds more than the device does: before the data there is what the
- * guest's kernel needs to make a device of it, the info block of the namespace mode devdax. So a
- * region in such a file begins where that says.
+ * The file of a module on the host is longer than the device. Before the data, the file has the
+ * info block of the namespace mode devdax, from which the guest's kernel makes the device. So a
+ * region in such a file begins at the offset that the info block names.
  */
 #ifndef VICINAL_REGION_DAX_H
 #define VICINAL_REGION_DAX_H
@@ -17,19 +17,21 @@
 /* The info block: docs/reference/region-format.md, "In a memory module's file". */
 #define DAX_INFO_OFFSET 4096
 #define DAX_INFO_SIGNATURE "NVDIMM_DAX_INFO"
-/* The data comes behind the info block. */
+/* The data comes after the info block. */
 #define DAX_DATA_MIN 8192U
 
 /*
- * The length of an open device in bytes, from sysfs: fstat() of a device has none.
- * Returns 0, or a negative errno and a text for what is no DAX device or cannot be mapped whole.
+ * Read the length of an open device in bytes from sysfs, because fstat() of a device gives none.
+ * Returns 0, or a negative errno and a text if the file is not a DAX device or cannot be mapped
+ * whole.
  */
 int dax_length(const struct stat *status, const char *path, size_t *bytes, struct region_error *error);
 
 /*
- * Where the region begins in an open file of `bytes` bytes: 0, unless an info block says
- * otherwise and no region begins at 0. A process that may write the file may have written that: what this
- * returns is a multiple of a page and less than `bytes`, and nothing else is sure.
+ * The offset of the region in an open file of `bytes` bytes: 0, unless an info block gives another
+ * offset and no region begins at 0. The info block is not trusted, because any process that may
+ * write the file may have written it. The result is always a multiple of a page and less than
+ * `bytes`; nothing else is guaranteed.
  */
 size_t dax_data_offset(int fd, size_t bytes);
 

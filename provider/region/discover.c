@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* discover.c - finding a region that nobody named. */
+/* discover.c - finds a region if the user named none. */
 #include "region/region.h"
 
 #include <dirent.h>
@@ -12,19 +12,19 @@
 #define IVSHMEM_VENDOR 0x1af4U
 #define IVSHMEM_DEVICE 0x1110U
 
-/* More devices than a machine has that share memory, and longer names than they have. */
+/* No machine has this many devices with shared memory, or names this long. */
 #define DEVICES_MAX 64U
 #define DEVICE_NAME 32U
 
 static const char *const well_known_files[] = {"/run/vicinal/region", "/dev/shm/vicinal-region"};
 
-/* A look at one place after the other. */
+/* The state of a search that tries one candidate after the other. */
 struct search {
-	char *name;        /* of the one that was tried last */
-	int result;        /* 0: found; -ENODEV: not yet; else of the first that somebody must mend */
-	bool empty_device; /* there is an ivshmem device that holds no region */
+	char *name;        /* of the candidate that was tried last */
+	int result;        /* 0: found; -ENODEV: not yet; else the first error that the user must fix */
+	bool empty_device; /* an ivshmem device exists that holds no region */
 	struct region_error *error;
-	struct region_error hint; /* why the first one that could have been it is not */
+	struct region_error hint; /* why the first possible candidate is not a region */
 };
 
 static unsigned read_hexadecimal(const char *device, const char *attribute)
@@ -58,7 +58,7 @@ static int compare_names(const void *one, const void *other)
 	return strverscmp(one, other);
 }
 
-/* In order: machines with the same devices must take the same one. */
+/* Sorted, because machines with the same devices must choose the same device. */
 static size_t list_devices(const char *directory, bool (*wanted)(const char *device),
 			   char names[DEVICES_MAX][DEVICE_NAME])
 {
@@ -76,7 +76,7 @@ static size_t list_devices(const char *directory, bool (*wanted)(const char *dev
 	return count;
 }
 
-/* Can what search->name names be attached? */
+/* Try to attach the region that search->name names. */
 static int attempt(const struct search *search, struct region_error *error)
 {
 	struct region *region = NULL;
@@ -93,7 +93,10 @@ static void remember(struct search *search, const struct region_error *error)
 		search->hint = *error;
 }
 
-/* One that holds something else is passed by; one that cannot be used is reported, if none can. */
+/*
+ * A device that holds something else is skipped. An unusable region is reported if no usable region
+ * is found.
+ */
 static void try_ivshmem(struct search *search, const char *device)
 {
 	struct region_error error;
@@ -109,7 +112,7 @@ static void try_ivshmem(struct search *search, const char *device)
 		search->result = result;
 }
 
-/* A memory module may be anything else of its owner's, whom others have not to ask. */
+/* Skip a memory module that holds no region without an error: its owner may use it for anything. */
 static void try_dax(struct search *search, const char *device)
 {
 	struct region_error error;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doorbell.c - an interrupt granted from the guest's agent, tried, and listened to. */
+/* doorbell.c - obtains an interrupt from the guest's agent, tests it, and waits for interrupts. */
 #include "region/doorbell.h"
 
 #include <errno.h>
@@ -15,12 +15,14 @@
 #include "region/member.h"
 #include "region/sleep.h"
 
-/* The agent answers at once; an emulated guest that shares its processor takes milliseconds. */
+/* The agent answers at once. An emulated guest that shares its processor takes milliseconds. */
 #define ANSWER_MILLISECONDS 5000
-/* The same of the interrupt that we send to ourselves. */
+/* The same limit for the interrupt that this process sends to itself. */
 #define PROOF_MILLISECONDS 2000
 
-/* ---- asking the agent ---- */
+/*
+ * ---- requesting a grant from the agent ----
+ */
 
 static int connect_to(const char *path)
 {
@@ -40,7 +42,10 @@ static int connect_to(const char *path)
 	return agent;
 }
 
-/* The grant and its two descriptors. Returns 0 or a negative errno, and then no descriptor is left. */
+/*
+ * Receive the grant and its two descriptors. Returns 0 or a negative errno; after an error no
+ * descriptor is left open.
+ */
 static int receive_grant(int agent, struct doorbell_grant *grant, int descriptors[2])
 {
 	union {
@@ -59,7 +64,7 @@ static int receive_grant(int agent, struct doorbell_grant *grant, int descriptor
 	ssize_t length = recvmsg(agent, &message, MSG_CMSG_CLOEXEC);
 	if (length < 0)
 		return -errno;
-	if (length == 0) /* it has none left to grant */
+	if (length == 0) /* the agent has no interrupt left to grant */
 		return -EBUSY;
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header == NULL || header->cmsg_type != SCM_RIGHTS)
@@ -98,7 +103,10 @@ static int request_grant(struct doorbell *doorbell, const char *path)
 	return 0;
 }
 
-/* By way of the device, the server and the kernel, as that of a peer comes. */
+/*
+ * Interrupt this process through the device, the server and the kernel, the way of a peer's
+ * interrupt.
+ */
 static bool prove(const struct doorbell *doorbell)
 {
 	struct pollfd polled = {.fd = doorbell->interrupts, .events = POLLIN};
@@ -121,7 +129,7 @@ static void *listen_to_interrupts(void *argument)
 		uint64_t count = 0;
 		if (poll(polled, 2, -1) < 0)
 			continue;
-		/* The agent has nothing more to say: it is gone, and the interrupt with it. */
+		/* The agent closed the connection, so the interrupt is no longer granted. */
 		if (polled[1].revents != 0) {
 			atomic_store_explicit(&doorbell->works, false, memory_order_relaxed);
 			polled[1].fd = -1;
@@ -133,25 +141,27 @@ static void *listen_to_interrupts(void *argument)
 	return NULL;
 }
 
-/* Signals are for the application's threads, not for ours. */
+/* The thread blocks signals: they are for the application's threads. */
 static bool start_listener(struct doorbell *doorbell)
 {
 	sigset_t all;
 	sigset_t before;
 
 	(void)sigfillset(&all);
-	(void)sigdelset(&all, SIGBUS); /* a fault in it: see region/guard.h */
+	(void)sigdelset(&all, SIGBUS); /* raised by a fault in the region: see region/guard.h */
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	doorbell->listening = pthread_create(&doorbell->listener, NULL, listen_to_interrupts, doorbell) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return doorbell->listening;
 }
 
-/* ---- the region's ---- */
+/*
+ * ---- the doorbell of a region ----
+ */
 
 static void give_back(struct doorbell *doorbell)
 {
-	/* In a forked child the thread is not here. */
+	/* A forked child does not have the thread. */
 	if (doorbell->listening && doorbell->process == getpid()) {
 		atomic_store_explicit(&doorbell->stop, true, memory_order_relaxed);
 		(void)!write(doorbell->interrupts, &(uint64_t){1}, sizeof(uint64_t));
@@ -177,15 +187,14 @@ static int refuse(const struct region *region, int code, struct region_error *er
 				   "processes here, or give the device more vectors",
 				   region->path, remedy);
 	case -ETIMEDOUT:
-		return region_fail(
-			error, code,
-			"the doorbell of region %.1024s was rung and nothing came: %s; see whether "
-			"its server on the host runs (docs/explanation/doorbell.md)",
-			region->path, remedy);
+		return region_fail(error, code,
+				   "the doorbell of region %.1024s was rung and no interrupt came: %s; check "
+				   "that its server on the host runs (docs/explanation/doorbell.md)",
+				   region->path, remedy);
 	default:
 		return region_fail(error, code,
-				   "the doorbell of region %.1024s is of no use (%s): %s; see whether the "
-				   "guest's agent fits this provider (docs/explanation/doorbell.md)",
+				   "the doorbell of region %.1024s cannot be used (%s): %s; check that the "
+				   "guest's agent matches this provider (docs/explanation/doorbell.md)",
 				   region->path, strerror(-code), remedy);
 	}
 }
@@ -236,7 +245,7 @@ void doorbell_after_fork(const struct region *region)
 	if (doorbell == NULL)
 		return;
 	atomic_store_explicit(&doorbell->works, false, memory_order_relaxed);
-	/* Else the agent would take our parent's end for ours. */
+	/* Otherwise the agent would take the parent's connection for the child's. */
 	(void)close(doorbell->agent);
 	(void)close(doorbell->interrupts);
 	doorbell->agent = -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* header.c - checking a region's header, and writing a new one. */
+/* header.c - checks a region's header, and writes a new one. */
 #include "region/region.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ int region_fail(struct region_error *error, int code, const char *format, ...)
 	return code;
 }
 
-/* Both come from the header: `heap_bytes` may be more than `section_bytes`. */
+/* Both lengths come from the header, so `heap_bytes` may be more than `section_bytes`. */
 static bool section_is_possible(uint32_t members, uint64_t section_bytes, uint64_t heap_bytes)
 {
 	if (heap_bytes > REGION_HEAP_MAX || heap_bytes > section_bytes)
@@ -47,34 +47,33 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 	uint64_t sections_offset = shared_load_u64(&header->sections_offset);
 
 	if (magic != REGION_MAGIC)
-		return region_fail(error, -ENODATA,
-				   "it does not begin with a region's magic: create it with "
-				   "'vicinal region create'");
+		return region_fail(
+			error, -ENODATA,
+			"it does not begin with a region's magic: create it with 'vicinal region create'");
 	if (version > REGION_VERSION)
 		return region_fail(error, -EPROTONOSUPPORT,
 				   "its format is version %u and this provider knows up to %u: install the "
-				   "Vicinal that created it, or create it anew",
+				   "Vicinal that created it, or create it again",
 				   version, REGION_VERSION);
 	if (version != REGION_VERSION)
 		return region_fail(error, -EPROTONOSUPPORT,
-				   "its format version %u is not known: create it anew", version);
+				   "its format version %u is not known: create it again", version);
 	if (members < REGION_MEMBERS_MIN || members > REGION_MEMBERS_MAX)
 		return region_fail(error, -EINVAL,
-				   "its header says %u member slots, %u to %u are possible: create it anew",
+				   "its header says %u member slots, %u to %u are possible: create it again",
 				   members, REGION_MEMBERS_MIN, REGION_MEMBERS_MAX);
 	if (!section_is_possible(members, section_bytes, heap_bytes))
-		return region_fail(
-			error, -EINVAL,
-			"its header says sections of %llu bytes, %llu of them heap, which is not possible: "
-			"create it anew",
-			(unsigned long long)section_bytes, (unsigned long long)heap_bytes);
+		return region_fail(error, -EINVAL,
+				   "its header says sections of %llu bytes, %llu of them heap, which is not "
+				   "possible: create it again",
+				   (unsigned long long)section_bytes, (unsigned long long)heap_bytes);
 	if (sections_offset != REGION_SECTIONS_OFFSET(members) ||
 	    region_bytes != region_size(members, section_bytes))
-		return region_fail(error, -EINVAL, "its header contradicts itself: create it anew");
+		return region_fail(error, -EINVAL, "its header contradicts itself: create it again");
 	if (region_bytes > bytes)
 		return region_fail(
 			error, -EINVAL,
-			"it has %zu bytes where its header says %llu: it was cut short, create it anew",
+			"it has %zu bytes where its header says %llu, so it was truncated: create it again",
 			bytes, (unsigned long long)region_bytes);
 
 	region->members = members;

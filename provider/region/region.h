@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * region.h - a mapped region, checked once, and where things lie in it.
- */
+/* region.h - a mapped and checked region, and the offsets of its parts. */
 #ifndef VICINAL_REGION_REGION_H
 #define VICINAL_REGION_REGION_H
 
@@ -10,31 +8,31 @@
 
 #include "region/layout.h"
 
-/* One line for a person: what is wrong, and what to do about it. */
+/* One line for the user: what is wrong, and the remedy. */
 struct region_error {
 	char text[PATH_MAX + 256];
 };
 
-/* Where a guest's ivshmem devices are. */
+/* The PCI devices in sysfs, among them a guest's ivshmem devices. */
 #define PCI_DEVICES "/sys/bus/pci/devices"
 
-/* What this process maps; others may reach the same region in another way. */
+/* What this process maps. Other members may map the same region in another way. */
 enum region_kind {
-	REGION_FILE, /* a file on tmpfs or hugetlbfs: members share a kernel, and its locks */
+	REGION_FILE, /* a file on tmpfs or hugetlbfs: members share a kernel and its locks */
 	REGION_PCI,  /* an ivshmem BAR: members are in different guests */
-	REGION_DAX,  /* /dev/dax: in different guests, or on hosts that share memory (CXL) */
+	REGION_DAX,  /* /dev/dax: members are in different guests, or on hosts that share memory (CXL) */
 };
 
 struct doorbell;
 
 /*
- * A mapped region. The geometry was read from the header once, checked, and is private
- * from then on: nothing that a peer writes later can move a bound.
+ * A mapped region. The geometry was read from the header once, checked, and is private since then,
+ * so no later write of a peer can move a bound.
  */
 struct region {
 	unsigned char *base;
 	size_t bytes;
-	size_t offset; /* in the file, of `base`: see dax.h */
+	size_t offset; /* file offset of `base`: see dax.h */
 	uint64_t id[2];
 	uint64_t section_bytes; /* the heap included */
 	uint64_t heap_bytes;
@@ -42,23 +40,23 @@ struct region {
 	uint32_t members;
 	enum region_kind kind;
 	int fd;
-	atomic_uint holds;         /* that region_detach() takes back before it unmaps */
-	struct doorbell *doorbell; /* NULL: nobody here is interrupted; see doorbell.h */
-	bool lost;             /* we are a forked child, and the mapping is our own: region_after_fork() */
-	bool left;             /* all of this mapping have left, and it is our own: region_leave() */
-	bool discovered;       /* nobody named it: region_discover() found it */
-	bool slow_allowed;     /* whatever member_measure() says */
-	struct member *joined; /* that joined through this mapping: see leave.h */
-	atomic_bool cut;       /* the file was cut short; zeros of our own are here since: see guard.h */
-	/* A call takes long: one line for a person, why. May be NULL. */
+	atomic_uint holds;         /* calls of region_detach() to come before the call that unmaps */
+	struct doorbell *doorbell; /* NULL: no member here receives interrupts; see doorbell.h */
+	bool lost;             /* this is a forked child, and the mapping is private: region_after_fork() */
+	bool left;             /* all members of this mapping have left, and it is private: region_leave() */
+	bool discovered;       /* the user named no region: region_discover() found this one */
+	bool slow_allowed;     /* accepted whatever member_measure() says */
+	struct member *joined; /* members that joined through this mapping: see leave.h */
+	atomic_bool cut;       /* the file was truncated, and private zeros have replaced it: see guard.h */
+	/* Called with one line for the user when a call takes long. May be NULL. */
 	void (*notice)(const char *text);
 	char name[PATH_MAX]; /* as given: file:PATH, pci:ADDRESS or dax:PATH */
 	char path[PATH_MAX]; /* what was opened */
 };
 
 /*
- * The name of a region that is made for this mapping alone: for endpoints that have no region, and
- * reach others over the network. The endpoints of one domain meet there.
+ * The name of a private region of one mapping: for endpoints that have no region, and reach all
+ * peers over the network. The endpoints of one domain share it.
  */
 #define REGION_PRIVATE "private"
 #define REGION_PRIVATE_MEMBERS 32U
@@ -66,44 +64,44 @@ struct region {
 
 /*
  * Map the region called `name` (file:PATH, pci:ADDRESS, dax:PATH or REGION_PRIVATE) and check its
- * header. Nothing is written to it. Returns 0 and a region to be given back with region_detach(), or a
- * negative errno and a text in `error`; -ENODATA where something else or nothing is in the memory.
+ * header. Writes nothing to it. Returns 0 and a region for region_detach(), or a negative errno and
+ * a text in `error`; -ENODATA if the memory holds something else or nothing.
  */
 int region_attach(const char *name, struct region **region, struct region_error *error);
 void region_detach(struct region *region);
-/* One more region_detach() than before is needed until it is unmapped. */
+/* Keep the mapping until one more call of region_detach(). */
 void region_hold(struct region *region);
 
 /*
- * In a forked child: from here on what is written to the parent's region nobody else sees, on a
- * file. The mapping of a device stays as it is.
+ * In a forked child: makes the mapping of a file private, so that no other process sees later
+ * writes. The mapping of a device stays shared.
  */
 void region_after_fork(struct region *region);
 
 /*
- * Find a region without being told: an ivshmem device whose BAR begins with a region's header, then
- * a /dev/dax that does, then the well-known files. Devices with anything else in them are passed by,
- * and those of one kind are tried in the order of their names. Writes the region's name. Returns 0;
- * -ENODEV when there is none; -ENODATA when there is none but an ivshmem device to hold one; or
- * another negative errno when there is one that cannot be used. Each with a text.
+ * Find a region if the user named none: first an ivshmem device whose BAR begins with a region's header,
+ * then such a /dev/dax, then the well-known files. Devices with other contents are skipped. Devices
+ * of one kind are tried in the order of their names. Writes the region's name. Returns 0; -ENODEV
+ * if there is none; -ENODATA if there is none, but an ivshmem device that could hold one; or
+ * another negative errno if a region exists but cannot be used. Each error has a text.
  */
 int region_discover(char name[PATH_MAX], struct region_error *error);
 
-/* Check a header found at `base`; `bytes` is what is mapped. Fills in the geometry. */
+/* Check the header at `base`, in a mapping of `bytes` bytes, and fill in the geometry. */
 int region_check_header(const struct region_header *header, size_t bytes, struct region *region,
 			struct region_error *error);
 
 /*
- * Write a new region's header and slot table over `bytes` zeroed bytes at `base`. Used by
- * tests and fuzzers; `vicinal region create` does the same for people.
- * Returns 0, or -EINVAL if the bounds of layout.h are not kept.
+ * Write a new region's header and slot table into `bytes` zeroed bytes at `base`. For tests and
+ * fuzzers; users run `vicinal region create`, which writes the same. Returns 0, or -EINVAL if a
+ * bound of layout.h is exceeded.
  */
 int region_format(void *base, size_t bytes, uint32_t members, uint64_t section_bytes, const uint64_t id[2]);
-/* The same with heaps: the last `heap_bytes` of the `section_bytes` of each member. */
+/* The same with heaps: the last `heap_bytes` bytes of the `section_bytes` bytes of each member. */
 int region_format_heaps(void *base, size_t bytes, uint32_t members, uint64_t section_bytes,
 			uint64_t heap_bytes, const uint64_t id[2]);
 
-/* The number of bytes that a region of this geometry takes; `section_bytes` with the heap. */
+/* The length of a region with this geometry. `section_bytes` includes the heap. */
 static inline size_t region_size(uint32_t members, uint64_t section_bytes)
 {
 	return REGION_SECTIONS_OFFSET(members) + members * section_bytes;
@@ -112,7 +110,7 @@ static inline size_t region_size(uint32_t members, uint64_t section_bytes)
 int region_fail(struct region_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* `slot` must be below region->members everywhere below. */
+/* `slot` must be below region->members in all functions below. */
 static inline struct member_slot *region_slot(const struct region *region, uint32_t slot)
 {
 	return (struct member_slot *)(void *)(region->base + REGION_SLOTS_OFFSET) + slot;
@@ -146,7 +144,7 @@ static inline uint64_t section_arena_end(const struct region *region)
 	return region->section_bytes - region->heap_bytes;
 }
 
-/* The word in `owner`'s section with which `ringer` wakes it. */
+/* The word in the section of `owner` by which `ringer` wakes the owner. */
 static inline shared_u32 *section_doorbell(const struct region *region, uint32_t owner, uint32_t ringer)
 {
 	return (shared_u32 *)(void *)(region_section(region, owner) + SECTION_DOORBELLS_OFFSET) + ringer;
@@ -187,8 +185,8 @@ static inline struct network_line *section_network(const struct region *region, 
 }
 
 /*
- * `length` bytes at `offset` in a member's section, or NULL if they do not lie wholly
- * in it. `offset` and `length` may come from a peer.
+ * `length` bytes at `offset` in a member's section, or NULL unless all of them lie in the section.
+ * `offset` and `length` may come from a peer.
  */
 static inline shared_bytes *section_view(const struct region *region, uint32_t slot, uint64_t offset,
 					 uint64_t length)

@@ -138,11 +138,11 @@ static const struct {
 	{spoil_heap_odd, -EINVAL, "64 of them heap"},
 	{spoil_heap_large, -EINVAL, "4096 of them heap"},
 	{spoil_heap_overflowing, -EINVAL, "not possible"},
-	{spoil_heap_consistently, -EINVAL, "cut short"},
+	{spoil_heap_consistently, -EINVAL, "truncated"},
 	{spoil_heap_beyond_its_bound, -EINVAL, "not possible"},
 	{spoil_sections_offset, -EINVAL, "contradicts itself"},
 	{spoil_region_bytes, -EINVAL, "contradicts itself"},
-	{spoil_consistently, -EINVAL, "cut short"},
+	{spoil_consistently, -EINVAL, "truncated"},
 };
 
 static void test_spoilt_headers_are_refused(void **state)
@@ -337,7 +337,7 @@ static void test_files_that_cannot_be_regions_are_refused(void **state)
 	file_write(&file, 1000, true);
 	assert_refused(file.name, -ENODATA, "too few for a region");
 	file_write(&file, whole - REGION_PAGE, true);
-	assert_refused(file.name, -EINVAL, "cut short");
+	assert_refused(file.name, -EINVAL, "truncated");
 	file_write(&file, whole, false);
 	assert_refused(file.name, -ENOSPC, "backed by memory");
 	assert_int_equal(unlink(file.path), 0);

@@ -311,9 +311,9 @@ static void test_what_is_no_dax_device_is_refused(void **state)
 	assert_refused("dax:", -EINVAL, "not understood");
 	assert_refused("dax:dax0.0", -EINVAL, "not understood");
 	assert_refused("dax:/dev/dax0.0", -ENOENT, "no DAX device /dev/dax0.0");
-	assert_refused("dax:/dev/zero", -EINVAL, "/dev/zero is no DAX device");
+	assert_refused("dax:/dev/zero", -EINVAL, "/dev/zero is not a DAX device");
 	assert_int_equal(close(make_file(in_root("/dev/dax0.0"), 2 * HUGE)), 0);
-	assert_refused("dax:/dev/dax0.0", -EINVAL, "no DAX device");
+	assert_refused("dax:/dev/dax0.0", -EINVAL, "not a DAX device");
 }
 
 static void test_sizes_that_cannot_be_are_refused(void **state)
@@ -330,10 +330,10 @@ static void test_sizes_that_cannot_be_are_refused(void **state)
 		assert_refused("dax:/dev/dax0.0", -EINVAL, "has no memory");
 	}
 	write_text(size, "2097153\n");
-	assert_refused("dax:/dev/dax0.0", -EINVAL, "does not divide");
+	assert_refused("dax:/dev/dax0.0", -EINVAL, "no multiple of its alignment");
 	write_text(in_root("/sys/dev/char/%u:0/align", DAX_MAJOR), "4096\n");
 	write_text(size, "4096\n");
-	assert_refused("dax:/dev/dax0.0", -EINVAL, "cut short");
+	assert_refused("dax:/dev/dax0.0", -EINVAL, "truncated");
 	free(size);
 	assert_int_equal(close(fd), 0);
 }

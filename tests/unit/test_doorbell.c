@@ -168,7 +168,7 @@ static void test_what_does_not_interrupt_is_not_relied_on(void **state)
 	(void)state;
 	fake_doorbell_hold(true);
 	assert_int_equal(doorbell_attach(regions[0], fake_socket, &error), -ETIMEDOUT);
-	assert_non_null(strstr(error.text, "nothing came"));
+	assert_non_null(strstr(error.text, "no interrupt came"));
 	assert_null(regions[0]->doorbell);
 }
 
