@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunks.c - dividing up the pool, and getting chunks back. */
+/* chunks.c - divides the pool into chunks, and collects returned chunks. */
 #include "region/chunks.h"
 
-/* A class of fewer chunks has none that are left to others: the first that asks has them. */
+/* A class with fewer chunks has no reserve: any receiver may take all of them. */
 #define RESERVE_MIN 4U
 
 static const uint32_t class_bytes[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
@@ -27,9 +27,15 @@ static uint32_t open_class(struct chunk_class *class, uint32_t first, uint32_t o
 	class->offset = offset;
 	class->stride = length + CHUNK_SKEW;
 	class->count = count < most ? (uint32_t)count : most;
-	/* An eighth, where one is not most of what there is. */
+	/*
+	 * An eighth. A small class has no reserve, because one chunk would be a large part of the
+	 * class.
+	 */
 	class->reserve = class->count < RESERVE_MIN ? 0 : (class->count + 7) / 8;
-	/* The first ones on top: the less of the region is touched, the more stays in cache. */
+	/*
+	 * The first chunks are on top of the stack. If less of the region is touched, more of it
+	 * stays in the cache.
+	 */
 	for (uint32_t chunk = first + class->count; chunk-- > first;)
 		class->free[class->free_count++] = (uint16_t)chunk;
 	return class->count;
@@ -39,8 +45,9 @@ void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint3
 		     uint64_t bytes)
 {
 	/*
-	 * Shares of the bytes in sixteenths, and of the bits of a credit line. A pipeline of eight
-	 * large ones goes a fifth faster than one of four: see docs/decisions/0006.
+	 * The shares of the classes: of the bytes in sixteenths, and of the bits of a credit line.
+	 * A pipeline of eight large chunks is a fifth faster than a pipeline of four: see
+	 * docs/decisions/0006.
 	 */
 	static const uint32_t sixteenths[CHUNK_CLASSES] = {3, 2, 11};
 	static const uint32_t most[CHUNK_CLASSES] = {REGION_CHUNKS_MAX / 2, REGION_CHUNKS_MAX / 4,

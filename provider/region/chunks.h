@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * chunks.h - pieces of our own section that we give to receivers, one message or part of
- * a message in each.
+ * chunks.h - pieces of a member's own section, each of which carries one message or part of a
+ * message to a receiver.
  *
- * All bookkeeping is private. A chunk comes back when the receiver flips its bit in the
- * credit line that it keeps for us; we read that line only when we want chunks.
+ * All bookkeeping is private. To return a chunk, the receiver flips the chunk's bit in the credit
+ * line that the receiver keeps for this sender. The sender reads that line only when it needs
+ * chunks.
  */
 #ifndef VICINAL_REGION_CHUNKS_H
 #define VICINAL_REGION_CHUNKS_H
@@ -12,9 +13,9 @@
 #include "region/region.h"
 
 /*
- * Three sizes. Small ones hold eager messages, so that many can wait unexpected; medium
- * ones the pieces that show a large message; large ones are the pipeline's stages: the
- * longer a copy, the faster a byte of it goes. Measured: see docs/decisions/0001.
+ * Small chunks hold eager messages, so that many can wait unexpected. Medium chunks hold the pieces
+ * that announce a large message. Large chunks are the stages of the pipeline: the longer a copy,
+ * the less a byte of it costs. The sizes were measured: see docs/decisions/0001.
  */
 #define CHUNK_SMALL 4096U
 #define CHUNK_MEDIUM 16384U
@@ -23,48 +24,53 @@
 #define CHUNK_CLASS_LARGE (CHUNK_CLASSES - 1)
 
 /*
- * Bytes lie in a chunk at the same offset from a line as in the application's buffer:
- * copies between equally aligned places are some 5 % faster. So a chunk has a line more.
+ * In a chunk, bytes have the same offset from the start of a cache line as in the application's
+ * buffer: copies between equally aligned addresses are about 5 % faster. So each chunk has an
+ * additional line.
  */
 #define CHUNK_SKEW REGION_LINE
 
 #define CHUNK_NONE UINT32_MAX
 #define CHUNK_WORDS (REGION_CHUNKS_MAX / 64)
 
-/* The owner's private account with one holder. */
+/* The owner's private account of one receiver, the holder of chunks. */
 struct chunk_account {
 	const struct credit_line *credit;
-	uint32_t connection;                    /* the line is ours when it carries this id */
-	uint32_t outstanding;                   /* chunks out */
+	uint32_t connection;                    /* the line is valid for this sender if it carries this id */
+	uint32_t outstanding;                   /* chunks that the holder has */
 	uint32_t outstanding_of[CHUNK_CLASSES]; /* of each class */
 	uint32_t taken_count;                   /* chunks ever taken, modulo 2^32 */
-	uint32_t taken_at_reclaim;              /* its value when the holder was last asked for them */
-	uint64_t returned[CHUNK_WORDS];         /* the bits as last seen */
+	uint32_t taken_at_reclaim; /* value of taken_count when the holder was last asked to return chunks */
+	uint64_t returned[CHUNK_WORDS]; /* the bits as last read */
 };
 
 struct chunk_class {
 	uint32_t first; /* chunks [first, first + count) are of this class */
 	uint32_t count;
-	uint32_t stride;                  /* bytes from one to the next */
-	uint32_t offset;                  /* section offset of the first */
-	uint32_t reserve;                 /* so many are left to those that have none of them */
-	uint32_t free_count;              /* entries in use of `free` */
-	uint16_t free[REGION_CHUNKS_MAX]; /* a stack: the chunk given back last is still in cache */
+	uint32_t stride;     /* bytes from one chunk to the next */
+	uint32_t offset;     /* section offset of the first chunk */
+	uint32_t reserve;    /* the last chunks, kept for receivers that have none of this class */
+	uint32_t free_count; /* used entries of `free` */
+	uint16_t
+		free[REGION_CHUNKS_MAX]; /* a stack: the chunk that was returned last is still in the cache */
 };
 
 struct chunk_pool {
-	shared_bytes *section; /* our own */
+	shared_bytes *section; /* this member's own */
 	uint32_t count;
-	uint32_t largest; /* bytes that the largest chunk holds: a small section has no large ones */
+	uint32_t largest; /* bytes that the largest chunk holds; a small section has no large chunks */
 	struct chunk_class classes[CHUNK_CLASSES];
-	struct chunk_account *holder[REGION_CHUNKS_MAX]; /* NULL while it is ours */
+	struct chunk_account *holder[REGION_CHUNKS_MAX]; /* NULL while no receiver has the chunk */
 };
 
-/* Divide `bytes` at section offset `offset` of our own section up into chunks. */
+/* Divide `bytes` bytes at section offset `offset` of this member's section into chunks. */
 void chunk_pool_open(struct chunk_pool *pool, const struct region *region, uint32_t slot, uint32_t offset,
 		     uint64_t bytes);
 
-/* The same with private memory, in so many chunks of each class. It takes chunk_pool_bytes(). */
+/*
+ * The same in private memory of chunk_pool_bytes() bytes, with the given number of chunks of each
+ * class.
+ */
 void chunk_pool_open_private(struct chunk_pool *pool, void *memory, const uint32_t counts[CHUNK_CLASSES]);
 size_t chunk_pool_bytes(const uint32_t counts[CHUNK_CLASSES]);
 
@@ -79,9 +85,10 @@ static inline uint32_t chunk_class_of(const struct chunk_pool *pool, uint32_t ch
 }
 
 /*
- * Take a chunk of at least `length` bytes (at most CHUNK_LARGE) for `account`.
- * Returns CHUNK_NONE when there is none; ask again after chunk_collect(). The last few of each class
- * are for those that have none: one that does not give back takes nobody's room.
+ * Take a chunk of at least `length` bytes (at most CHUNK_LARGE) for `account`. Returns CHUNK_NONE
+ * if there is none; ask again after chunk_collect(). The reserve of each class is for receivers
+ * that have no chunk of the class: a receiver that returns nothing cannot take the room of other
+ * receivers.
  */
 static inline uint32_t chunk_take(struct chunk_pool *pool, struct chunk_account *account, uint32_t length)
 {
@@ -100,7 +107,7 @@ static inline uint32_t chunk_take(struct chunk_pool *pool, struct chunk_account 
 	return CHUNK_NONE;
 }
 
-/* The section offset at which the bytes of `buffer` go in a chunk. */
+/* The section offset at which the bytes of `buffer` lie in a chunk. */
 static inline uint32_t chunk_offset(const struct chunk_pool *pool, uint32_t chunk, const void *buffer)
 {
 	const struct chunk_class *class = &pool->classes[chunk_class_of(pool, chunk)];
@@ -109,27 +116,29 @@ static inline uint32_t chunk_offset(const struct chunk_pool *pool, uint32_t chun
 	       (uint32_t)((uintptr_t)buffer % CHUNK_SKEW);
 }
 
-/* A chunk that was taken but not shown to its holder after all. */
+/* Free a chunk that was taken but never shown to its holder. */
 void chunk_untake(struct chunk_pool *pool, uint32_t chunk);
 
 /*
- * Take back what the holder returned. Returns how many, or -1 if it returned a chunk
- * that it does not have: a violation.
+ * Collect the chunks that the holder returned. Returns their number, or -1 if the holder returned a
+ * chunk that it does not have: a protocol violation.
  */
 int chunk_collect(struct chunk_pool *pool, struct chunk_account *account);
 
-/* Take back everything, whatever the holder says: it is dead, or its connection is closed. */
+/*
+ * Take all chunks back, whatever the holder says: the holder is dead, or its connection is closed.
+ */
 void chunk_recall(struct chunk_pool *pool, struct chunk_account *account);
 
-/* A holder's private side: the bits as it last wrote them. */
+/* A holder's private side: the bits as the holder last wrote them. */
 struct chunk_returns {
 	struct credit_line *credit;
 	uint64_t returned[CHUNK_WORDS];
 };
 
 /*
- * Give chunk `chunk` (below REGION_CHUNKS_MAX) back. The release store pairs with the
- * acquire load in chunk_collect(): we have read it before its owner writes it again.
+ * Return chunk `chunk` (below REGION_CHUNKS_MAX). The release store pairs with the acquire load in
+ * chunk_collect(): the holder has read the chunk before its owner writes it again.
  */
 static inline void chunk_return(struct chunk_returns *returns, uint32_t chunk)
 {

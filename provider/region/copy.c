@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy.c - long copies into the region and out of it, by other means than memcpy(). */
+/* copy.c - long copies into and out of the region that do not use memcpy(). */
 #include "region/copy.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
 
-/* Whole lines: a part of one would be read from memory first. */
+/* Whole lines only: a store to part of a line would first read the line from memory. */
 static void stream_lines(unsigned char *to, const unsigned char *from, size_t lines)
 {
 	for (; lines > 0; lines--, to += REGION_LINE, from += REGION_LINE) {
@@ -20,7 +20,7 @@ static void stream_lines(unsigned char *to, const unsigned char *from, size_t li
 	}
 }
 
-/* The same through the cache. */
+/* The same, through the cache. */
 static void copy_lines(unsigned char *to, const unsigned char *from, size_t lines)
 {
 	for (; lines > 0; lines--, to += REGION_LINE, from += REGION_LINE) {
@@ -60,7 +60,7 @@ void copy_past_cache_out(shared_bytes *to, const void *from, size_t length)
 	memcpy(target, source, head);
 	stream_lines(target + head, source + head, lines);
 	memcpy(target + done, source + done, length - done);
-	/* Such stores are not ordered by a release store that follows. */
+	/* A release store does not order earlier non-temporal stores. */
 	_mm_sfence();
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy.h - copies into the region and out of it: of a few bytes, and of many past the cache. */
+/*
+ * copy.h - copies into and out of the region: short copies, and long copies that bypass the cache.
+ */
 #ifndef VICINAL_REGION_COPY_H
 #define VICINAL_REGION_COPY_H
 
 #include "region/layout.h"
 
 /*
- * Copies of at most 64 bytes, of a length known only at run time: two loads and two
- * stores that overlap, where a call of memcpy would cost more than the copy.
+ * Copies of at most 64 bytes whose length is known only at run time. Overlapping loads and stores
+ * cost less than a call of memcpy().
  */
 #pragma GCC diagnostic push
 /* GCC does not see that callers bound `length` by the same sum that bounds `to`. */
@@ -63,12 +65,12 @@ static inline void copy_small_in(void *to, const shared_bytes *from, size_t leng
 }
 
 /*
- * As shared_copy_out(), by stores that go past our cache to memory, where the processor has
- * such. They are ordered before whatever is stored after the call.
+ * As shared_copy_out(), with non-temporal stores that bypass the cache, if the processor has them.
+ * They are ordered before all stores after the call.
  */
 void copy_past_cache_out(shared_bytes *to, const void *from, size_t length);
 
-/* As shared_copy_in(), by a loop over lines instead of the processor's string copy. */
+/* As shared_copy_in(), with a loop over lines instead of the processor's string copy. */
 void copy_linewise_in(void *to, const shared_bytes *from, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* measure.c - is the region mapped as memory should be? By how long copies take. */
+/* measure.c - measures by copies whether the region is mapped as ordinary memory. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -8,8 +8,8 @@
 #define MEASURE_BYTES 16384U
 #define MEASURE_PASSES 4 /* the first warms up: page faults, cold caches */
 /*
- * On a machine with more to do than it can, all passes of one measurement were 22 times slower
- * once, and a job ended for it. So what looks slow is looked at again, for a tenth of a second.
+ * On an overloaded machine, all passes of one measurement were once 22 times slower, and a job
+ * ended because of that. So a slow result is measured again, for a tenth of a second.
  */
 #define MEASUREMENTS_MAX 20
 #define MEASURE_PAUSE_NANOSECONDS 5000000

@@ -6,12 +6,12 @@
  *   ┌──────┬──────┬──────┬──────┐           ┌───────────────────────┐
  *   │ slot │ slot │ slot │ slot │ ...       │ credit line: consumed │
  *   └──────┴──────┴──────┴──────┘           └───────────────────────┘
- *   written by the sender alone             written by the receiver alone
+ *   written only by the sender              written only by the receiver
  *
- * A message is new when its slot's lap is the receiver's lap: the receiver needs no head
- * index and so a message costs the transfer of one line. The sender learns of free slots
- * from the credit line, which it reads only when those that it knows of are used up.
- * Both sides keep their positions in private memory and never read their own words back.
+ * A message is new if its slot's lap is the receiver's lap. The receiver needs no head index, so a
+ * message costs the transfer of one line. The sender learns of free slots from the credit line,
+ * which it reads only when it has used up the free slots that it knows. Both sides keep their
+ * positions in private memory and never read their own words back.
  */
 #ifndef VICINAL_REGION_RING_H
 #define VICINAL_REGION_RING_H
@@ -59,8 +59,8 @@ struct ring_in {
 	uint32_t mask;
 	uint32_t shift;
 	uint32_t position;  /* the next slot to read */
-	uint32_t published; /* what the sender was told */
-	uint32_t batch;     /* tell it again after this many slots */
+	uint32_t published; /* the position that was last sent to the sender */
+	uint32_t batch;     /* publish the position after this many slots */
 	uint32_t connection;
 };
 
@@ -90,7 +90,10 @@ static inline void ring_in_open(struct ring_in *ring, const struct ring_slot *sl
 		.credit = credit,
 		.mask = count - 1,
 		.shift = (uint32_t)__builtin_ctz(count),
-		/* A quarter: the sender meets the line seldom, and never runs dry before it is written. */
+		/*
+		 * A quarter of the ring: the line moves to the sender rarely, but is written before
+		 * the sender runs out of slots.
+		 */
 		.batch = count / 4,
 		.connection = connection,
 	};
@@ -98,12 +101,15 @@ static inline void ring_in_open(struct ring_in *ring, const struct ring_slot *sl
 
 enum ring_credit_result { RING_CREDIT_OK, RING_CREDIT_VIOLATION, RING_CREDIT_CLOSED };
 
-/* Ids are odd. A receiver that reads the ring no more writes its id without that bit. */
+/*
+ * Connection ids are odd. A receiver that no longer reads the ring writes the id without that bit.
+ */
 #define CONNECTION_OPEN UINT32_C(1)
 
 /*
- * Read the receiver's credit. Pairs with its release store in ring_publish(): the slots
- * it counts were read before. A count that the ring cannot have is a violation.
+ * Read the receiver's credit. Acquire: pairs with the release store in ring_publish(), so the
+ * receiver has read the slots that it counts. A count that is impossible for this ring is a
+ * violation.
  */
 static inline enum ring_credit_result ring_credit(struct ring_out *ring)
 {
@@ -113,36 +119,38 @@ static inline enum ring_credit_result ring_credit(struct ring_out *ring)
 	if ((uint32_t)(word >> 32) == (ring->connection & ~CONNECTION_OPEN))
 		return RING_CREDIT_CLOSED;
 	if ((uint32_t)(word >> 32) != ring->connection)
-		return RING_CREDIT_OK; /* not accepted yet: a former sender's line */
+		return RING_CREDIT_OK; /* not accepted yet: the line of a former sender */
 	if (ring->position - consumed > ring->mask + 1)
 		return RING_CREDIT_VIOLATION;
 	ring->limit = consumed + ring->mask + 1;
 	return RING_CREDIT_OK;
 }
 
-/* May `count` more slots be written, as far as we know without asking? */
+/* May `count` more slots be written, according to the last known credit? */
 static inline bool ring_has_room(const struct ring_out *ring, uint32_t count)
 {
 	return ring->limit - ring->position >= count;
 }
 
-/* The slot `ahead` of the position. ring_has_room() covers it. */
+/* The slot `ahead` slots after the position. Call ring_has_room() first. */
 static inline struct ring_slot *ring_next(const struct ring_out *ring, uint32_t ahead)
 {
 	return &ring->slots[(ring->position + ahead) & ring->mask];
 }
 
 /*
- * Where positions of a ring in a region begin: the upper half of the connection's random id says at which
- * lap. So what somebody writes or reads there for another connection, a member whose slot was taken while it
- * was paused, has another lap, but for one case in 65536.
+ * The first position of a ring in a region. The upper half of the connection's random id gives its
+ * lap. So a slot of another connection, which a member wrote or reads whose slot was taken while it
+ * was paused, has another lap, except in one case of 65536.
  */
 static inline uint32_t ring_first_position(uint32_t connection, uint32_t shift)
 {
 	return connection >> 16 << shift;
 }
 
-/* Each slot gets the lap before the first. The connection is not offered yet. */
+/*
+ * Write the lap before the first into each slot. The connection is not yet offered to the receiver.
+ */
 static inline void ring_out_begin(struct ring_out *ring)
 {
 	ring->position = ring_first_position(ring->connection, ring->shift);
@@ -158,7 +166,10 @@ static inline void ring_in_begin(struct ring_in *ring)
 	ring->published = ring->position;
 }
 
-/* Write the control word of the slot `ahead` that only follows another: not yet visible. */
+/*
+ * Write the control word of a later slot of the same message, `ahead` slots after the position. It
+ * is not yet visible to the receiver.
+ */
 static inline void ring_stage(const struct ring_out *ring, uint32_t ahead, uint64_t control)
 {
 	shared_store_u64(&ring_next(ring, ahead)->control,
@@ -166,18 +177,21 @@ static inline void ring_stage(const struct ring_out *ring, uint32_t ahead, uint6
 }
 
 /*
- * Make the slot at the position visible, and `count` slots with it. The release store
- * pairs with the acquire load in ring_peek().
+ * Make the slot at the position visible, and with it `count` slots in all. The release store pairs
+ * with the acquire load in ring_peek().
  */
 static inline void ring_push(struct ring_out *ring, uint64_t control, uint32_t count)
 {
 	shared_release_u64(&ring_next(ring, 0)->control, control | ring_lap(ring->position, ring->shift));
 	ring->position += count;
-	/* The receiver has the next line in its cache from its last lap: fetch it before it is needed. */
+	/*
+	 * The receiver has the next line in its cache since the last lap: fetch the line before it
+	 * is needed.
+	 */
 	__builtin_prefetch(ring_next(ring, 0), 1);
 }
 
-/* Is there a new slot at the position? Its control word is loaded once, into `control`. */
+/* Is there a new slot at the position? Loads its control word once, into `control`. */
 static inline bool ring_peek(const struct ring_in *ring, uint64_t *control)
 {
 	*control = shared_acquire_u64(&ring->slots[ring->position & ring->mask].control);
@@ -185,9 +199,9 @@ static inline bool ring_peek(const struct ring_in *ring, uint64_t *control)
 }
 
 /*
- * Is the slot at the position of this lap, or still of the last? The short path takes any other for
- * empty, and would wait for ever: somebody wrote over it, or made the sender write where we have not
- * read. For now and then.
+ * Does the slot at the position have this lap or the last? The short path takes any other lap for
+ * an empty slot, and would wait for ever: a process overwrote the slot, or made the sender write
+ * slots that are not yet read. Call from time to time.
  */
 static inline bool ring_is_sound(const struct ring_in *ring)
 {
@@ -202,20 +216,23 @@ static inline const struct ring_slot *ring_at(const struct ring_in *ring, uint32
 	return &ring->slots[(ring->position + ahead) & ring->mask];
 }
 
-/* Tell the sender. Pairs with the acquire load in ring_credit(). */
+/* Publish the position to the sender. Pairs with the acquire load in ring_credit(). */
 static inline void ring_publish(struct ring_in *ring)
 {
 	shared_release_u64(&ring->credit->consumed, (uint64_t)ring->connection << 32 | ring->position);
 	ring->published = ring->position;
 }
 
-/* Tell the sender of this connection that nobody reads its ring, or not any more. */
+/*
+ * Tell the sender of this connection that the receiver does not read its ring, or no longer reads
+ * it.
+ */
 static inline void ring_refuse(struct credit_line *credit, uint32_t connection)
 {
 	shared_release_u64(&credit->consumed, (uint64_t)(connection & ~CONNECTION_OPEN) << 32);
 }
 
-/* The receiver has done with `count` slots. */
+/* The receiver is done with `count` slots. */
 static inline void ring_consume(struct ring_in *ring, uint32_t count)
 {
 	ring->position += count;

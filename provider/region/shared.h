@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared.h - the only way to touch a byte that a peer can write.
+ * shared.h - the only access to bytes that a peer can write.
  *
- * A shared word is a struct around its value, so that a plain load or store of it does
- * not compile; every access goes through the functions below and names its memory
- * order. A peer may be hostile: load a word once into a local, check the local, and
- * never load it again for the same decision.
+ * A shared word is a struct around its value, so that a plain load or store of it does not compile.
+ * Every access goes through the functions below and names its memory order. A peer may be hostile:
+ * load a word once into a local variable, check the variable, and never load the word again for the
+ * same decision.
  */
 #ifndef VICINAL_REGION_SHARED_H
 #define VICINAL_REGION_SHARED_H
@@ -30,9 +30,9 @@ typedef struct {
 } shared_bytes;
 
 _Static_assert(sizeof(shared_u32) == 4 && sizeof(shared_u64) == 8 && sizeof(shared_bytes) == 1,
-	       "shared words have the size of their value");
+	       "a shared word has the size of its value");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
-	       "a shared word must be one load or store: a lock would not be shared");
+	       "a shared word must be one load or store, because a lock would not be shared");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the region's format is little endian");
 
 static inline uint32_t shared_load_u32(const shared_u32 *word)
@@ -76,8 +76,8 @@ static inline void shared_release_u64(shared_u64 *word, uint64_t value)
 }
 
 /*
- * Order the loads before it before the loads after it: of what was read, and of the word
- * that says whether it was still valid. (ThreadSanitizer knows no fences.)
+ * Order the loads before it before the loads after it: loads of data before the load of the word
+ * that says whether the data was valid. (ThreadSanitizer does not support fences.)
  */
 static inline void shared_fence_loads(void)
 {
@@ -86,7 +86,7 @@ static inline void shared_fence_loads(void)
 #endif
 }
 
-/* The same for the stores of a writer. */
+/* The same for stores, on the writer's side. */
 static inline void shared_fence_stores(void)
 {
 #ifndef __SANITIZE_THREAD__
@@ -95,20 +95,21 @@ static inline void shared_fence_stores(void)
 }
 
 /*
- * Order a store before it and a load after it, both ways: who says that it sleeps and then
- * looks, and who rings and then looks whether somebody sleeps. Slow paths only.
+ * Order a store before it and a load after it. A sleeper says that it sleeps and then polls; a
+ * waker rings and then checks whether the receiver sleeps. For slow paths only.
  */
 static inline void shared_fence_full(void)
 {
 #ifndef __SANITIZE_THREAD__
 	atomic_thread_fence(memory_order_seq_cst);
 #else
-	atomic_uint nothing = 0; /* an exchange is a fence to the processor, and no news to the sanitizer */
+	atomic_uint nothing =
+		0; /* an exchange is a fence for the processor, and one that the sanitizer understands */
 	(void)atomic_exchange(&nothing, 1);
 #endif
 }
 
-/* The claim word is the only one that is written so: see struct member_slot. */
+/* Only the claim word is written in this way: see struct member_slot. */
 static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_t value)
 {
 	return atomic_compare_exchange_strong_explicit(&word->hidden, &expected, value, memory_order_acq_rel,
@@ -116,8 +117,8 @@ static inline bool shared_claim_u64(shared_u64 *word, uint64_t expected, uint64_
 }
 
 /*
- * Bytes out of the region. The barrier keeps the compiler from fetching a header's field
- * from there again after it was checked: it takes the bytes for memory that nobody changes.
+ * Copy bytes out of the region. The barrier keeps the compiler from loading a header's field again
+ * after it was checked, because the compiler assumes that nothing else changes the bytes.
  */
 static inline void shared_copy_in(void *to, const shared_bytes *from, size_t length)
 {
@@ -125,15 +126,15 @@ static inline void shared_copy_in(void *to, const shared_bytes *from, size_t len
 	atomic_signal_fence(memory_order_acq_rel);
 }
 
-/* Bytes into the region. */
+/* Copy bytes into the region. */
 static inline void shared_copy_out(shared_bytes *to, const void *from, size_t length)
 {
 	memcpy((void *)to, from, length);
 }
 
 /*
- * Zeros in the region, word by word: one who still looks at what a predecessor left there
- * sees each word as it was or cleared. `to` is aligned to words, `length` is a multiple.
+ * Clear memory in the region, word by word: a concurrent reader of a predecessor's data sees each
+ * word either unchanged or cleared. `to` is aligned to words, and `length` is a multiple of a word.
  */
 static inline void shared_clear(shared_bytes *to, size_t length)
 {

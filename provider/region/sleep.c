@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sleep.c - the system calls by which one sleeps and wakes others. */
+/* sleep.c - the system calls for sleeping and waking. */
 #include "region/sleep.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "region/member.h"
 
-/* The numbers are the same on all architectures; older headers do not have them all. */
+/* The numbers are the same on all architectures. Older headers lack some of them. */
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
 #endif
@@ -22,12 +22,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool barriers;
 static bool waits_on_many;
 
-/* A container's filter may refuse either call, with whatever error: ask each once. */
+/* A container's seccomp filter may refuse either call, with any error, so try each call once. */
 static void ask_kernel(void)
 {
 	barriers = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 &&
 		   syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
-	/* A word that differs from what is expected: a kernel that knows the call says so. */
+	/* The word differs from the expected value: a kernel that has the call returns EAGAIN. */
 	atomic_uint word = 0;
 	struct futex_waitv waiter = {
 		.val = 1, .uaddr = (uintptr_t)&word, .flags = FUTEX_WORD_32 | FUTEX_PRIVATE_FLAG};
@@ -85,7 +85,7 @@ static struct timespec time_of(uint64_t nanoseconds)
 				 .tv_nsec = (long)(nanoseconds % 1000000000U)};
 }
 
-/* Nothing can be waited on: there is no futex, or not any more. */
+/* There is no futex to wait on, or the kernel no longer permits the call. */
 static enum sleep_end sleep_unwatched(uint64_t deadline, uint64_t most)
 {
 	uint64_t time = monotonic_now();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.h - the lines by which the two ends of one copy in the region find each other. */
+/* transfer.h - the lines that coordinate the two ends of a single copy in the region. */
 #ifndef VICINAL_REGION_TRANSFER_H
 #define VICINAL_REGION_TRANSFER_H
 
 #include "region/region.h"
 
-/* A transfer's id: never 0, since generations count from 1. */
+/* A transfer's id. Never 0, because generations count from 1. */
 static inline uint32_t transfer_id(uint32_t index, uint32_t generation)
 {
 	return index | generation << 8;
@@ -19,8 +19,8 @@ static inline uint32_t transfer_index(uint32_t id)
 _Static_assert(REGION_TRANSFERS <= 256, "an index has 8 bits");
 
 /*
- * `length` bytes at `offset` in the heap of a member's section, where alone buffers can be; NULL
- * if they are not wholly there. Both may come from a peer.
+ * `length` bytes at `offset` in the heap of a member's section, the only place for buffers. NULL
+ * unless all of them lie there. Both numbers may come from a peer.
  */
 static inline shared_bytes *transfer_view(const struct region *region, uint32_t slot, uint64_t offset,
 					  uint64_t length)
@@ -28,7 +28,7 @@ static inline shared_bytes *transfer_view(const struct region *region, uint32_t 
 	return offset < section_arena_end(region) ? NULL : section_view(region, slot, offset, length);
 }
 
-/* The words of a line that are not its id. */
+/* The words of a line, except its id. */
 struct transfer_words {
 	uint64_t claimed;
 	uint64_t done;
@@ -38,7 +38,10 @@ struct transfer_words {
 
 static inline void transfer_open(struct transfer_line *line, uint32_t id, const struct transfer_words *words)
 {
-	/* Who loads one of these finds the id of the former transfer gone: see transfer_read(). */
+	/*
+	 * A reader that loads one of these words then finds that the former transfer's id is gone:
+	 * see transfer_read().
+	 */
 	shared_fence_stores();
 	shared_store_u64(&line->offset, words->offset);
 	shared_store_u64(&line->peer, words->peer);
@@ -47,7 +50,10 @@ static inline void transfer_open(struct transfer_line *line, uint32_t id, const 
 	shared_release_u64(&line->id, id);
 }
 
-/* The sender's buffer in its heap; NULL if it says that it is elsewhere, or nothing that can be. */
+/*
+ * The sender's buffer in its heap. NULL if the sender says that it is elsewhere, or names an
+ * impossible range.
+ */
 static inline shared_bytes *transfer_source(const struct region *region, uint32_t sender, uint32_t id,
 					    uint64_t length)
 {
@@ -63,19 +69,22 @@ static inline void transfer_close(struct transfer_line *line)
 	shared_release_u64(&line->id, 0);
 }
 
-/* Before bytes are copied. The caller loads the other's line next: see transfer_fence(). */
+/*
+ * Call before the bytes are copied. The caller then calls transfer_fence() and loads the other
+ * end's line.
+ */
 static inline void transfer_claim(struct transfer_line *line, uint64_t claimed)
 {
 	shared_store_u64(&line->claimed, claimed);
 }
 
-/* After they are. Pairs with the acquire load in transfer_read(). */
+/* Call after the bytes are copied. Pairs with the acquire load in transfer_read(). */
 static inline void transfer_done(struct transfer_line *line, uint64_t done)
 {
 	shared_release_u64(&line->done, done);
 }
 
-/* Our claim is seen by everybody before we look at the other's. (See shared_fence_loads().) */
+/* All members see our claim before we load the other end's. (See shared_fence_loads().) */
 static inline void transfer_fence(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -87,10 +96,10 @@ static inline void transfer_fence(void)
 }
 
 /*
- * The other's words. `done` first: what it had done is in its `claimed` already. Acquire: the
- * bytes that it has done are there. False if the line is not that of transfer `id` any more; it
- * was, when the caller was told of it. The id last, so that these are not the words of a later
- * transfer.
+ * Load the other end's words. `done` is loaded first, because `claimed` already covers it. Acquire:
+ * the bytes that are done are visible. Returns false if the line no longer belongs to transfer
+ * `id`, as it did when the caller learned of it. The id is loaded last, so that these are not the
+ * words of a later transfer.
  */
 static inline bool transfer_read(const struct transfer_line *line, uint32_t id, uint64_t *claimed,
 				 uint64_t *done)
