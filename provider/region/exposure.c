@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* exposure.c - the table of exposures: written by its owner, and looked up by its peers. */
+/* exposure.c - the table of exposures: its owner writes it, its peers read it. */
 #include "region/exposure.h"
 
 #include "region/transfer.h"
@@ -14,11 +14,14 @@ void exposure_publish(struct exposures *exposures, const struct member *self, co
 
 	while (index < REGION_EXPOSURES && exposures->of[index] != NULL)
 		index++;
-	/* The section may be a successor's by now. */
+	/* A successor may already own the section. */
 	if (index == REGION_EXPOSURES || !member_is_joined(self))
 		return;
 	struct exposure_line *line = &header->exposures[index];
-	/* Nobody reads the line now: its sequence is 0 or odd. From odd on to the next even one. */
+	/*
+	 * No peer reads the line now, because its sequence is 0 or odd. Go on to the next even
+	 * number.
+	 */
 	uint64_t sequence = exposures->sequences[index];
 	exposures->of[index] = of;
 	exposures->sequences[index] = sequence == 0 ? 2 : sequence + 1;
@@ -45,13 +48,16 @@ void exposure_withdraw(struct exposures *exposures, const struct member *self, c
 		if (member_is_joined(self))
 			shared_store_u64(&header->exposures[index].sequence, exposures->sequences[index]);
 	}
-	/* Before what is stored in the lines when they are used again. */
+	/* Order these stores before the stores that use the lines again. */
 	shared_fence_stores();
 }
 
 /* ---- the peers' side ---- */
 
-/* What a line says, loaded once. False if it changed meanwhile, or is no exposure of `key`. */
+/*
+ * Load each word of a line once. Returns false if the line changed meanwhile, or exposes another
+ * key.
+ */
 static bool read_line(const struct exposure_line *line, uint64_t sequence, uint64_t key,
 		      struct exposed *known, uint64_t *offset)
 {
@@ -72,7 +78,7 @@ static bool read_line(const struct exposure_line *line, uint64_t sequence, uint6
 	return shared_load_u64(&line->sequence) == sequence;
 }
 
-/* Was the section in `slot` written by the same process as that in `other`? */
+/* Did one process write the sections in `slot` and in `other`? */
 static bool same_process(const struct region *region, uint32_t slot, uint32_t other)
 {
 	uint64_t process = shared_load_u64(&section_header(region, slot)->process);
@@ -81,8 +87,8 @@ static bool same_process(const struct region *region, uint32_t slot, uint32_t ot
 }
 
 /*
- * Is it in a heap of the process of the member in `slot`? Sets `gone` instead if that heap's
- * member is not there any more, which is no fault of this one.
+ * Does the exposure lie in a heap of the process of the member in `slot`? If the member of that
+ * heap is gone, sets `gone`: that is no fault of the member in `slot`.
  */
 static bool can_be(const struct region *region, uint32_t slot, uint64_t offset, struct exposed *known,
 		   bool *gone)
@@ -106,7 +112,10 @@ bool exposure_find(const struct region *region, uint32_t slot, uint32_t epoch, u
 		   struct exposed *known)
 {
 	const struct section_header *header = section_header(region, slot);
-	/* Before the lines: one that we miss counts it up afterwards. */
+	/*
+	 * Loaded before the lines: a publication that this search misses increments the counter
+	 * afterwards.
+	 */
 	uint64_t exposed = shared_acquire_u64(&header->exposed);
 	bool gone = false;
 
@@ -119,7 +128,7 @@ bool exposure_find(const struct region *region, uint32_t slot, uint32_t epoch, u
 		if ((sequence & 1) != 0 || !read_line(line, sequence, key, known, &offset))
 			continue;
 		bool good = can_be(region, slot, offset, known, &gone);
-		/* A successor's words are not its fault. */
+		/* If a successor wrote these words, the member is not at fault. */
 		bool intact = member_is_intact(region, slot, epoch);
 		if (!good || gone || !intact)
 			known->word = NULL;

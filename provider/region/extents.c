@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-/* Flags beside a length. A page that carries both is the first of a taken extent, always. */
+/*
+ * Flags next to a length. A page with both flags is always the first page of an allocated extent.
+ */
 #define TAKEN (UINT32_C(1) << 31)
 #define FIRST (UINT32_C(1) << 30)
 #define LENGTH (FIRST - 1)
@@ -20,7 +22,10 @@ struct bin {
 	uint32_t list;
 };
 
-/* The list for extents of `pages`: all of it in level 0 up to EXTENT_LISTS, then one level a power. */
+/*
+ * The list for extents of `pages` pages: level 0 has one list for each length below EXTENT_LISTS,
+ * and each further level covers one power of two.
+ */
 static struct bin bin_of(uint32_t pages)
 {
 	if (pages < EXTENT_LISTS)
@@ -78,7 +83,10 @@ static void unlink_free(struct extents *extents, uint32_t first)
 
 int extents_open(struct extents *extents, uint32_t pages, uint64_t origin)
 {
-	/* Of the kernel's zero pages until something is near them: not malloc(), which may be asking us. */
+	/*
+	 * Zero pages of the kernel until an extent near them is used. malloc() is no option,
+	 * because it may be the caller.
+	 */
 	void *tags = mmap(NULL, pages * sizeof(*extents->tags), PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -98,7 +106,7 @@ void extents_close(struct extents *extents)
 	extents->tags = NULL;
 }
 
-/* How far into the free extent at `first` an aligned one begins. */
+/* The number of pages from `first` to the first aligned page of a free extent. */
 static uint32_t skip(const struct extents *extents, uint32_t first, uint32_t alignment)
 {
 	uint64_t number = extents->origin + first;
@@ -106,11 +114,11 @@ static uint32_t skip(const struct extents *extents, uint32_t first, uint32_t ali
 	return (uint32_t)(-number & (alignment - 1));
 }
 
-/* A free extent from the lists in which every one has at least `pages`. */
+/* Find a free extent in the lists whose extents all have at least `pages` pages. */
 static uint32_t find_larger(const struct extents *extents, uint32_t pages)
 {
 	uint32_t power = 31U - (uint32_t)__builtin_clz(pages);
-	/* Rounded up to where a list begins. */
+	/* Rounded up to the lower bound of a list. */
 	uint64_t rounded = pages;
 
 	if (pages >= EXTENT_LISTS)
@@ -132,8 +140,8 @@ static uint32_t find_larger(const struct extents *extents, uint32_t pages)
 }
 
 /*
- * Nothing in the lists that are surely large enough: what is in those from `least` up to
- * them may be, and is looked at one by one, so that no memory is refused that there is.
+ * The lists of surely large enough extents are empty. Search the lists from the smallest possible
+ * one, extent by extent, so that no allocation fails while there is memory for it.
  */
 static uint32_t search(const struct extents *extents, uint32_t pages, uint32_t alignment)
 {
@@ -186,7 +194,7 @@ uint32_t extents_length(const struct extents *extents, uint32_t first)
 	return (length & (TAKEN | FIRST)) == (TAKEN | FIRST) ? length & LENGTH : 0;
 }
 
-/* Is there a free extent that begins at `first`? Its length, else 0. */
+/* The length of the free extent that begins at `first`; 0 if there is none. */
 static uint32_t free_at(const struct extents *extents, uint32_t first)
 {
 	if (first >= extents->pages)
@@ -196,7 +204,7 @@ static uint32_t free_at(const struct extents *extents, uint32_t first)
 	return (length & TAKEN) == 0 ? length : 0;
 }
 
-/* Pages that are nobody's any more become one extent with what is free at either side. */
+/* Merge freed pages with the free extents on both sides. */
 static void release(struct extents *extents, uint32_t first, uint32_t pages)
 {
 	uint32_t after = free_at(extents, first + pages);
@@ -208,7 +216,7 @@ static void release(struct extents *extents, uint32_t first, uint32_t pages)
 	if (first > 0 && (extents->tags[first - 1].length & TAKEN) == 0) {
 		uint32_t before = extents->tags[first - 1].length;
 		unlink_free(extents, first - before);
-		/* What was a first page is an inner one now. */
+		/* A former first page is an inner page now. */
 		extents->tags[first].length = 0;
 		first -= before;
 		pages += before;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* heap.c - blocks in the heaps of this process, their lifetime, and what a fork makes of them. */
+/* heap.c - blocks in the heaps of this process, their lifetime, and forks. */
 #include "region/heap.h"
 
 #include "region/late_writers.h"
@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 
 /*
- * All heaps of the process, of endpoints that are open and of those that were closed while
- * there were blocks. The mutex guards the list and everything in it but the bounds of a
- * heap. Nothing is called under it that allocates, or takes another lock.
+ * All heaps of the process: heaps of open endpoints, and heaps of closed endpoints that still have
+ * blocks. The mutex guards the list and everything in it except the bounds of a heap. No function
+ * that allocates or takes another lock is called with the mutex held.
  */
 static struct heap *heaps;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -29,9 +29,9 @@ void heaps_unlock(void)
 }
 
 /*
- * A mapping of the region is shared with a child that was forked, and what an application
- * allocated must not be: a write of the child would be one of its parent's. So the child gets
- * pages of its own as soon as it writes; until then it sees those of its parent.
+ * A forked child shares the mapping of the region, but it must not share the memory that the
+ * application allocated: a write of the child would change the parent's data. So the child gets
+ * private pages, which are copied when it writes. Until then it sees the parent's pages.
  */
 static void make_private(const struct heap *heap)
 {
@@ -41,7 +41,9 @@ static void make_private(const struct heap *heap)
 	if (mmap(heap->base, heap->bytes, access, MAP_PRIVATE | MAP_FIXED, heap->region->fd, offset) !=
 	    MAP_FAILED)
 		return;
-	/* Not every device can be mapped so: then a copy, of what was ever handed out. */
+	/*
+	 * Not every device can be mapped privately. Then copy the pages that were ever handed out.
+	 */
 	size_t handed = (size_t)heap->handed * REGION_PAGE;
 	void *copy = mmap(NULL, heap->bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (copy == MAP_FAILED)
@@ -50,7 +52,7 @@ static void make_private(const struct heap *heap)
 	(void)mremap(copy, heap->bytes, heap->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, heap->base);
 }
 
-/* With the lock: nothing more is allocated from it. */
+/* Call with the lock held. No further block is allocated from the heap. */
 static void stop(struct heap *heap)
 {
 	heap->open = false;
@@ -60,10 +62,10 @@ static void stop(struct heap *heap)
 void heaps_after_fork(void)
 {
 	for (struct heap *heap = heaps; heap != NULL; heap = heap->next) {
-		/* What its parent inherited is private already. */
+		/* The heap is already private if the parent had inherited it. */
 		if (!heap->inherited)
 			make_private(heap);
-		/* Those of open endpoints are lost with their transports. */
+		/* The heaps of open endpoints are lost with the endpoints' transports. */
 		if (heap->member != NULL)
 			member_after_fork(heap->member);
 		heap->inherited = true;
@@ -101,7 +103,10 @@ int heap_open(struct heap **opened, const struct member *occupant, struct region
 	heap->occupant = occupant;
 	heap->open = true;
 	heaps_lock();
-	/* At the end: malloc() takes from the first, and a program's first endpoint has its messages. */
+	/*
+	 * Append: malloc() uses the first heap, and a program's first endpoint carries its
+	 * messages.
+	 */
 	struct heap **last = &heaps;
 	while (*last != NULL)
 		last = &(*last)->next;
@@ -165,7 +170,10 @@ void heap_leave(struct heap *heap, struct member *member)
 	else
 		region_hold(heap->region);
 	if (holds) {
-		/* Under the lock: the last block may go at once, and with it the member. */
+		/*
+		 * Under the lock, because another thread may release the last block at once, and
+		 * with it the member.
+		 */
 		member_hold(member);
 		heap->member = member;
 	}
@@ -176,9 +184,11 @@ void heap_leave(struct heap *heap, struct member *member)
 		dispose(heap);
 }
 
-/* ---- where memory lies ---- */
+/*
+ * ---- the location of memory ----
+ */
 
-/* In addresses, without the end of the address space wrapping round. */
+/* Compares addresses without an overflow at the end of the address space. */
 static bool overlap(const struct heap *heap, uintptr_t address, uint64_t length, struct heap_part *part)
 {
 	uintptr_t base = (uintptr_t)heap->base;
@@ -206,7 +216,7 @@ bool heap_overlap(const struct heap *first, const struct region *region, const v
 	if (first != NULL)
 		found = overlap(first, (uintptr_t)address, length, part);
 	for (const struct heap *heap = heaps; heap != NULL && !found; heap = heap->next)
-		/* Each domain has a mapping of its own. */
+		/* Compare ids, because each domain has its own mapping. */
 		if (heap->region->id[0] == region->id[0] && heap->region->id[1] == region->id[1])
 			found = overlap(heap, (uintptr_t)address, length, part);
 	heaps_unlock();
@@ -223,7 +233,7 @@ static struct heap *heap_of(const void *address)
 	return NULL;
 }
 
-/* The page at which `address` is; EXTENT_NONE if it is not the beginning of one. */
+/* The page that begins at `address`; EXTENT_NONE if `address` is not the beginning of a page. */
 static uint32_t page_of(const struct heap *heap, const void *address)
 {
 	uintptr_t distance = (uintptr_t)address - (uintptr_t)heap->base;
@@ -233,14 +243,15 @@ static uint32_t page_of(const struct heap *heap, const void *address)
 
 static uint32_t pages_for(size_t bytes)
 {
-	/* `bytes` is at most a heap's. */
+	/* `bytes` is at most the length of a heap. */
 	return bytes == 0 ? 1 : (uint32_t)((bytes + REGION_PAGE - 1) / REGION_PAGE);
 }
 
 /*
- * Pages [from, to) leave the part that was never handed out. What a former occupant of the
- * slot left there must not be seen: those before `first` are cleared here, since others may
- * get them next; the rest is the caller's to clear, without the lock. Returns where it begins.
+ * Mark the pages up to `to` as handed out. Data of a former occupant of the slot must not be seen,
+ * so pages that were never handed out are cleared. This function clears the pages before `first`,
+ * because another thread may allocate them next. The caller clears the other pages, without the
+ * lock. Returns the first page for the caller to clear.
  */
 static uint32_t hand_out(struct heap *heap, uint32_t first, uint32_t to)
 {
@@ -255,10 +266,13 @@ static uint32_t hand_out(struct heap *heap, uint32_t first, uint32_t to)
 	return first;
 }
 
-/* How long a heap that late writers keep closed is not looked at again. */
+/* Nanoseconds between two checks of a heap that late writers keep closed. */
 #define LATE_WRITERS_INTERVAL UINT64_C(10000000)
 
-/* May the heap be used at all? Asked once, at the first allocation, unless somebody is late. */
+/*
+ * May the heap be used? Checked once, at the first allocation, and again while there are late
+ * writers.
+ */
 static bool is_settled(struct heap *heap)
 {
 	if (__builtin_expect(heap->settled, 1))
@@ -271,7 +285,10 @@ static bool is_settled(struct heap *heap)
 	return heap->settled;
 }
 
-/* With the lock; `fresh` is the number of bytes at the block's end that are to be cleared. */
+/*
+ * Call with the lock held. `fresh` is the number of bytes at the end of the block that the caller
+ * must clear.
+ */
 static unsigned char *take(struct heap *heap, size_t bytes, size_t alignment, size_t *fresh)
 {
 	if (!heap->open || bytes > heap->bytes || alignment > heap->bytes || !is_settled(heap))
@@ -348,7 +365,10 @@ bool heap_resize(void *address, size_t bytes)
 		uint32_t first = page_of(heap, address);
 		uint32_t before = extents_length(&heap->extents, first);
 		uint32_t pages = pages_for(bytes);
-		/* A block whose endpoint is closed may shrink; to grow is to be allocated. */
+		/*
+		 * A block whose endpoint is closed may shrink, but not grow, because growing is an
+		 * allocation.
+		 */
 		if (before > 0 && !heap->inherited && (heap->open || pages <= before))
 			done = extents_resize(&heap->extents, first, pages);
 		if (done && pages > before) {

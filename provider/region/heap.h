@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * heap.h - the part of our own section that the application's memory may lie in, so that
- * peers reach that memory without a copy in between.
+ * heap.h - the part of a member's own section in which the application's memory may lie, so that
+ * peers reach that memory without an intermediate copy.
  *
- * The bounds are private, and so is everything else that is known of the heap: in the region
- * there are the application's bytes and nothing else. So a peer can spoil data that lies
- * there, as it can spoil messages, but nothing of what decides which block is whose.
+ * All state of the heap, such as its bounds, is private. The region contains only the application's
+ * bytes. So a peer can corrupt data in a heap, as it can corrupt messages, but not the allocator.
  *
- * Blocks are whole pages. They may outlive the endpoint: then the mapping and the member's
- * slot are kept until the last is released, or the process ends. All functions but
- * heap_find() may be called from any thread, within malloc() and free(), and in a forked
- * child, where nothing is allocated any more.
+ * Blocks are whole pages. Blocks may outlive the endpoint: then the mapping and the member's slot
+ * are kept until the last block is released or the process ends. All functions except heap_find()
+ * may be called from any thread, within malloc() and free(), and in a forked child, where nothing
+ * is allocated any more.
  */
 #ifndef VICINAL_REGION_HEAP_H
 #define VICINAL_REGION_HEAP_H
@@ -21,34 +20,34 @@
 #define HEAP_NONE UINT64_MAX
 
 struct heap {
-	unsigned char *base; /* where the application sees it */
+	unsigned char *base; /* the address for the application */
 	uint64_t bytes;
-	uint64_t offset; /* section offset of `base` in our own section */
-	uint32_t slot;   /* whose section that is */
+	uint64_t offset; /* section offset of `base` in the member's own section */
+	uint32_t slot;   /* the member whose section contains the heap */
 	uint32_t epoch;
-	/* the rest is heap.c's own */
+	/* private to heap.c */
 	struct region *region;
-	const struct member *occupant; /* whose heap it is, while `open` */
-	uint64_t next_check;           /* for late writers, by our clock */
-	bool settled;                  /* there are none */
-	struct member *member;         /* once its endpoint is closed while there are blocks */
+	const struct member *occupant; /* the member of this heap, while `open` */
+	uint64_t next_check;           /* monotonic_now() of the next check for late writers */
+	bool settled;                  /* there are no late writers */
+	struct member *member;         /* set when the endpoint was closed while there were blocks */
 	struct extents extents;        /* in pages from `base` */
-	uint32_t handed;               /* no page from here on was handed out yet */
+	uint32_t handed;               /* no page from this one on was ever handed out */
 	bool open;                     /* its endpoint is open */
 	bool shared;                   /* heap_allocate_shared() may use it */
-	bool inherited;                /* this is a forked child */
+	bool inherited;                /* this process is a forked child */
 	struct heap *next;
 };
 
 /*
- * The section offset, in our own section, of `length` bytes at `address`. HEAP_NONE unless they
- * lie wholly in `heap`, which may be NULL: then nothing does.
+ * The section offset, in the member's own section, of `length` bytes at `address`. HEAP_NONE unless
+ * all the bytes lie in `heap`, which may be NULL.
  */
 static inline uint64_t heap_find(const struct heap *heap, const void *address, size_t length)
 {
 	if (heap == NULL)
 		return HEAP_NONE;
-	/* One subtraction that wraps: an address below the heap is far above its end. */
+	/* The subtraction wraps: an address below the heap gives a distance far above its end. */
 	uint64_t distance = (uintptr_t)address - (uintptr_t)heap->base;
 
 	if (distance > heap->bytes || length > heap->bytes - distance)
@@ -56,7 +55,7 @@ static inline uint64_t heap_find(const struct heap *heap, const void *address, s
 	return heap->offset + distance;
 }
 
-/* A part of a range of memory that lies in a heap: `length` bytes, after the first `before`. */
+/* The part of a memory range that lies in a heap: `length` bytes after the first `before` bytes. */
 struct heap_part {
 	uint64_t before;
 	uint64_t length;
@@ -66,57 +65,70 @@ struct heap_part {
 };
 
 /*
- * The part of `length` bytes from `address` on that lies in a heap of this process: in `first`,
- * which may be NULL, or in that of another of its endpoints in the same region. False if none.
+ * Find the part of `length` bytes from `address` on that lies in a heap of this process: in
+ * `first`, which may be NULL, or in the heap of another endpoint in the same region. Returns false
+ * if there is none.
  */
 bool heap_overlap(const struct heap *first, const struct region *region, const void *address, uint64_t length,
 		  struct heap_part *part);
 
 /*
- * The heap of the member's section; NULL if the region has no heaps. Returns 0, or -ENOMEM with a
- * text.
+ * Open the heap of the member's section. Sets NULL if the region has no heaps. Returns 0, or
+ * -ENOMEM with a text.
  */
 int heap_open(struct heap **heap, const struct member *occupant, struct region_error *error);
 
-/* Allocate from it for callers that name no heap. */
+/* Use the heap for allocations that name no heap. */
 void heap_share(struct heap *heap);
 
-/* Allocate no more from it. */
+/* Stop allocating from the heap. */
 void heap_stop(struct heap *heap);
-/* The same of all in this mapping, if there are no blocks in any of them. Returns whether that is so. */
+/*
+ * Stop allocating from all heaps of this mapping if none of them has blocks. Returns whether they
+ * have none.
+ */
 bool heaps_vacate(const struct region *region);
 
 /*
- * Its endpoint is closed, and `member` leaves: at once, or when the last block is released.
- * Both pointers are invalid afterwards.
+ * The endpoint is closed. `member` leaves at once, or when the last block is released. Both
+ * pointers are invalid afterwards.
  */
 void heap_leave(struct heap *heap, struct member *member);
 
 /*
- * At least `bytes` at a multiple of `alignment`, a power of two; with `zero`, cleared. NULL if
- * there is no room, this is a forked child, or somebody may still be writing for a former occupant
- * of the slot (late_writers.h).
+ * Allocate at least `bytes` bytes at a multiple of `alignment`, a power of two; cleared if `zero`.
+ * Returns NULL if there is no room, if this process is a forked child, or if a member may still be
+ * writing for a former occupant of the slot (late_writers.h).
  */
 void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero);
-/* The same from any heap that is shared. */
+/* The same from any shared heap. */
 void *heap_allocate_shared(size_t bytes, size_t alignment, bool zero);
 
-/* Does it lie in a heap of this process at all? */
+/* Does `address` lie in a heap of this process? */
 bool heap_contains(const void *address);
 
-/* The bytes that the block at `address` really has; 0 if none begins there. */
+/* The actual length of the block at `address`; 0 if no block begins there. */
 size_t heap_block_bytes(const void *address);
 
-/* Give a block at least `bytes` where it is. False if that cannot be; it stays as it was. */
+/*
+ * Change the length of a block in place to at least `bytes`. Returns false and changes nothing if
+ * that is not possible.
+ */
 bool heap_resize(void *address, size_t bytes);
 
-/* False if no block begins there. In a forked child the block stays. */
+/*
+ * Free a block. Returns false if no block begins at `address`. In a forked child the block stays.
+ */
 bool heap_release(void *address);
 
-/* Bytes of the blocks in `heap`. */
+/* The total bytes of the blocks in `heap`. */
 uint64_t heap_used(const struct heap *heap);
 
-/* For fork.c: nobody is in a function of this file; and, locked, in a child: they are its parent's. */
+/*
+ * For fork.c: between lock and unlock, no other thread is in a function of this file.
+ * heaps_after_fork() is called with the lock held in the child, where the heaps belong to the
+ * parent.
+ */
 void heaps_lock(void);
 void heaps_unlock(void);
 void heaps_after_fork(void);

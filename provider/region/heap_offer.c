@@ -7,7 +7,7 @@
 
 #include "preload/heap_source.h"
 
-/* Where this very object is, as the linker laid it out. */
+/* The bounds of this shared object's code, from the linker. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char etext[] __attribute__((visibility("hidden")));
 
@@ -51,15 +51,15 @@ int heap_offer(struct heap *heap, size_t threshold, struct region_error *error)
 		return 0;
 	case -EXDEV:
 		return region_fail(error, result,
-				   "libvicinal-heap.so is loaded, but malloc() of this program is another's: "
-				   "let LD_PRELOAD name no other allocator before it, or do without --heap");
+				   "libvicinal-heap.so is loaded, but this program uses another malloc(): "
+				   "name no other allocator before it in LD_PRELOAD, or omit --heap");
 	case -EBUSY:
 		return region_fail(error, result,
-				   "libvicinal-heap.so serves another copy of the provider in this process: "
-				   "let FI_PROVIDER_PATH name one directory");
+				   "libvicinal-heap.so already serves another copy of the provider in this "
+				   "process: name one directory in FI_PROVIDER_PATH");
 	default:
 		return region_fail(error, result,
-				   "libvicinal-heap.so and the provider are of different versions: let "
-				   "LD_PRELOAD name the one that lies beside the provider");
+				   "libvicinal-heap.so and the provider are of different versions: name the "
+				   "library beside the provider in LD_PRELOAD");
 	}
 }

@@ -5,8 +5,8 @@
 #include "region/transfer.h"
 
 /*
- * While its owner writes for a predecessor of ours, all words of the line are as they are. So it does
- * not matter that they are loaded one after the other.
+ * While the owner of the line writes for a predecessor, no word of the line changes. So the words
+ * may be loaded one after the other.
  */
 static bool claims_our_heap(const struct member *self, const struct transfer_line *line)
 {
@@ -17,7 +17,7 @@ static bool claims_our_heap(const struct member *self, const struct transfer_lin
 	       shared_load_u64(&line->claimed) < shared_load_u64(&line->done);
 }
 
-/* One-sided: see exposure.h. */
+/* One-sided operations: see exposure.h. */
 static bool reaches_into_our_heap(const struct member *self, uint32_t slot)
 {
 	uint64_t reaching = shared_load_u64(&section_header(self->region, slot)->reaching);
@@ -39,12 +39,18 @@ bool late_writers_may_be(const struct member *self)
 {
 	const struct region *region = self->region;
 
-	/* Our claim word is seen by everybody before we look. Pairs with transfer_fence(). */
+	/*
+	 * Every member sees our claim word before we read their claims. Pairs with
+	 * transfer_fence().
+	 */
 	shared_fence_full();
 	for (uint32_t slot = 0; slot < region->members; slot++) {
 		uint32_t epoch = 0;
 		uint64_t nonce = 0;
-		/* No time has passed for it: only a lock, or the host's manager, says that it is dead. */
+		/*
+		 * No time has passed for this heartbeat, so only a lock or the host's manager can
+		 * report a death.
+		 */
 		struct last_heartbeat last_heartbeat = {0};
 		if (slot != self->slot && member_identify(region, slot, &epoch, &nonce) &&
 		    has_claim(self, slot) &&

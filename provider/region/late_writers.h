@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * late_writers.h - members that may still be writing into our heap for one who had our slot before.
+ * late_writers.h - members that may still be writing into this member's heap for a former occupant
+ * of the slot.
  *
- * A sender of a single copy writes into the receiver's heap (proto/single_copy.h), and so does who
- * reaches registered memory by itself (proto/direct.h). If it is taken off its CPU in the middle,
- * the receiver may die meanwhile, and a successor take the slot; what the sender then goes on to
- * write must not be the successor's memory. So:
+ * The sender of a single copy writes into the receiver's heap (proto/single_copy.h), and so does
+ * the initiator of a direct access to registered memory (proto/direct.h). Both are senders below.
+ * If a sender is descheduled in the middle, the receiver may die meanwhile, and a successor may
+ * take the slot. The rest of the sender's write must not hit the successor's memory. So:
  *
- * - The sender says in its line into whose section it writes (`peer`), claims, or says so in its
- *   section's header (`reaching`), then there is a full fence, then it looks whether that member
- *   still has its slot, then it writes.
- * - The successor has claimed the slot; then there is a full fence, then it looks for such claims,
- *   and hands nothing of its heap out until there is none.
+ * - The sender announces in its transfer line into whose section it writes (`peer`) and claims, or
+ *   announces the member in its section's header (`reaching`). After a full fence, it checks
+ *   whether that member still has its slot. Then it writes.
+ * - The successor claims the slot. After a full fence, it looks for such announcements, and
+ *   allocates nothing from its heap until there are none.
  *
- * One of the two sees the other, always. So each write that was begun for a predecessor ends
- * before our application has memory where it goes. Nobody waits for it: meanwhile allocations from
- * the heap fail, and messages, which do not need it, go on.
+ * At least one of the two always sees the other. So each write that was begun for a predecessor
+ * ends before the application has memory there. Nothing waits for that end: allocations from the
+ * heap fail meanwhile, and messages go on, because they do not need the heap.
  *
- * This takes claims for what they say. A member that claims falsely keeps us from our heap while it
- * lives, which costs speed. One that does not claim writes into it in any case: it may write all of
- * the region.
+ * The check believes announcements. A member with a false announcement keeps this member from its
+ * heap while it lives, which costs only speed. A member that does not announce can write there in
+ * any case, because it may write all of the region.
  *
- * What this does not cover: a member in another kernel that was paused in the middle of a write for
+ * One case is not covered: a member in another kernel was paused in the middle of a write for
  * longer than the timeout, so that its own slot was taken too and its lines were cleared. When it
- * goes on, it writes the rest of that part, at most 64 KiB, before it looks at its claim word
+ * runs again, it writes the rest of that part, at most 64 KiB, before it checks its claim word
  * (transport_holds_slot()).
  */
 #ifndef VICINAL_REGION_LATE_WRITERS_H
@@ -31,7 +32,7 @@
 
 #include "region/member.h"
 
-/* Once this was false it stays false. Takes a look at each transfer line of the region. */
+/* Once false, the result stays false. Reads each transfer line of the region. */
 bool late_writers_may_be(const struct member *self);
 
 #endif
