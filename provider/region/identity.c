@@ -2,7 +2,9 @@
 /* identity.c - see identity.h. */
 #include "region/identity.h"
 
-/* Does the member in `slot` say so? Each word is loaded once, and believed if its writer still has the slot.
+/*
+ * Does the member in `slot` have this identity? Each word is loaded once, and is valid only if its
+ * writer still has the slot.
  */
 static bool claims(const struct region *region, uint32_t slot, const struct member_identity *identity,
 		   uint32_t *epoch)
@@ -25,7 +27,7 @@ struct member_identity member_identity_said(const struct region *region, uint32_
 	const struct section_header *header = section_header(region, slot);
 	const uint32_t home_epoch = shared_load_u32(&header->home_epoch);
 
-	/* As in member_find(): it is first in this one. */
+	/* As in member_find(): the member joined this region first. */
 	if (home_epoch == 0)
 		return (struct member_identity){
 			.region = {region->id[0], region->id[1]},
@@ -46,7 +48,10 @@ enum member_found member_find(const struct region *region, const struct member_i
 {
 	enum member_found found = MEMBER_ABSENT;
 
-	/* Epochs count from 1, and a section that says 0 is of one that is first in this region. */
+	/*
+	 * Epochs count from 1. A section with home_epoch 0 belongs to a member that joined this
+	 * region first.
+	 */
 	if (identity->epoch == 0)
 		return MEMBER_ABSENT;
 	for (uint32_t i = 0; i < region->members; i++) {

@@ -50,7 +50,7 @@ static bool all_ready(const struct region *region)
 	return ready;
 }
 
-/* Only what is not empty: sections are long, and mostly never used. */
+/* Copy only pages that are not empty: sections are long, and mostly unused. */
 static void copy_pages(unsigned char *to, const unsigned char *from, size_t bytes)
 {
 	static const unsigned char empty[REGION_PAGE];
@@ -63,7 +63,10 @@ static void copy_pages(unsigned char *to, const unsigned char *from, size_t byte
 	}
 }
 
-/* A region of this geometry in which our members are, and nobody else. NULL without memory. */
+/*
+ * A private copy of the region that contains only this process's members. NULL if no memory is
+ * left.
+ */
 static unsigned char *copy_ours(const struct region *region)
 {
 	unsigned char *copy = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE,
@@ -92,7 +95,10 @@ static void free_slot(struct member *member)
 	shared_u64 *claim = &region_slot(member->region, member->slot)->claim;
 	uint64_t epoch = (uint64_t)member->epoch << 32;
 
-	/* Not where another has it, who took us for dead. Releases all that we wrote there. */
+	/*
+	 * Fails if another member has the slot, because it took this one for dead. Releases all
+	 * that was written there.
+	 */
 	(void)shared_claim_u64(claim, epoch | SLOT_JOINED, epoch | SLOT_FREE);
 	give_back(&member->lock_fd);
 }
@@ -106,7 +112,10 @@ static void start_hearts(const struct region *region)
 
 static bool leave(struct region *region)
 {
-	/* What a heartbeat would write meanwhile is not copied, and then it is not ours to write. */
+	/*
+	 * Stop the heartbeats: a beat after the copy would be lost, and must not be written once
+	 * the slot is free.
+	 */
 	for (struct member *member = region->joined; member != NULL; member = member->next_joined)
 		member_still(member);
 	unsigned char *copy = copy_ours(region);
@@ -118,7 +127,7 @@ static bool leave(struct region *region)
 	for (struct member *member = region->joined; member != NULL; member = member->next_joined)
 		free_slot(member);
 	guard_forget(region);
-	/* The same number of pages, all of them ours: there is nothing that could be short. */
+	/* The same number of pages, all of this process: the call cannot run out of memory. */
 	if (mremap(copy, region->bytes, region->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, region->base) ==
 	    MAP_FAILED)
 		return false;

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* liveness.c - noticing that a member died. */
+/* liveness.c - detects that a member died. */
 #include "region/member.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Does anybody hold the lock on this slot? The kernel drops it when its holder dies. */
+/* Is the lock on this slot held? The kernel drops the lock when its holder dies. */
 static bool lock_held(int fd, uint32_t slot)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)slot, .l_len = 1};
 
-	/* If the kernel will not say, nobody is declared dead. */
+	/* If the kernel gives no answer, the member does not count as dead. */
 	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* Did the heart beat since the last look? Not known at the first: false. */
+/*
+ * Did the heartbeat change since the last check? False at the first check, because the answer is
+ * unknown.
+ */
 static bool heart_beat(const struct section_header *header, struct last_heartbeat *last_heartbeat,
 		       uint64_t now)
 {
@@ -38,7 +41,10 @@ enum member_state member_check_heartbeat(const struct member *self, uint32_t slo
 
 	if (claim != ((uint64_t)epoch << 32 | SLOT_JOINED))
 		return (uint32_t)(claim >> 32) == epoch ? MEMBER_LEFT : MEMBER_DIED;
-	/* The manager's word counts before all others: it saw the VM or process end. */
+	/*
+	 * The manager's verdict has priority over all other signs, because the manager saw the VM
+	 * or process end.
+	 */
 	if (region_saw_end(region, slot, epoch))
 		return MEMBER_DIED;
 	if (slot == self->slot)
@@ -46,7 +52,7 @@ enum member_state member_check_heartbeat(const struct member *self, uint32_t slo
 	bool beat = heart_beat(header, last_heartbeat, now);
 	switch (shared_load_u32(&header->liveness)) {
 	case LIVENESS_LOCK:
-		/* Its lock says nothing to us if it locks in another kernel. */
+		/* A lock in another kernel says nothing here. */
 		return beat || region->kind != REGION_FILE ? MEMBER_ALIVE : MEMBER_QUIET;
 	default:
 		return now - last_heartbeat->since > timeout ? MEMBER_DIED : MEMBER_ALIVE;
@@ -65,7 +71,10 @@ enum member_state member_observe(const struct member *self, uint32_t slot, uint3
 
 void member_beat(struct member *self)
 {
-	/* With a thread for it the word is the thread's. A forked child has neither. */
+	/*
+	 * If there is a heartbeat thread, only that thread writes the word. A forked child has
+	 * neither thread nor lock.
+	 */
 	if (!self->beating && self->lock_fd >= 0)
 		shared_store_u64(&section_header(self->region, self->slot)->heartbeat, ++self->beats);
 }

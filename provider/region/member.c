@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* member.c - joining a region and leaving it. */
+/* member.c - joins and leaves a region. */
 #include "region/member.h"
 
 #include "region/doorbell.h"
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Ten a second: a tenth of a second is nothing beside the timeout of seconds. */
+/* Ten times a second: a tenth of a second is short compared with the timeout of seconds. */
 #define HEARTBEAT_NANOSECONDS 100000000L
-/* The living have beaten by then, and who waits on would like to know why. */
+/* Every living member has beaten by then, and the user should learn why the process waits. */
 #define NOTICE_NANOSECONDS UINT64_C(500000000)
 
 static uint64_t claim_word(uint32_t epoch, enum slot_state state)
@@ -32,7 +32,10 @@ static uint64_t claim_of(const struct region *region, uint32_t slot)
 	return shared_acquire_u64(&region_slot(region, slot)->claim);
 }
 
-/* Move our slot on. False if another has it: we were taken for dead while we were paused. */
+/*
+ * Change the state of our own slot. Returns false if another member has the slot, because we were
+ * paused and taken for dead.
+ */
 static bool move_claim(const struct member *self, enum slot_state from, enum slot_state to)
 {
 	return shared_claim_u64(&region_slot(self->region, self->slot)->claim, claim_word(self->epoch, from),
@@ -45,7 +48,7 @@ bool member_is_joined(const struct member *self)
 	       claim_word(self->epoch, SLOT_JOINED);
 }
 
-/* The same, also while we only hold it. */
+/* The same, also in the state SLOT_HELD. */
 static bool is_ours(const struct member *self)
 {
 	uint64_t claim = shared_load_u64(&region_slot(self->region, self->slot)->claim);
@@ -63,13 +66,13 @@ uint64_t monotonic_now(void)
 
 bool member_identify(const struct region *region, uint32_t slot, uint32_t *epoch, uint64_t *nonce)
 {
-	/* Pairs with the move to SLOT_JOINED in member_join(). */
+	/* Pairs with the move to SLOT_JOINED in join(). */
 	uint64_t claim = shared_acquire_u64(&region_slot(region, slot)->claim);
 
 	*epoch = (uint32_t)(claim >> 32);
 	if ((uint32_t)claim == SLOT_CLAIMED || *epoch == 0)
 		return false;
-	/* What one that left sent before is still there, and may be news to us. */
+	/* The messages of a member that left are still there, and may not have been read. */
 	*nonce = shared_load_u64(&section_header(region, slot)->nonce);
 	return member_is_intact(region, slot, *epoch);
 }
@@ -84,8 +87,8 @@ bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, 
 }
 
 /*
- * A descriptor of our own on the region's file: OFD locks belong to an open file
- * description, so each member of a process needs its own to be told from the others.
+ * Open another descriptor of the region's file. OFD locks belong to an open file description, so
+ * each member of a process needs a separate one.
  */
 static int open_lock_file(const struct region *region)
 {
@@ -115,9 +118,9 @@ static int lock_slot(int fd, uint32_t slot, short type)
 }
 
 /*
- * Try to win one slot from the occupant that `claim` names, as it was loaded from there: one
- * that came since is another's. `stale` says that this occupant was seen to stand still.
- * With a lock: its holder may claim, and the claim of a dead holder is void.
+ * Try to claim one slot from the occupant that `claim` names, the value that was loaded from the
+ * claim word. `stale` says that this occupant was seen to stand still. If the members use locks,
+ * only the holder of the lock may claim, and the claim of a dead holder is void.
  */
 static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool stale)
 {
@@ -126,7 +129,7 @@ static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool 
 	uint32_t epoch = (uint32_t)(claim >> 32);
 
 	if (state != SLOT_FREE && !stale && !region_saw_end(region, slot, epoch)) {
-		/* Only an occupant that joined with a lock is known dead when it holds none. */
+		/* Only an occupant that joined with a lock is known to be dead if it holds none. */
 		bool locks = (state == SLOT_JOINED || state == SLOT_HELD) && region->kind == REGION_FILE &&
 			     shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_LOCK;
 		if (!locks)
@@ -134,21 +137,24 @@ static bool claim_slot(struct member *self, uint32_t slot, uint64_t claim, bool 
 	}
 	if (self->lock_fd >= 0 && lock_slot(self->lock_fd, slot, F_WRLCK) != 0)
 		return false;
-	/* No member has the epoch 0: nobody would take it for one. After 2^32 - 1 comes 1. */
+	/* No member has epoch 0, because 0 means no member. After 2^32 - 1 comes 1. */
 	uint32_t next = epoch + 1 != 0 ? epoch + 1 : 1;
 	if (!shared_claim_u64(&region_slot(region, slot)->claim, claim, claim_word(next, SLOT_CLAIMED))) {
 		if (self->lock_fd >= 0)
 			(void)lock_slot(self->lock_fd, slot, F_UNLCK);
 		return false;
 	}
-	/* Who reads what we write from here on sees our epoch too: see member_is_intact(). */
+	/* A reader of what we write from here on also sees our epoch: see member_is_intact(). */
 	shared_fence_stores();
 	self->slot = slot;
 	self->epoch = next;
 	return true;
 }
 
-/* Free slots first, the one freed longest ago among them; then those of the dead. */
+/*
+ * Try free slots first, beginning with the slots that were used least often; then slots of dead
+ * members.
+ */
 static bool claim_any(struct member *self)
 {
 	struct region *region = self->region;
@@ -172,8 +178,9 @@ static bool claim_any(struct member *self)
 }
 
 /*
- * Whose death shows by standing still: one that beats, and one that died while it joined,
- * between claiming its slot and saying how it shows that it lives.
+ * Does this occupant count as dead if it stands still? True for a member with a heartbeat, and for
+ * a member that died while it joined, between claiming its slot and publishing its kind of
+ * liveness.
  */
 static bool shows_life_by_moving(const struct region *region, uint32_t slot, uint64_t claim)
 {
@@ -181,11 +188,11 @@ static bool shows_life_by_moving(const struct region *region, uint32_t slot, uin
 	       shared_load_u32(&section_header(region, slot)->liveness) == LIVENESS_HEARTBEAT;
 }
 
-/* How an occupant looked when we began to watch it. */
+/* The state of an occupant at the beginning of the watch. */
 struct sight {
 	uint64_t claim;
 	uint64_t heartbeat;
-	bool still; /* so far, of one that would move if it lived */
+	bool still; /* not changed so far, and would change if the occupant lived */
 };
 
 static struct sight sight_of(const struct region *region, uint32_t slot)
@@ -199,7 +206,7 @@ static struct sight sight_of(const struct region *region, uint32_t slot)
 	};
 }
 
-/* Strikes out those that moved. Returns how many never did. */
+/* Clear `still` of occupants that changed. Returns how many never did. */
 static uint32_t count_still(const struct region *region, struct sight *sights)
 {
 	uint32_t count = 0;
@@ -227,18 +234,18 @@ static void say_that_we_wait(const struct region *region, uint32_t still, uint64
 
 	if (region->notice == NULL)
 		return;
-	(void)region_fail(
-		&notice, 0,
-		"region %.1024s is full, and %u of its %u members show no life: waiting up to %.1f s "
-		"(VICINAL_PEER_TIMEOUT) until one counts as dead; create it with more (--members)",
-		region->path, still, region->members, (double)timeout / 1e9);
+	(void)region_fail(&notice, 0,
+			  "region %.1024s is full, and %u of its %u members show no life: waiting up to %.1f "
+			  "s (VICINAL_PEER_TIMEOUT) until one counts as dead; create the region with more "
+			  "member slots (--members)",
+			  region->path, still, region->members, (double)timeout / 1e9);
 	region->notice(notice.text);
 }
 
 /*
- * No slot was free. Watch claim words and heartbeats until a slot is, or for `timeout` and then
- * take one where neither moved: the slow path of a full region. Nobody waits for the living:
- * when all have moved it is over.
+ * The slow path of a full region. Watch claim words and heartbeats until a slot is free. After
+ * `timeout`, claim a slot in which neither word changed. Ends early when all occupants have
+ * changed, because nothing waits for a living member.
  */
 static bool claim_stale(struct member *self, uint64_t timeout)
 {
@@ -254,7 +261,10 @@ static bool claim_stale(struct member *self, uint64_t timeout)
 		sights[slot] = sight_of(region, slot);
 	bool said = false;
 	for (uint32_t still = count_still(region, sights); still > 0 && !won;) {
-		/* By the clock, and before a last look: a signal ends a pause early. */
+		/*
+		 * Read the clock before the last check, and do not count pauses: a signal ends a
+		 * pause early.
+		 */
 		uint64_t waited = monotonic_now() - begun;
 		still = count_still(region, sights);
 		if (!said && waited > NOTICE_NANOSECONDS && still > 0) {
@@ -271,7 +281,7 @@ static bool claim_stale(struct member *self, uint64_t timeout)
 	return won;
 }
 
-/* The number in the first of `count` variables that holds one, or `otherwise`. */
+/* The number in the first of `count` environment variables that holds one, or `otherwise`. */
 static uint32_t number_from(const char *const *variables, size_t count, uint32_t otherwise)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -294,7 +304,7 @@ static uint32_t launcher_rank(void)
 	return number_from(variables, sizeof(variables) / sizeof(variables[0]), UINT32_MAX);
 }
 
-/* By this number `vicinal run --paths` tells the ranks of its job from those of other jobs. */
+/* With this number, `vicinal run --paths` tells the ranks of its job from ranks of other jobs. */
 static uint32_t job_number(void)
 {
 	static const char *const variables[] = {"VICINAL_JOB"};
@@ -302,7 +312,7 @@ static uint32_t job_number(void)
 	return number_from(variables, 1, 0);
 }
 
-/* What tells the endpoints of this process from those of others; 0 until the first joins. */
+/* Identifies the endpoints of this process; 0 until the first endpoint joins. */
 static _Atomic uint64_t process_identity;
 
 static uint64_t identify_process(void)
@@ -313,7 +323,7 @@ static uint64_t identify_process(void)
 	if (getrandom(&ours, sizeof(ours), 0) != (ssize_t)sizeof(ours))
 		ours = monotonic_now() ^ (uint64_t)getpid() << 32;
 	ours |= 1;
-	/* All have that of the first, also of two that join at the same time. */
+	/* All endpoints use the first number, also if two join at the same time. */
 	return atomic_compare_exchange_strong(&process_identity, &known, ours) ? ours : known;
 }
 
@@ -336,7 +346,10 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	unsigned char *tables = region_section(region, self->slot);
 	char hostname[sizeof(header->hostname)] = "";
 
-	/* Our tables, but not our doorbells: those words are their ringers'. */
+	/*
+	 * Clear the tables, but not the doorbells: a doorbell word belongs to the member that rings
+	 * it.
+	 */
 	shared_clear((shared_bytes *)(tables + SECTION_CREDITS_OFFSET(region->members)),
 		     SECTION_ARENA_OFFSET(region->members) - SECTION_CREDITS_OFFSET(region->members));
 	shared_clear((shared_bytes *)header, sizeof(*header));
@@ -354,7 +367,7 @@ static void write_section(const struct member *self, uint32_t endpoint)
 	shared_store_u32(&header->home_epoch, self->home_epoch);
 	shared_store_u32(&header->alias, self->alias);
 	shared_store_u32(&header->job, job_number());
-	/* A guest's kernel has no part in the barriers of its host's. */
+	/* Barriers of the host's kernel do not reach processes of a guest's kernel. */
 	shared_store_u32(&header->membarrier, region->kind == REGION_FILE && sleep_is_ordered());
 	shared_store_u64(&header->process, identify_process());
 	shared_store_u64(&header->interrupt, doorbell_offer(region->doorbell));
@@ -374,7 +387,7 @@ static void *beat(void *argument)
 	struct section_header *header = section_header(self->region, self->slot);
 	const struct timespec wait = {.tv_nsec = HEARTBEAT_NANOSECONDS};
 
-	/* The word is ours no more once another took the slot. */
+	/* Once another member has the slot, the heartbeat word belongs to that member. */
 	for (uint64_t count = 1; !atomic_load_explicit(&self->stop, memory_order_relaxed) && is_ours(self);
 	     count++) {
 		shared_store_u64(&header->heartbeat, count);
@@ -383,21 +396,27 @@ static void *beat(void *argument)
 	return NULL;
 }
 
-/* Signals are for the application's threads: ours would run its handlers, or eat what it waits for. */
+/*
+ * The thread blocks signals: otherwise it would run handlers of the application, or consume signals
+ * that the application waits for.
+ */
 static bool start_heart(struct member *self)
 {
 	sigset_t all;
 	sigset_t before;
 
 	(void)sigfillset(&all);
-	(void)sigdelset(&all, SIGBUS); /* ours as well: see guard.h */
+	(void)sigdelset(&all, SIGBUS); /* except SIGBUS, for faults in the region: see guard.h */
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	self->beating = pthread_create(&self->heart, NULL, beat, self) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return self->beating;
 }
 
-/* Who we are: by a nonce of our own, or as in the region that we joined first. */
+/*
+ * Choose the member's identity: a new nonce, or the identity from the region that the endpoint
+ * joined first.
+ */
 static void choose_identity(struct member *self, const struct member *first)
 {
 	if (first != NULL) {
@@ -410,7 +429,7 @@ static void choose_identity(struct member *self, const struct member *first)
 	}
 }
 
-/* `timeout` is NULL for guests: then no slot is waited for. */
+/* `timeout` is NULL for an alias: then the call does not wait for a slot. */
 static int join(const struct member *first, struct region *region, uint32_t endpoint, const uint64_t *timeout,
 		struct member **member, struct region_error *error)
 {
@@ -428,9 +447,10 @@ static int join(const struct member *first, struct region *region, uint32_t endp
 	if (region->kind == REGION_FILE && self->lock_fd < 0) {
 		int result = self->lock_fd;
 		free(self);
-		return region_fail(error, result,
-				   "region %.1024s was replaced or closed while joining (%s): start again",
-				   region->path, strerror(-result));
+		return region_fail(
+			error, result,
+			"region %.1024s was replaced or closed while this process joined (%s): start again",
+			region->path, strerror(-result));
 	}
 	self->alias = timeout == NULL;
 	choose_identity(self, first);
@@ -438,25 +458,24 @@ static int join(const struct member *first, struct region *region, uint32_t endp
 		if (self->lock_fd >= 0)
 			(void)close(self->lock_fd);
 		free(self);
-		return region_fail(
-			error, -ENOSPC,
-			"region %.1024s is full, all its %u member slots are taken by living endpoints: "
-			"create it with more (--members)",
-			region->path, region->members);
+		return region_fail(error, -ENOSPC,
+				   "region %.1024s is full: living endpoints have all its %u member slots. "
+				   "create it with more (--members)",
+				   region->path, region->members);
 	}
 	write_section(self, endpoint);
 	/* Pairs with the acquire load in member_identify(): the section is complete. */
 	if (!move_claim(self, SLOT_CLAIMED, SLOT_JOINED)) {
 		member_leave(self);
 		return region_fail(error, -ETIMEDOUT,
-				   "joining region %.1024s was interrupted for so long that another took the "
-				   "member slot: start again",
+				   "joining region %.1024s was interrupted for so long that another member "
+				   "took the slot: start again",
 				   region->path);
 	}
 	if (region->kind != REGION_FILE && !start_heart(self)) {
 		member_leave(self);
 		return region_fail(error, -EAGAIN,
-				   "no thread for the heartbeat can be started: raise the process limit");
+				   "the heartbeat thread cannot be started: raise the process limit");
 	}
 	leave_add(self);
 	*member = self;
@@ -483,7 +502,7 @@ int member_join_as_alias(struct region *region, uint32_t endpoint, struct member
 
 void member_hold(struct member *self)
 {
-	/* Releases what we sent last, as in member_leave(). */
+	/* Releases the last messages, as in member_leave(). */
 	(void)move_claim(self, SLOT_JOINED, SLOT_HELD);
 }
 
@@ -512,10 +531,13 @@ bool member_start_again(struct member *self)
 void member_leave(struct member *self)
 {
 	leave_remove(self);
-	/* In a forked child the slot is still its parent's, and the thread is not here. */
+	/* In a forked child the slot belongs to the parent, and the thread does not exist. */
 	if (self->process == getpid()) {
 		member_still(self);
-		/* Releases what we sent last: it is complete before we are seen to be gone. */
+		/*
+		 * Releases the last messages: they are complete before peers see that this member
+		 * left.
+		 */
 		if (!move_claim(self, SLOT_JOINED, SLOT_FREE))
 			(void)move_claim(self, SLOT_HELD, SLOT_FREE);
 	}

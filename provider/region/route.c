@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* route.c - where members are in the network, said in their sections. */
+/* route.c - members' addresses in the network, published in their sections. */
 #include "region/route.h"
 
 void member_publish_core(const struct member *self, const struct member_core *core)
@@ -18,7 +18,7 @@ bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch)
 
 	uint64_t route = shared_load_u64(&region_slot(region, slot)->requested_route);
 
-	/* The manager may have requested another route since, or just when it left. */
+	/* The manager may have changed its request since, or just when the member left. */
 	return claim == ((uint64_t)epoch << 32 | SLOT_FREE) && (uint32_t)(route >> 32) == epoch &&
 	       (uint32_t)route >= ROUTE_NETWORK && (uint32_t)route <= ROUTE_RETURN;
 }

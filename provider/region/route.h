@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * route.h - what members need to know to reach each other without the region, for a while: what the
- * manager wants, and where they are in the network. docs/explanation/network.md, "Switching transport".
+ * route.h - what members need to reach each other over the network for a while: the manager's
+ * request, and addresses in the network. docs/explanation/network.md, "Switching transport".
  */
 #ifndef VICINAL_REGION_ROUTE_H
 #define VICINAL_REGION_ROUTE_H
 
 #include "region/member.h"
 
-/* Of a name in the network: an address of the core. */
+/* The maximum length of a name in the network, which is an address of the core provider. */
 #define MEMBER_CORE_MAX 28U
 
 /* As in section_header.core and core_name. */
 struct member_core {
 	uint16_t provider;
-	uint8_t length; /* 0: it is in no network */
+	uint8_t length; /* 0: the member is in no network */
 	uint8_t flags;
 	uint8_t name[MEMBER_CORE_MAX];
 };
 
-/* How the manager wants the member (slot, epoch) to be reached: as in member_slot.requested_route. */
+/*
+ * The route that the manager requests for the member (slot, epoch): see
+ * member_slot.requested_route.
+ */
 static inline enum requested_route member_requested_route(const struct region *region, uint32_t slot,
 							  uint32_t epoch)
 {
@@ -32,16 +35,16 @@ static inline enum requested_route member_requested_route(const struct region *r
 		       : ROUTE_REGION;
 }
 
-/* Is the member (slot, epoch) not in the region any more because the manager wanted it to leave for the
- * network? */
+/* Has the member (slot, epoch) left the region because the manager requested the network for it? */
 bool member_departed(const struct region *region, uint32_t slot, uint32_t epoch);
 
-/* Say where we are in the network. Once. */
+/* Publish our address in the network. Call once. */
 void member_publish_core(const struct member *self, const struct member_core *core);
 
 /*
- * Where the member (slot, epoch) says that it is. False if it is in none, or gone. A process that may write
- * the region may have written it: it can name any place in the network.
+ * Read the published network address of the member (slot, epoch). Returns false if it has none, or
+ * is gone. Any process that may write the region may have written the address, so it can name any
+ * host.
  */
 bool member_core(const struct region *region, uint32_t slot, uint32_t epoch, struct member_core *core);
 
