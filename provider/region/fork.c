@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fork.c - the handlers of a fork in the region's layer. */
+/* fork.c - the fork handlers of the region layer. */
 #include "region/fork.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include "region/member.h"
 #include "region/process.h"
 
-/* Who leaves holds the first, and wants the others. */
+/* The locking order: region_leave() holds the first lock while it takes the other locks. */
 static void before_fork(void)
 {
 	leave_lock();

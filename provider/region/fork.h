@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fork.h - what a fork does to what all endpoints of a process share: no lock of it is held by a thread
- * that the child does not have, and the child is a process of its own.
+ * fork.h - what a fork does to the state that all endpoints of a process share. No thread that the
+ * child lacks holds a lock of this state in the child, and the child counts as a separate process.
  */
 #ifndef VICINAL_REGION_FORK_H
 #define VICINAL_REGION_FORK_H
 
 /*
- * From here on forks are taken care of. Before any of those locks is taken, and before a thread that takes
- * them while it holds a lock of its own watches forks for that: its lock is then taken first at a fork
- * too, or two threads would wait for each other.
+ * Install the fork handlers. Call before any of those locks is taken, and before a caller that
+ * takes them under its own lock installs a handler for that lock. The handlers before a fork run in
+ * reverse order, so the caller's lock is then taken first at a fork as well. Otherwise two threads
+ * could deadlock.
  */
 void fork_watch(void);
 

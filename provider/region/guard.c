@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* guard.c - the handler of SIGBUS, and who was there before it. */
+/* guard.c - the handler of SIGBUS, and the handler that was installed before. */
 #include "region/guard.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 
 /*
- * A process has one or two, and a test may have dozens. The handler may run at any moment in any thread, so
- * entries are added and used again, and never freed.
+ * A process has one or two regions, a test may have dozens. The handler may run at any moment in
+ * any thread, so entries are added and reused but never freed.
  */
 #define WATCHED_AT_ONCE 16U
 
@@ -22,10 +22,12 @@ struct watched {
 static struct watched watched;
 static struct sigaction previous;
 static unsigned watched_count;
-static bool installed; /* or somebody's, who came after us and may pass on to us */
+static bool installed; /* our handler is installed, or a later handler that may call ours */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* Everything in a handler must be safe there: mmap() is a bare system call. */
+/*
+ * Runs in a signal handler, so every call must be async-signal-safe: mmap() is a bare system call.
+ */
 static bool put_zeros(struct region *region)
 {
 	int saved = errno;
@@ -49,7 +51,7 @@ static bool survive(uintptr_t address)
 	return false;
 }
 
-/* Where `region` is, or NULL. With the lock. */
+/* The entry of `region`, or NULL. Call with the lock held. */
 static _Atomic(struct region *) *entry_of(const struct region *region)
 {
 	for (struct watched *some = &watched; some != NULL;
@@ -60,7 +62,7 @@ static _Atomic(struct region *) *entry_of(const struct region *region)
 	return NULL;
 }
 
-/* An entry for one more, or NULL without memory. With the lock. */
+/* A free entry, or NULL if no memory is left. Call with the lock held. */
 static _Atomic(struct region *) *free_entry(void)
 {
 	_Atomic(struct region *) *entry = entry_of(NULL);
@@ -96,7 +98,10 @@ static void pass_on(int number, siginfo_t *information, void *context)
 		previous.sa_handler(number);
 		return;
 	}
-	/* A fault happens again as soon as we return; a signal that somebody sent does not. */
+	/*
+	 * A fault occurs again after the return. A signal that a process sent does not, and is
+	 * raised again.
+	 */
 	(void)sigaction(SIGBUS, &previous, NULL);
 	if (information->si_code <= 0)
 		(void)raise(SIGBUS);
@@ -142,7 +147,10 @@ void guard_forget(struct region *region)
 	if (entry != NULL) {
 		struct sigaction current;
 		atomic_store_explicit(entry, NULL, memory_order_release);
-		/* One who came after us may call us still: then we stay, and pass everything on. */
+		/*
+		 * A handler that was installed later may still call ours. Then ours stays, and
+		 * passes all signals on.
+		 */
 		if (--watched_count == 0 && sigaction(SIGBUS, NULL, &current) == 0 &&
 		    (current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == handle)
 			installed = sigaction(SIGBUS, &previous, NULL) != 0;

@@ -17,13 +17,15 @@
 #define RECORD_MAGIC UINT64_C(0x44524f4345524356) /* the bytes "VCRECORD" */
 
 /*
- * Far behind all bytes of the file, and the bytes that members lock to show that they live. Each
- * slot has 2^48 bytes there, more than an address of ours can be long.
+ * Far beyond all bytes of the file, and beyond the bytes that members lock to show that they live.
+ * Each slot has 2^48 bytes, more than an address of this process can be.
  */
 #define LOCKS_OFFSET (INT64_C(1) << 60)
 #define LOCKS_BYTES (INT64_C(1) << 48)
 
-/* ---- our own processes' members: POSIX locks do not tell a process of itself ---- */
+/*
+ * ---- members of this process, because a POSIX lock is never reported to its own process ----
+ */
 
 #define OFFERS_MAX 64U
 
@@ -66,7 +68,7 @@ static bool find_in_process(const struct region *region, uint32_t slot, uint32_t
 
 	process_offers_lock();
 	for (unsigned i = 0; i < OFFERS_MAX && !found; i++) {
-		/* A forked child has its parent's list, and no members. */
+		/* A forked child has a copy of its parent's list, but no members. */
 		if (offers[i] == NULL || offers[i]->member->process != getpid() ||
 		    !names(offers[i]->record, region, slot, epoch, nonce))
 			continue;
@@ -100,12 +102,15 @@ int process_offer_open(struct process_offer *offer, const struct member *member)
 	*offer = (struct process_offer){.member = member};
 	if (getrandom(&secret, sizeof(secret), 0) != (ssize_t)sizeof(secret) || secret == 0)
 		return -EIO;
-	/* Pages of its own: nothing else of the process moves or copies them. */
+	/* A separate mapping, so that nothing else in the process moves or copies it. */
 	void *memory = mmap(NULL, sizeof(struct process_record), PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED || (uintptr_t)memory >= (uintptr_t)LOCKS_BYTES)
 		return -ENOMEM;
-	/* A forked child, which may have given up rights, must not have what peers know us by. */
+	/*
+	 * A forked child may have dropped privileges, so it must not keep the secret by which peers
+	 * recognize the parent.
+	 */
 	(void)madvise(memory, sizeof(struct process_record), MADV_WIPEONFORK);
 	offer->record = memory;
 	offer->record->magic = RECORD_MAGIC;
@@ -145,15 +150,18 @@ void process_offer_close(struct process_offer *offer)
 
 /* ---- the proof ---- */
 
-/* What decides about a process's rights, from /proc; the ids in the numbers of our user namespace. */
+/* The privileges of a process, from /proc. The ids are numbers in our user namespace. */
 struct rights {
 	uint64_t pid;
 	uint64_t users[3]; /* real, effective, saved */
 	uint64_t groups[3];
-	uint64_t capabilities; /* the permitted ones */
+	uint64_t capabilities; /* permitted capabilities */
 };
 
-/* The numbers of a line of that name, at most so many. Returns how many; 0 for a line of another name. */
+/*
+ * Read up to `most` numbers from the line with the given name. Returns how many; 0 for another
+ * line.
+ */
 static unsigned read_numbers(const char *line, const char *name, int base, uint64_t *numbers, unsigned most)
 {
 	size_t length = strlen(name);
@@ -192,9 +200,14 @@ static bool read_rights(int process, struct rights *rights)
 			(void)close(status);
 		return false;
 	}
-	/* Only the line of the groups may be longer, and what follows in it are numbers. */
+	/*
+	 * Only the line of the groups may be longer than the buffer, and its rest contains only
+	 * numbers.
+	 */
 	while (fgets(line, sizeof(line), file) != NULL)
-		/* A second PID: the process is in a PID namespace below that of this /proc. */
+		/*
+		 * With a second PID, the process is in a PID namespace below the one of this /proc.
+		 */
 		if (read_numbers(line, "NSpid:", 10, pids, 2) == 1 ||
 		    read_numbers(line, "Uid:", 10, rights->users, 3) == 3 ||
 		    read_numbers(line, "Gid:", 10, rights->groups, 3) == 3 ||
@@ -219,7 +232,7 @@ static bool are_all(const uint64_t ids[3], uint64_t id)
 	return ids[0] == id && ids[1] == id && ids[2] == id;
 }
 
-/* See process.h: the kernel's rules for ptrace(), from its side. */
+/* The kernel's rules for ptrace(), applied for the other process: see process.h. */
 static bool may_trace_us(int ours, int theirs, pid_t pid)
 {
 	struct rights we = {0};
@@ -232,7 +245,7 @@ static bool may_trace_us(int ours, int theirs, pid_t pid)
 	       (we.capabilities & ~it.capabilities) == 0;
 }
 
-/* The beginning of its record: what is before the transfers. */
+/* Read the beginning of the peer's record, before the transfers. */
 static bool read_record(pid_t pid, uint64_t address, struct process_record *record)
 {
 	size_t head = offsetof(struct process_record, transfers);
@@ -243,8 +256,9 @@ static bool read_record(pid_t pid, uint64_t address, struct process_record *reco
 }
 
 /*
- * Both by one process: its directory in /proc stays the same process's when its PID is used again. There is
- * no `status` in it any more then; and while there is, the PID was given to no other.
+ * The privileges and the record are of one process: an open directory in /proc stays with its
+ * process even if the PID is reused. Once the process is gone, the directory contains no `status`.
+ * While `status` exists, no other process has the PID.
  */
 static bool read_record_of_equal(pid_t pid, uint64_t address, struct process_record *record)
 {
@@ -288,7 +302,9 @@ bool process_prove(const struct member *self, uint32_t slot, uint32_t epoch, uin
 
 /* ---- access ---- */
 
-/* EFAULT: what was there is not mapped any more: its record is gone, if we looked for that alone. */
+/*
+ * EFAULT: the memory is not mapped any more. If the call read only the record, the record is gone.
+ */
 static enum process_result failure(bool record_alone)
 {
 	return errno == ESRCH || (errno == EFAULT && record_alone) ? PROCESS_GONE : PROCESS_REFUSED;
@@ -311,7 +327,7 @@ enum process_result process_read(const struct process_peer *peer, const struct i
 	struct iovec remotes[PROCESS_PIECES + 2];
 	size_t line_bytes = (twice ? 2 : 1) * sizeof(struct process_snapshot);
 
-	/* The kernel copies the pieces in their order, so the line is as it was after the data. */
+	/* The kernel copies the pieces in order, so the line is read after the data. */
 	for (size_t i = 0; i < to_count; i++)
 		locals[i] = to[i];
 	for (size_t i = 0; i < from_count; i++)
@@ -327,7 +343,7 @@ enum process_result process_read(const struct process_peer *peer, const struct i
 	*snapshot = snapshots[0];
 	if (snapshot->secret != peer->secret)
 		return PROCESS_GONE;
-	/* One that was being written may have come in parts: a second one has all of it. */
+	/* A line that was being written may be torn. A second copy has all of the first write. */
 	if (twice && memcmp(&snapshots[0], &snapshots[1], sizeof(snapshots[0])) != 0)
 		return PROCESS_CHANGING;
 	return PROCESS_GOOD;
@@ -364,7 +380,9 @@ bool process_is_there(const struct process_peer *peer)
 	return kill(peer->pid, 0) == 0 || errno != ESRCH;
 }
 
-/* ---- is it worth it? ---- */
+/*
+ * ---- is the kernel's copy fast enough? ----
+ */
 
 #define MEASURE_BYTES 65536U
 #define MEASURE_PASSES 6
