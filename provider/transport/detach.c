@@ -25,7 +25,7 @@ bool transport_is_detaching(const struct peer *peer)
 
 /* ---- meeting ---- */
 
-/* Is the one that says so there as well, in another of our regions? */
+/* Does another of our regions contain the member with this identity? */
 static bool is_in(const struct attachment *attachment, const struct member_identity *said)
 {
 	const struct region *region = attachment->region;
@@ -41,8 +41,9 @@ static bool is_in(const struct attachment *attachment, const struct member_ident
 }
 
 /*
- * Who shares several regions with us is reached through one of them, and is one peer. A second for the same
- * one would be in the way where the first goes over to the network, in which it has one place.
+ * A member that shares several regions with us is reached through one of them, and is one peer. A
+ * second peer for the same member would conflict with the first when the first switches to the
+ * network, where the member has one entry.
  */
 static bool is_met_elsewhere(const struct attachment *attachment, uint32_t slot, uint32_t epoch,
 			     uint64_t nonce)
@@ -62,8 +63,8 @@ static bool is_met_elsewhere(const struct attachment *attachment, uint32_t slot,
 }
 
 /*
- * Who is in `slot`, or was and left for the network; met now if it was not, here or elsewhere. False if it
- * cannot be.
+ * Make the member in `slot` a peer, unless it already is one here or elsewhere. Returns false if
+ * that is not possible.
  */
 static bool meet(struct attachment *attachment, uint32_t slot)
 {
@@ -85,8 +86,9 @@ static bool meet_all(struct attachment *attachment)
 {
 	bool met = true;
 
-	/* Those that we came back to know us by the network: they offer us no ring before we detach from
-	 * them.
+	/*
+	 * The members of a region that we reattached to know us by the network. They offer us no
+	 * ring before we detach from them.
 	 */
 	for (uint32_t slot = 0; slot < attachment->region->members && attachment->base != TRANSPORT_NO_BASE;
 	     slot++)
@@ -105,7 +107,10 @@ static void meet_those_who_leave(struct attachment *attachment)
 	}
 }
 
-/* The manager thinks better of it: those that we detached from already are called back. */
+/*
+ * The manager withdrew its request. Members from which we have already detached are asked to
+ * reattach.
+ */
 static void stay(struct attachment *attachment)
 {
 	attachment->leaving = false;
@@ -136,14 +141,14 @@ void transport_meet_leavers(struct transport *transport)
 /* ---- detaching ---- */
 
 /*
- * Of a peer that asks the region for nothing and is asked for nothing there. The region may be unmapped
- * before the peer is gone, so nothing that we keep of it points there any more.
+ * Forget the slot of a peer when neither end has anything outstanding in the region. The region may
+ * be unmapped before the peer is gone, so no pointer into the region may remain.
  */
 static void forget_slot(struct peer *peer)
 {
 	static shared_u64 nobody;
-	static shared_u32 unheard;      /* rung and never read */
-	static shared_u32 never_asleep; /* read and never written */
+	static shared_u32 unheard;      /* rung, and never read */
+	static shared_u32 never_asleep; /* read, and never written */
 	struct attachment *attachment = peer->attachment;
 
 	if (attachment->aliases != NULL && attachment->aliases[peer->slot] == peer)
@@ -159,7 +164,7 @@ static void forget_slot(struct peer *peer)
 	peer->section_bytes = 0;
 	peer->in = (struct ring_in){0};
 	peer->returns = (struct chunk_returns){0};
-	if (peer->network == NULL) { /* it failed: nothing is sent to it */
+	if (peer->network == NULL) { /* the peer failed: nothing is sent to it */
 		peer->active_word = &nobody;
 		peer->out = (struct ring_out){0};
 		peer->account = (struct chunk_account){0};
@@ -174,7 +179,7 @@ static bool is_requested(const struct peer *peer)
 	       member_requested_route(peer->attachment->region, peer->slot, peer->tenure) == ROUTE_LEAVE;
 }
 
-/* Nothing of either direction is in the region, or may come to be there. */
+/* Is nothing of either direction in the region, and can nothing more get there? */
 static bool is_out_of_region(struct transport *transport, const struct peer *peer)
 {
 	return !peer->switching && !peer->owes_switched && !peer->receiving &&
@@ -190,7 +195,10 @@ void transport_detach_peer(struct transport *transport, struct peer *peer)
 		return;
 	peer->mapped = false;
 	if (network_detach(peer)) {
-		/* Who stays, and detached because of what the manager wanted for a moment, calls it back. */
+		/*
+		 * If we stay in the region, and detached only because of a request that the manager
+		 * may withdraw, we ask the peer to reattach.
+		 */
 		if (!peer->attachment->leaving)
 			peer->attachment->welcomes = true;
 		transport_publish_route(transport, peer);
@@ -214,14 +222,14 @@ bool transport_detach_at_once(struct transport *transport, struct peer *peer)
 	network_enter(peer);
 	peer->framed = true;
 	forget_slot(peer);
-	/* It hears who we are, though there may be nothing to send. */
+	/* Send HELLO, although there may be nothing else to send. */
 	network_ship(peer);
 	return peer->state == PEER_PRESENT;
 }
 
 /* ---- leaving ---- */
 
-/* Nothing is expected of it any more by the region's words. */
+/* Nothing more is expected from this peer through the region. */
 static bool is_done_with(const struct peer *peer)
 {
 	return (peer->state == PEER_FAILED && peer->reported) || peer->failover == FAILOVER_DONE;
@@ -268,9 +276,9 @@ void transport_leave_regions(struct transport *transport)
 				(void)region_leave(attachment->region);
 		}
 		/*
-		 * Afterwards, and only if it has been left: who stays is called by what he has in the
-		 * region. Another endpoint may have ended it, of those that share the mapping; then what
-		 * we knew of it points into memory of our own, until we come by here.
+		 * Only after the region has been left, because a peer that stays uses words in the
+		 * region. Another endpoint that shares the mapping may have left the region for all
+		 * of them. Until this function runs, our pointers then point into private memory.
 		 */
 		if (attachment->leaving && attachment->region->left) {
 			forget_all(attachment);

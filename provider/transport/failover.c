@@ -13,7 +13,9 @@ bool transport_may_fail_over(const struct transport *transport, const struct pee
 {
 	if (!peer->broken || peer->failover != FAILOVER_NONE || peer->attachment == NULL)
 		return false;
-	/* What one says to itself goes through memory of its own, while there is any. */
+	/*
+	 * An endpoint sends to itself through private memory, if it still has its region's memory.
+	 */
 	if (peer_is_self(peer))
 		return peer->attachment->cut;
 	return network_is_there(transport);
@@ -31,19 +33,21 @@ void transport_publish_end(struct peer *peer)
 	transport_ring_doorbell(peer);
 }
 
-/* The memory that was the region is still there, and what is in it comes from us. */
+/* The memory that replaced the region exists, and contains only words of our own. */
 static void fail_over_ourselves(struct peer *peer)
 {
 	peer->reported = false;
 	peer->broken = false;
 	peer->sending = false;
-	peer->out = (struct ring_out){0}; /* no room, until it is connected */
+	peer->out = (struct ring_out){0}; /* no room until it is connected */
 	peer->doorbell_count = shared_load_u32(peer->doorbell);
 	transport_send_by_region(peer);
 	transport_receive_by_region(peer);
 }
 
-/* Nothing finds room until it is over: callers try again, as with a ring that is full. */
+/*
+ * The ring has no room until the failover has ended, so callers try again, as with any full ring.
+ */
 static void begin(struct transport *transport, struct peer *peer)
 {
 	const struct attachment *attachment = peer->attachment;
@@ -56,7 +60,7 @@ static void begin(struct transport *transport, struct peer *peer)
 	peer->out.limit = peer->out.position;
 	transport->switches++;
 	transport->attention++;
-	/* There is no ring any more. */
+	/* The ring no longer exists. */
 	if (attachment_holds_slot(attachment))
 		shared_store_u32(
 			&section_connection(attachment->region, attachment->member->slot, peer->slot)->id, 0);
@@ -83,7 +87,10 @@ void transport_fail_over(struct transport *transport, struct peer *peer, bool to
 	peer_set_state(peer, told ? PEER_PRESENT : PEER_ERROR_PENDING);
 }
 
-/* All that the core had of before has left: what is sent next is of the new stream. */
+/*
+ * All frames of the old stream have left the core provider. The next frame belongs to the new
+ * stream.
+ */
 static bool enter(struct transport *transport, struct peer *peer)
 {
 	if (!network_is_quiet(peer))
@@ -102,9 +109,9 @@ static bool enter(struct transport *transport, struct peer *peer)
 void transport_continue_failover(struct transport *transport, struct peer *peer)
 {
 	if (network_failover_timed_out(peer)) {
-		transport_fail(
-			transport, peer, -EHOSTUNREACH,
-			"it is not reached through the region any more, and not over the network either");
+		transport_fail(transport, peer, -EHOSTUNREACH,
+			       "it is no longer reached through the region, and the network does not reach "
+			       "it either");
 		return;
 	}
 	if (peer->failover == FAILOVER_ASKING || enter(transport, peer))
@@ -117,7 +124,7 @@ void transport_finish_failover(struct transport *transport, struct peer *peer)
 	transport->switches--;
 	transport->attention--;
 	transport_publish_route(transport, peer);
-	/* It hears who we are, though there is nothing to send yet. */
+	/* Send HELLO, although there may be nothing else to send. */
 	network_ship(peer);
 }
 
@@ -130,7 +137,7 @@ void transport_break_all(struct attachment *attachment, const char *reason)
 		if (peer != NULL && peer->attachment == attachment && peer->failover == FAILOVER_NONE)
 			transport_break(transport, peer, -ECONNABORTED, reason);
 	}
-	/* Peers that we have not met yet may call. */
+	/* Members that are not yet peers may send frames. */
 	if (network_is_there(transport))
 		network_listen(transport);
 }

@@ -7,14 +7,19 @@
 
 #include <stdlib.h>
 
-/* A look opens a file or a device, and may list those that there are. */
+/* The interval of the search, which opens a file or device, and may list devices. */
 #define SEARCH_NANOSECONDS UINT64_C(1000000000)
-/* A device that was just plugged may not be ours yet. If it is not after so many looks, people are told. */
+/*
+ * A device that was just plugged in may not be accessible yet. After this many failed searches, the
+ * user is told.
+ */
 #define SEARCHES_BEFORE_NOTICE 10U
-/* As slow as no memory is that is mapped write-back: see member_measure(). */
+/* No memory that is mapped write-back is this slow: see member_measure(). */
 #define SLOW_MEMORY 20.0
 
-/* ---- whom we find there ---- */
+/*
+ * ---- peers in the new region ----
+ */
 
 static bool has_aliases(struct attachment *attachment)
 {
@@ -23,7 +28,7 @@ static bool has_aliases(struct attachment *attachment)
 	return attachment->aliases != NULL;
 }
 
-/* May the two use this region, as far as the manager is concerned? */
+/* Does the manager permit the two to use this region? */
 static bool is_welcome(const struct attachment *attachment, uint32_t slot, uint32_t epoch)
 {
 	return member_requested_route(attachment->region, slot, epoch) == ROUTE_REGION &&
@@ -31,7 +36,7 @@ static bool is_welcome(const struct attachment *attachment, uint32_t slot, uint3
 				      attachment->member->epoch) == ROUTE_REGION;
 }
 
-/* Does somebody live there, by this attachment's words, whom we have met? */
+/* Does a living peer of ours have this slot, according to the attachment? */
 static bool is_taken(const struct attachment *attachment, uint32_t slot)
 {
 	const struct peer *alias = attachment->aliases[slot];
@@ -56,7 +61,7 @@ bool transport_reattach_peer(struct attachment *attachment, struct peer *peer, u
 	    !has_aliases(attachment) || is_taken(attachment, slot))
 		return false;
 	if (!is_welcome(attachment, slot, epoch)) {
-		/* When that has changed we ask it, though we may have asked before. */
+		/* When that has changed, we ask the peer, even if we have asked before. */
 		attachment->welcomes = true;
 		network_ask_again(attachment, peer);
 		return false;
@@ -64,7 +69,7 @@ bool transport_reattach_peer(struct attachment *attachment, struct peer *peer, u
 	attachment->aliases[slot] = peer;
 	peer->alias = true;
 	transport_bind_slot(attachment, peer, slot, epoch);
-	network_stay_with(peer); /* what it sends comes in frames until it switches */
+	network_stay_with(peer); /* its slots come in frames until it switches */
 	network_forget_region(peer);
 	return true;
 }
@@ -93,7 +98,7 @@ struct peer *transport_meet_alias(struct attachment *attachment, uint32_t slot, 
 	}
 	transport_reset_peer(attachment, peer, slot, epoch, nonce);
 	peer->source = source;
-	peer->epoch = NETWORK_EPOCH; /* as whom the network made known by this number */
+	peer->epoch = NETWORK_EPOCH; /* the epoch of a peer that the network made known */
 	peer->alias = true;
 	peer->mapped = false;
 	attachment->aliases[slot] = peer;
@@ -103,15 +108,20 @@ struct peer *transport_meet_alias(struct attachment *attachment, uint32_t slot, 
 	return peer;
 }
 
-/* ---- finding it ---- */
+/*
+ * ---- finding a region ----
+ */
 
-/* What we were in last, of the places that `home` has had. */
+/* The last attachment in the place of `home`. */
 static struct attachment *last_of(struct attachment *home)
 {
 	return home->next != NULL ? home->next : home;
 }
 
-/* May it be one that we left and are still to stay away from; or that we are in already, by another name? */
+/*
+ * Must the region not be joined, because we left it and must still stay away, or because we are
+ * already in it under another name?
+ */
 static bool is_forbidden(const struct attachment *home, const struct attachment *last,
 			 const struct region *region)
 {
@@ -146,16 +156,15 @@ static bool is_fast(const struct member *member, struct region_error *error)
 
 	if (slower < SLOW_MEMORY)
 		return true;
-	(void)region_fail(
-		error, -EIO,
-		"the memory of region %.1024s is %.0f times slower than private memory, so it is mapped "
-		"uncached or write-combining, and peers there are reached over the network: "
-		"VICINAL_ALLOW_SLOW=1 uses it all the same",
-		region->name, slower);
+	(void)region_fail(error, -EIO,
+			  "the memory of region %.1024s is %.0f times slower than private memory, so it is "
+			  "mapped uncached or write-combining, and peers there are reached over the network: "
+			  "set VICINAL_ALLOW_SLOW=1 to use it all the same",
+			  region->name, slower);
 	return false;
 }
 
-/* The attachment that was ours in such a region before is used again. */
+/* Reuse the attachment that had this place before. */
 static int open_attachment(struct attachment *home, struct member *member, struct region *region)
 {
 	struct transport *transport = home->transport;
@@ -187,7 +196,7 @@ static int open_attachment(struct attachment *home, struct member *member, struc
 	return 0;
 }
 
-/* With a text where it is not only that there is nothing yet. */
+/* Find and join a region. Sets an error text, except if there is only no region yet. */
 static int come_back(struct attachment *home, struct region_error *error)
 {
 	const struct region *before = home->region;
@@ -221,7 +230,7 @@ static int come_back(struct attachment *home, struct region_error *error)
 	return result;
 }
 
-/* There is none, or nothing in it yet: that is what is waited for. */
+/* No region, or an empty device: keep waiting. */
 static bool is_expected(int result)
 {
 	return result == -ENOENT || result == -ENODEV || result == -ENODATA || result == -ENXIO;
@@ -242,7 +251,7 @@ static void look(struct attachment *home)
 
 void transport_check_reattaching(struct transport *transport, uint64_t now)
 {
-	/* More may come to be, behind those that we began with. */
+	/* The loop also covers attachments that it adds. */
 	for (uint32_t i = 0; i < transport->attachment_count && network_is_there(transport); i++) {
 		struct attachment *attachment = &transport->attachments[i];
 		if (attachment->welcomes && !attachment->evicted && !attachment->cut &&

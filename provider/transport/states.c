@@ -7,7 +7,7 @@
 /* clang-format off */
 const bool peer_state_follows[PEER_ERROR_PENDING + 1][PEER_ERROR_PENDING + 1] = {
 	[PEER_PRESENT][PEER_FAILED] = true,
-	[PEER_FAILED][PEER_PRESENT] = true, /* gone on with, and somebody was told */
+	[PEER_FAILED][PEER_PRESENT] = true, /* the peer fails over, and the failure was reported */
 	[PEER_FAILED][PEER_ERROR_PENDING] = true,
 	[PEER_ERROR_PENDING][PEER_PRESENT] = true,
 	[PEER_ERROR_PENDING][PEER_FAILED] = true,

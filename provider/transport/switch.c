@@ -9,9 +9,14 @@
 #include "transport/region_transport.h"
 #include "transport/states.h"
 
-/* ---- what the manager wants, and what there is ---- */
+/*
+ * ---- the manager's request, and the current transport ----
+ */
 
-/* A detach that began goes on to its end, whatever the manager wants by now: then they meet again. */
+/*
+ * A detach that has begun goes on to its end, whatever the manager requests meanwhile. Then the
+ * pair reattaches.
+ */
 static bool wants_network(const struct peer *peer)
 {
 	const struct region *region = peer->attachment->region;
@@ -22,7 +27,7 @@ static bool wants_network(const struct peer *peer)
 	       member_requested_route(region, self->slot, self->epoch) != ROUTE_REGION;
 }
 
-/* May one end reach into the other's memory? Not after the request. */
+/* May one end access the other's memory? Not after a request. */
 static void settle_mapped(struct peer *peer, bool wanted)
 {
 	peer->mapped = transport_may_map(peer) && !wanted && peer->network == NULL && !peer->framed &&
@@ -30,8 +35,8 @@ static void settle_mapped(struct peer *peer, bool wanted)
 }
 
 /*
- * What we say to ourselves is copied by words of the region as well: not from the request to leave on, and
- * not afterwards, when those words are our own memory and the region's slot is not ours.
+ * Copies to ourselves also use words in the region. They end at the request to leave. After
+ * leaving, these words are in private memory, and the slot in the region no longer belongs to us.
  */
 static void settle_self(struct peer *peer)
 {
@@ -48,7 +53,7 @@ static enum connection_route route_of(const struct transport *transport, const s
 	if (peer->switching)
 		return CONNECTION_SWITCHING;
 	if (peer->network != NULL)
-		/* While the other's memory is copied from, the region is still needed. */
+		/* While the other end's memory is being copied from, the region is still needed. */
 		return transport->user->reaches(transport->context, peer) ? CONNECTION_SWITCHING
 									  : CONNECTION_BY_NETWORK;
 	if (!peer->sending || !wants_network(peer))
@@ -66,7 +71,7 @@ void transport_publish_route(const struct transport *transport, const struct pee
 		shared_store_u32(&line->route, route_of(transport, peer));
 }
 
-/* The switches under way, of either direction. */
+/* Counts the switches in progress, in either direction. */
 static void count(struct transport *transport, int change)
 {
 	transport->switches += (uint32_t)change;
@@ -75,7 +80,10 @@ static void count(struct transport *transport, int change)
 
 /* ---- the sender ---- */
 
-/* What was asked for cannot be: said once, since the command that asked says it for each. */
+/*
+ * The request cannot be satisfied. Reported once, because the command that made the request reports
+ * it for each member.
+ */
 static void refuse(struct transport *transport, const struct peer *peer)
 {
 	struct region_error notice;
@@ -85,12 +93,11 @@ static void refuse(struct transport *transport, const struct peer *peer)
 	if (transport->switches_refused || region->notice == NULL)
 		return;
 	transport->switches_refused = true;
-	(void)region_fail(
-		&notice, 0,
-		"the member in slot %u is to be reached over the network, but it has no address there "
-		"that this process can use: it is reached through the region still (VICINAL_NET must "
-		"choose the same provider everywhere)",
-		peer->slot);
+	(void)region_fail(&notice, 0,
+			  "the member in slot %u is requested to use the network, but it has no network "
+			  "address that this process can use: it is still reached through the region. "
+			  "VICINAL_NET must choose the same provider everywhere",
+			  peer->slot);
 	region->notice(notice.text);
 }
 
@@ -118,8 +125,8 @@ static void consider(struct transport *transport, struct peer *peer)
 		return;
 	}
 	/*
-	 * It is not known yet whether the other expects that. Nor if one of us said that it detaches: the
-	 * other may have forgotten the region already. They part then, and meet there again.
+	 * The peer may not expect slots in the region yet. If either end has begun to detach, the
+	 * peer may also have forgotten the region already: the pair detaches, and reattaches there.
 	 */
 	if (!wanted && peer->network != NULL &&
 	    (network_awaits_reattach(peer) || transport_is_detaching(peer)))
@@ -151,7 +158,7 @@ static void leave_region(struct peer *peer)
 {
 	const struct attachment *attachment = peer->attachment;
 
-	/* The ring is not there any more: a newcomer that reads the line takes none. */
+	/* The ring no longer exists: a new member that reads the line must not accept it. */
 	shared_store_u32(&section_connection(attachment->region, attachment->member->slot, peer->slot)->id,
 			 0);
 	network_enter(peer);
@@ -160,18 +167,18 @@ static void leave_region(struct peer *peer)
 static void return_to_region(struct transport *transport, struct peer *peer)
 {
 	peer->network = NULL;
-	/* The other took this instead of detaching. */
+	/* The peer chose this instead of detaching. */
 	network_stop_detaching(peer);
 	transport_send_by_region(peer);
 	/*
-	 * There is room: that of the ring that there was before; or, of one that is met in a region we came
-	 * to later, that of the smallest, which transport_connect() leaves for every member.
+	 * There is room: for the ring that existed before or, with a peer in a region that we
+	 * joined later, for a smallest ring, which transport_connect() reserves for every member.
 	 */
 	if (transport_connect(peer) != 0)
-		transport_fail(transport, peer, -ENOMEM, "there is no room in the region to return to");
+		transport_fail(transport, peer, -ENOMEM, "there is no room in the region to return to it");
 }
 
-/* Is our last slot taken, and are all our chunks given back? */
+/* Was our last slot taken, and were all our chunks returned? */
 static bool is_taken(struct transport *transport, struct peer *peer)
 {
 	enum ring_credit_result credit = ring_credit(&peer->out);
@@ -179,18 +186,19 @@ static bool is_taken(struct transport *transport, struct peer *peer)
 
 	peer->out.limit = peer->out.position;
 	if (credit == RING_CREDIT_VIOLATION)
-		transport_fail(transport, peer, -EPROTO, "it gave credit that cannot be");
+		transport_fail(transport, peer, -EPROTO, "it gave impossible credit");
 	else if (credit == RING_CREDIT_CLOSED)
 		transport_break(transport, peer, -ECONNABORTED,
-				"it took us for dead or for hostile, and reads no more");
+				"it took this process for dead or hostile, and reads no more");
 	if (credit != RING_CREDIT_OK || !all)
 		return false;
-	/* The core may still have what is taken: then its word comes later. */
+	/* The core may still have frames that were taken. Then the acknowledgement comes later. */
 	if (peer->network != NULL && !network_has_switched(peer))
 		return false;
 	if (chunk_collect(peer->pool, &peer->account) < 0 ||
 	    (peer->account.outstanding > 0 && peer->network == NULL)) {
-		transport_fail(transport, peer, -EPROTO, "it did not give back what it cannot have any more");
+		transport_fail(transport, peer, -EPROTO,
+			       "it did not return chunks that it can no longer have");
 		return false;
 	}
 	return peer->account.outstanding == 0;
@@ -249,10 +257,13 @@ static void leave_ring(struct transport *transport, struct peer *peer)
 		return;
 	}
 	if (transport->user->settle(transport->context, peer) != 0) {
-		transport_fail(transport, peer, -ENOMEM, "it sent more than there is memory for");
+		transport_fail(transport, peer, -ENOMEM, "it sent more than memory can hold");
 		return;
 	}
-	/* All is out of its chunks: this tells it so, and pairs with the acquire load in is_taken(). */
+	/*
+	 * All data is out of the peer's chunks. This store tells the peer so; pairs with the
+	 * acquire load in is_taken().
+	 */
 	peer->in.position++;
 	ring_publish(&peer->in);
 	network_leave_ring(peer);
@@ -261,7 +272,10 @@ static void leave_ring(struct transport *transport, struct peer *peer)
 	peer->mapped = false;
 }
 
-/* From the network to the region: its ring is offered when it has heard of this. */
+/*
+ * From the network to the region: the peer offers its ring when it has received this
+ * acknowledgement.
+ */
 static void leave_frames(struct transport *transport, struct peer *peer)
 {
 	peer->framed = false;
@@ -292,6 +306,6 @@ void transport_end_slots(struct transport *transport, struct peer *peer, int res
 		peer->held = peer->in.position + 1;
 	else
 		transport_fail(transport, peer, result,
-			       result == -ENOMEM ? "it sent more than there is memory for"
+			       result == -ENOMEM ? "it sent more than memory can hold"
 						 : "it broke the protocol");
 }
