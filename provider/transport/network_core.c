@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network_core.c - choosing the core among the providers of this libfabric, and opening it. */
+/* network_core.c - chooses the core among the providers of this libfabric, and opens it. */
 #include "transport/network_core.h"
 
 #include <arpa/inet.h>
@@ -10,18 +10,20 @@
 #include <rdma/fi_rma.h>
 #include <stdlib.h>
 
-/* libfabric lists providers that FI_PROVIDER hides only if it is asked in this way. */
+/* With this flag, libfabric also lists providers that FI_PROVIDER hides. */
 #define LIST_HIDDEN (UINT64_C(1) << 60)
 #define API_VERSION FI_VERSION(1, 17)
-/* Frames that may be under way, and completions that wait for us. */
+/* Frames in flight, and unread completions. */
 #define QUEUE_ENTRIES 1024U
 
 /*
- * The order in which they are tried: hardware first, if a port of it is active. "net" is what 1.17
- * calls the tcp of later versions. The empty name stands for any other provider that offers what we need.
+ * Providers in the order of the attempts: hardware first, if it has an active port. libfabric 1.17
+ * calls the tcp of later versions "net". The empty name stands for any other suitable provider.
  */
 static const char *const order[] = {"verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm", ""};
-/* Not those: they reach nobody beyond this host, lose datagrams, or are ourselves. */
+/*
+ * Providers that are never used: they reach only this host, lose datagrams, or are Vicinal itself.
+ */
 static const char *const unfit[] = {"vicinal", "shm",     "sm2",       "lnx",
 				    "sockets", "ofi_rxd", "ofi_mrail", "hook"};
 
@@ -70,7 +72,7 @@ static struct fi_info *ask(const char *provider, uint64_t capabilities)
 
 enum fitness { UNUSABLE, LOOPBACK, USABLE };
 
-/* How well others can reach an address. Of unknown formats we know nothing bad. */
+/* How well other hosts can reach an address. Unknown address formats count as usable. */
 static enum fitness rate_address(const struct fi_info *info)
 {
 	struct sockaddr_in v4;
@@ -85,13 +87,15 @@ static enum fitness rate_address(const struct fi_info *info)
 	if (info->addr_format == FI_SOCKADDR_IN6 && info->src_addrlen >= sizeof(v6)) {
 		memcpy(&v6, info->src_addr, sizeof(v6));
 		if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr))
-			return UNUSABLE; /* without its interface's number, which differs between hosts */
+			return UNUSABLE; /* lacks the interface index, which differs between hosts */
 		return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) ? LOOPBACK : USABLE;
 	}
 	return USABLE;
 }
 
-/* The best of a list: the provider has ordered it, but for loopbacks, which come last. */
+/*
+ * The best entry of a list. The provider has sorted the list, but loopback addresses are used last.
+ */
 static struct fi_info *choose(struct fi_info *list, const char *provider, const char *interface)
 {
 	struct fi_info *best = NULL;
@@ -100,7 +104,7 @@ static struct fi_info *choose(struct fi_info *list, const char *provider, const 
 	for (struct fi_info *info = list; info != NULL; info = info->next) {
 		const char *name = info->fabric_attr->prov_name;
 		enum fitness rating = rate_address(info);
-		/* Asked for "tcp", libfabric offers "tcp;ofi_rxm" as well. */
+		/* If asked for "tcp", libfabric also offers "tcp;ofi_rxm". */
 		if (name == NULL || (*provider != '\0' && strcmp(name, provider) != 0) ||
 		    (*provider == '\0' && is_unfit(name)) || info->tx_attr->iov_limit < 2)
 			continue;
@@ -160,12 +164,12 @@ void core_close(struct core *core)
 }
 
 /*
- * A core that registers memory keeps the registrations (libfabric's cache), and has to be told when the
- * application gives memory back: else what is read later goes to pages that nobody has any more. Where that
- * is found out by patched functions (memhooks) the heap's shrinking can be missed, since UCX, which comes
- * with MPICH's wheel, patches the same: messages arrived as what had been in the buffer before (2 of 14 jobs,
- * MPICH 5.0.2 over verbs in guests). libfabric takes that way by itself wherever userfaultfd is for root
- * alone.
+ * A core that registers memory caches the registrations (libfabric's cache), and must learn when
+ * the application frees memory. Otherwise later reads go to pages that are no longer in use. The
+ * memhooks monitor learns this by patched functions, and can miss that the heap shrinks, because
+ * UCX, which comes with MPICH's wheel, patches the same functions: messages arrived with the former
+ * contents of the buffer (2 of 14 jobs, MPICH 5.0.2 over verbs in guests). libfabric chooses
+ * memhooks by itself wherever only root may use userfaultfd.
  */
 static bool registers_safely(const struct fi_info *info)
 {
@@ -173,15 +177,15 @@ static bool registers_safely(const struct fi_info *info)
 	const char *most = getenv("FI_MR_CACHE_MAX_COUNT");
 
 	if ((info->domain_attr->mr_mode & (FI_MR_ALLOCATED | FI_MR_PROV_KEY)) == 0)
-		return true; /* it registers nothing */
+		return true; /* the core registers no memory */
 	return (monitor != NULL && *monitor != '\0' && strcmp(monitor, "memhooks") != 0) ||
 	       (most != NULL && strcmp(most, "0") == 0);
 }
 
-/* Returns 0, -ENODEV if the provider offers nothing that fits, or what opening it said. */
+/* Returns 0, -ENODEV if the provider offers nothing suitable, or the error of opening it. */
 static int try_provider(struct core **opened, const char *provider, const char *interface)
 {
-	/* With reads of the peer's memory if it has them. */
+	/* Prefer an entry with reads of remote memory. */
 	const uint64_t capabilities[] = {FI_MSG | FI_RMA, FI_MSG};
 	int result = -ENODEV;
 
@@ -222,14 +226,14 @@ int core_open(struct core **core, const char *wanted, const char *interface, str
 		if (result == -ENODEV)
 			return region_fail(error, -ENODEV,
 					   "VICINAL_NET=%.64s: libfabric has no such provider with reliable "
-					   "messages%s%.64s; fi_info -l shows which it has",
+					   "messages%s%.64s. fi_info -l lists its providers",
 					   wanted, interface != NULL ? " on interface " : "",
 					   interface != NULL ? interface : "");
 		return region_fail(error, result, "VICINAL_NET=%.64s: the provider cannot be opened (%s)%s",
 				   wanted, fi_strerror(-result),
 				   strchr(wanted, ';') != NULL
-					   ? ": if FI_PROVIDER is set, it must name it besides vicinal; "
-					     "FI_LOG_LEVEL=warn says more"
+					   ? ": if FI_PROVIDER is set, it must name this provider besides "
+					     "vicinal; FI_LOG_LEVEL=warn says more"
 					   : "; FI_LOG_LEVEL=warn says more");
 	}
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)

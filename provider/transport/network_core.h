@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_core.h - the provider of the same libfabric that carries our frames, by its public interface.
+ * network_core.h - the provider of the same libfabric that carries our frames, used through
+ * libfabric's public API.
  */
 #ifndef VICINAL_TRANSPORT_NETWORK_CORE_H
 #define VICINAL_TRANSPORT_NETWORK_CORE_H
@@ -16,17 +17,17 @@
 
 #include "region/route.h"
 
-/* Of an address of the core: a sockaddr_in6 fits. */
+/* The maximum length of an address of the core: a sockaddr_in6 fits. */
 #define CORE_NAME_MAX MEMBER_CORE_MAX
 
-/* One of its addresses. */
+/* An address of the core. */
 struct core_name {
-	uint16_t provider; /* which core, as core_provider_number() says: both ends must have the same */
+	uint16_t provider; /* core_provider_number() of the core's name; must be the same at both ends */
 	uint8_t length;
 	uint8_t flags;
 	uint8_t bytes[CORE_NAME_MAX];
 };
-/* The same port is bound for UDP: see network_keepalive.c. */
+/* The UDP port of the same number is bound: see network_keepalive.c. */
 #define CORE_NAME_KEEPALIVE 1U
 
 struct core {
@@ -36,27 +37,27 @@ struct core {
 	struct fid_av *av;
 	struct fid_cq *cq;
 	struct fid_ep *endpoint;
-	struct core_name name; /* our own */
+	struct core_name name; /* our own address */
 	size_t inject;         /* bytes that fi_inject() takes */
-	bool stale;            /* it may read into memory that was given back: see registers_safely() */
-	bool reads;            /* fi_read() is there, and can be relied on */
-	bool by_tcp;           /* its addresses have TCP ports, at which a kernel answers */
-	bool reads_pieces;     /* and fi_readmsg() of two pieces at once */
-	uint64_t mr_key;       /* the last that we chose, where the core does not */
+	bool stale;            /* may read into freed memory: see registers_safely() */
+	bool reads;            /* fi_read() exists and is reliable */
+	bool by_tcp;           /* addresses contain TCP ports, at which a kernel answers */
+	bool reads_pieces;     /* fi_readmsg() takes two pieces at once */
+	uint64_t mr_key;       /* the last key that we chose, if the core does not choose keys */
 	void (*close)(struct core *core);
 };
 
 /*
- * Open `wanted` (as VICINAL_NET says; NULL: the first of a fixed order that can be opened) on
- * `interface` (NULL: the first that is not a loopback). Returns 0, -ENODEV if there is none, or
- * another negative errno; both with a text.
+ * Open the provider `wanted` (from VICINAL_NET; NULL: the first of a fixed order that can be
+ * opened) on `interface` (NULL: the first that is not a loopback). Returns 0, -ENODEV if there is
+ * none, or another negative errno; both errors with a text.
  */
 int core_open(struct core **core, const char *wanted, const char *interface, struct region_error *error);
 void core_close(struct core *core);
 
 /*
- * May `address` be handed to the core as one? It may be a stranger's: the core believes what the
- * first bytes say of its kind, and so of its length.
+ * May `address` be handed to the core? It may come from a stranger, and the core derives the kind
+ * and length of the address from its first bytes.
  */
 static inline bool core_accepts(const struct core *core, const struct core_name *address)
 {
@@ -67,7 +68,7 @@ static inline bool core_accepts(const struct core *core, const struct core_name 
 	       (!has_family || memcmp(address->bytes, core->name.bytes, sizeof(sa_family_t)) == 0);
 }
 
-/* A number for a provider's name, which goes with addresses. */
+/* A hash of a provider's name, which is part of an address. */
 uint16_t core_provider_number(const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network_directory.c - a table of nonces, and the identities in the order in which they came. */
+/* network_directory.c - a hash table of nonces, and the identities in order of arrival. */
 #include "transport/network_directory.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static uint32_t first_index(const struct directory *directory, uint64_t nonce)
 	return (uint32_t)(mixed >> 32) & (2 * directory->capacity - 1);
 }
 
-/* Where the nonce is in the table, or would be. */
+/* The position of the nonce in the table, or of the free entry for it. */
 static uint32_t locate(const struct directory *directory, uint64_t nonce)
 {
 	uint32_t mask = 2 * directory->capacity - 1;
@@ -36,7 +36,8 @@ uint32_t directory_find(const struct directory *directory, uint64_t nonce)
 {
 	if (directory->count == 0)
 		return DIRECTORY_NONE;
-	return directory->table[locate(directory, nonce)] - 1; /* 0 is none: it wraps to DIRECTORY_NONE */
+	return directory->table[locate(directory, nonce)] -
+	       1; /* an entry of 0 means none: 0 - 1 wraps to DIRECTORY_NONE */
 }
 
 static bool grow(struct directory *directory)

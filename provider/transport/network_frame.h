@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_frame.h - what goes over the wire between two endpoints: frames. Each is one message of
+ * network_frame.h - frames, the format of what two endpoints exchange. Each frame is one message of
  * the core, and all integers are little endian.
  *
  *   frame_header, then by kind:
- *   FRAME_SLOTS   `slots` slots without what is not needed of them, then the bytes of one chunk
- *   FRAME_HELLO   struct frame_hello: who the sender is, before anything else of it
- *   FRAME_LEAVE   nothing: the sender's last
- *   FRAME_LEFT    nothing: all that came before your LEAVE was taken
- *   FRAME_REFUSE  nothing: what you sent cannot be, and no more of it is read
- *   FRAME_PING    nothing: are you there? Answered by PONG
- *   FRAME_PONG    nothing
- *   FRAME_SWITCHED   nothing: all up to your last slot this way was taken, and `sequence` frames in all
- *   FRAME_FAILOVER   struct frame_failover: I know nothing of before, and begin at 0 again, as you will. The
- *                 `sequence` is 0 if you are to say so too, and 1 if this answers you
- *   FRAME_DETACH    nothing: nothing that I send you goes through the region we share. The `sequence` is 1
- *                 if you have said so to me, and else 0; `bytes` says which region, and which epoch of
- *                 mine there: network_tenancy(); DETACH_ANY of one that shares none with you. See detach.h
- *   FRAME_REGION  struct frame_region: I am in this region. The `sequence` is 0 if you are to say so if
- *                 you are too, 1 if this answers you, and 2 if that was heard: see reattach.h
+ *   FRAME_SLOTS     `slots` slots, shortened to the bytes in use, then the bytes of one chunk
+ *   FRAME_HELLO     struct frame_hello: the sender's identity, before all other numbered frames
+ *   FRAME_LEAVE     empty: the sender's last frame
+ *   FRAME_LEFT      empty: everything before your LEAVE was taken
+ *   FRAME_REFUSE    empty: you violated the protocol, and nothing more from you is read
+ *   FRAME_PING      empty: are you there? Answered by PONG
+ *   FRAME_PONG      empty
+ *   FRAME_SWITCHED  empty: everything up to your last slot by this transport was taken; `sequence` is
+ *                   the number of frames taken in all
+ *   FRAME_FAILOVER  struct frame_failover: I have dropped the old stream, and begin at 0 again, as you
+ *                   must. `sequence` is 0 for a request, which you must answer, and 1 for an answer
+ *   FRAME_DETACH    empty: nothing that I send you goes through the region that we share. `sequence` is
+ *                   1 if I have received your DETACH, else 0. `bytes` identifies the region and my
+ *                   epoch there: network_tenancy(), or DETACH_ANY if I share none with you. See detach.h
+ *   FRAME_REGION    struct frame_region: I am in this region. `sequence` is 0 for a question, which you
+ *                   must answer if you are there too; 1 for the answer; 2 for its acknowledgement: see
+ *                   reattach.h
  *
- * HELLO, SLOTS and LEAVE are numbered from 0 on by each sender for each receiver: one that is lost,
- * repeated or comes from another stream shows. The others say nothing that matters in which order.
- * `stream` is 0, and 1 after a FAILOVER: frames of the other one are dropped.
+ * HELLO, SLOTS and LEAVE are numbered from 0 by each sender for each receiver, which shows lost,
+ * repeated and foreign frames. The order of the other frames does not matter. `stream` is 0, and 1
+ * after a FAILOVER; frames of the other stream are dropped.
  *
- * A slot is its control word, its word, and as many bytes of its payload as the lowest 16 bits of
- * the control word say, where a ring has the lap. If its payload names a chunk, that is the one in
- * the frame, at offset 0.
+ * A slot consists of its control word, its word, and its payload. The lowest 16 bits of the control
+ * word, which are the lap in a ring, give the length of the payload. If the payload names a chunk,
+ * it means the chunk in the frame, at offset 0.
  */
 #ifndef VICINAL_TRANSPORT_NETWORK_FRAME_H
 #define VICINAL_TRANSPORT_NETWORK_FRAME_H
@@ -37,7 +39,7 @@
 #define FRAME_MAGIC 0x4e56U /* the bytes "VN" */
 #define FRAME_VERSION 1U
 
-/* frame_header.bytes of a DETACH. */
+/* frame_header.bytes of a DETACH whose sender shares no region with the receiver. */
 #define DETACH_ANY 0U
 
 enum frame_kind {
@@ -54,19 +56,22 @@ enum frame_kind {
 	FRAME_REGION = 11,
 };
 
-/* `magic`, `version`, `to` and `from` stay where they are in every version, so that it can be told. */
+/*
+ * `magic`, `version`, `to` and `from` have the same position in all versions, so that another
+ * version can be detected.
+ */
 struct frame_header {
 	uint16_t magic;
 	uint8_t version;
 	uint8_t kind;
 	uint16_t slots;
 	uint16_t stream;
-	uint64_t to;   /* the receiver's nonce: only who was told of it can send to it */
-	uint64_t from; /* the sender's */
+	uint64_t to;   /* the receiver's nonce: only a process that knows it can send frames */
+	uint64_t from; /* the sender's nonce */
 	uint32_t sequence;
-	uint32_t bytes; /* of the chunk */
+	uint32_t bytes; /* length of the chunk */
 };
-_Static_assert(sizeof(struct frame_header) == 32, "the same everywhere");
+_Static_assert(sizeof(struct frame_header) == 32, "the same on all platforms");
 
 struct frame_hello {
 	uint16_t provider;
@@ -74,25 +79,28 @@ struct frame_hello {
 	uint8_t flags; /* as in struct core_name */
 	uint8_t name[CORE_NAME_MAX];
 };
-_Static_assert(sizeof(struct frame_hello) == 32, "the same everywhere");
+_Static_assert(sizeof(struct frame_hello) == 32, "the same on all platforms");
 
-/* Who the sender is in the region by which the two knew each other; and where in the network. */
+/* The sender's identity in the region by which the two knew each other, and its network address. */
 struct frame_failover {
 	uint64_t region[2]; /* its id */
 	uint32_t slot;
 	uint32_t epoch;
 	struct frame_hello hello;
 };
-_Static_assert(sizeof(struct frame_failover) == 56, "the same everywhere");
+_Static_assert(sizeof(struct frame_failover) == 56, "the same on all platforms");
 
-/* Who the sender is in a region, by what stands there: the nonce of its section is not that of its frames. */
+/*
+ * The sender's identity in a region, from the words in its section. The nonce of the section
+ * differs from the nonce of the sender's frames.
+ */
 struct frame_region {
 	uint64_t region[2]; /* its id */
 	uint64_t nonce;
 	uint32_t slot;
 	uint32_t epoch;
 };
-_Static_assert(sizeof(struct frame_region) == 32, "the same everywhere");
+_Static_assert(sizeof(struct frame_region) == 32, "the same on all platforms");
 
 /* The beginning of a slot in a frame. */
 struct frame_slot {
@@ -101,8 +109,8 @@ struct frame_slot {
 };
 
 /*
- * A frame has at most so many slots, and so does the group of slots that belong together (of which
- * the last 8 are kept for the group that comes last).
+ * The maximum number of slots in a frame, and in a group of slots that belong together. (The last 8
+ * of a frame are reserved for its last group.)
  */
 #define FRAME_SLOTS_MAX 32U
 #define FRAME_GROUP_MAX 8U

@@ -136,7 +136,7 @@ def test_threads_do_not_race(checkout: Path, group: str) -> None:
         ({"VICINAL_NET_INTERFACE": "none0"}, "no provider of this libfabric reaches other hosts"),
         (
             {"VICINAL_NET": "tcp;ofi_rxm", "FI_PROVIDER": "vicinal"},
-            "if FI_PROVIDER is set, it must name it besides vicinal",
+            "if FI_PROVIDER is set, it must name this provider besides vicinal",
         ),
     ],
 )
