@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_detach.c - what is said over the network when peers detach from a region, and when they meet in
- * one: see detach.h and reattach.h. What comes is from anybody who knows our nonce, as all frames are; a liar
- * takes a pair of its own out of the region, or says that it is where it is not, which the region's words
- * show.
+ * network_detach.c - the frames by which peers detach from a region, and reattach to one: see
+ * detach.h and reattach.h. Any process that knows our nonce can send these frames, as all frames.
+ * False frames can only take their sender's own pair out of the region, or claim a membership that
+ * the words in the region disprove.
  */
 #include "transport/detach.h"
 #include "transport/network_transport.h"
 #include "transport/reattach.h"
 
-/* Of frame_header.sequence in a FRAME_REGION. */
+/* Values of frame_header.sequence in a FRAME_REGION. */
 enum region_step { REGION_ASKS = 0, REGION_ANSWERS = 1, REGION_ENDS = 2 };
 
 /* ---- detaching ---- */
@@ -44,12 +44,18 @@ bool network_detach(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
-	/* That we are in the region goes first: afterwards it would call back whom we detach from. */
+	/*
+	 * A pending FRAME_REGION goes first. Otherwise it would later ask the peer from which we
+	 * detach to reattach.
+	 */
 	if (to->owes_region)
 		return false;
 	enum detach_progress word = to->detach_heard == DETACH_NONE ? DETACH_FIRST : DETACH_SECOND;
 	if (to->detach_said < word) {
-		/* Without room for it nothing has begun: the manager may think better of it meanwhile. */
+		/*
+		 * If there is no room for the frame, the detach has not begun, and the manager may
+		 * still withdraw its request.
+		 */
 		if (!network_send_detach(to, word == DETACH_SECOND))
 			return false;
 		to->detach_said = word;
@@ -74,15 +80,21 @@ void network_take_detach(struct network_peer *from, const struct frame_header *h
 	struct peer *peer = from->peer;
 	enum detach_progress word = header->sequence == 0 ? DETACH_FIRST : DETACH_SECOND;
 
-	/* One that is in no region with us has nothing to detach from, unless it did just now. */
+	/*
+	 * A peer in no region of ours has nothing to detach from, unless we have just detached from
+	 * it.
+	 */
 	if ((peer->attachment == NULL && from->detach_said == DETACH_NONE) || peer->failover != FAILOVER_NONE)
 		return;
-	/* It met us in a region, and detaches from us before we met it there: we have detached already. */
+	/*
+	 * The peer found us in a region, and detaches before we know that it is there: we have
+	 * already detached.
+	 */
 	if (peer->attachment == NULL && from->detach_heard == DETACH_SECOND && word == DETACH_FIRST) {
 		network_detach_again(from);
 		return;
 	}
-	/* Of another time that we were in a region together. */
+	/* The frame belongs to an earlier time in which the two shared a region. */
 	if (peer->attachment != NULL && header->bytes != DETACH_ANY &&
 	    header->bytes != network_tenancy(peer->attachment->region, peer->tenure))
 		return;
@@ -97,7 +109,7 @@ void network_take_detach(struct network_peer *from, const struct frame_header *h
 	if (from->detach_heard != DETACH_SECOND || peer->network == NULL)
 		return;
 	from->tx_paused = false;
-	/* It expects frames: it hears who we are, though there may be nothing to send yet. */
+	/* The peer expects frames: send HELLO, although there may be nothing else to send. */
 	network_ship(peer);
 }
 
@@ -105,12 +117,14 @@ void network_stay_with(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
-	/* Nobody else writes this one. */
+	/* No other member writes this word. */
 	shared_store_u64(&to->claim, (uint64_t)peer->tenure << 32);
 	peer->claim = &to->claim;
 }
 
-/* ---- meeting ---- */
+/*
+ * ---- reattaching ----
+ */
 
 bool network_awaits_reattach(const struct peer *peer)
 {
@@ -153,7 +167,7 @@ void network_ask_again(const struct attachment *attachment, struct peer *peer)
 	peer->beyond->asked_in &= ~bit_of(attachment->transport, attachment);
 }
 
-/* Does it know us? A frame of one whom it has not heard of, it drops. */
+/* Does the peer know us? It drops frames of unknown senders. */
 static bool is_acquainted(const struct network_peer *peer)
 {
 	return peer->sequence > 0 || peer->expected > 0 || peer->detach_heard != DETACH_NONE;
@@ -172,7 +186,7 @@ void network_ask_who_is_in(struct transport *transport, const struct attachment 
 		    (to->asked_in & bit_of(transport, attachment)) != 0)
 			continue;
 		if (!network_send_region(to, attachment->member, REGION_ASKS))
-			return; /* there is no room now */
+			return; /* no room now */
 		to->asked_in |= bit_of(transport, attachment);
 		network_stay_busy(transport->network);
 	}
@@ -202,9 +216,9 @@ void network_take_region(struct network_peer *from, const struct frame_header *h
 	if (header->sequence != REGION_ASKS)
 		network_reattached(peer);
 	/*
-	 * It asks, and we still detach from it since we met it here before: it has detached already. The
-	 * answer would tell it that we meet again, and it would switch back to what we forget
-	 * right afterwards.
+	 * The peer asks while we still detach from it after an earlier meeting in this region: the
+	 * peer has already detached. An answer would tell it that the two reattach, and it would
+	 * switch back to the slot that we forget directly afterwards.
 	 */
 	if (header->sequence >= REGION_ENDS || network_is_detaching(peer))
 		return;

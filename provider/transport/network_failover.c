@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_failover.c - a stream of frames that begins anew, with a peer of the region that the region is of
- * no use for any more: see failover.h. What comes here is from anybody who knows our nonce, as all frames
- * are.
+ * network_failover.c - a new stream of frames with a peer of a region that the pair can no longer
+ * use: see failover.h. Any process that knows our nonce can send these frames, as all frames.
  */
 #include "transport/failover.h"
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
 
-/* So often is it asked. */
+/* The interval between FAILOVER frames. */
 #define ASK_NANOSECONDS UINT64_C(50000000)
-/* Without an answer for so long, it is not reached. It may be busy, and look at the region seldom. */
+/*
+ * After this time without an answer, the peer counts as unreachable. The peer may be busy, and may
+ * check the region rarely.
+ */
 #define GIVE_UP_NANOSECONDS UINT64_C(3000000000)
 
 bool network_begin_failover(struct transport *transport, struct peer *peer)
@@ -25,7 +27,7 @@ bool network_begin_failover(struct transport *transport, struct peer *peer)
 	to->sequence = 0;
 	to->expected = 0;
 	to->switched = false;
-	to->tx_paused = false; /* nobody detaches from what is of no use */
+	to->tx_paused = false; /* nothing detaches from an unusable region */
 	to->left = false;
 	to->leave_sent = false;
 	to->owes_left = false;
@@ -43,7 +45,7 @@ void network_enter_failover(struct peer *peer)
 {
 	struct network_peer *to = peer->beyond;
 
-	/* Nobody else writes this one. */
+	/* No other member writes this word. */
 	shared_store_u64(&to->claim, (uint64_t)peer->tenure << 32);
 	peer->claim = &to->claim;
 	network_enter(peer);
@@ -76,7 +78,7 @@ struct attachment *network_attachment_in(struct transport *transport, const uint
 	return NULL;
 }
 
-/* As our region has it, or, if that is of no use, as the frame says. */
+/* Find the peer by our region or, if the region is unusable, by the contents of the frame. */
 static struct peer *meet(struct transport *transport, const struct frame_failover *failover, uint64_t nonce,
 			 const struct member_core *where)
 {
@@ -114,7 +116,7 @@ struct network_peer *network_peer_failing_over(struct network *network, const st
 	where = (struct member_core){.provider = name.provider, .length = name.length, .flags = name.flags};
 	memcpy(where.name, name.bytes, sizeof(where.name));
 	struct peer *peer = meet(network->transport, &failover, header->from, &where);
-	/* One that detached from a region has none to begin a new stream for. */
+	/* A peer that detached from a region has no region for which a new stream could begin. */
 	if (peer == NULL || peer->attachment == NULL)
 		return NULL;
 	if (peer->where.length == 0)
@@ -130,10 +132,11 @@ void network_take_failover(struct network_peer *from, const struct frame_header 
 	switch (peer->failover) {
 	case FAILOVER_NONE:
 		transport_break(transport, peer, -ECONNABORTED,
-				"it took us for hostile, or lost the region, and goes on over the network");
+				"it took this process for hostile, or lost the region, and continues over "
+				"the network");
 		break;
 	case FAILOVER_DRAINING:
-		break; /* it asks again */
+		break; /* the peer asks again */
 	case FAILOVER_ASKING:
 	case FAILOVER_DONE:
 		if (header->sequence == 0)

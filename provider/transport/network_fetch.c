@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_fetch.c - reading a peer's memory by the core: of large messages and long one-sided operations,
- * straight into the buffer that they are for. The owner exposes what may be read for as long as that is under
- * way.
+ * network_fetch.c - reading a peer's memory through the core: large messages and long one-sided
+ * operations, directly into the destination buffer. The owner exposes the memory for the duration
+ * of the read.
  */
 #include <rdma/fi_rma.h>
 
@@ -41,11 +41,11 @@ void network_revoke(struct network_grant *grant)
 }
 
 /*
- * The processor's string copy goes byte by byte where the target begins up to 31 bytes after the source, as
- * far as the low 12 bits of their addresses tell: 3 GB/s instead of 26 (AMD Zen 5). A kernel that copies what
- * tcp answers with, 16 bytes of a header and then the peer's buffer, to the beginning of a page meets just
- * that if the buffer begins with a page too. So what follows its first line is asked for first, and that line
- * last: docs/decisions/0010
+ * The processor's string copy goes byte by byte if the destination begins up to 31 bytes after the
+ * source, in the low 12 bits of the addresses: 3 GB/s instead of 26 (AMD Zen 5). A kernel copies
+ * tcp's answer, a header of 16 bytes and then the peer's buffer, to the beginning of a page. So a
+ * buffer that also begins at a page hits that case. The read therefore requests the bytes after the
+ * first line first, and the first line last: docs/decisions/0010
  */
 #define FIRST_LINE 64U
 #define TURNED_MIN 4096U
@@ -69,7 +69,10 @@ static ssize_t read_turned(const struct network *network, fi_addr_t from, char *
 			  FI_COMPLETION);
 }
 
-/* A peer that does not answer leaves as many to the others as it has. Each has one of its own besides. */
+/*
+ * A peer that does not answer holds at most as many of the shared fetches as it leaves free. Each
+ * peer also has one of its own.
+ */
 static struct fetch *take_fetch(struct network_peer *from)
 {
 	struct network *network = from->network;
@@ -147,7 +150,7 @@ void network_fetched(struct network *network, struct fetch *fetch, int error)
 	void *cookie = fetch->cookie;
 	size_t length = fetch->length;
 
-	/* Of before a failover it is over anyway, and what there was to read may be gone. */
+	/* After a failover, the read has failed anyway, and the exposed memory may be gone. */
 	if (error != 0 && fetch->stream == fetch->from->stream)
 		network_fail(fetch->from, error);
 	give_fetch(fetch);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_hold.c - frames that came before one that they follow. They are copied: a buffer that the core
- * receives into is for all peers, and a peer decides how long its frames wait. What one peer may have
- * is bounded in frames, and what all have is bounded in bytes. If those are used up, the peer that has
- * most of them loses its connection, so that no peer takes the room of another.
+ * network_hold.c - frames that arrived before an earlier frame. They are copied, because the core's
+ * receive buffers are shared by all peers, and a peer decides how long its frames wait. The number
+ * of one peer's held frames is bounded, and so are the bytes of all held frames. If the bytes are
+ * used up, the peer that holds most of them loses its connection, so that no peer takes the room of
+ * another.
  */
 #include "transport/network_transport.h"
 
@@ -45,19 +46,19 @@ static struct network_peer *largest_holder(const struct network *network)
 	return largest;
 }
 
-/* Each round takes one peer's frames away, so there are no more rounds than peers. */
+/* Each round drops the frames of one peer, so there are at most as many rounds as peers. */
 static void make_room(struct network_peer *from, size_t bytes)
 {
 	struct network *network = from->network;
 
 	while (network->held_bytes > NETWORK_HELD_BYTES_MAX - bytes) {
 		struct network_peer *largest = largest_holder(network);
-		network_violate(largest, -EPROTO, "frames of it were lost on the way");
+		network_violate(largest, -EPROTO, "frames from it were lost");
 		network_drop_held(largest);
 	}
 }
 
-/* Not from the application's allocator, which may be ours and place it in the region. */
+/* Not from the application's malloc(), which may place it in a heap of the region. */
 static struct held_frame *copy_of(const struct frame_view *frame)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -108,7 +109,10 @@ struct held_frame *network_take_held(struct network_peer *from)
 	return NULL;
 }
 
-/* By checks, and not by the clock: if this process was stopped, the missing frame may lie in the core. */
+/*
+ * Counts checks instead of time: if this process was stopped, the missing frame may be waiting in
+ * the core.
+ */
 void network_check_gap(struct network_peer *from, uint64_t timeout)
 {
 	if (from->held == NULL || from->gap != from->expected) {
@@ -117,5 +121,5 @@ void network_check_gap(struct network_peer *from, uint64_t timeout)
 		return;
 	}
 	if (++from->gap_checks > timeout / LIVENESS_INTERVAL)
-		network_violate(from, -EPROTO, "frames of it were lost on the way");
+		network_violate(from, -EPROTO, "frames from it were lost");
 }

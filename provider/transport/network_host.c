@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_host.c - finding out that a whole host is gone, though nothing says so: a cable, a switch or
- * the host itself failed, and nobody is left to refuse anything.
+ * network_host.c - detecting that a whole host is gone without notice: a cable, a switch or the
+ * host itself failed, and no kernel is left to refuse connections.
  *
- * What is needed is an answer that a kernel gives by itself, however busy or stopped its processes
- * are. It refuses a TCP connection to a port that nobody listens at, and unlike its answers by ICMP
- * it does not ration these. A firewall may drop our question, so silence means something only
+ * The check needs an answer that a kernel gives by itself, even if its processes are busy or
+ * stopped. A kernel refuses a TCP connection to a port without a listener and, unlike ICMP answers,
+ * does not rate-limit these refusals. A firewall may drop the question, so silence counts only in
+ * two cases:
  *
- *   - from a host that answered before: the first question is asked when the first message is sent;
- *   - or if the core did not get its first frame to the peer either, and the host does not answer at the
- *     port that the core sends to: what drops that question drops the core's packets as well.
+ * - The host has answered before. The first question is asked when the first message is sent.
+ * - The core could not deliver its first frame to the peer either, and the host does not answer at
+ *   the core's port. A firewall that drops that question also drops the core's packets.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,18 +20,24 @@
 
 #include "transport/network_transport.h"
 
-/* discard: hardly anybody listens there, and who does says that he is there too. */
+/*
+ * The discard port: there is rarely a listener, and a listener's answer also shows that the host is
+ * there.
+ */
 #define PORT 9U
 
-/* Asked so often in a timeout, and not less often than this. */
+/* Questions in one timeout, and the longest interval between two. */
 #define QUESTIONS_IN_TIMEOUT 8U
 #define LAST_NANOSECONDS UINT64_C(4000000000)
-/* One may be lost on its way. */
+/* A question may be lost on the network. */
 #define QUESTIONS_MIN 3U
-/* Each of the two ports is asked as often, before the first frame. */
+/*
+ * Before the first frame, the questions alternate between the two ports, so there are twice as
+ * many.
+ */
 #define FIRST_QUESTIONS_MIN 6U
 
-/* Who was heard so long ago is silent. */
+/* A peer is silent if no frame came from it for this time. */
 #define SILENT_NANOSECONDS UINT64_C(500000000)
 
 static in_port_t *port_in(struct sockaddr_storage *address)
@@ -40,7 +47,10 @@ static in_port_t *port_in(struct sockaddr_storage *address)
 	return &((struct sockaddr_in6 *)(void *)address)->sin6_port;
 }
 
-/* A port that answered is asked again. Until then, the core's own takes turns with the other one. */
+/*
+ * A port that answered is used again. Until then, questions alternate between the discard port and
+ * the core's port.
+ */
 static void set_port(struct network_peer *peer, struct sockaddr_storage *address)
 {
 	in_port_t *port = port_in(address);
@@ -62,7 +72,7 @@ void network_host_end(struct network_peer *peer)
 
 static void take_answer(struct network_peer *peer, int error)
 {
-	/* Other errors are our own kernel's, or a router's. */
+	/* Other errors come from our own kernel or from a router. */
 	if (error == 0 || error == ECONNREFUSED || error == ECONNRESET) {
 		peer->host_answers = true;
 		peer->host_questions = 0;
@@ -72,7 +82,7 @@ static void take_answer(struct network_peer *peer, int error)
 
 static void ask(struct network_peer *peer, const struct core_name *name, uint64_t now)
 {
-	/* What listens at the core's port is not to find a connection that nobody uses. */
+	/* The listener at the core's port must not see a connection that is never used. */
 	const struct linger reset = {.l_onoff = 1};
 	struct sockaddr_storage address;
 	socklen_t length = network_address_of(name, &address);
@@ -89,13 +99,13 @@ static void ask(struct network_peer *peer, const struct core_name *name, uint64_
 	peer->network->questions++;
 	if (peer->host_questions++ == 0)
 		peer->host_silent = now;
-	/* On a loopback the answer comes within the call. */
+	/* On a loopback interface, the answer comes within the call. */
 	int error = connect(question, (const struct sockaddr *)&address, length) == 0 ? 0 : errno;
 	if (error != EINPROGRESS)
 		take_answer(peer, error);
 }
 
-/* Look for the answer to what was asked. */
+/* Check for the answer to the last question. */
 static void listen_for(struct network_peer *peer, uint64_t now, uint64_t interval)
 {
 	struct pollfd question = {.fd = peer->host, .events = POLLOUT};
@@ -112,7 +122,7 @@ static void listen_for(struct network_peer *peer, uint64_t now, uint64_t interva
 	take_answer(peer, error);
 }
 
-/* Nothing ever came from it, and nothing got to it. */
+/* Nothing ever came from the peer, and nothing reached it. */
 static bool is_untouched(const struct network_peer *peer)
 {
 	return peer->network->core->by_tcp && !peer->heard_once && !peer->greeted;

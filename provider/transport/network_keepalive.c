@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_keepalive.c - finding out that a process beyond the region ended, though the core does not say
- * so: tcp retries a connection that is refused for ever, and cannot tell one that is gone from one
- * that does not look.
+ * network_keepalive.c - detecting that a network peer's process ended, which the core does not
+ * report: tcp retries a refused connection for ever, and cannot tell a dead peer from a peer that
+ * does not poll.
  *
- * Each endpoint binds a UDP socket to the address and port that the core has for its own protocol,
- * and says so in its address. A datagram to it is kept or dropped by the kernel while the process lives,
- * however busy or stopped it is; afterwards the kernel answers that nobody has the port, and if the whole
- * host is gone, a router or our own kernel says that it cannot be reached. One socket asks all peers: the
- * kernel keeps the answers in the socket's error queue, each with the address that was asked.
+ * Each endpoint binds a UDP socket to the address and port that the core uses for its own protocol,
+ * and says so in its address. While the process lives, busy or stopped, the kernel queues or drops
+ * a datagram to that socket. Afterwards the kernel answers that no process has the port. If the
+ * whole host is gone, a router or our own kernel answers that the host is unreachable. One socket
+ * asks all peers: the kernel keeps the answers in the socket's error queue, each with the address
+ * that was asked.
  *
- * The datagram has the nonces of both, and has an endpoint look at its core whose application knows nobody
- * beyond the region. A sender that only said itself where it is gets one back, with a challenge; its next
- * datagram, with that as its answer, shows that it is at the address that it named.
+ * The datagram contains the nonces of both ends. It also makes an endpoint whose application knows
+ * no network peer poll its core. If only the sender's own frames made it known, it gets a datagram
+ * with a challenge back. Its next datagram contains the challenge as answer, which proves that the
+ * sender is at the address that it named.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -20,16 +22,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* It wants struct timespec before itself. */
+/* This header needs struct timespec. */
 #include <linux/errqueue.h>
 
 #include "transport/network_transport.h"
 
-/* One that is silent is asked after so long, and each time after twice as long, up to the second. */
+/*
+ * A silent peer is asked after the first interval; each further interval is twice as long, up to
+ * the last.
+ */
 #define FIRST_NANOSECONDS UINT64_C(500000000)
 #define LAST_NANOSECONDS UINT64_C(4000000000)
 
-/* Refused for so long, without a frame meanwhile, it is gone. */
+/* A peer is gone if its port was refused for this time and no frame came meanwhile. */
 #define REFUSED_NANOSECONDS UINT64_C(300000000)
 
 socklen_t network_address_of(const struct core_name *name, struct sockaddr_storage *address)
@@ -48,7 +53,7 @@ static int open_socket(const struct sockaddr_storage *address)
 	return socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Not more is kept of what comes, and of the answers of kernels. */
+/* The maximum bytes of queued datagrams and kernel answers. */
 #define BUFFER_BYTES (64 * 1024)
 
 static void set_options(int keepalive, int family)
@@ -73,7 +78,7 @@ void network_keepalive_open(struct network *network)
 	if (network->keepalive < 0)
 		return;
 	set_options(network->keepalive, address.ss_family);
-	/* If it cannot be bound, it asks others all the same. */
+	/* An unbound socket can still ask peers. */
 	network->keepalive_bound = bind(network->keepalive, (const struct sockaddr *)&address, length) == 0;
 	if (network->keepalive_bound)
 		name->flags |= CORE_NAME_KEEPALIVE;
@@ -86,23 +91,25 @@ void network_keepalive_close(struct network *network)
 	network->keepalive = -1;
 }
 
-/* ---- what comes ---- */
+/*
+ * ---- receiving ----
+ */
 
-/* What a datagram says, in little endian. */
+/* A datagram, in little endian. */
 struct keepalive_datagram {
 	uint32_t magic;
 	uint32_t version;
 	uint64_t to;
 	uint64_t from;
-	uint64_t challenge; /* what the receiver is to answer; 0: nothing */
-	uint64_t answer;    /* the challenge that came last; 0: none did */
+	uint64_t challenge; /* the receiver must answer it; 0: none */
+	uint64_t answer;    /* the last challenge received; 0: none */
 };
 #define KEEPALIVE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
 #define KEEPALIVE_VERSION 2U
-/* So many datagrams, and so many answers, are taken at once. */
+/* The maximum number of datagrams, and of answers, that one call takes. */
 #define TAKEN_AT_ONCE 32
 
-/* Returns 0 if it went out. */
+/* Returns 0 if the datagram was sent, else a negative errno. */
 static int send_datagram(const struct network *network, const struct keepalive_datagram *says,
 			 const struct sockaddr_storage *address)
 {
@@ -114,7 +121,10 @@ static int send_datagram(const struct network *network, const struct keepalive_d
 	return sent < 0 ? -errno : 0;
 }
 
-/* Only peers that we were told of, or that answered ours, have an answer: to anybody else nothing goes. */
+/*
+ * Answer a challenge only to peers that the application or a region named, or that answered our
+ * challenge. No other address gets an answer.
+ */
 static void answer(const struct network *network, const struct keepalive_datagram *said,
 		   const struct sockaddr_storage *from)
 {
@@ -126,7 +136,7 @@ static void answer(const struct network *network, const struct keepalive_datagra
 		(void)send_datagram(network, &says, from);
 }
 
-/* Of one who knows our nonce; all others are of strangers whom we do not look up. */
+/* Takes only datagrams with our nonce. All others are from strangers, and are dropped. */
 static bool take_datagrams(struct network *network)
 {
 	struct keepalive_datagram said;
@@ -205,11 +215,13 @@ void network_keepalive_take(struct network *network)
 
 bool network_was_contacted(struct network *network)
 {
-	/* Where no first contact can arrive, any peer may have come. */
+	/* If no first contact can arrive, any peer may have sent something. */
 	return !network->keepalive_bound || take_datagrams(network);
 }
 
-/* ---- what goes ---- */
+/*
+ * ---- sending ----
+ */
 
 void network_first_contact(struct network_peer *to)
 {
@@ -223,7 +235,7 @@ void network_first_contact(struct network_peer *to)
 	if (network->keepalive < 0 || (name->flags & CORE_NAME_KEEPALIVE) == 0 ||
 	    network_address_of(name, &address) == 0)
 		return;
-	/* The first error may be of a question to another peer. */
+	/* The first error may belong to a question to another peer. */
 	for (int i = 0; i < 2; i++) {
 		error = send_datagram(network, &says, &address);
 		if (error == 0)
@@ -253,9 +265,10 @@ void network_probe(struct network_peer *peer, const struct core_name *name, uint
 		return;
 	}
 	/*
-	 * What it sent before may still be on its way to us through the core: that goes first. It is not
-	 * asked again meanwhile: a kernel answers a host's datagrams to nobody six times at once, and then
-	 * once a second, and others of our host ask as well.
+	 * Frames that the peer sent before its end may still be on their way through the core, and
+	 * are taken first. The peer is not asked again meanwhile: a kernel answers datagrams for
+	 * unused ports to one host six times at once, and then once a second, and other processes
+	 * on our host ask as well.
 	 */
 	if (error == ECONNREFUSED)
 		peer->refused = now;

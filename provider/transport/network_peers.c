@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network_peers.c - the transport over the network: opening, closing, and peers that are met, fail and leave.
+/*
+ * network_peers.c - the transport over the network: opening, closing, and peers that are created,
+ * fail and leave.
  */
 #include "region/route.h"
 #include "transport/network_transport.h"
@@ -8,36 +10,38 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-/* After a frame arrives, this many polls also poll the network. Chosen, and not tuned. */
+/* After a frame, this many polls also poll the network. Chosen without tuning. */
 #define PATIENCE 4096U
 /*
- * Of a peer that reads our memory the core says nothing, but goes on only while it is looked at. So it is
- * for so many times as long: a read of 4 MiB takes 3 ms over tcp. Chosen by that; what it gains could not
- * be told from the machine's noise.
+ * While peers may be reading our memory, the core reports nothing, but it makes progress only if it
+ * is polled. So the patience above is renewed this many times: a read of 4 MiB takes 3 ms over tcp.
+ * Chosen for that read; a gain was not measurable above the machine's noise.
  */
 #define WAITS_FOR_READS 256U
 /*
- * A look at the core is a system call or two, 64 at a region's rings are less. So while messages come
- * through the region, the core is looked at by the clock: so often if its last frame was not long ago,
- * and otherwise so that it takes a hundredth of the time, but at least and at most so often. The clock
- * itself is a few polls' worth. With 50 us, and the clock read in one poll in 64, messages through the
- * region took 2 to 6 % longer: docs/decisions/0011
+ * A poll of the core is one or two system calls, which take longer than 64 polls of a region's
+ * rings. So while messages come through the region, the core is polled by the clock: at the first
+ * interval if its last frame is recent, otherwise so that polling takes a hundredth of the time,
+ * within the bounds below. Reading the clock costs as much as a few polls. With 50 us, and a clock
+ * read every 64 polls, messages through the region took 2 to 6 % longer: docs/decisions/0011
  */
 #define BUSY_NANOSECONDS 10000U
 #define POLLS_SHARE 100U
 #define IDLE_NANOSECONDS_MIN 50000U
 #define IDLE_NANOSECONDS_MAX 500000U
 #define POLLS_PER_CLOCK 512U
-/* Who knows nobody there asks whether there was a first contact: a call that takes 0.4 us if nobody did (recv
- * of an empty socket, best of 200 times 1000 at real-time priority), where so many polls of an idle endpoint
- * take 0.2 ms. */
+/*
+ * An endpoint without network peers checks for a first contact at this interval. The check takes
+ * 0.4 us if there is none (recv of an empty socket, best of 200 times 1000 at real-time priority);
+ * this many polls of an idle endpoint take 0.2 ms.
+ */
 #define POLLS_PER_CONTACT 4096U
-/* The region is quiet when its rings were empty for so many polls. */
+/* The region is quiet if its rings were empty for this many polls. */
 #define QUIET_POLLS 256U
 
 /* ---- opening and closing ---- */
 
-/* Not from the application's allocator, which may be ours and place it in the region. */
+/* Not from the application's malloc(), which may place it in a heap of the region. */
 static void *reserve(size_t bytes)
 {
 	void *memory =
@@ -62,13 +66,13 @@ static size_t frames_bytes(void)
 	return NETWORK_FRAMES * sizeof(struct frame_out);
 }
 
-/* A ring to a peer, and a frame that is only for this peer. */
+/* A ring to a peer, and a frame that only this peer may use. */
 static size_t ring_bytes(void)
 {
 	return NETWORK_RING_SLOTS * sizeof(struct ring_slot) + sizeof(struct frame_out);
 }
 
-/* The slots of a frame, and a line for what nobody reads. */
+/* The slots of a frame, and a line for credit that is never read. */
 static size_t scratch_bytes(void)
 {
 	return NETWORK_RING_SLOTS * sizeof(struct ring_slot) + sizeof(struct credit_line);
@@ -85,7 +89,7 @@ static void free_network(struct network *network)
 	free(network);
 }
 
-/* Peers in the region may be told to reach us here. */
+/* Peers in the region may be told to reach this endpoint here. */
 static void publish_name(const struct member *self, const struct core_name *name)
 {
 	struct member_core core = {.provider = name->provider, .length = name->length, .flags = name->flags};
@@ -103,7 +107,7 @@ int network_open(struct transport *transport, struct core *core, struct director
 	network->transport = transport;
 	network->core = core;
 	network->directory = directory;
-	network->nonce = transport->attachments[0].member->nonce; /* the same in all */
+	network->nonce = transport->attachments[0].member->nonce; /* the same in all attachments */
 	network->buffers = reserve(buffers_bytes());
 	network->slots = reserve(scratch_bytes());
 	if (network->buffers == NULL || network->slots == NULL) {
@@ -150,7 +154,9 @@ const struct core_name *network_name(const struct network *network)
 	return &network->core->name;
 }
 
-/* What sending needs, at the first send: who only listens does not have it. */
+/*
+ * Allocate what sending needs, at the first send. An endpoint that only listens does not need it.
+ */
 static int open_sending(struct network *network)
 {
 	if (network->frames != NULL)
@@ -181,7 +187,9 @@ void network_close(struct transport *transport)
 
 	if (network == NULL)
 		return;
-	/* The core's objects are our parent's if we are a forked child: not even closed. */
+	/*
+	 * In a forked child, the core's objects belong to the parent, and must not even be closed.
+	 */
 	if (!network->lost)
 		network->core->close(network->core);
 	for (uint32_t source = transport->members; source < transport->peer_end; source++) {
@@ -200,7 +208,7 @@ void network_after_fork(struct transport *transport, const char *reason)
 	if (network == NULL)
 		return;
 	network->lost = true;
-	/* Else our parent would seem to live as long as we do. */
+	/* Otherwise the parent would seem to live as long as the child. */
 	network_keepalive_close(network);
 	for (uint32_t source = transport->members; source < transport->peer_end; source++)
 		if (transport->peers[source] != NULL)
@@ -306,7 +314,7 @@ int network_connect(struct peer *peer)
 
 	if (network->lost)
 		return -ECONNABORTED;
-	/* What goes to a stranger may have to wait. */
+	/* Sends to a stranger may have to wait. */
 	if (!network_make_reachable(to) && (network->frames == NULL || network_may_reach(to)))
 		return network->frames == NULL ? -ENOMEM : -EHOSTUNREACH;
 	if (to->slots == NULL)
@@ -321,7 +329,7 @@ int network_connect(struct peer *peer)
 	ring_out_open(&peer->out, to->slots, NETWORK_RING_SLOTS, &to->credit, id);
 	shared_store_u64(&to->credit.consumed, (uint64_t)id << 32);
 	to->shipped = 0;
-	/* Nothing is exposed: of a former time this way all was given back. */
+	/* Nothing is outstanding: after an earlier use of the network, all chunks were returned. */
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
 		shared_store_u64(&to->credit.returned[word], 0);
 	to->returns = (struct chunk_returns){.credit = &to->credit};
@@ -337,15 +345,15 @@ static const char *reason_of(int error)
 {
 	switch (error) {
 	case ECONNREFUSED:
-		return "it is gone: nobody listens at its network address";
+		return "it is gone: no process listens at its network address";
 	case EHOSTUNREACH:
 	case ENETUNREACH:
 	case FI_EADDRNOTAVAIL:
 		return "the network does not reach it";
 	case ETIMEDOUT:
-		return "the network gave up on it: it does not answer";
+		return "the network gave up: it does not answer";
 	default:
-		return "the network connection to it broke: it died, or its host";
+		return "the network connection to it broke: it or its host died";
 	}
 }
 
@@ -373,7 +381,7 @@ void network_stop(struct peer *peer, bool fails_over)
 		to->shipped = peer->out.position;
 	network_probe_end(to);
 	network_drop_held(to);
-	/* It may live, and wait for us to read on. */
+	/* The peer may live, and wait for us to read. */
 	if (!to->left && peer->failure == -EPROTO && network_is_used(to) && !fails_over)
 		(void)network_send_notice(to, FRAME_REFUSE);
 }
@@ -415,7 +423,10 @@ static uint32_t look(struct network *network)
 	return frames;
 }
 
-/* As soon as our application knows of anybody beyond the region, or somebody there, whom it need not know. */
+/*
+ * Post buffers once the application knows a network peer, or once a peer made first contact, which
+ * the application need not know.
+ */
 static bool is_listening(struct transport *transport)
 {
 	struct network *network = transport->network;
@@ -434,7 +445,10 @@ static void settle_interval(struct network *network, uint64_t took)
 	network->interval = interval < IDLE_NANOSECONDS_MAX ? interval : IDLE_NANOSECONDS_MAX;
 }
 
-/* Who polls seldom may do so for long before it comes to so many. */
+/*
+ * An endpoint that polls rarely takes long to reach the number of polls, so it also checks by the
+ * clock.
+ */
 static bool may_be_contacted(struct network *network)
 {
 	const struct transport *transport = network->transport;
@@ -483,7 +497,9 @@ uint32_t network_progress_full(struct transport *transport)
 	return transport->network->lost || !is_listening(transport) ? 0 : look(transport->network);
 }
 
-/* ---- the end ---- */
+/*
+ * ---- liveness and closing ----
+ */
 
 void network_check(struct transport *transport, uint64_t now)
 {

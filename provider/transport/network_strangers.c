@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_strangers.c - what may go to peers that only said themselves who they are, and where.
+ * network_strangers.c - what may be sent to strangers: peers that only their own frames made known.
  *
- * A stranger that knows our nonce can name any address in its HELLO, and write any address on a datagram as
- * its source. Nothing goes there until a random challenge was answered from it: no question whether it lives,
- * no answer to its notices, and no descriptor is spent. Every peer sends a datagram before its first frame,
- * and again while it hears nothing, from the socket that is bound to its core's address; the challenge goes
- * back to where that came from, one for each and no longer than it, so that nobody can have us send more
- * than was sent to us.
+ * A stranger that knows our nonce can name any address in its HELLO, and forge any source address
+ * of a datagram. Nothing is sent to such an address until a random challenge was answered from
+ * there: no liveness question, no answer to notices, and no descriptor is used. Every peer sends a
+ * datagram before its first frame, and again while it hears nothing, from the socket that is bound
+ * to its core's address. The challenge goes back to the source of the datagram, one challenge for
+ * each datagram and no longer than it, so an attacker cannot amplify traffic.
  *
- * What the application itself asked for, the answer to a large message that it receives from anybody, waits
- * for that answer too, but not for ever: UDP may not pass between the hosts, or there is no such socket.
- * Then a few strangers are answered without proof.
+ * What the application itself requests, the answer to a large message that it receives from any
+ * source, also waits for the challenge to be answered, but not for ever: UDP may be blocked between
+ * the hosts, or there is no such socket. Then a few strangers are answered without a proof.
  */
 #include <netinet/in.h>
 #include <sys/random.h>
 
 #include "transport/network_transport.h"
 
-/* A datagram that was lost on the way comes again after half a second, and after one more. */
+/* A lost datagram is repeated after half a second, and again one second later. */
 #define PROOF_NANOSECONDS UINT64_C(2000000000)
 
 static const struct identity *identity_of(const struct network_peer *peer)
@@ -72,7 +72,10 @@ static bool is_same_address(const struct sockaddr_storage *one, const struct soc
 	return memcmp(one, other, sizeof(*one)) == 0;
 }
 
-/* Where no random word can be had nobody is challenged, and nobody proves where it is. */
+/*
+ * Returns 0 without a random number. Then no challenge is sent, and no stranger can prove its
+ * address.
+ */
 static uint64_t new_challenge(void)
 {
 	uint64_t challenge = 0;
@@ -90,7 +93,10 @@ struct network_peer *network_beyond(const struct network *network, uint64_t nonc
 	return peer != NULL ? peer->beyond : NULL;
 }
 
-/* Of one that has not said yet who it is: its HELLO comes by the core. */
+/*
+ * Remember the first contact of a peer that has not introduced itself yet: its HELLO comes by the
+ * core.
+ */
 static uint64_t keep_contact(struct network *network, uint64_t nonce, uint64_t answer,
 			     const struct sockaddr_storage *address)
 {
@@ -150,5 +156,5 @@ void network_check_stranger(struct network_peer *peer, uint64_t now, uint64_t ti
 		peer->wanted = 0;
 	else if (now > peer->wanted && now - peer->wanted > timeout + PROOF_NANOSECONDS)
 		transport_fail(peer->network->transport, peer->peer, -ECONNRESET,
-			       "it does not show that it is at the network address that it named");
+			       "it does not prove that it is at the network address that it named");
 }

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_switch.c - peers of the region that are reached over the network for a while. The struct peer
- * stays the one that the region made; its index in the directory leads to it as well.
+ * network_switch.c - peers of the region that are reached over the network for a while. The struct
+ * peer stays the region's; the peer's number in the directory leads to the same struct.
  */
 #include "region/route.h"
 #include "transport/network_transport.h"
 
 #include <stdlib.h>
 
-/* Without an answer for so long, a peer is not reached: a ping goes with each look after the peers. */
+/*
+ * After this time without an answer, a peer counts as unreachable. A ping is sent at each check of
+ * the peers.
+ */
 #define GIVE_UP_NANOSECONDS UINT64_C(3000000000)
 
-/* Where it says that it is, if our core can make something of that. */
+/* The directory index of the peer's published network address, if our core can use that address. */
 static uint32_t index_of(struct network *network, const struct peer *peer)
 {
 	struct member_core said = peer->where;
@@ -53,7 +56,7 @@ bool network_attach(struct transport *transport, struct peer *peer)
 	if (index == DIRECTORY_NONE)
 		return false;
 	uint32_t source = transport->members + index;
-	/* It is known as another already: it has said hello where it must not. */
+	/* Another peer already has this identity: the member sent HELLO, which it must not. */
 	if (transport->peers[source] != NULL && transport->peers[source] != peer)
 		return false;
 	struct network_peer *new = network_new_peer(network, peer, index);
@@ -82,7 +85,7 @@ bool network_prove(struct transport *transport, struct peer *peer)
 	if (to->asking == 0)
 		to->asking = now;
 	to->heard = now;
-	/* One that the core keeps trying to send is enough. */
+	/* One ping in flight, which the core retries, is enough. */
 	if (to->in_flight == 0)
 		(void)network_send_notice(to, FRAME_PING);
 	network_stay_busy(transport->network);
@@ -116,7 +119,7 @@ void network_enter(struct peer *peer)
 	to->switched = false;
 	if (network_connect(peer) != 0)
 		transport_fail(to->network->transport, peer, -ENOMEM,
-			       "there is no memory to reach it over the network");
+			       "no memory is left to reach it over the network");
 }
 
 void network_leave_ring(struct peer *peer)
@@ -135,7 +138,7 @@ void network_take_switched(struct network_peer *from, const struct frame_header 
 
 	if (!peer->switching || peer->network == NULL || from->switched ||
 	    header->sequence != from->sequence || from->shipped != peer->out.position)
-		network_violate(from, -EPROTO, "it took a last frame that was not sent");
+		network_violate(from, -EPROTO, "it acknowledged a last frame that was not sent");
 	from->switched = true;
 }
 
@@ -150,7 +153,7 @@ bool network_send_switched(struct peer *peer)
 	return network_send_notice(peer->beyond, FRAME_SWITCHED);
 }
 
-/* What the core still sends goes on in its name, and comes back to it. */
+/* The chunks that the core still sends are now returned to the account of `to`. */
 static void hand_over(struct chunk_pool *pool, const struct peer *from, struct peer *to)
 {
 	for (uint32_t chunk = 0; chunk < pool->count; chunk++)
