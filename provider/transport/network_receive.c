@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network_receive.c - frames into slots. What comes is from anybody who can reach the core's port:
- * every field is checked. What is not for us, or from nobody that we know, is dropped; what a peer
- * that we know sends and cannot be costs it the connection.
+ * network_receive.c - frames into slots. Any process that can reach the core's port can send
+ * frames, so every field is checked. Frames for other endpoints and from unknown senders are
+ * dropped. An invalid frame from a known peer ends the connection.
  */
 #include "transport/failover.h"
 #include "transport/network_transport.h"
@@ -10,10 +10,10 @@
 
 #include <stdio.h>
 
-/* Completions in one look, so that the region's turn comes. */
+/* The maximum number of completions in one poll, so that the region also gets its turn. */
 #define COMPLETIONS_PER_POLL 16U
 
-/* Its frame was dealt with: it is posted when the core is looked at next, after what came was handed on. */
+/* A processed buffer is posted at the next poll, after its contents were delivered. */
 static void post_later(struct network *network, struct frame_in *buffer)
 {
 	buffer->next = network->unposted;
@@ -41,7 +41,10 @@ static void post_again(struct network *network)
 	}
 }
 
-/* One slot of a frame that has `rest` bytes left. Returns how many of them it takes; 0 if it cannot be. */
+/*
+ * Unpack one slot of a frame of which `rest` bytes are left. Returns the length of the packed slot,
+ * or 0 if it is invalid.
+ */
 static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_slot *slot)
 {
 	struct frame_slot packed;
@@ -61,7 +64,10 @@ static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_sl
 	return sizeof(packed) + length;
 }
 
-/* The slots of a frame into ours. Returns where they end in the frame, or NULL if they cannot be. */
+/*
+ * Unpack all slots of a frame. Returns the end of the slots in the frame, or NULL if the frame is
+ * invalid.
+ */
 static const unsigned char *unpack(struct network *network, const struct frame_header *header,
 				   const struct frame_view *frame)
 {
@@ -77,12 +83,12 @@ static const unsigned char *unpack(struct network *network, const struct frame_h
 		from += taken;
 		rest -= taken;
 	}
-	/* None follows the last. */
+	/* No slot follows the last. */
 	shared_store_u64(&network->slots[header->slots].control, 0);
 	return rest == header->bytes ? from : NULL;
 }
 
-/* Deal with the slots as if they were in a ring of the peer's. */
+/* Process the slots as if they were in a ring of the peer. */
 static void take_slots(struct network_peer *from, const struct frame_header *header,
 		       const struct frame_view *frame)
 {
@@ -93,32 +99,32 @@ static void take_slots(struct network_peer *from, const struct frame_header *hea
 	bool switches = false;
 
 	if (bytes == NULL) {
-		network_violate(from, -EPROTO, "it sent a frame that cannot be");
+		network_violate(from, -EPROTO, "it sent an invalid frame");
 		return;
 	}
 	ring_in_open(&peer->in, network->slots, NETWORK_RING_SLOTS, network->unread, CONNECTION_OPEN);
 	peer->returns.credit = network->unread;
-	/* The bytes are in our own memory, and only the application's copy of them is written. */
+	/* The bytes are in private memory. Only the application's copy of them is written. */
 	peer->section = (shared_bytes *)(uintptr_t)bytes;
 	peer->section_bytes = header->bytes;
 	while (peer->in.position < header->slots && peer->state != PEER_FAILED) {
 		uint64_t control = shared_load_u64(&ring_at(&peer->in, 0)->control);
 		int slots = transport->user->arrive(transport->context, peer, control);
-		/* The last slot is the last of all, also of those that came too soon. */
+		/* The switch must be the last slot of the frame, and no later frame may be held. */
 		switches = slots == TRANSPORT_SWITCHES && peer->in.position + 1 == header->slots &&
 			   from->held == NULL;
 		if (switches)
 			break;
 		if (slots <= 0 || (uint32_t)slots > header->slots - peer->in.position) {
 			network_violate(from, slots == -ENOMEM ? -ENOMEM : -EPROTO,
-					slots == -ENOMEM ? "it sent more than there is memory for"
+					slots == -ENOMEM ? "it sent more than memory can hold"
 							 : "it broke the protocol");
 			break;
 		}
 		peer->in.position += (uint32_t)slots;
 	}
 	if (transport->user->settle(transport->context, peer) != 0)
-		transport_fail(transport, peer, -ENOMEM, "it sent more than there is memory for");
+		transport_fail(transport, peer, -ENOMEM, "it sent more than memory can hold");
 	peer->section = NULL;
 	peer->section_bytes = 0;
 	if (switches && peer->state != PEER_FAILED)
@@ -165,23 +171,23 @@ static struct network_peer *sender_of(struct network *network, uint64_t nonce)
 	return peer != NULL ? peer->beyond : NULL;
 }
 
-/* Their messages are lost: it is better known. */
+/* Their messages are lost, so the user is told. */
 static void say_of_strangers(struct network *network)
 {
 	struct region_error error;
 
 	if (network->said_of_strangers || network->notice == NULL)
 		return;
-	(void)snprintf(
-		error.text, sizeof(error.text),
-		"messages of more than %u peers came over the network whose addresses this process was "
-		"not told: further ones are dropped. Insert the addresses before the peers send",
-		NETWORK_STRANGERS_MAX);
+	(void)snprintf(error.text, sizeof(error.text),
+		       "messages over the network came from more than %u peers whose addresses this process "
+		       "does not know: messages from further peers are dropped. Insert the peers' addresses "
+		       "before the peers send",
+		       NETWORK_STRANGERS_MAX);
 	network->notice(error.text);
 	network->said_of_strangers = true;
 }
 
-/* Somebody says who it is: one that our application told us of, or one that it may not know. */
+/* A peer introduces itself: a peer that the application named, or a stranger. */
 static struct network_peer *take_hello(struct network *network, const struct frame_header *header,
 				       const struct frame_view *frame)
 {
@@ -201,7 +207,7 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	struct network_peer *from = sender_of(network, header->from);
 	if (from != NULL && !network_is_confirmed(from)) {
 		network_find_first_contact(from);
-		network_keepalive_take(network); /* its first contact came before this */
+		network_keepalive_take(network); /* the peer sent its first contact before this frame */
 	}
 	return from;
 }
@@ -221,13 +227,13 @@ static void take_numbered(struct network_peer *from, const struct frame_header *
 	}
 }
 
-/* One that has a number, in its turn. */
+/* Process a numbered frame when its turn comes. */
 static void take_in_order(struct network_peer *from, const struct frame_header *header,
 			  const struct frame_view *frame)
 {
 	struct network *network = from->network;
 
-	/* Of the time before a failover. */
+	/* A frame of the old stream, before a failover. */
 	if (header->stream != from->stream) {
 		network->strays++;
 		return;
@@ -236,12 +242,12 @@ static void take_in_order(struct network_peer *from, const struct frame_header *
 		network_violate(from, -EPROTO, "it sends over the network what must come through the region");
 		return;
 	}
-	/* Its first of the new stream, before the answer that it overtook. */
+	/* The first frame of the new stream, which overtook the answer. */
 	if (from->peer->failover == FAILOVER_ASKING)
 		transport_finish_failover(network->transport, from->peer);
 	if (header->sequence != from->expected) {
 		if (!network_hold(from, frame, header->sequence))
-			network_violate(from, -EPROTO, "frames of it were lost on the way, or came twice");
+			network_violate(from, -EPROTO, "frames from it were lost, or came twice");
 		return;
 	}
 	take_numbered(from, header, frame);
@@ -264,7 +270,7 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 		break;
 	case FRAME_REFUSE:
 		transport_fail(from->network->transport, from->peer, -ECONNABORTED,
-			       "it took us for dead or for hostile, and reads no more");
+			       "it took this process for dead or hostile, and reads no more");
 		break;
 	case FRAME_PING:
 		(void)network_send_notice(from, FRAME_PONG);
@@ -296,7 +302,10 @@ static bool is_numbered(uint8_t kind)
 	return kind == FRAME_SLOTS || kind == FRAME_HELLO || kind == FRAME_LEAVE;
 }
 
-/* It knows our nonce, so it is of our job, but of another Vicinal: neither understands the other. */
+/*
+ * The sender knows our nonce, so it belongs to our job, but it has another version of Vicinal, and
+ * neither end understands the other.
+ */
 static __attribute__((noinline)) void refuse_version(struct network *network,
 						     const struct frame_header *header)
 {
@@ -304,15 +313,14 @@ static __attribute__((noinline)) void refuse_version(struct network *network,
 	struct region_error error;
 
 	if (!network->said && network->notice != NULL) {
-		(void)snprintf(
-			error.text, sizeof(error.text),
-			"a peer on another host speaks version %u of Vicinal's network protocol, and this "
-			"process version %u: install the same Vicinal on all hosts",
-			header->version, FRAME_VERSION);
+		(void)snprintf(error.text, sizeof(error.text),
+			       "a peer on another host uses version %u of Vicinal's network protocol, and "
+			       "this process version %u: install the same Vicinal on all hosts",
+			       header->version, FRAME_VERSION);
 		network->notice(error.text);
 		network->said = true;
 	}
-	/* It is told, and finds out the same from our version. */
+	/* The answer shows the peer our version, so the peer fails in the same way. */
 	if (from != NULL)
 		network_violate(from, -EPROTO, "it has another version of Vicinal");
 }
@@ -338,10 +346,12 @@ static void take_frame(struct network *network, const struct frame_view *frame)
 		goto stray;
 	from->spoke = true;
 	if (from->peer->state == PEER_FAILED) {
-		/* It may not know yet; and who leaves waits for this. */
+		/*
+		 * The peer may not know that it failed, and a leaving peer waits for this answer.
+		 */
 		if (header.kind == FRAME_LEAVE)
 			from->owes_left = !network_send_notice(from, FRAME_LEFT);
-		/* Nor does it wait for an answer that does not come. */
+		/* The peer must not wait for an answer to its FAILOVER. */
 		if (header.kind == FRAME_FAILOVER && from->peer->reported)
 			(void)network_send_notice(from, FRAME_REFUSE);
 		return;

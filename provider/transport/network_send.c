@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network_send.c - slots of a ring into frames, and what becomes of those. */
+/* network_send.c - slots of a ring into frames, and the completion of frames. */
 #include "transport/network_transport.h"
 
-/* Slots into a frame's head, as far as they go together. */
+/* The head of a frame during packing. */
 struct packing {
 	struct frame_header header;
 	uint32_t length; /* of the head */
-	uint32_t chunk;  /* CHUNK_NONE if there is none */
-	uint64_t index;  /* of its bytes in our pool */
+	uint32_t chunk;  /* CHUNK_NONE without a chunk */
+	uint64_t index;  /* of the chunk's bytes in our pool */
 };
 
 static void write_header(struct network_peer *to, enum frame_kind kind, unsigned char *head,
@@ -23,7 +23,7 @@ static void write_header(struct network_peer *to, enum frame_kind kind, unsigned
 	memcpy(head, &packing->header, sizeof(packing->header));
 }
 
-/* One slot at the end of the head. Its words are ours: nobody else writes this ring. */
+/* Append one slot to the head. Its words are private, because no other process writes this ring. */
 static void pack_slot(const struct ring_slot *slot, uint64_t control, const struct slot_shape *shape,
 		      unsigned char *head, struct packing *packing)
 {
@@ -48,7 +48,7 @@ static void pack_slot(const struct ring_slot *slot, uint64_t control, const stru
 	packing->header.slots++;
 }
 
-/* As many whole groups of slots as fit, up to one that has a chunk. */
+/* Pack as many whole groups of slots as fit, up to and including the first group with a chunk. */
 static void pack(struct network_peer *to, unsigned char *head, struct packing *packing)
 {
 	const struct ring_out *ring = &to->peer->out;
@@ -99,7 +99,7 @@ static void give_frame(struct frame_out *frame)
 	network->free_count++;
 }
 
-/* False if the core has no room now. What else it says is the peer's end. */
+/* Returns false if the core has no room now. Any other error ends the peer. */
 static bool accepted(struct network_peer *to, ssize_t result)
 {
 	if (result == 0)
@@ -109,7 +109,10 @@ static bool accepted(struct network_peer *to, ssize_t result)
 	return false;
 }
 
-/* May the core copy one more? Two of NETWORK_COPIED_MAX it does not: when they end, the others have too. */
+/*
+ * May the core copy one more frame? Of NETWORK_COPIED_MAX frames, two are not copied: their
+ * completion shows that the frames before them were sent.
+ */
 static bool may_copy(const struct network_peer *to)
 {
 	uint32_t unknown = to->given - to->gone;
@@ -118,12 +121,15 @@ static bool may_copy(const struct network_peer *to)
 	       unknown % (NETWORK_COPIED_MAX / 2) != NETWORK_COPIED_MAX / 2 - 1;
 }
 
-/* The head, and the bytes of a chunk behind it. */
+/* Send the head, followed by the bytes of the chunk. */
 static bool send_frame(struct network_peer *to, unsigned char *head, const struct packing *packing)
 {
 	struct core *core = to->network->core;
 
-	/* What becomes of an injected message nobody is told: a ping is for that, and the first of all. */
+	/*
+	 * An injected message has no completion. A ping and the first frame need one, so they are
+	 * never injected.
+	 */
 	if (packing->chunk == CHUNK_NONE && packing->length <= core->inject &&
 	    packing->header.kind != FRAME_PING && packing->header.kind != FRAME_HELLO && may_copy(to)) {
 		bool taken = accepted(to, fi_inject(core->endpoint, head, packing->length, to->address));
@@ -150,7 +156,7 @@ static bool send_frame(struct network_peer *to, unsigned char *head, const struc
 	return true;
 }
 
-/* Say who we are. */
+/* Send our identity. */
 static bool greet(struct network_peer *to)
 {
 	unsigned char head[sizeof(struct frame_header) + sizeof(struct frame_hello)];
@@ -177,12 +183,15 @@ static bool ship_one(struct network_peer *to)
 		return false;
 	to->sequence++;
 	to->shipped += packing.header.slots;
-	/* The receiver's word for our ring, which is ours here: the slots may be written again. */
+	/* The receiver's credit for our ring, which we write for it: the slots may be reused. */
 	shared_store_u64(&to->credit.consumed, (uint64_t)to->peer->out.connection << 32 | to->shipped);
 	return true;
 }
 
-/* As many frames as `budget` allows, and one less for each. Returns whether nothing is left. */
+/*
+ * Send frames within `budget`, and reduce it by one for each. Returns whether nothing is left to
+ * send.
+ */
 static bool ship_some(struct network_peer *to, uint32_t *budget)
 {
 	if (!network_make_reachable(to) || (to->sequence == 0 && !greet(to)))
@@ -249,7 +258,7 @@ uint32_t network_ship_backlog(struct network *network)
 {
 	uint32_t budget = NETWORK_FRAMES_PER_POLL;
 
-	/* Each once at most. Those whose turn it is not go before the others next time. */
+	/* Each peer has one turn at most. Peers without a turn come first next time. */
 	for (uint32_t turns = network->backlog_count; turns > 0 && network->backlog != NULL && budget > 0;
 	     turns--) {
 		struct network_peer *to = network->backlog;
@@ -261,7 +270,7 @@ uint32_t network_ship_backlog(struct network *network)
 	return NETWORK_FRAMES_PER_POLL - budget;
 }
 
-/* What the application did not ask for makes no stranger's address a place that we send to. */
+/* Without a request by the application, nothing is sent to a stranger's unproved address. */
 static bool may_tell(struct network_peer *to)
 {
 	return !to->network->lost && (to->reachable || network_is_confirmed(to)) &&
@@ -351,7 +360,7 @@ void network_sent(struct frame_out *frame, int error)
 
 	memcpy(&header, frame->head, sizeof(header));
 	to->greeted = to->greeted || (header.kind == FRAME_HELLO && error == 0);
-	/* Frames to one peer go in their order. */
+	/* Frames to one peer complete in order. */
 	if ((int32_t)(frame->number - to->gone) >= 0)
 		to->gone = frame->number + 1;
 	to->in_flight--;
@@ -360,7 +369,7 @@ void network_sent(struct frame_out *frame, int error)
 	give_frame(frame);
 	if (error != 0)
 		network_fail_sending(to, error);
-	/* Its chunks could not be taken back while the core had some. */
+	/* The chunks could not be recalled while the core was still sending some of them. */
 	if (to->in_flight == 0 && to->peer->state == PEER_FAILED && to->peer->reported)
 		chunk_recall(to->peer->pool, &to->peer->account);
 }

@@ -317,7 +317,7 @@ static uint32_t said;
 
 static void hear(const char *text)
 {
-	assert_non_null(strstr(text, "further ones are dropped"));
+	assert_non_null(strstr(text, "messages from further peers are dropped"));
 	said++;
 }
 
