@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* region_connect.c - rings of a region: offering one to a peer, and taking those that are offered. */
+/* region_connect.c - rings of a region: offering a ring to a peer, and accepting offered rings. */
 #include "transport/network.h"
 #include "transport/region_transport.h"
 
 #include <sys/random.h>
 
-/* Rings of 128 slots take windows of 64 small messages twice; later peers get smaller ones. */
+/* A ring of 128 slots holds a window of 64 small messages twice. Later peers get smaller rings. */
 #define RING_SLOTS_USUAL 128U
 
-/* Room for a ring of `count` slots, that leaves a smallest one for everybody without. */
+/*
+ * Is there room for a ring of `count` slots, with a smallest ring left for each member that has
+ * none?
+ */
 static bool ring_fits(const struct attachment *attachment, uint32_t count)
 {
 	uint64_t others = attachment->region->members - attachment->rings - 1;
@@ -47,9 +50,12 @@ int transport_connect(struct peer *peer)
 	slots = attachment->ring_slots_of[peer->slot];
 	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		id = (uint32_t)monotonic_now();
-	id |= CONNECTION_OPEN; /* and so never zero */
+	id |= CONNECTION_OPEN; /* never zero */
 
-	/* Withdraw what a former occupant of the slot was offered, then offer the new. */
+	/*
+	 * Withdraw the ring that was offered to a former occupant of the slot, then offer the new
+	 * ring.
+	 */
 	shared_store_u32(&line->id, 0);
 	shared_fence_stores();
 	shared_bytes *memory =
@@ -68,7 +74,9 @@ int transport_connect(struct peer *peer)
 	return 0;
 }
 
-/* Somebody rang. Take its ring if it is offered to us and we did not already. */
+/*
+ * The member in `slot` rang. Accept its ring if one is offered to us that we have not accepted yet.
+ */
 static void accept_connection(struct attachment *attachment, uint32_t slot)
 {
 	struct transport *transport = attachment->transport;
@@ -86,11 +94,11 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 	uint64_t offset = shared_load_u64(&line->ring);
 	uint32_t slots = shared_load_u32(&line->slots);
 	bool ended = shared_load_u32(&line->ended) == self->epoch;
-	/* It changes just now: its writer rings when it is done. */
+	/* The line is changing. Its writer rings when it is done. */
 	shared_fence_loads();
 	if (shared_load_u32(&line->id) != id || !member_is_intact(region, slot, epoch))
 		return;
-	/* Offered to nobody any more, or to a former occupant of our slot? */
+	/* Was the offer withdrawn, or made to a former occupant of our slot? */
 	if (!ended && (id == 0 || receiver_epoch != self->epoch))
 		return;
 	struct peer *peer = transport_peer_in(attachment, slot, epoch);
@@ -101,9 +109,10 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 	if (peer == NULL || peer->attachment != attachment)
 		return;
 	if (peer->failover != FAILOVER_NONE)
-		return; /* the region has no say in it */
+		return; /* the words in the region have no effect any more */
 	if (ended) {
-		transport_break(transport, peer, -ECONNABORTED, "it took us for hostile, and reads no more");
+		transport_break(transport, peer, -ECONNABORTED,
+				"it took this process for hostile, and reads no more");
 		return;
 	}
 	if (peer->state == PEER_FAILED) {
@@ -114,13 +123,16 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 		transport_warm(transport, peer);
 		return;
 	}
-	/* The ring that it left: it takes the offer back when it hears that we did. */
+	/*
+	 * The ring that the peer left for the network. It withdraws the offer when it learns that
+	 * we have read the ring to its end.
+	 */
 	if (peer->framed && network_left_ring(peer, id))
 		return;
 	if (peer->receiving || peer->framed || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
 	    slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
 	    section_view(region, slot, offset, slots * sizeof(struct ring_slot)) == NULL) {
-		transport_fail(transport, peer, -EPROTO, "it offered a ring that cannot be");
+		transport_fail(transport, peer, -EPROTO, "it offered an invalid ring");
 		return;
 	}
 	const shared_bytes *memory = section_view(region, slot, offset, slots * sizeof(struct ring_slot));
@@ -129,7 +141,7 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 	peer->returns = (struct chunk_returns){.credit = credit};
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
 		shared_store_u64(&credit->returned[word], 0);
-	/* Release: the sender that sees its id sees the cleared bits too. */
+	/* Release: if the sender sees its id, it also sees the cleared bits. */
 	ring_publish(&peer->in);
 	peer->receiving = true;
 	transport_warm(transport, peer);
@@ -138,7 +150,10 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 void transport_take_first_rings(struct attachment *attachment)
 {
 	for (uint32_t slot = 0; slot < attachment->region->members; slot++) {
-		/* Before the look: who offers a ring after it rings once more. */
+		/*
+		 * Read the doorbell before the line: a peer that offers a ring afterwards rings
+		 * again.
+		 */
 		attachment->doorbells_seen[slot] = shared_acquire_u32(
 			section_doorbell(attachment->region, attachment->member->slot, slot));
 		accept_connection(attachment, slot);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * region_liveness.c - finding out which peers died, and whether we are still members ourselves.
+ * region_liveness.c - detects dead peers, and checks whether we are still members ourselves.
  *
- * A peer that checks its own peers counts its heartbeat up: to see that it lives costs one load. A peer that
- * computes does not count. Only the kernel knows whether such a peer lives, because the peer holds a lock.
- * For each question the kernel walks a list of all locks of the region's file, and processes that ask wait
- * for each other. So with N members, M of which ask, a question costs N steps of that walk, and each member
- * asks about ASKED_STEPS / (N * M) peers in LIVENESS_INTERVAL. All questions together then take a few
- * hundredths of a processor, however many members there are. Measured: docs/decisions/0024.
+ * A peer that checks its own peers increments its heartbeat, so one load shows that it lives. A
+ * peer that computes does not increment its heartbeat. Only the kernel knows whether such a peer
+ * lives, because the peer holds a lock. For each question the kernel walks a list of all locks of
+ * the region's file, and processes that ask wait for each other. So with N members, M of which ask,
+ * a question costs N steps of that walk, and each member asks about ASKED_STEPS / (N * M) peers in
+ * LIVENESS_INTERVAL. All questions together then take a few hundredths of a processor, for any
+ * number of members. Measured: docs/decisions/0024.
  *
- * Peers whose heartbeat has just stopped come first, and peers that another member found dead. The other
- * quiet peers follow in turn.
+ * Peers whose heartbeat has just stopped, and peers that another member found dead, come first. The
+ * other quiet peers follow in turn.
  */
 #include "transport/detach.h"
 #include "transport/failover.h"
@@ -21,20 +22,27 @@
 
 #include "region/guard.h"
 
-/* Peers that one check looks at. The most members that a region can have take 8 checks, 0.4 s. */
+/* The number of peers in one check. The largest region takes 8 checks, 0.4 s. */
 #define CHECKED_AT_ONCE 64U
-/* Steps of the kernel's walk that all members may cause in LIVENESS_INTERVAL. A step takes 4 ns: 1 ms, 2 %.
+/*
+ * Steps of the kernel's walk that all members together may cause in LIVENESS_INTERVAL. A step takes
+ * 4 ns: 1 ms in all, 2 %.
  */
 #define ASKED_STEPS 262144U
-/* Questions: one about a peer that has just fallen quiet, and one about the peer whose turn it is. */
+/*
+ * The minimum number of questions: one for a peer that has just become quiet, and one for the peer
+ * whose turn it is.
+ */
 #define ASKED_MIN 2U
 
-/* How long frames are awaited from a peer that the region says is gone. */
+/* The time for which frames are still expected from a peer that is gone according to the region. */
 #define GONE_NANOSECONDS UINT64_C(1000000000)
 
-/* ---- ourselves ---- */
+/*
+ * ---- our own membership ----
+ */
 
-/* What we write now would be another's, or nobody's. */
+/* We no longer own the slot, so we must not write in the section. */
 void transport_evict(struct attachment *attachment, const char *reason)
 {
 	attachment->evicted = true;
@@ -42,8 +50,8 @@ void transport_evict(struct attachment *attachment, const char *reason)
 }
 
 /*
- * We were paused for so long that another has our slot: what we write now would be its. Or
- * the region is gone altogether.
+ * Evict us if we were paused for so long that another member has our slot, because our writes would
+ * go to its section. If the region itself is gone, continue in private memory.
  */
 static bool check_ourselves(struct attachment *attachment)
 {
@@ -53,14 +61,15 @@ static bool check_ourselves(struct attachment *attachment)
 		return true;
 	if (atomic_load_explicit(&attachment->region->cut, memory_order_relaxed))
 		transport_continue_alone(attachment, attachment->region->kind == REGION_FILE
-							     ? "the region's file was cut short"
+							     ? "the region's file was truncated"
 							     : "the region's device was unplugged");
 	else if (guard_is_gone(attachment->region))
 		transport_continue_alone(attachment, attachment->region->kind == REGION_FILE
 							     ? "the region's file was emptied"
 							     : "the region's device was unplugged");
 	else
-		transport_evict(attachment, "this endpoint was taken for dead, and another has its slot");
+		transport_evict(attachment,
+				"this endpoint was taken for dead, and another member has its slot");
 	if (attachment == &transport->attachments[0] && transport->heap != NULL)
 		heap_stop(transport->heap);
 	return false;
@@ -77,7 +86,9 @@ bool transport_check_slots(struct transport *transport)
 
 /* ---- peers ---- */
 
-/* The last frames of a peer that is gone need a moment, and the last of them says that it left. */
+/*
+ * The last frames of a peer that is gone need a moment, and the very last says that the peer left.
+ */
 static bool may_be_on_its_way(struct peer *peer, uint64_t now)
 {
 	if (peer->gone == 0)
@@ -97,12 +108,18 @@ static void take_for_gone(struct transport *transport, struct peer *peer, enum m
 
 	if (transport_undo_reattach(peer))
 		return;
-	/* Over the network it says that it left the region, and there it is looked after. */
+	/*
+	 * The peer says over the network that it left the region, and the network now shows whether
+	 * it lives.
+	 */
 	if (state == MEMBER_LEFT && transport_is_detaching(peer))
 		return;
 	if (peer->framed && may_be_on_its_way(peer, now))
 		return;
-	/* What it sent before it went is still there: read that first, if there is room for it. */
+	/*
+	 * Messages that the peer sent before its end are still in the ring: read them first, if
+	 * there is room.
+	 */
 	if (peer->receiving && ring_peek(&peer->in, &control) && peer->held != peer->in.position + 1 &&
 	    transport_intact(peer)) {
 		transport_warm(transport, peer);
@@ -112,8 +129,8 @@ static void take_for_gone(struct transport *transport, struct peer *peer, enum m
 		transport_fail(transport, peer, -ECONNABORTED, "it left the region");
 	else if (transport_intact(peer))
 		transport_fail(transport, peer, -ECONNRESET, "it died");
-	else /* or somebody wrote over its slot: it may live */
-		transport_break(transport, peer, -ECONNRESET, "its slot is another's: it died");
+	else /* or the claim word was overwritten, and the peer may live */
+		transport_break(transport, peer, -ECONNRESET, "its slot belongs to another member: it died");
 }
 
 static void take_for_alive(struct transport *transport, struct peer *peer)
@@ -121,7 +138,7 @@ static void take_for_alive(struct transport *transport, struct peer *peer)
 	peer->gone = 0;
 	(void)transport_refresh(transport, peer, 0);
 	if (peer->receiving && !ring_is_sound(&peer->in) && transport_intact(peer))
-		transport_fail(transport, peer, -EPROTO, "its ring was written over");
+		transport_fail(transport, peer, -EPROTO, "its ring was overwritten");
 }
 
 static void deal_with(struct transport *transport, struct peer *peer, enum member_state state, uint64_t now)
@@ -132,7 +149,10 @@ static void deal_with(struct transport *transport, struct peer *peer, enum membe
 		take_for_gone(transport, peer, state, now);
 }
 
-/* Ask the kernel. A question that finds a dead peer does not count: others may have died with it. */
+/*
+ * Ask the kernel. A question that finds a dead peer does not count, because other peers may have
+ * died with it.
+ */
 static void ask_for(struct transport *transport, struct peer *peer, uint64_t now)
 {
 	const struct member *self = peer->attachment->member;
@@ -146,7 +166,10 @@ static void ask_for(struct transport *transport, struct peer *peer, uint64_t now
 	deal_with(transport, peer, state, now);
 }
 
-/* `reporter` may have found a peer of ours dead. */
+/*
+ * `reporter` may have published that another peer of ours is dead. If so, ask the kernel about that
+ * peer.
+ */
 static void check_death_notice(struct transport *transport, const struct peer *reporter, uint64_t now)
 {
 	uint32_t slot = 0;
@@ -176,10 +199,13 @@ static void check_heartbeat(struct transport *transport, struct peer *peer, uint
 		check_death_notice(transport, peer, now);
 }
 
-/* As the top of this file says. Half of the questions are for the peers whose turn it is. */
+/*
+ * The budget of questions, as described at the top of this file. Half of it is for peers whose turn
+ * it is.
+ */
 static void count_questions(struct transport *transport)
 {
-	uint32_t members = 1; /* one too many, and never none */
+	uint32_t members = 1; /* one too many, so that it is never 0 */
 
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
 		members += transport->attachments[i].region->members;

@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * region_progress.c - what a poll does now and then beside looking at the hot rings: rings that go
- * cold or are, doorbells, credit and chunks that were given back.
+ * region_progress.c - the slow part of a poll: cooling and checking idle rings, doorbells, and
+ * returned credit and chunks.
  */
 #include "region/doorbell.h"
 #include "transport/network.h"
 #include "transport/region_transport.h"
 #include "transport/switch.h"
 
-/* Up to so many rings are all polled at every poll: a poll of an idle ring is an L1 hit. */
+/*
+ * Up to this many rings are polled at every poll, busy or not: a poll of an idle ring is an L1 hit.
+ */
 #define HOT_RINGS_KEPT 8U
-/* Beyond that, a ring that was idle for so many polls is left to its doorbell. */
+/* If there are more, a ring that was idle for this many polls is left to its doorbell. */
 #define IDLE_POLLS_COLD 4096U
-/* A cold ring is looked at once in so many polls anyway, since a doorbell can be lost. */
+/* All cold rings are still polled once in this many polls, because a doorbell can be lost. */
 #define POLLS_PER_SWEEP 4096U
 
-/* How often the clock is read to see whether it is time to look for dead peers. */
+/* The number of polls between two looks at the clock for the check of peers. */
 #define POLLS_PER_CHECK_IDLE 1024U
 #define POLLS_PER_CHECK_BUSY 65536U
 
 /*
- * Polls so far apart are sparse: then all of this goes by the clock. A poll takes 0.02 us alone and 0.4 with
- * a look at a core provider. Where a network is in use that is found out in 64 polls, and else in so many:
- * with the clock read for each 64, messages through the region took 3 % longer beside 32 idle peers beyond
- * it (1.02 to 1.07).
+ * Polls that are further apart than SPARSE_NANOSECONDS are sparse: then the slow part goes by the
+ * clock. A poll takes 0.02 us, or 0.4 us if it also polls a core provider. With a network in use,
+ * the rate is checked every 64 polls, otherwise every POLLS_PER_RATE polls: with a clock read every
+ * 64 polls, messages through the region took 3 % longer beside 32 idle network peers (1.02 to
+ * 1.07).
  */
 #define POLLS_PER_RATE 256U
 #define SPARSE_NANOSECONDS 2000U
 /*
- * To attend to the regions takes 10 to 30 ns a member, 15 us for 511. Were it done at each sparse poll, polls
- * would be sparse for that alone.
+ * The slow part for the regions takes 10 to 30 ns for each member, 15 us for 511. If each sparse
+ * poll executed it, polls would be sparse because of it.
  */
 #define ATTEND_NANOSECONDS_A_MEMBER 128U
 
@@ -41,7 +44,7 @@ static void publish_active(const struct peer *peer)
 
 	attachment->active[word] =
 		peer->hot_index != 0 ? attachment->active[word] | bit : attachment->active[word] & ~bit;
-	/* While one sleeps, every sender must ring. */
+	/* While a thread sleeps, every sender must ring. */
 	if (attachment->transport->sleepers == 0 && attachment_holds_slot(attachment))
 		shared_store_u64(&section_header(attachment->region, attachment->member->slot)->active[word],
 				 attachment->active[word]);
@@ -64,7 +67,7 @@ static void cool(struct transport *transport, struct peer *peer)
 {
 	struct hot_ring *entry = &transport->hot[peer->hot_index - 1];
 
-	/* The last one takes its place. If it is the last itself, it is nowhere all the same. */
+	/* Move the last entry here. The code also works if this is the last entry. */
 	*entry = transport->hot[--transport->hot_count];
 	entry->peer->hot_index = peer->hot_index;
 	peer->hot_index = 0;
@@ -80,13 +83,13 @@ void transport_stop_reading(struct transport *transport, struct peer *peer)
 
 void transport_stop_receiving(struct transport *transport, struct peer *peer)
 {
-	/* The sender may live, and wait for us to read on. */
+	/* The sender may live, and wait for us to read. */
 	if (peer->receiving && attachment_holds_slot(peer->attachment))
 		ring_refuse(peer->in.credit, peer->in.connection);
 	transport_stop_reading(transport, peer);
 }
 
-/* Nothing comes: tell the senders of the slots that were read since the last batch. */
+/* No messages arrived: publish the slots that were read since the last batch to their senders. */
 static void publish_idle_credit(struct transport *transport)
 {
 	for (uint32_t i = 0; i < transport->hot_count; i++)
@@ -101,7 +104,7 @@ static void cool_idle_rings(struct transport *transport)
 			cool(transport, transport->hot[i].peer);
 }
 
-/* A cold ring may have a message whose doorbell was not rung: see section_header.active. */
+/* A cold ring may hold a message without a doorbell: see section_header.active. */
 static void sweep_cold_rings(struct transport *transport)
 {
 	uint64_t control = 0;
@@ -120,11 +123,11 @@ bool transport_refresh(struct transport *transport, struct peer *peer, uint32_t 
 		return false;
 	switch (ring_credit(&peer->out)) {
 	case RING_CREDIT_VIOLATION:
-		transport_fail(transport, peer, -EPROTO, "it gave credit that cannot be");
+		transport_fail(transport, peer, -EPROTO, "it gave impossible credit");
 		return false;
 	case RING_CREDIT_CLOSED:
 		transport_break(transport, peer, -ECONNABORTED,
-				"it took us for dead or for hostile, and reads no more");
+				"it took this process for dead or hostile, and reads no more");
 		return false;
 	default:
 		if (ring_has_room(&peer->out, count))
@@ -189,15 +192,22 @@ static uint32_t read_all_doorbells(struct transport *transport)
 }
 
 /*
- * Returns how many rang. The poll looked at their rings before it heard them, and who rings one that
- * is about to sleep does so once: so it must look again, and not find that there was nothing.
+ * Returns how many doorbells rang. The poll came before the doorbells were read, and a member that
+ * rings a process about to sleep rings only once. So the caller must poll again, and not report an
+ * empty poll.
  */
 static uint32_t attend_regions(struct transport *transport, bool idle)
 {
-	/* What failed with the slot is told first: until then its rings are among those looked at. */
+	/*
+	 * Report first what failed with our slot: until then its rings are in the list of hot
+	 * rings.
+	 */
 	if (!transport_check_slots(transport))
 		return 0;
-	/* One region's at a time: with several, nobody is heard less than a few hundred polls later. */
+	/*
+	 * The doorbells of one region at a time: with several regions, a doorbell is read at most a
+	 * few hundred polls later.
+	 */
 	uint32_t heard = transport_read_doorbells(&transport->attachments[transport->next_attachment]);
 
 	if (++transport->next_attachment >= transport->attachment_count)
@@ -210,15 +220,16 @@ static uint32_t attend_regions(struct transport *transport, bool idle)
 	if (transport->polls % POLLS_PER_SWEEP == 0)
 		sweep_cold_rings(transport);
 	transport_wake_for_room(transport);
-	/* A busy endpoint has less need to ask who is still there, but must ask. */
+	/* A busy endpoint must also check its peers, but less often. */
 	if (transport->sparse || transport->polls % (idle ? POLLS_PER_CHECK_IDLE : POLLS_PER_CHECK_BUSY) == 0)
 		check_now_and_then(transport);
 	return heard;
 }
 
 /*
- * Who does other work between two polls, or sleeps, or shares its processor, would hear at the 64th or
- * thousands later what is not in a hot ring: so the clock is read in each, as long as they are far apart.
+ * An endpoint that works between polls, sleeps, or shares its processor would take long to reach
+ * the 64th poll, or thousands, for everything that is not in a hot ring. So each poll reads the
+ * clock while polls are sparse.
  */
 static void note_rate(struct transport *transport)
 {
@@ -234,7 +245,7 @@ static void note_rate(struct transport *transport)
 	transport->attention += sparse ? 1U : -1U;
 }
 
-/* Of sparse polls: is it long enough since regions were attended to? For 15 members and fewer, always. */
+/* For sparse polls: is the slow part for the regions due? With 15 members or fewer, always. */
 static bool is_due(struct transport *transport)
 {
 	uint64_t now = monotonic_now();
@@ -269,7 +280,7 @@ uint32_t transport_progress_full(struct transport *transport)
 
 	if (!transport_check_slots(transport))
 		transport_report_failures(transport);
-	/* What interrupts us from here on may be of something that this look does not find. */
+	/* An interrupt from here on may announce something that this poll does not find. */
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
 		transport->attachments[i].interrupts_seen =
 			doorbell_count(transport->attachments[i].region->doorbell);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* region_sleep.c - going to sleep over the rings of a region, and waking who does. */
+/* region_sleep.c - sleeping over the rings of a region, and waking sleepers. */
 #include "region/doorbell.h"
 #include "transport/network.h"
 #include "transport/region_transport.h"
@@ -17,7 +17,7 @@ static void publish_active(const struct attachment *attachment, bool sleeps)
 		shared_store_u64(&own_header(attachment)->active[i], sleeps ? 0 : attachment->active[i]);
 }
 
-/* How a waker can reach us: nothing, where members look by themselves now and then. */
+/* The ways in which a waker can wake us. 0 if members only poll from time to time. */
 static uint32_t ways_to_wake(const struct attachment *attachment)
 {
 	if (doorbell_works(attachment->region->doorbell))
@@ -52,16 +52,16 @@ void transport_sleep_begin(struct transport *transport)
 		files = files || attachment->region->kind == REGION_FILE;
 		interrupted = interrupted || doorbell_works(attachment->region->doorbell);
 	}
-	/* Pairs with nothing in transport_wake(): it is for senders that did not pay for a fence. */
+	/* Pairs with no fence in transport_wake(): it is for senders, which have no fence there. */
 	transport->ordered = !files || sleep_order_senders();
 	shared_fence_full();
-	if (interrupted) /* the same, for senders that no barrier of ours reaches */
+	if (interrupted) /* the same, for senders that our barrier does not reach */
 		sleep_settle();
 }
 
 void transport_sleep_end(struct transport *transport)
 {
-	/* A thread may have begun on a transport that was closed and opened again meanwhile. */
+	/* The transport may have been closed and opened again while a thread slept. */
 	if (transport->sleepers == 0 || --transport->sleepers > 0)
 		return;
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {
@@ -78,7 +78,10 @@ static bool is_ordered(const struct attachment *attachment, uint32_t slot)
 	return shared_load_u32(&section_header(attachment->region, slot)->membarrier) == 1;
 }
 
-/* Does the member wake us when it rings: by its kernel, which is ours, or by the doorbell of the device? */
+/*
+ * Does the member wake us when it rings: through its kernel, if it is ours, or by the doorbell of
+ * the device?
+ */
 static bool wakes_us(const struct attachment *attachment, uint32_t slot)
 {
 	if (attachment->region->doorbell == NULL)
@@ -86,7 +89,7 @@ static bool wakes_us(const struct attachment *attachment, uint32_t slot)
 	return (shared_load_u64(&section_header(attachment->region, slot)->interrupt) & INTERRUPTIBLE) != 0;
 }
 
-/* Members that do not: any of them may ring, and we would not be woken. */
+/* Find members that do not: any of them may ring without waking us. */
 static void survey_strangers(struct attachment *attachment)
 {
 	uint64_t now = monotonic_now();
@@ -102,7 +105,7 @@ static void survey_strangers(struct attachment *attachment)
 			!wakes_us(attachment, slot);
 }
 
-/* Watch the attachment's own word. Returns whether a ring is bound to be noticed. */
+/* Watch the attachment's own word. Returns whether every ring is certain to be noticed. */
 static bool watch_attachment(struct attachment *attachment, struct sleep_watch *watch)
 {
 	const struct transport *transport = attachment->transport;
@@ -131,7 +134,10 @@ static bool is_sender(const struct attachment *attachment, uint32_t slot)
 	       (alias != NULL && alias->receiving);
 }
 
-/* The doorbells of those that send to us, or of the others. Are barriers heeded by all that send? */
+/*
+ * Watch the doorbells of members that send to us, or of all other members. Returns whether barriers
+ * reach all senders.
+ */
 static bool watch_doorbells(const struct attachment *attachment, struct sleep_watch *watch, bool senders)
 {
 	bool certain = true;
@@ -150,22 +156,25 @@ static bool watch_doorbells(const struct attachment *attachment, struct sleep_wa
 
 bool transport_sleep_watch(struct transport *transport, struct sleep_watch *watch)
 {
-	/* What comes over the network wakes nobody. */
+	/* Frames over the network wake no sleeper. */
 	bool certain = transport->ordered && sleep_waits_on_many() && !transport->short_of_room &&
 		       !network_has_peers(transport);
 
-	/* A thread may wait with the others before any of them sleeps: see api/watch.c. */
+	/* A thread may wait with others before any of them sleeps: see api/watch.c. */
 	for (uint32_t i = 0; i < transport->attachment_count && transport->sleepers > 0; i++)
 		if (!transport->attachments[i].evicted)
 			publish_sleeping(&transport->attachments[i]);
-	/* Pairs with the fence in transport_ring(): it sees that we sleep, or we its ring. */
+	/*
+	 * Pairs with the fence in transport_ring_doorbell(): either the ringer sees that we sleep,
+	 * or we see its ring.
+	 */
 	shared_fence_full();
 	transport->short_of_room = false;
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
 		certain = watch_attachment(&transport->attachments[i], watch) && certain;
 	if (!sleep_waits_on_many())
 		return false;
-	/* Those that send to us first, should there be more than fit. */
+	/* Members that send to us come first, in case not all words fit. */
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
 		certain = watch_doorbells(&transport->attachments[i], watch, true) && certain;
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
@@ -173,7 +182,10 @@ bool transport_sleep_watch(struct transport *transport, struct sleep_watch *watc
 	return certain && watch->missing == 0;
 }
 
-/* Who sleeps is woken once a sleep: then it looks, or sees at the next try that its doorbell changed. */
+/*
+ * A sleeper is woken once for each sleep: then it polls, or sees at its next attempt to sleep that
+ * its doorbell changed.
+ */
 static void wake(struct peer *peer, uint32_t sleeping)
 {
 	const struct region *region = peer->attachment->region;
@@ -216,6 +228,7 @@ void transport_wake_for_room(struct transport *transport)
 		if (__builtin_expect((sleeping & SLEEPING_FOR_ROOM) == 0 || sleeping == peer->woken, 1))
 			continue;
 		ring_publish(&peer->in);
-		transport_ring_doorbell(peer); /* of its ring in the region, whichever way ours goes */
+		transport_ring_doorbell(
+			peer); /* for its ring in the region, on whichever transport we send */
 	}
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* region_transport.c - the transport through the region: joining and leaving, and peers that come, fail and
- * go. */
+/*
+ * region_transport.c - the transport through the region: joining and leaving, and peers that are
+ * created, fail and leave.
+ */
 #include "transport/region_transport.h"
 
 #include "transport/detach.h"
@@ -13,24 +15,25 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What SECTION_BYTES_MIN leaves for chunks, but for a page. */
+/* What SECTION_BYTES_MIN leaves for chunks, except one page. */
 #define CHUNKS_MIN (128U * 1024U)
 
 void attachment_divide_arena(struct attachment *attachment)
 {
 	struct region *region = attachment->region;
 	uint64_t arena = section_arena_end(region) - SECTION_ARENA_OFFSET(region->members);
-	/* A ring of the smallest kind for everybody, or an eighth if that is more. */
+	/* A smallest ring for each member, or an eighth of the arena if that is more. */
 	uint64_t needed = (uint64_t)region->members * RING_SLOTS_MIN * sizeof(struct ring_slot);
 	uint64_t rings = needed < arena / 8 ? arena / 8 : needed;
 	/*
-	 * Without this the first rings of all members lie at the same offset of a page, and their slots in a
-	 * few sets of the receiver's cache: a load of each of 511 slots took 3.3 ns, with it 0.9. Each
-	 * member's rings begin at another line of a page, where there is room for that.
+	 * Each member's rings begin at another line of a page, if there is room. Otherwise the
+	 * first rings of all members would have the same offset in a page, and their slots would
+	 * share a few sets of the receiver's cache: a load of each of 511 slots took 3.3 ns, with
+	 * this offset 0.9.
 	 */
 	uint64_t colour = attachment->member->slot % (REGION_PAGE / REGION_LINE) * REGION_LINE;
 
-	/* What is left for chunks is 128 KiB at least, but for that page: see SECTION_BYTES_MIN. */
+	/* At least 128 KiB are left for chunks, except that page: see SECTION_BYTES_MIN. */
 	rings = REGION_ROUND_UP(rings, REGION_PAGE);
 	if (rings - needed < REGION_PAGE && arena - rings >= CHUNKS_MIN + REGION_PAGE)
 		rings += REGION_PAGE;
@@ -42,7 +45,7 @@ void attachment_divide_arena(struct attachment *attachment)
 			arena - rings);
 }
 
-/* Of all that there may ever be. */
+/* For the maximum number of peers. */
 static size_t peers_bytes(void)
 {
 	return TRANSPORT_PEERS_MAX * sizeof(struct peer *);
@@ -76,7 +79,7 @@ int attachment_allocate(struct attachment *attachment)
 	return 0;
 }
 
-/* Take part in one more region. */
+/* Attach to one more region. */
 static int open_attachment(struct transport *transport, struct region *region, uint32_t endpoint,
 			   struct region_error *error)
 {
@@ -110,7 +113,7 @@ int transport_open(struct transport **opened, struct region *region, uint32_t en
 	transport->context = context;
 	transport->timeout = timeout;
 	transport->rated = monotonic_now();
-	/* Room for more peers than there are is address space alone. */
+	/* For peers that do not exist, this reserves only address space. */
 	transport->peers = mmap(NULL, peers_bytes(), PROT_READ | PROT_WRITE,
 				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (transport->peers == MAP_FAILED) {
@@ -146,21 +149,24 @@ void transport_close(struct transport *transport)
 {
 	transport_publish_counts(transport);
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {
-		/* What the application has there keeps the slot from being taken. */
+		/* Memory of the application in the heap keeps the slot occupied. */
 		if (i == 0 && transport->heap != NULL)
 			heap_leave(transport->heap, transport->attachments[i].member);
 		else
 			member_leave(transport->attachments[i].member);
 	}
 	network_close(transport);
-	/* One of a region that is in the network too has a place there besides: it comes first. */
+	/*
+	 * A peer of a region that is also in the network has a second entry, with a higher number:
+	 * free it only by its own number.
+	 */
 	for (uint32_t source = transport->peer_end; source-- > 0;)
 		if (transport->peers[source] != NULL && transport->peers[source]->source == source)
 			free(transport->peers[source]);
 	(void)munmap(transport->peers, peers_bytes());
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {
 		attachment_free(&transport->attachments[i]);
-		/* What we came back to nobody else of our process has. */
+		/* No other endpoint of this process uses a region to which we came back. */
 		if (transport->attachments[i].base == TRANSPORT_NO_BASE)
 			region_detach(transport->attachments[i].region);
 	}
@@ -203,7 +209,8 @@ void transport_bind_slot(struct attachment *attachment, struct peer *peer, uint3
 	peer->gone = 0;
 	peer->woken = 0;
 	peer->doorbell = section_doorbell(region, slot, attachment->member->slot);
-	peer->doorbell_count = shared_load_u32(peer->doorbell); /* our own word, from a former life */
+	peer->doorbell_count =
+		shared_load_u32(peer->doorbell); /* our own word, with the value of a former occupant */
 	peer->sleeping_word = &section_header(region, slot)->sleeping;
 }
 
@@ -241,7 +248,7 @@ void transport_reset_peer(struct attachment *attachment, struct peer *peer, uint
 	peer->mapped = transport_may_map(peer);
 	transport_send_by_region(peer);
 	transport_receive_by_region(peer);
-	/* Now, since the region may be of no use when it is needed. */
+	/* Read these now, because the region may be unusable when they are needed. */
 	peer->said = member_identity_said(region, slot, epoch, nonce);
 	if (!member_core(region, slot, epoch, &peer->where))
 		peer->where = (struct member_core){0};
@@ -267,7 +274,7 @@ void transport_break(struct transport *transport, struct peer *peer, int failure
 	peer->broken = true;
 }
 
-/* In the first of our regions: who looks finds out by the nonce whom it means. */
+/* In our first region. A reader identifies the peer by the nonce. */
 static void publish_counts_beyond(const struct transport *transport, const struct peer *peer)
 {
 	const struct attachment *home = transport->attachments[0].next != NULL
@@ -314,13 +321,16 @@ void transport_report_failures(struct transport *transport)
 		transport_end_switch(transport, peer);
 		transport_publish_end(peer);
 		transport_stop_receiving(transport, peer);
-		publish_counts_of(transport, peer); /* the last that people will see of it */
+		publish_counts_of(transport, peer); /* the final counts of this peer */
 		peer->sending = false;
 		if (peer->beyond != NULL)
 			network_stop(peer, fails_over);
 		if (peer->network == NULL || network_is_quiet(peer))
 			chunk_recall(peer->pool, &peer->account);
-		/* Another may fail meanwhile: it is told at the next poll, if its number is behind us. */
+		/*
+		 * Another peer may fail meanwhile. If its number is lower, the next poll reports
+		 * it.
+		 */
 		bool told = transport->user->failed(transport->context, peer);
 		if (fails_over)
 			transport_fail_over(transport, peer, told);
@@ -351,11 +361,14 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 	peer = transport->peers[source];
 	if (peer != NULL && peer->epoch == epoch)
 		return peer;
-	/* Its number is that of one who left the region, and lives on elsewhere. */
+	/* The number belongs to a peer that left the region and lives on elsewhere. */
 	if (peer != NULL && (peer->attachment != attachment || peer->alias) && peer->state != PEER_FAILED)
 		return transport_meet_alias(attachment, source - attachment->base, epoch, nonce);
 	if (peer == NULL) {
-		/* It has left, and said hello from where it is: it has another number. */
+		/*
+		 * The member has left, and sent HELLO from its network address: it has another
+		 * number.
+		 */
 		if (member_departed(attachment->region, source - attachment->base, epoch) &&
 		    network_has_met(transport, nonce))
 			return NULL;
@@ -364,13 +377,16 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 			return NULL;
 		transport->peers[source] = peer;
 	} else if (peer->nonce == nonce) {
-		/* A successor would have chosen its own: somebody wrote over the claim word. */
+		/* A successor would have chosen another nonce: the claim word was overwritten. */
 		if (peer->failover == FAILOVER_NONE)
-			transport_break(transport, peer, -EPROTO, "somebody wrote over its slot");
+			transport_break(transport, peer, -EPROTO, "its claim word was overwritten");
 		return NULL;
 	} else {
-		/* Somebody else took the slot: what concerned the former occupant ends first. */
-		transport_fail(transport, peer, -ECONNRESET, "it is gone, and its slot was taken by another");
+		/*
+		 * Another member took the slot: first end everything that concerns the former
+		 * occupant.
+		 */
+		transport_fail(transport, peer, -ECONNRESET, "it is gone, and another member took its slot");
 		transport_report_failures(transport);
 		if (peer->beyond != NULL && !network_retire(transport, peer))
 			return NULL;
@@ -383,12 +399,15 @@ struct peer *transport_meet(struct transport *transport, uint32_t source, uint32
 	return peer;
 }
 
-/* What becomes of the heap is the heap's own affair: see region/heap.c. */
+/* Heaps are handled separately: see region/heap.c. */
 void transport_after_fork(struct transport *transport)
 {
-	const char *reason = "this process was forked, and the endpoint is its parent's";
+	const char *reason = "this process was forked, and the endpoint belongs to its parent";
 
-	/* First: the core is the parent's, and what follows would ask it for messages of strangers. */
+	/*
+	 * First, because the core belongs to the parent, and the following calls would poll it for
+	 * first contacts.
+	 */
 	network_after_fork(transport, reason);
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {
 		struct attachment *attachment = &transport->attachments[i];

@@ -74,7 +74,7 @@ static void cut_while_sending(off_t length)
 	world_check_peers(&world);
 	struct completion entry = world_await(&world, &sender->sends);
 	assert_int_equal(entry.error, ECONNABORTED);
-	assert_string_equal(entry.reason, "the region's file was cut short");
+	assert_string_equal(entry.reason, "the region's file was truncated");
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(world_await(&world, &receiver->receives).error, ECONNABORTED);
 	for (uint32_t i = 0; i < 2; i++) {
