@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frames.c - reading and writing frames: see frames.h. */
+/* frames.c - reads and writes frames: see frames.h. */
 #include "frames.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* numbers.c - user and group of a program in a guest: see numbers.h. */
+/* numbers.c - user and group numbers of a program in a guest: see numbers.h. */
 #include "numbers.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 
 #define TEXT_MAX 128U
 
-/* One number inside is one outside. */
+/* A map of a single number. */
 struct map {
 	unsigned long inside;
 	unsigned long outside;
@@ -40,7 +40,7 @@ static int write_map(const char *path, const struct map *map)
 	return write_text(path, text);
 }
 
-/* Whether a process of /proc has this map and no other. */
+/* Whether a process in /proc has exactly this map. */
 static bool has_map(int process, const char *name, const struct map *map)
 {
 	char text[TEXT_MAX];
@@ -77,7 +77,7 @@ static int join(const char *number, const struct map *user, const struct map *gr
 	return result;
 }
 
-/* Go where another program with these numbers is. Returns -1 where there is none. */
+/* Enter the user namespace of another program with these numbers. Returns -1 if there is none. */
 static int join_any(const struct map *user, const struct map *group)
 {
 	DIR *all = opendir("/proc");
@@ -104,7 +104,10 @@ int numbers_take(const char *numbers)
 		errno = EINVAL;
 		return -1;
 	}
-	/* Of those that begin at once, one makes the namespace. The lock goes with this file. */
+	/*
+	 * If several programs start at once, only one of them creates the namespace. The lock is
+	 * released when this file is closed.
+	 */
 	int lock = open(home != NULL ? home : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (lock >= 0)

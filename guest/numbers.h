@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * numbers.h - user and group of a program in a guest have the numbers that they have on the host.
+ * numbers.h - gives a program in a guest the user and group numbers of the host.
  *
- * A PMIx server believes only its own user. So the program is in a user namespace, in which the user of the
- * guest has other numbers. Programs with the same numbers are in the same one: otherwise the kernel would
- * keep them from each other's memory, which ranks of a guest copy from.
+ * A PMIx server accepts only its own user. So the program runs in a user namespace, in which the
+ * guest's user has other numbers. Programs with the same numbers share one namespace, because
+ * otherwise the kernel would deny access to each other's memory, from which ranks of a guest copy.
  */
 #ifndef VICINAL_GUEST_NUMBERS_H
 #define VICINAL_GUEST_NUMBERS_H
 
-/* Take numbers, as in `1000:100`, for this process and what it becomes. Returns 0, or -1 with errno. */
+/*
+ * Take numbers, for example `1000:100`, for this process and the program that it executes. Returns
+ * 0, or -1 with errno.
+ */
 int numbers_take(const char *numbers);
 
 #endif

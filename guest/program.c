@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* program.c - starting a program in a guest: see program.h. */
+/* program.c - starts a program in a guest: see program.h. */
 #include "program.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #define PMI_VARIABLE "PMI_FD="
 #define USER_VARIABLE "VICINAL_GUEST_USER="
-/* Where the program has its end, whatever it is here. */
+/* The program's descriptor for PMI, whatever its number is here. */
 #define PMI_PLACE 3
 
 struct ends {
@@ -24,10 +24,13 @@ struct ends {
 	int output[2];
 	int errors[2];
 	int pmi[2];
-	int fault[2]; /* closed by exec; else it has errno */
+	int fault[2]; /* closed by exec; carries errno if exec fails */
 };
 
-/* The strings of a frame, which stay in it. NULL where memory is short, or the last one has no end. */
+/*
+ * The strings of a frame, which stay in the frame. NULL if no memory is left, or the last string
+ * has no null byte.
+ */
 static char **words_of(const struct frame *frame)
 {
 	size_t count = 0;
@@ -46,7 +49,7 @@ static char **words_of(const struct frame *frame)
 	return words;
 }
 
-/* The value of a variable, whose name comes with a '='; NULL where there is none. */
+/* The value of a variable, or NULL. `name` includes the '='. */
 static const char *find(char **variables, const char *name)
 {
 	for (; *variables != NULL; variables++) {
@@ -78,7 +81,10 @@ _Noreturn static void become(const struct ends *ends, char **arguments, char **v
 	(void)dup2(ends->input[0], STDIN_FILENO);
 	(void)dup2(ends->output[1], STDOUT_FILENO);
 	(void)dup2(ends->errors[1], STDERR_FILENO);
-	/* Its number is not above the others' own ends, which nobody needs any more. */
+	/*
+	 * The following dup2() overwrites descriptors up to PMI_PLACE, which are not needed any
+	 * more, so move this one above them.
+	 */
 	int fault = fcntl(ends->fault[1], F_DUPFD_CLOEXEC, PMI_PLACE + 1);
 
 	if (ends->pmi[1] >= 0 && ends->pmi[1] != PMI_PLACE)
@@ -107,7 +113,7 @@ static void close_end(int end)
 		(void)close(end);
 }
 
-/* Close the program's ends, and see whether it is one. Returns 0 or errno. */
+/* Close the program's ends, and wait until the program was executed. Returns 0 or errno. */
 static int wait_started(const struct ends *ends, pid_t child)
 {
 	int reason = child < 0 ? errno : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* program.h - a program that is run in a guest, and the ends of what it is joined with. */
+/* program.h - a program that runs in a guest, and our ends of its streams. */
 #ifndef VICINAL_GUEST_PROGRAM_H
 #define VICINAL_GUEST_PROGRAM_H
 
@@ -10,15 +10,15 @@
 
 struct program {
 	pid_t number;
-	int input; /* these are -1 where they are closed */
+	int input; /* each of these is -1 once closed */
 	int output;
 	int errors;
 	int pmi;
 };
 
 /*
- * Start a program, in a session of its own. The frames have its arguments, variables and directory. Returns
- * 0, or -1 with the reason in `fault`.
+ * Start a program in a new session. The frames contain its arguments, variables and directory.
+ * Returns 0, or -1 with the reason in `fault`.
  */
 int program_start(struct program *program, const struct frame *arguments, const struct frame *variables,
 		  const struct frame *directory, char *fault, size_t length);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reseed.c - gives a guest's kernel random numbers of its own: what is on standard input goes into them.
+ * reseed.c - mixes standard input into the random numbers of a guest's kernel.
  *
- * Guests that were started from one saved state would else draw the same numbers, as their kernels hold the
- * same key. Written bytes alone do not change that key before its time; so it is asked for.
+ * Guests that were started from one saved state would otherwise draw the same numbers, because
+ * their kernels hold the same key. Written bytes alone do not change that key before its next
+ * renewal, so this program requests the renewal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ int main(void)
 		free(pool);
 		return EXIT_FAILURE;
 	}
-	/* They are hexadecimal digits: four bits each. */
+	/* The input is hexadecimal digits, with four bits of entropy each. */
 	pool->entropy_count = (int)(4 * length);
 	pool->buf_size = (int)length;
 	if (device < 0 || ioctl(device, RNDADDENTROPY, pool) != 0 || ioctl(device, RNDRESEEDCRNG) != 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task.c - runs a program in a guest for a task of the host's, which is at the other end of standard input
- * and output (frames.h): the program has its arguments, variables, streams, signals and PMI. When nobody is
- * at the other end any more, the program is killed.
+ * task.c - runs a program in a guest for a task on the host. The task is at the other end of
+ * standard input and output (frames.h), and supplies the program's arguments, variables, streams,
+ * signals and PMI. If the other end is closed, the program is killed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,13 +21,13 @@
 
 #define CHUNK 32768U
 
-/* What is on its way to the program. */
+/* Bytes to write to the program. */
 struct pending {
 	enum frame_kind kind;
 	char *bytes;
 	size_t length;
 	size_t done;
-	bool ends; /* closed after this */
+	bool ends; /* the stream is closed afterwards */
 };
 
 struct task {
@@ -36,7 +36,7 @@ struct task {
 	struct pending pmi;
 };
 
-/* Take what comes for one of the program's ends. */
+/* Keep a frame for one of the program's streams. */
 static void put(struct pending *pending, struct frame *frame)
 {
 	free(pending->bytes);
@@ -54,7 +54,7 @@ static void close_end(int *end)
 	*end = -1;
 }
 
-/* Hand on as much as the program takes. Returns -1 where nobody is at the other end. */
+/* Write as much as the program accepts. Returns -1 if the task's end is closed. */
 static int hand_on(struct pending *pending, int *end)
 {
 	if (*end >= 0 && pending->done < pending->length) {
@@ -78,7 +78,7 @@ static int hand_on(struct pending *pending, int *end)
 	return frame_write(FRAME_TAKEN, &taken, sizeof(taken));
 }
 
-/* Returns -1 where nobody is at the other end. */
+/* Returns -1 if the task's end is closed. */
 static int listen_to_task(struct task *task)
 {
 	struct frame frame;
@@ -98,7 +98,7 @@ static int listen_to_task(struct task *task)
 			close_end(&task->program.pmi);
 		break;
 	case FRAME_SIGNAL:
-		/* With all that it started, as slurmstepd does. */
+		/* To the program and all its descendants, as slurmstepd does. */
 		if (frame.length == 1)
 			(void)kill(-task->program.number, frame.bytes[0]);
 		break;
@@ -110,7 +110,7 @@ static int listen_to_task(struct task *task)
 	return result;
 }
 
-/* Hand on what the program says. Returns -1 where nobody is at the other end. */
+/* Pass the program's output on. Returns -1 if the task's end is closed. */
 static int listen_to_program(enum frame_kind kind, int *end)
 {
 	char bytes[CHUNK];
@@ -124,7 +124,7 @@ static int listen_to_program(enum frame_kind kind, int *end)
 	return 0;
 }
 
-/* What the program said before its end and nobody has read yet. What it started may still have its ends. */
+/* Read what the program wrote before its end. Its descendants may still hold the streams open. */
 static int drain(struct task *task)
 {
 	const enum frame_kind kinds[] = {FRAME_OUTPUT, FRAME_ERRORS, FRAME_PMI};
@@ -139,7 +139,7 @@ static int drain(struct task *task)
 	return 0;
 }
 
-/* Returns 1 when the program has ended and that was said, -1 where nobody is at the other end. */
+/* Returns 1 if the program has ended and that was reported, -1 if the task's end is closed. */
 static int check_end(struct task *task, int children)
 {
 	struct signalfd_siginfo information;
@@ -156,7 +156,7 @@ static int check_end(struct task *task, int children)
 	return 1;
 }
 
-/* Until the program has ended, or nobody is at the other end. */
+/* Relay until the program has ended, or the task's end is closed. */
 static void stand_between(struct task *task, int children)
 {
 	struct program *program = &task->program;
@@ -226,7 +226,7 @@ int main(void)
 	be_patient(task.program.errors);
 	be_patient(task.program.pmi);
 	stand_between(&task, children);
-	/* With what it left behind. */
+	/* Also kill the processes that it left behind. */
 	(void)kill(-task.program.number, SIGKILL);
 	return EXIT_SUCCESS;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device.c - an ivshmem-doorbell device by vfio: see device.h. */
+/* device.c - access to an ivshmem-doorbell device by VFIO: see device.h. */
 #include "guest/agent/device.h"
 
 #include <dirent.h>
@@ -18,13 +18,13 @@
 
 #define PCI_DEVICES "/sys/bus/pci/devices"
 #define PAGE 4096U
-/* Of a device, its ROM among them: the first lines of `resource` in sysfs. */
+/* The address ranges of a device, including its ROM: the first lines of `resource` in sysfs. */
 #define BARS 7U
-/* And the flag there of those that are not ports. */
+/* The flag in `resource` for memory ranges, as opposed to I/O ports. */
 #define IS_MEMORY 0x200U
-/* BAR 0 of an ivshmem device: where its own number is. */
+/* Offset in BAR 0 of an ivshmem device of its own number. */
 #define POSITION 8U
-/* A device without a server has none. */
+/* The number if the device has no server. */
 #define NO_POSITION UINT32_MAX
 
 void give_up(const char *what, const char *subject)
@@ -43,7 +43,7 @@ static int open_or_fail(const char *path, int flags)
 	return file;
 }
 
-/* The number of the device's IOMMU group, which is a file's name in /dev/vfio. */
+/* Find the device's IOMMU group, whose number is the name of a file in /dev/vfio. */
 static void find_group(const char *address, char path[PATH_MAX])
 {
 	char link[PATH_MAX];
@@ -74,7 +74,7 @@ static void open_vfio(struct device *device, const char *address)
 		give_up("vfio does not have the device", address);
 }
 
-/* An interrupt is a write to memory, which a device may do as master of the bus alone. */
+/* An interrupt is a write to memory, which a device may do only as bus master. */
 static void let_it_interrupt(const struct device *device, const char *address)
 {
 	struct vfio_region_info region = {.argsz = sizeof(region), .index = VFIO_PCI_CONFIG_REGION_INDEX};
@@ -106,7 +106,10 @@ static int set_interrupts(const struct device *device, uint32_t first, uint32_t 
 	return ioctl(device->file, VFIO_DEVICE_SET_IRQS, &request.set) == 0 ? 0 : -errno;
 }
 
-/* Kernels before 6.5 allow no more interrupts later than at first: so all of them, wired to nothing. */
+/*
+ * Kernels before 6.5 do not permit more interrupts later than at first, so reserve all of them,
+ * connected to nothing.
+ */
 static void reserve_interrupts(struct device *device, const char *address)
 {
 	struct vfio_irq_info info = {.argsz = sizeof(info), .index = VFIO_PCI_MSIX_IRQ_INDEX};
@@ -125,13 +128,13 @@ static void reserve_interrupts(struct device *device, const char *address)
 		give_up("the kernel refuses the interrupts of", address);
 }
 
-/* Addresses from first to last. */
+/* Addresses from first to last, inclusive. */
 struct range {
 	uint64_t first;
 	uint64_t last;
 };
 
-/* What the device has of memory addresses, by its BARs and its ROM. Returns how many. */
+/* Read the memory ranges of the device: its BARs and its ROM. Returns how many. */
 static uint32_t read_ranges(const char *address, struct range ranges[BARS])
 {
 	char path[PATH_MAX];
@@ -152,7 +155,10 @@ static uint32_t read_ranges(const char *address, struct range ranges[BARS])
 	return count;
 }
 
-/* Who maps a page has all of it: what another device has there would be the users' too. */
+/*
+ * A process that maps a page can access all of it, so the page must not contain registers of
+ * another device.
+ */
 static void require_alone(const char *address, uint64_t page)
 {
 	DIR *devices = opendir(PCI_DEVICES);
@@ -171,10 +177,10 @@ static void require_alone(const char *address, uint64_t page)
 	(void)closedir(devices);
 	errno = 0;
 	if (found != 1)
-		give_up("other registers lie in one page with those of", address);
+		give_up("registers of another device lie in one page with those of", address);
 }
 
-/* Where BAR 0 begins in its page: small ones need not begin with it. */
+/* The offset of BAR 0 in its page: a small BAR need not begin at a page. */
 static uint32_t find_registers(const char *address)
 {
 	struct range ranges[BARS];
@@ -187,8 +193,8 @@ static uint32_t find_registers(const char *address)
 }
 
 /*
- * Not by vfio: what it has mapped the kernel lets nobody map by sysfs, and the members of the region are
- * to map these registers and the memory beside them.
+ * Not by VFIO: the kernel lets no process map by sysfs what VFIO has mapped, but members of the
+ * region must map these registers and the memory beside them.
  */
 static void open_registers(struct device *device, const char *address)
 {

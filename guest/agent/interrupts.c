@@ -13,11 +13,11 @@
 
 struct server {
 	const struct device *device;
-	/* The connection that has a vector, or -1; after the last the listener. */
+	/* The connection that has the vector, or -1; after the last vector, the listener. */
 	struct pollfd polled[DEVICE_VECTORS_MAX + 1];
 };
 
-/* Does not block: what is sent is the first in a fresh socket, and there is room. */
+/* Does not block: this is the first message in a new socket, so there is room. */
 static bool send_grant(int connection, const struct doorbell_grant *grant, int interrupts, int registers)
 {
 	const int descriptors[2] = {interrupts, registers};
@@ -54,7 +54,7 @@ static bool grant_vector(const struct device *device, uint32_t vector, int conne
 		(void)device_deliver(device, vector, -1);
 		granted = false;
 	}
-	(void)close(interrupts); /* the kernel and the client have it */
+	(void)close(interrupts); /* the kernel and the client have references */
 	return granted;
 }
 
@@ -92,7 +92,7 @@ void grant_interrupts(const struct device *device, int listener)
 	for (;;) {
 		if (poll(server.polled, vectors + 1, -1) < 0)
 			continue;
-		/* A client has nothing to say: it is gone, or does not know what it does. */
+		/* A client never sends anything: it has exited, or violates the protocol. */
 		for (uint32_t vector = 0; vector < vectors; vector++)
 			if (server.polled[vector].fd >= 0 && server.polled[vector].revents != 0)
 				revoke_vector(&server, vector);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * main.c - vicinal-doorbell-agent: holds a guest's ivshmem-doorbell device, which one process alone can, and
- * grants its interrupts to the ranks of the guest.
+ * main.c - vicinal-doorbell-agent: holds a guest's ivshmem-doorbell device, which only one process
+ * can open, and grants its interrupts to the ranks in the guest.
  *
- *	vicinal-doorbell-agent ADDRESS GROUP
+ *  vicinal-doorbell-agent ADDRESS GROUP
  *
- * ADDRESS is the device's, such as 0000:00:04.0; its driver is vfio-pci. Who is in GROUP may ask for one. It
- * takes the device as root, and is `nobody` from then on. It has no part in messages:
- * docs/explanation/doorbell.md.
+ * ADDRESS is the device's PCI address, for example 0000:00:04.0; its driver is vfio-pci. Members of
+ * GROUP may request interrupts. The agent opens the device as root, and runs as `nobody` from then
+ * on. It does not take part in messages: docs/explanation/doorbell.md.
  */
 #include <errno.h>
 #include <grp.h>
@@ -24,7 +24,7 @@
 #include "region/doorbell.h"
 
 #define NOBODY 65534U
-/* Connections that wait to be accepted. */
+/* Connections that wait for accept(). */
 #define BACKLOG 64
 
 static int listen_for(const char *address, gid_t group)
@@ -34,20 +34,20 @@ static int listen_for(const char *address, gid_t group)
 
 	errno = 0;
 	if (written < 0 || (size_t)written >= sizeof(name.sun_path))
-		give_up("this is no PCI address:", address);
+		give_up("not a PCI address:", address);
 	if (mkdir("/run/vicinal", 0755) != 0 && errno != EEXIST)
 		give_up("cannot make", "/run/vicinal");
 	if (unlink(name.sun_path) != 0 && errno != ENOENT)
 		give_up("cannot remove", name.sun_path);
 	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	(void)umask(0117); /* until the group is set, it is root's alone */
+	(void)umask(0117); /* only root can connect until the group is set */
 	if (listener < 0 || bind(listener, (const struct sockaddr *)&name, sizeof(name)) != 0 ||
 	    chown(name.sun_path, 0, group) != 0 || listen(listener, BACKLOG) != 0)
 		give_up("cannot listen on", name.sun_path);
 	return listener;
 }
 
-/* A connection for each interrupt, and some for itself. */
+/* One descriptor for each interrupt, and some for the agent itself. */
 static void allow_descriptors(void)
 {
 	struct rlimit limit = {.rlim_cur = DEVICE_VECTORS_MAX + 64U, .rlim_max = DEVICE_VECTORS_MAX + 64U};
