@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* process.c - processes by number and beginning: see process.h. */
+/* process.c - processes by number and start time: see process.h. */
 #include "process.h"
 
 #include <fcntl.h>
@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #define STAT_MAX 1024U
-/* Of the fields behind the name, counted from 1. */
+/* Fields of /proc/PID/stat after the name, counted from 1. */
 #define STATE_FIELD 1U
 #define FLAGS_FIELD 7U
 #define BEGAN_FIELD 20U
 /* The kernel's PF_EXITING. */
 #define EXITING 4UL
-/* What holds up the end of a process is the kernel, mostly memory that is to be freed. */
+/* The kernel may delay the end of a process, mostly by freeing its memory. */
 #define END_MILLISECONDS 20000
 
 const char *process_read(const char *text, struct process *process)
@@ -55,7 +55,7 @@ static int read_fields(int directory, struct fields *fields)
 	if (got <= 0)
 		return -1;
 	text[got] = '\0';
-	/* The name, in brackets, may have anything in it. */
+	/* The name, in parentheses, may contain any character. */
 	char *behind = strrchr(text, ')');
 	const char *field = behind != NULL ? strtok_r(behind + 1, " ", &rest) : NULL;
 
@@ -107,7 +107,7 @@ int process_end(const struct process *process)
 	struct pollfd ended = {.fd = handle, .events = POLLIN};
 	int result = 0;
 
-	/* What was there after the handle was opened is what the handle is of. */
+	/* The process existed after the handle was opened, so the handle belongs to it. */
 	if (directory >= 0 && handle < 0)
 		result = -1;
 	else if (directory >= 0) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* process.h - processes by number and beginning, so that a number which another got later is not taken for
- * it. */
+/*
+ * process.h - processes by number and start time, so that a later process with the same number is
+ * not mistaken for the first.
+ */
 #ifndef VICINAL_SLURM_PROCESS_H
 #define VICINAL_SLURM_PROCESS_H
 
@@ -10,25 +12,28 @@
 
 struct process {
 	pid_t number;
-	uint64_t began; /* in ticks since the host was started; never 0 */
+	uint64_t began; /* in clock ticks since the boot of the host; never 0 */
 };
 
-/* Read `NUMBER BEGAN`, as in `4711 123456`. Returns what follows it, or NULL where that is no process. */
+/*
+ * Parse `NUMBER BEGAN`, for example `4711 123456`. Returns the rest of the text, or NULL if it is
+ * invalid.
+ */
 const char *process_read(const char *text, struct process *process);
 
 /*
- * When the process began whose directory of /proc, or of another PID namespace's, is open as `directory`; 0
- * once it has ended, though nobody may have waited for it.
+ * The start time of the process whose directory, in any /proc, is open as `directory`; 0 once it
+ * has ended, even if it is still a zombie.
  */
 uint64_t process_began(int directory);
 
-/* Whether it has ended, or waits for the end of others in its PID namespace. */
+/* Whether the process has ended, or is ending and waits for others in its PID namespace. */
 bool process_is_ending(int directory);
 
-/* Open the process's directory of /proc. Returns the descriptor, or -1 if it has ended. */
+/* Open the process's directory in /proc. Returns the descriptor, or -1 if the process has ended. */
 int process_open(const struct process *process);
 
-/* Kill a process, if it has not ended, and wait until it has. Returns 0, or -1 if it does not end. */
+/* Kill a process that has not ended, and wait for its end. Returns 0, or -1 if it does not end. */
 int process_end(const struct process *process);
 
 #endif

@@ -25,22 +25,22 @@
 #include "job_cgroup.h"
 #include "supervisor_network.h"
 
-/* Containers take a second; commands of the file, or virtual machines that are emulated, minutes. */
+/* Containers take a second. Commands in the file, or emulated virtual machines, take minutes. */
 #define MAKE_SECONDS 900U
-/* For a step that finds another at work, and then for that to give up. */
+/* For a step that waits for another step, and for the time in which that step gives up. */
 #define LOCK_SECONDS (MAKE_SECONDS + 60U)
 #define END_SECONDS 30U
-/* Between questions whether the job is still wanted. */
+/* Between two questions whether the job still runs. */
 #define ASK_SECONDS 5
-/* What it says last, when the nodes are there. */
+/* The last line of its output, when the nodes are ready. */
 #define READY "ready"
-/* Beside the region, for state and sockets. */
+/* For state and sockets, in addition to the region. */
 #define STATE_BYTES (UINT64_C(256) << 20)
 #define TEXT_MAX (PATH_MAX + 256)
 #define REASON_MAX 1024U
 #define SECRET_MAX 128U
 
-/* The directory is root's alone, as all that is in it. */
+/* Only root may write to the directory and to what is in it. */
 static int own_directory(const char *directory)
 {
 	struct stat status;
@@ -66,7 +66,10 @@ static int own_mounts(const struct supervisor_order *order)
 		       : 0;
 }
 
-/* The first process of its PID namespace: root still, and what comes from the user is not yet looked at. */
+/*
+ * Runs as the first process of its PID namespace, still as root. Nothing from the user has been
+ * read yet.
+ */
 _Noreturn static void become_supervisor(const struct supervisor_order *order, int go, int output, int channel)
 {
 	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -75,7 +78,7 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 	char secret[SECRET_MAX];
 	char slurm_conf[TEXT_MAX];
 	const char *variables[] = {path, "LC_ALL=C.UTF-8", home, state, secret, NULL, NULL};
-	const char *configuration = getenv("SLURM_CONF"); /* slurmstepd's own, not the user's */
+	const char *configuration = getenv("SLURM_CONF"); /* from slurmstepd's environment, not the user's */
 	sigset_t none;
 	char word = 0;
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -84,7 +87,8 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 	for (int number = 1; number < NSIG; number++)
 		(void)signal(number, SIG_DFL);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	if (read(go, &word, 1) != 1) /* our parent was killed before we were written down */
+	if (read(go, &word, 1) !=
+	    1) /* the process that started us was killed before our record was written */
 		_exit(1);
 	(void)setsid();
 	(void)dup2(nothing, STDIN_FILENO);
@@ -95,10 +99,10 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 		(void)fcntl(SUPERVISOR_CHANNEL, F_SETFD, 0);
 	}
 	(void)close_range(channel >= 0 ? SUPERVISOR_CHANNEL + 1 : STDERR_FILENO + 1, ~0U, 0);
-	command_oom_score("0"); /* the daemons' own is not the user's */
+	command_oom_score("0"); /* the daemons' value is not for the user */
 	(void)snprintf(home, sizeof(home), "HOME=%s", order->home);
 	(void)snprintf(state, sizeof(state), "XDG_STATE_HOME=%s", order->directory);
-	/* Other users see arguments of processes, and not their variables. */
+	/* Other users can see a process's arguments, but not its variables. */
 	(void)snprintf(secret, sizeof(secret), "VICINAL_JOB_SECRET=%s", order->secret);
 	if (configuration != NULL &&
 	    (size_t)snprintf(slurm_conf, sizeof(slurm_conf), "SLURM_CONF=%s", configuration) < TEXT_MAX)
@@ -108,7 +112,7 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 	    syscall(SYS_setgroups, order->groups_count, order->groups) != 0 ||
 	    syscall(SYS_setresgid, order->group, order->group, order->group) != 0 ||
 	    syscall(SYS_setresuid, order->user, order->user, order->user) != 0) {
-		(void)dprintf(STDERR_FILENO, "the supervisor of the job's nodes could not be set up: %s\n",
+		(void)dprintf(STDERR_FILENO, "the supervisor of the job's nodes could not be started: %s\n",
 			      strerror(errno));
 		_exit(1);
 	}
@@ -116,16 +120,20 @@ _Noreturn static void become_supervisor(const struct supervisor_order *order, in
 	command_become(order->arguments, variables);
 }
 
-/* Where a supervisor is heard. */
+/* The connections from a supervisor. */
 struct ends {
-	int output;  /* what it says */
-	int channel; /* its requests; -1 where there are none, or no more */
-	int between; /* the first of them, once it was told of, where nodes are to be joined */
+	int output;  /* its output */
+	int channel; /* its requests; -1 if there are none, or no more */
+	int between; /* network between the hosts' and the nodes', once received, if nodes of several hosts
+			are to be connected */
 	bool joined;
 	const struct process *supervisor;
 };
 
-/* Let the user open the job's functions. A machine that has one has all of its memory locked. */
+/*
+ * Permit the user to open the job's functions. A VM with a function has all of its memory locked,
+ * so the limit is raised.
+ */
 static int grant_to_vms(const struct supervisor_order *order, const struct ends *ends, char *said,
 			size_t length)
 {
@@ -138,25 +146,26 @@ static int grant_to_vms(const struct supervisor_order *order, const struct ends 
 	int directory = process_open(ends->supervisor);
 
 	if (directory >= 0) {
-		/* Where root may not, QEMU says whether it is enough. */
+		/* If root may not raise the limit, QEMU reports whether the limit suffices. */
 		(void)prlimit(ends->supervisor->number, RLIMIT_MEMLOCK, &all, NULL);
 		(void)close(directory);
 	}
 	return 0;
 }
 
-/* Do what the supervisor asks for, be it in a network that may be anything. As below. */
+/* Execute a request of the supervisor, which may name any network. Returns as below. */
 static int serve(const struct supervisor_order *order, struct ends *ends,
 		 const struct supervisor_asked *asked, char *said, size_t length)
 {
 	const int network = asked->network;
 
-	(void)snprintf(said, length, "vicinal: what makes the nodes asks for what the job does not have");
+	(void)snprintf(said, length,
+		       "vicinal: the supervisor of the nodes requests what the job does not have");
 	if (asked->request == SUPERVISOR_GRANT_TO_VMS)
 		return grant_to_vms(order, ends, said, length);
 	if (!supervisor_network_is_of(network, ends->between, order->user)) {
 		(void)snprintf(said, length,
-			       "vicinal: the network of the nodes is none that the job's user made");
+			       "vicinal: the network of the nodes was not created by the job's user");
 		return -1;
 	}
 	if (asked->request == SUPERVISOR_GRANT && order->functions != NULL)
@@ -167,8 +176,11 @@ static int serve(const struct supervisor_order *order, struct ends *ends,
 	return order->join(order, ends->between, network, said, length);
 }
 
-/* Take a request that the supervisor tells of. If nodes are to be joined, the first is from before anything
- * of the user's ran; all others are whatever the user likes. Returns 0, or -1 with the reason in `said`. */
+/*
+ * Receive a request from the supervisor. If nodes are to be connected, the first one is sent before
+ * any of the user's code runs; the user controls all others. Returns 0, or -1 with the reason in
+ * `said`.
+ */
 static int take_request(const struct supervisor_order *order, struct ends *ends, char *said, size_t length)
 {
 	char reason[REASON_MAX] = "";
@@ -179,7 +191,7 @@ static int take_request(const struct supervisor_order *order, struct ends *ends,
 		ends->between = asked.network;
 		return 0;
 	}
-	/* Where it has ended, what it said tells why. */
+	/* If the supervisor has ended, its output gives the reason. */
 	if (asked.request != SUPERVISOR_SILENT) {
 		result = serve(order, ends, &asked, reason, sizeof(reason));
 		if (asked.network >= 0)
@@ -207,20 +219,20 @@ static bool is_ended(const struct supervisor_order *order, char *said, size_t le
 {
 	if (!order->is_ending(order->job))
 		return false;
-	(void)snprintf(said, length, "vicinal: the job was ended while its nodes were made");
+	(void)snprintf(said, length, "vicinal: the job ended while its nodes were created");
 	return true;
 }
 
 /*
- * Whether to go on waiting for nodes until the next question at `*ask`. A user can stop his supervisor, and
- * what the file has done may take its time: Slurm signals tasks, of which there are none yet, and waits for
- * the step before it calls the epilog.
+ * Whether to wait for nodes until the next question, at `*ask`. A user can stop the supervisor, and
+ * commands in the file may take long. Slurm signals only tasks, of which there are none yet, and
+ * waits for the step before it calls the epilog. So this asks whether the job is ending.
  */
 static bool is_worth_waiting(const struct supervisor_order *order, time_t end, time_t *ask, char *said,
 			     size_t length)
 {
 	if (seconds() >= end) {
-		(void)snprintf(said, length, "vicinal: the job's nodes were not there after %u minutes",
+		(void)snprintf(said, length, "vicinal: the job's nodes were not ready after %u minutes",
 			       MAKE_SECONDS / 60);
 		return false;
 	}
@@ -232,8 +244,10 @@ static bool is_worth_waiting(const struct supervisor_order *order, time_t end, t
 	return true;
 }
 
-/* Read what the supervisor says until it says no more. Returns 0 if that was that it is ready, or -1 with its
- * last line. */
+/*
+ * Read the supervisor's output to its end. Returns 0 if it ends with the line READY, or -1 with its
+ * last line.
+ */
 static int listen_to(const struct supervisor_order *order, struct ends *ends, char *said, size_t length)
 {
 	time_t end = seconds() + (time_t)MAKE_SECONDS;
@@ -260,7 +274,7 @@ static int listen_to(const struct supervisor_order *order, struct ends *ends, ch
 		if (got <= 0)
 			break;
 		for (ssize_t i = 0; i < got; i++) {
-			/* The last line counts. */
+			/* Only the last line is kept. */
 			if (kept > 0 && said[kept - 1] == '\n')
 				kept = 0;
 			if (kept + 1 < length)
@@ -276,13 +290,12 @@ static int listen_to(const struct supervisor_order *order, struct ends *ends, ch
 	}
 	if (kept == 0)
 		(void)snprintf(said, length,
-			       "vicinal: what made the job's nodes was killed: see that the job has memory "
-			       "for their "
-			       "region (--mem)");
+			       "vicinal: the program that creates the job's nodes was killed: check that the "
+			       "job has memory for their region (--mem)");
 	return -1;
 }
 
-/* Write a supervisor down that waits, and let it go. Returns what it says at its end, as listen_to(). */
+/* Record a waiting supervisor, and let it continue. Returns as listen_to(). */
 static int let_go(const struct supervisor_order *order, int record, struct supervisor_record *started, int go,
 		  struct ends *ends, char *said, size_t length)
 {
@@ -301,7 +314,7 @@ static int let_go(const struct supervisor_order *order, int record, struct super
 	if (started->process.began == 0 || supervisor_record_write(record, started) != 0 ||
 	    write(go, "g", 1) != 1) {
 		(void)snprintf(said, length,
-			       "vicinal: the supervisor of the job's nodes cannot be written down in %s: %s",
+			       "vicinal: the supervisor of the job's nodes cannot be recorded in %s: %s",
 			       order->directory, strerror(errno));
 		return -1;
 	}
@@ -311,7 +324,10 @@ static int let_go(const struct supervisor_order *order, int record, struct super
 static int make(const struct supervisor_order *order, int record, struct supervisor_record *started,
 		char *said, size_t length)
 {
-	/* Its parent is that of slurmstepd, which ends its own children at the step's end. */
+	/*
+	 * Its parent is slurmstepd's parent, because slurmstepd ends its own children at the end of
+	 * the step.
+	 */
 	struct clone_args arguments = {.flags = CLONE_PARENT | CLONE_NEWPID | CLONE_NEWNS};
 	int go[2];
 	int output[2];
@@ -365,20 +381,23 @@ int supervisor_start(const struct supervisor_order *order, struct supervisor_rec
 	if (own_directory(order->directory) != 0) {
 		(void)snprintf(
 			said, length,
-			"vicinal: %s is no directory that only root writes to: run `vicinal slurm check`",
+			"vicinal: %s is not a directory that only root can write: run `vicinal slurm check`",
 			order->directory);
 		return -1;
 	}
 	int record = supervisor_record_open(order->directory, order->job, true, LOCK_SECONDS);
 
 	if (record < 0) {
-		(void)snprintf(said, length, "vicinal: the job's nodes cannot be written down in %s: %s",
+		(void)snprintf(said, length, "vicinal: the job's nodes cannot be recorded in %s: %s",
 			       order->directory, strerror(errno));
 		return -1;
 	}
 	supervisor_record_read(record, started);
 	if (started->process.number == 0) {
-		/* Another step was waited for, and gave up: not all of them are to make nodes, one by one. */
+		/*
+		 * Another step failed while this one waited. If the job is ending, do not let each
+		 * step try in turn.
+		 */
 		const bool ended = seconds() > began && is_ended(order, said, length);
 
 		result = ended ? -1 : make(order, record, started, said, length);
@@ -394,7 +413,9 @@ int supervisor_end(const char *directory, uint32_t job)
 	struct supervisor_record found;
 	int record = -1;
 
-	/* A process that makes nodes, and has the lock, gives it up when they end. */
+	/*
+	 * A step that is creating nodes holds the lock, and releases it when the supervisor ends.
+	 */
 	for (unsigned second = 0; record < 0 && second < END_SECONDS; second++) {
 		record = supervisor_record_open(directory, job, false, 1);
 		if (record < 0 && errno != EWOULDBLOCK)

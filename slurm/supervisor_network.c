@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* supervisor_network.c - a network over the hosts of a job: see supervisor_network.h. */
+/* supervisor_network.c - a network across the hosts of a job: see supervisor_network.h. */
 #include "supervisor_network.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define OWN_NETWORK "/proc/self/ns/net"
-/* As `ps` shows what holds it. */
+/* The name of the process that holds it, for `ps`. */
 #define HOLDER "job-network"
 
 union message_room {
@@ -97,7 +97,10 @@ struct supervisor_asked supervisor_network_receive(int channel)
 	struct supervisor_asked asked = {.network = -1};
 	union message_room room = {.bytes = {0}};
 	struct iovec text = {.iov_base = words, .iov_len = sizeof(words)};
-	/* Not what CMSG_SPACE() rounds up to, where a second file would fit: the kernel drops all but one. */
+	/*
+	 * Not the size that CMSG_SPACE() rounds up to, because a second file would fit there. The
+	 * kernel drops all files but one.
+	 */
 	struct msghdr message = {.msg_iov = &text,
 				 .msg_iovlen = 1,
 				 .msg_control = room.bytes,
@@ -126,7 +129,7 @@ void supervisor_network_answer(int channel)
 	(void)send(channel, "j", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Of its name nothing is asked of a file system, which may be the user's. */
+/* Read the name of the link only, because the file itself may be on a file system of the user. */
 static bool is_network(int file)
 {
 	static const char kind[] = "net:[";
@@ -153,7 +156,7 @@ bool supervisor_network_is_of(int network, int between, uid_t user)
 		return false;
 	if (between >= 0 && (fstat(between, &own) != 0 || is_same(network, &own)))
 		return false;
-	if (user == 0) /* has all networks of the host, and makes them in no user namespace */
+	if (user == 0) /* root owns all networks of the host, and creates them without a user namespace */
 		return true;
 	int identities = ioctl(network, NS_GET_USERNS);
 

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * supervisor_network.h - a network over the hosts of a job, and functions of cards in the networks of its
- * nodes, from the supervisor's side and from its parent's (supervisor.h).
+ * supervisor_network.h - a network across the hosts of a job, and SR-IOV functions in the networks
+ * of its nodes: both the supervisor's side, and the side of the process that starts it
+ * (supervisor.h).
  *
- *	host's network     the job's, root's alone          the nodes', the user's
- *	UDP  ─────────────  vxlan0 ── bridge ── nodes  ─────  uplink ── bridge ── nodes' interfaces
+ *  host's network     the job's, for root only         the nodes', the user's
+ *  UDP  ─────────────  vxlan0 ── bridge ── nodes  ─────  uplink ── bridge ── nodes' interfaces
  *
- * A process with rights in the network that a VXLAN device is in can have it send to any host, and under the
- * number of any other job's network. So it is in a network between, which a process of root's holds that
- * does nothing else: a child of the supervisor, which ends with the supervisor's PID namespace, and all of
- * the network with it. The user gets the end of a cable.
+ * A process with rights in the network of a VXLAN device can make it send to any host, and under
+ * the number of any other job's network. So the device is in a separate network between. Only a
+ * process of root holds that network, and does nothing else: a child of the supervisor, which ends
+ * with the supervisor's PID namespace, so that the network ends too. The user gets one end of a
+ * virtual cable.
  *
- * Networks are told of by open files that stand for them, and never by numbers of processes. What the
- * supervisor tells of after the first is the user's: `n` with the network to join, and `f` and a number with
- * the one that a function is to get into (node_functions.h). With `m` alone it asks for all of them for
- * virtual machines. Each is answered when it is done.
+ * Networks are passed as open files, never as numbers of processes. After the first message, the
+ * user controls what the supervisor sends: `n` with the network to connect, and `f` and a number
+ * with the network into which that function is to move (node_functions.h). `m` without a file
+ * requests all functions for virtual machines. Each request is answered when it is done.
  */
 #ifndef VICINAL_SLURM_SUPERVISOR_NETWORK_H
 #define VICINAL_SLURM_SUPERVISOR_NETWORK_H
@@ -24,20 +26,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What the supervisor finds its end of the channel as. */
+/* The supervisor's descriptor of its end of the channel. */
 #define SUPERVISOR_CHANNEL 3
 
-/* A channel between the supervisor and its parent. Returns 0, or -1 with errno. */
+/*
+ * Create a channel between the supervisor and the process that starts it. Returns 0, or -1 with
+ * errno.
+ */
 int supervisor_network_channel(int ends[2]);
 
 /*
- * In the supervisor, as root, before anything of the user's: make the network between, leave a process in it,
- * and tell of it by the channel. Returns 0, or -1 with errno.
+ * In the supervisor, as root, before any of the user's code runs: create the network between, leave
+ * a process in it, and send it over the channel. Returns 0, or -1 with errno.
  */
 int supervisor_network_hold(int channel);
 
 enum supervisor_request {
-	SUPERVISOR_SILENT, /* it has ended, or says what is none of these */
+	SUPERVISOR_SILENT, /* it has ended, or sent something invalid */
 	SUPERVISOR_JOIN,
 	SUPERVISOR_GRANT,
 	SUPERVISOR_GRANT_TO_VMS,
@@ -45,18 +50,20 @@ enum supervisor_request {
 
 struct supervisor_asked {
 	enum supervisor_request request;
-	int network;       /* an open file of the first two's, or -1 */
-	uint32_t function; /* which one is to get into it */
+	int network;       /* an open file for the first two requests, or -1 */
+	uint32_t function; /* index of the function to move into the network */
 };
 
-/* The next request that the channel tells of. */
+/* Receive the next request from the channel. */
 struct supervisor_asked supervisor_network_receive(int channel);
 
-/* Tell the supervisor that what it asked for is done. */
+/* Tell the supervisor that its request is done. */
 void supervisor_network_answer(int channel);
 
-/* Whether this is a network which that user made, and neither this process's own nor the one between, if
- * there is one. */
+/*
+ * Whether `network` is a network that `user` created, and neither this process's network nor, if
+ * there is one, the network between.
+ */
 bool supervisor_network_is_of(int network, int between, uid_t user);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* supervisor_record.c - what is written down of supervisors: see supervisor_record.h. */
+/* supervisor_record.c - records of supervisors: see supervisor_record.h. */
 #include "supervisor_record.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@
 #define POLL_NANOSECONDS 20000000L
 #define POLLS_A_SECOND 50U
 
-/* What tells the numbers of processes since the host was started from those before. */
+/* The boot id, which distinguishes process numbers of this boot from those of earlier boots. */
 static void read_boot(char boot[BOOT_MAX])
 {
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -61,7 +61,7 @@ int supervisor_record_open(const char *directory, uint32_t job, bool make, unsig
 			return -1;
 		if (flock(record, LOCK_EX | LOCK_NB) == 0 && is_there(path, record))
 			return record;
-		/* It is in use, or was removed meanwhile. */
+		/* Another process holds the lock, or the file was removed meanwhile. */
 		(void)close(record);
 		(void)nanosleep(&pause, NULL);
 	}

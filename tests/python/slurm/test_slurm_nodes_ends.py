@@ -14,7 +14,7 @@ from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_unt
 JOBS = int(os.environ.get("SOAK_JOBS", "6"))
 """In a row, on two hosts at once."""
 USER = 1
-ENDED = "vicinal: the job was ended while its nodes were made"
+ENDED = "vicinal: the job ended while its nodes were created"
 FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\nregion: {members: 8}\n"
 
 

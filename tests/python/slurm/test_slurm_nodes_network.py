@@ -259,7 +259,7 @@ def test_a_network_that_is_not_its_user_s_gets_no_cable(clean: NetworkHosts, wha
     with clean.sending(place):
         result = clean.at_head(*step(clean, "--ntasks-per-node=1"), "true")
     assert result.returncode != 0
-    assert "the network of the nodes is none that the job's user made" in result.stderr
+    assert "the network of the nodes was not created by the job's user" in result.stderr
     for name in clean.names:
         assert "uplink" not in clean.cluster.run_in(name, ["ip", "link"])
 
