@@ -28,11 +28,13 @@
 #define WORDS_MAX 4096
 #define PMIX_NAME_MAX 64U
 
-/* What made this step's nodes, and where it is, from job_nodes_prepare() on. */
+/* The supervisor of this step's nodes, and the step's host, from job_nodes_prepare() on. */
 static struct supervisor_record supervisor;
 static struct job_host host;
 
-/* A relative path begins where the job was submitted, which in a job is said by a variable. */
+/*
+ * A relative path begins in the directory of submission. In a job, a variable names that directory.
+ */
 static int resolve(const char *file, const char *from, char path[PATH_MAX], char *fault, size_t length)
 {
 	int size = file[0] == '/' || from[0] == '\0' ? snprintf(path, PATH_MAX, "%s", file)
@@ -40,7 +42,7 @@ static int resolve(const char *file, const char *from, char path[PATH_MAX], char
 
 	if (size > 0 && size < PATH_MAX && strchr(path, '\n') == NULL)
 		return 0;
-	(void)snprintf(fault, length, "vicinal: the path of the cluster's file %s is too long", file);
+	(void)snprintf(fault, length, "vicinal: the path of the cluster file %s is too long", file);
 	return -1;
 }
 
@@ -54,7 +56,7 @@ int job_nodes_check(const struct request *request, char *fault, size_t length)
 	if (access(path, R_OK) == 0)
 		return 0;
 	(void)snprintf(fault, length,
-		       "vicinal: the cluster's file %s cannot be read (%s): see that it is there", path,
+		       "vicinal: the cluster file %s cannot be read (%s): check that it exists", path,
 		       strerror(errno));
 	return -1;
 }
@@ -65,7 +67,10 @@ static const char *number(char text[NUMBER_MAX], uint64_t value)
 	return text;
 }
 
-/* MPI's ranks would not find each other over networks of their own, which have the same addresses. */
+/*
+ * MPI ranks could not reach each other over the components' separate networks, which have the same
+ * addresses.
+ */
 static bool is_of_mpi(spank_t spank)
 {
 	char kind[NUMBER_MAX];
@@ -101,9 +106,9 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	};
 
 	if (settings->python == NULL) {
-		(void)snprintf(
-			fault, length,
-			"vicinal: this host makes no nodes for jobs: run `vicinal slurm install` there");
+		(void)snprintf(fault, length,
+			       "vicinal: this host is not prepared for nodes of jobs: run `vicinal slurm "
+			       "install` there");
 		return -1;
 	}
 	(void)spank_getenv(spank, "SLURM_SUBMIT_DIR", directory, sizeof(directory));
@@ -116,16 +121,15 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	    spank_get_item(spank, S_JOB_GID, &order.group) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_SUPPLEMENTARY_GIDS, &others, &groups) != ESPANK_SUCCESS ||
 	    job_host_find(spank, order.job, &host) != 0) {
-		(void)snprintf(fault, length,
-			       "vicinal: Slurm does not say what job this is, and on which hosts");
+		(void)snprintf(fault, length, "vicinal: Slurm does not tell the job's number and hosts");
 		return -1;
 	}
 	if (host.is_spanning && is_of_mpi(spank)) {
 		(void)snprintf(
 			fault, length,
-			"vicinal: components of a heterogeneous job have nodes and networks of their own, "
-			"so MPI cannot run over several: start it in each (srun --het-group=N), or use "
-			"srun --mpi=none for what is no MPI, or --vicinal without a cluster's file");
+			"vicinal: components of a heterogeneous job have separate nodes and networks, so MPI "
+			"cannot run over several components: start it in each (srun --het-group=N), or use "
+			"srun --mpi=none for other programs, or --vicinal without a cluster file");
 		return -1;
 	}
 	order.groups = others;
@@ -166,12 +170,14 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 		return -1;
 	if (strcmp(supervisor.file, file) == 0)
 		return 0;
-	(void)snprintf(fault, length, "vicinal: the job has the nodes of %s already: a job has one cluster",
+	(void)snprintf(fault, length, "vicinal: the job already has the nodes of %s: a job has one cluster",
 		       supervisor.file);
 	return -1;
 }
 
-/* What PMIx calls a step of Slurm's. Those of all components have the number of the first. */
+/*
+ * PMIx's name for a step of Slurm. Steps of all components have the number of the first component.
+ */
 static void name_in_pmix(char name[PMIX_NAME_MAX], uint32_t step)
 {
 	(void)snprintf(name, PMIX_NAME_MAX, "slurm.pmix.%" PRIu32 ".%" PRIu32, host.first, step);
@@ -211,17 +217,23 @@ int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, 
 	if (directory >= 0)
 		(void)close(directory);
 	if (result != 0)
-		(void)snprintf(fault, length, "vicinal: PMIx cannot be told in which nodes the tasks are");
+		(void)snprintf(fault, length, "vicinal: the tasks' nodes cannot be registered with PMIx");
 	return result;
 }
 
-/* What a task in a container is to be told of its PMIx server; `port` is 0 where that is where it was. */
+/*
+ * Set the variables of a task in a container for its PMIx server. `port` is 0 if the server's port
+ * has not changed.
+ */
 static int tell_of_pmix(spank_t spank, uint16_t server, uint16_t port, const char *node)
 {
 	static struct pmix_setting setting;
 	char **variables = NULL;
 
-	/* Its files in slurmd's directory cannot be written to in nodes: all comes by the connection then. */
+	/*
+	 * Nodes cannot write to the server's files in slurmd's directory, so all data must use the
+	 * connection.
+	 */
 	if (spank_setenv(spank, "PMIX_MCA_gds", "hash", 1) != ESPANK_SUCCESS ||
 	    spank_setenv(spank, "PMIX_HOSTNAME", node, 1) != ESPANK_SUCCESS)
 		return -1;
@@ -237,7 +249,10 @@ static int tell_of_pmix(spank_t spank, uint16_t server, uint16_t port, const cha
 	return 0;
 }
 
-/* The port of the step's PMIx server, or 0. Returns -1 where tasks in nodes cannot have it. */
+/*
+ * Find the port of the step's PMIx server, or 0. Returns -1 if tasks in nodes cannot use the
+ * server.
+ */
 static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 {
 	char name[PMIX_NAME_MAX];
@@ -251,8 +266,8 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 		return 0;
 	if (!pmix_nodes_known()) {
 		(void)snprintf(fault, length,
-			       "vicinal: there is no PMIx in nodes here: install its headers (Debian: "
-			       "libpmix-dev), remove build/release and run `make`");
+			       "vicinal: this build does not support PMIx in nodes: install its headers "
+			       "(Debian: libpmix-dev), remove build/release and run `make`");
 		return -1;
 	}
 	(void)spank_get_item(spank, S_JOB_STEPID, &step);
@@ -260,12 +275,16 @@ static int find_pmix(spank_t spank, uint16_t *port, char *fault, size_t length)
 	if (spank_getenv(spank, "PMIX_NAMESPACE", known, sizeof(known)) == ESPANK_SUCCESS &&
 	    strcmp(name, known) == 0)
 		return 0;
-	(void)snprintf(fault, length, "vicinal: PMIx does not call this step %s, so it knows no nodes", name);
+	(void)snprintf(fault, length,
+		       "vicinal: PMIx does not call this step %s, so nodes cannot be registered for it",
+		       name);
 	return -1;
 }
 
-/* Have Vicinal run the task in its node; `server` is the port of its PMIx server. Returns only if that cannot
- * be. */
+/*
+ * Execute the program of Vicinal that runs the task in its node. `server` is the port of the task's
+ * PMIx server. Returns only after an error.
+ */
 static void become_runner(spank_t spank, const struct settings *settings, const struct node *node,
 			  uint16_t server)
 {
@@ -293,7 +312,10 @@ static void become_runner(spank_t spank, const struct settings *settings, const 
 	command_become(arguments, (const char *const *)variables);
 }
 
-/* What a task is to be told of its node's functions, and of the interface that all nodes are reached by. */
+/*
+ * Set the task's variables for the functions of its node, and for the interface that connects all
+ * nodes.
+ */
 static int tell_of_functions(spank_t spank, const struct node_list *list)
 {
 	static const char *const names[] = {"VICINAL_FUNCTIONS", "VICINAL_FUNCTION_INTERFACES",
@@ -336,7 +358,7 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 	}
 	if (!list.node.is_container) {
 		become_runner(spank, settings, &list.node, server);
-		(void)snprintf(fault, length, "vicinal: the task cannot be run in %s: %s", list.node.name,
+		(void)snprintf(fault, length, "vicinal: the task cannot run in %s: %s", list.node.name,
 			       strerror(errno));
 		return -1;
 	}

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_nodes.h - a job's nodes on this host, made from a cluster's file: what Slurm's hooks do for them. */
+/*
+ * job_nodes.h - a job's nodes on this host, created from a cluster file: the actions of Slurm's
+ * hooks.
+ */
 #ifndef VICINAL_SLURM_JOB_NODES_H
 #define VICINAL_SLURM_JOB_NODES_H
 
@@ -12,26 +15,33 @@
 #include "request.h"
 #include "settings.h"
 
-/* Whether the cluster's file can be read; for srun, sbatch and salloc, which nobody has to wait for. As
- * below. */
+/*
+ * Check that the cluster file can be read; for srun, sbatch and salloc, before the job waits in the
+ * queue. Returns as below.
+ */
 int job_nodes_check(const struct request *request, char *fault, size_t length);
 
 /*
- * See that the nodes are there, before there is any task of a step: the first step on a host makes them.
- * `tasks` is how many there is to be room for, `functions` those that the job has for its nodes on this host.
- * Returns 0, or -1 with the reason in `fault`.
+ * Create the nodes before a step has tasks, if they do not exist: the first step on a host creates
+ * them. `tasks` is the number of tasks for which there must be room. `functions` are the job's
+ * functions for its nodes on this host. Returns 0, or -1 with the reason in `fault`.
  */
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
 		      uint32_t tasks, struct node_functions *functions, char *fault, size_t length);
 
-/* In slurmstepd, when all tasks of a step wait: tell its PMIx server, if it has one, in which nodes they are.
- * As above. */
+/*
+ * In slurmstepd, while all tasks of a step wait: tell the step's PMIx server, if there is one, the
+ * nodes of the tasks. Returns as above.
+ */
 int job_nodes_tell(spank_t spank, const struct settings *settings, char *fault, size_t length);
 
-/* In a task, as its user: go on in its node, or become what runs it there. As above. */
+/*
+ * In a task, as its user: continue in its node, or execute the program that runs it there. Returns
+ * as above.
+ */
 int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault, size_t length);
 
-/* In the epilog of a job: end its nodes, and those that other jobs left. */
+/* In the epilog of a job: end its nodes, and nodes that other jobs left behind. */
 void job_nodes_end(const struct settings *settings, uint32_t job);
 
 #endif

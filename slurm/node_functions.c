@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_functions.c - functions of a job's nodes: see node_functions.h. */
+/* node_functions.c - SR-IOV functions of a job's nodes: see node_functions.h. */
 #include "node_functions.h"
 
 #include <dirent.h>
@@ -20,7 +20,10 @@
 #define ADDRESS_MAX 32U
 #define PATH_OF_NETWORK_MAX 64U
 #define LINK_NAME_MAX 16U
-/* Nodes that ended just now had it: the kernel gives it back when it has taken their network away. */
+/*
+ * The interface may still be in nodes that have just ended: the kernel returns it when it removes
+ * their network.
+ */
 #define APPEAR_POLLS 250
 #define POLL_NANOSECONDS (20L * 1000 * 1000)
 
@@ -65,7 +68,10 @@ enum node_functions_state node_functions_read(const char *directory, uint32_t jo
 	return result == 0 ? NODE_FUNCTIONS_GIVEN : NODE_FUNCTIONS_WRONG;
 }
 
-/* The interface that a function has in this network, by whatever name. Returns 0, or -1 where it has none. */
+/*
+ * Find the interface of a function in this network, under any name. Returns 0, or -1 if there is
+ * none.
+ */
 static int find_interface(const char *address, char name[IF_NAMESIZE])
 {
 	char path[PATH_MAX];
@@ -114,7 +120,7 @@ int node_functions_grant(struct node_functions *functions, uint32_t number, int 
 	    sscanf(functions->lines[number], "%31s %15s", address, kind) != 2 ||
 	    strcmp(kind, "ethernet") != 0) {
 		(void)snprintf(said, length,
-			       "vicinal: the nodes ask for an SR-IOV function that the job does not have");
+			       "vicinal: the nodes request an SR-IOV function that the job does not have");
 		return -1;
 	}
 	if (wait_for_interface(address, interface) != 0) {
@@ -124,7 +130,7 @@ int node_functions_grant(struct node_functions *functions, uint32_t number, int 
 			       address);
 		return -1;
 	}
-	/* This process waits for the command, which ends with it. */
+	/* This process waits for the command, so the descriptor stays open that long. */
 	(void)snprintf(place, sizeof(place), "/proc/%d/fd/%d", (int)getpid(), network);
 	(void)snprintf(name, sizeof(name), "lent%" PRIu32, number);
 	functions->granted[number] = true;

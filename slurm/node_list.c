@@ -87,7 +87,8 @@ static int read_lines(FILE *file, uint32_t wanted, struct node_list *list)
 		size_t length = strcspn(line, "\n");
 		int result = -1;
 
-		if (line[length] == '\0' || list->count == NODES_MAX) /* cut off */
+		if (line[length] == '\0' ||
+		    list->count == NODES_MAX) /* the line is too long, or there are too many nodes */
 			return -1;
 		line[length] = '\0';
 		if (strncmp(line, "region ", 7) == 0)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * node_list.h - the nodes of a job on this host, as its supervisor lists them in the file `nodes` of its
- * directory (src/vicinal/integrations/slurm/node_list.py):
+ * node_list.h - the nodes of a job on this host, as the supervisor lists them in the file `nodes`
+ * of its directory (vicinal/slurm/node_list.py):
  *
- *	region VALUE MEMBERS                VICINAL_REGION of tasks in containers, and its member slots
- *	identity PROCESS BEGAN              its user namespace is that of tasks in containers
- *	node NAME container PROCESS BEGAN   the first process of a container
- *	node NAME exec                      tasks are run by a program
- *	functions ADDRESSES INTERFACES DEVICES   those of the node before; `-` for none
- *	interface NAME                      what the nodes reach each other by, if by functions
+ *  region VALUE MEMBERS                VICINAL_REGION of tasks in containers, and its member slots
+ *  identity PROCESS BEGAN              the process whose user namespace tasks in containers use
+ *  node NAME container PROCESS BEGAN   the first process of a container
+ *  node NAME exec                      a program runs the tasks
+ *  functions ADDRESSES INTERFACES DEVICES   functions of the preceding node; `-` for none
+ *  interface NAME                      the interface that connects the nodes, if it is a function's
  *
- * Processes are as the supervisor numbers them. The supervisor is the user's: nothing in it is to be believed
- * more than the user.
+ * Process numbers are from the supervisor's PID namespace. The supervisor belongs to the user, so
+ * its list deserves no more trust than the user.
  */
 #ifndef VICINAL_SLURM_NODE_LIST_H
 #define VICINAL_SLURM_NODE_LIST_H
@@ -34,18 +34,19 @@ struct node {
 
 struct node_list {
 	uint32_t count;
-	char region[PATH_MAX]; /* empty where there is none */
+	char region[PATH_MAX]; /* empty if there is none */
 	uint32_t members;
-	struct process identity; /* 0 where tasks have the containers' */
+	struct process identity; /* 0 if tasks use the containers' user namespace */
 	char interface[NODE_NAME_MAX];
-	struct node node;                                               /* the task's own */
-	char functions[NODE_FUNCTION_WORDS][NODE_FUNCTIONS_MOST_BYTES]; /* of that; empty: nothing is said */
+	struct node node; /* the node of the task */
+	char functions[NODE_FUNCTION_WORDS]
+		      [NODE_FUNCTIONS_MOST_BYTES]; /* functions of that node; empty if not listed */
 };
 
 /*
- * Read the list of a supervisor whose directory in /proc is open as `supervisor`, for task `task` of `tasks`
- * on this host: as many tasks in a row as there are in every node. Returns 0, or -1 where there is none, or
- * it is none.
+ * Read the list of the supervisor whose directory in /proc is open as `supervisor`, for task `task`
+ * of `tasks` on this host. Consecutive tasks fill the nodes evenly. Returns 0, or -1 if there is no
+ * valid list.
  */
 int node_list_read(int supervisor, const char *directory, uint32_t task, uint32_t tasks,
 		   struct node_list *list);

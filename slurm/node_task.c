@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_task.c - a task gets into a container: see node_task.h. */
+/* node_task.c - moves a task into a container: see node_task.h. */
 #include "node_task.h"
 
 #include <errno.h>
@@ -21,16 +21,19 @@
 
 #include "pmix_relay.h"
 
-/* Those of a node, and that in which the task has its user's own number. The rights to all others come with
- * the first, and go with the last; working directory and root change with "mnt". */
+/*
+ * The namespaces of a node, and last the user namespace in which the task has its user's own
+ * number. The first gives the rights over all others, and the last takes them away. The working
+ * directory and the root change with "mnt".
+ */
 static const char *const spaces[] = {"user", "pid", "net", "uts", "ipc", "mnt", "user"};
 
 enum { USER, PID, NET, IDENTITY = 6, SPACES };
 
-/* What stands for a task outside of its node keeps this open, behind standard error. */
+/* Descriptors after standard error that the process outside the node keeps open. */
 enum { NODE = STDERR_FILENO + 1, CHANNEL, KEPT_NO_MORE };
 
-/* A process as the supervisor numbers it, as a directory of its /proc. */
+/* Open the directory in /proc of a process that the supervisor names by its own numbers. */
 static int open_process(int supervisor, const struct process *process)
 {
 	char path[64];
@@ -45,7 +48,9 @@ static int open_process(int supervisor, const struct process *process)
 	return directory;
 }
 
-/* Whether this process is in that namespace: there is no way in from inside. */
+/*
+ * Whether this process is already in the namespace. A process cannot enter its own user namespace.
+ */
 static bool is_own(const char *space, int opened)
 {
 	char path[64];
@@ -57,7 +62,10 @@ static bool is_own(const char *space, int opened)
 	       own.st_dev == other.st_dev;
 }
 
-/* Open a namespace of a process. Returns the descriptor, -1 with errno, or -2 where it is this one's too. */
+/*
+ * Open a namespace of a process. Returns the descriptor, -1 with errno, or -2 if this process is
+ * already in it.
+ */
 static int open_space(int process, const char *space)
 {
 	char path[32];
@@ -72,7 +80,7 @@ static int open_space(int process, const char *space)
 	return opened;
 }
 
-/* All before the first is entered: from inside nothing of this is seen. */
+/* Open all namespaces before the first is entered, because they cannot be seen from inside. */
 static int open_spaces(int node, int identity, int opened[SPACES])
 {
 	int result = 0;
@@ -88,7 +96,7 @@ static int open_spaces(int node, int identity, int opened[SPACES])
 	return result;
 }
 
-/* Enter those from one up to another. */
+/* Enter the namespaces from `first` up to, but without, `end`. */
 static int enter_spaces(const int opened[SPACES], size_t first, size_t end)
 {
 	for (size_t i = first; i < end; i++) {
@@ -106,8 +114,10 @@ static void close_spaces(const int opened[SPACES])
 	}
 }
 
-/* Whether the node of a task that was killed ends with it. All of a node is killed at once, and the kernel
- * may be done with the task first: so it is given a moment. */
+/*
+ * Whether the node of a killed task is ending too. All processes of a node are killed at once, but
+ * the kernel may finish the task first, so this waits a moment.
+ */
 static bool ends_too(int node)
 {
 	static const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
@@ -120,8 +130,10 @@ static bool ends_too(int node)
 	return false;
 }
 
-/* Tell the process outside that the task ends with it from now on, and what it is to hand on, if anything.
- * Returns 0 once it has heard that. */
+/*
+ * Tell the process outside that the task now ends with it, and pass it the listening socket, if
+ * there is one. Returns 0 after the answer.
+ */
 static int greet(int channel, int listener)
 {
 	union {
@@ -143,7 +155,7 @@ static int greet(int channel, int listener)
 	return sendmsg(channel, &message, MSG_NOSIGNAL) == 1 && recv(channel, &word, 1, 0) == 1 ? 0 : -1;
 }
 
-/* The other end of that. Returns what is to be handed on, or -1. */
+/* The other end of greet(). Returns the listening socket, or -1. */
 static int hear(int channel)
 {
 	union {
@@ -156,7 +168,8 @@ static int hear(int channel)
 		.msg_iov = &content,
 		.msg_iovlen = 1,
 		.msg_control = more.bytes,
-		.msg_controllen = CMSG_LEN(sizeof(int)), /* for one: a second would fit into the rest */
+		.msg_controllen = CMSG_LEN(
+			sizeof(int)), /* room for one: a second descriptor would fit into the padding */
 	};
 	int listener = -1;
 
@@ -168,8 +181,10 @@ static int hear(int channel)
 	return listener;
 }
 
-/* What the task has open ends with the task: Slurm waits for that. Standard error is for what is said of its
- * end. */
+/*
+ * Close what belongs to the task, because Slurm waits until these files are closed. Standard error
+ * stays open for the message about the end.
+ */
 static void let_files_go(int node, int channel)
 {
 	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -182,7 +197,10 @@ static void let_files_go(int node, int channel)
 	(void)close_range(KEPT_NO_MORE, ~0U, 0);
 }
 
-/* Ends as the task did, when that does; until then the task reaches that port of this process's network. */
+/*
+ * Wait for the task, and end in the same way. Until then, the task can reach `port` in this
+ * process's network.
+ */
 _Noreturn static void stand_for(pid_t task, int node, int channel, const char *name, uint16_t port)
 {
 	static const struct rlimit none = {0};
@@ -216,7 +234,7 @@ _Noreturn static void stand_for(pid_t task, int node, int channel, const char *n
 	_exit(EXIT_FAILURE);
 }
 
-/* What of the node is entered by the task alone, and what it gets there. */
+/* Enter the namespaces that only the task enters, and prepare it there. */
 static int settle(const int opened[SPACES], const char *name, int channel, uint16_t *port, char *fault,
 		  size_t length)
 {
@@ -230,11 +248,10 @@ static int settle(const int opened[SPACES], const char *name, int channel, uint1
 		return -1;
 	}
 	if (chdir(place) != 0) {
-		(void)snprintf(
-			fault, length,
-			"the node %s does not have the directory %s (%s): begin the job in another, or show "
-			"this one by `mounts` in the cluster's file",
-			name, place, strerror(errno));
+		(void)snprintf(fault, length,
+			       "the node %s does not have the directory %s (%s): start the job in another "
+			       "directory, or add this one to `mounts` in the cluster file",
+			       name, place, strerror(errno));
 		return -1;
 	}
 	if (*port != 0 && (listener = pmix_relay_listen(port)) < 0) {
@@ -242,14 +259,14 @@ static int settle(const int opened[SPACES], const char *name, int channel, uint1
 		return -1;
 	}
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (greet(channel, listener) != 0) /* the other has ended before this was asked for */
+	if (greet(channel, listener) != 0) /* the other process ended before prctl() */
 		_exit(EXIT_FAILURE);
 	if (listener >= 0)
 		(void)close(listener);
 	return 0;
 }
 
-/* Go on as a child, which is in the PID namespace and ends with this process. */
+/* Continue as a child process, which is in the PID namespace and ends with this process. */
 static int become_child(const int opened[SPACES], int node, const char *name, uint16_t *port, char *fault,
 			size_t length)
 {
@@ -261,8 +278,10 @@ static int become_child(const int opened[SPACES], int node, const char *name, ui
 		(void)snprintf(fault, length, "the node %s cannot be entered: %s", name, strerror(errno));
 		return -1;
 	}
-	/* Slurm signals a task with all that it started, and so its child too: to hand signals on would
-	 * double them. */
+	/*
+	 * Slurm signals a task and all its descendants, so also the child. Forwarding signals would
+	 * deliver them twice.
+	 */
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, &before);
 	pid_t child = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) == 0 ? fork() : -1;
@@ -272,12 +291,12 @@ static int become_child(const int opened[SPACES], int node, const char *name, ui
 		return -1;
 	}
 	if (child > 0) {
-		/* It needs no rights over the node. */
+		/* This process needs no rights over the node. */
 		(void)enter_spaces(opened, IDENTITY, SPACES);
 		stand_for(child, node, channel[0], name, *port);
 	}
 	(void)close(channel[0]);
-	if (opened[NET] < 0) /* the server is as near as ever */
+	if (opened[NET] < 0) /* the task shares the server's network */
 		*port = 0;
 	int result = settle(opened, name, channel[1], port, fault, length);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * node_task.h - a task of Slurm's gets into a container.
+ * node_task.h - moves a task of Slurm into a container.
  *
- * It keeps what slurmstepd gave it: open files, variables, limits, control group. A process that goes to
- * another PID namespace takes its children there and not itself, so it goes on as its own child; what
- * slurmstepd knows as the task waits for that outside of the node, and ends as it does.
+ * The task keeps what slurmstepd gave it: open files, variables, limits and control group. A
+ * process that enters another PID namespace does not move itself, only its later children. So the
+ * task continues as its own child. The process that slurmstepd knows as the task waits for the
+ * child outside the node, and ends in the same way.
  */
 #ifndef VICINAL_SLURM_NODE_TASK_H
 #define VICINAL_SLURM_NODE_TASK_H
@@ -15,10 +16,10 @@
 #include "node_list.h"
 
 /*
- * Get into the task's own node of the list. `supervisor` is the supervisor's directory in /proc. `port` is
- * where a server for the task listens on this network's loopback, or 0; and then where the task finds it on
- * its node's, which what waits outside keeps up. Returns 0 in the node, in the same working directory; or -1
- * with the reason in `fault`, and then the process is good for nothing.
+ * Enter the task's node from the list. `supervisor` is the supervisor's directory in /proc. `*port`
+ * is the port of a server for the task on the loopback of this network, or 0. It is replaced by the
+ * port in the node's network, which the process outside relays. Returns 0 in the node, in the same
+ * working directory; or -1 with the reason in `fault`, and then the process must end.
  */
 int node_task_enter(int supervisor, const struct node_list *list, uint16_t *port, char *fault, size_t length);
 

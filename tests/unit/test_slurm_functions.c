@@ -177,7 +177,7 @@ static void test_functions_that_are_for_nodes(void **state)
 	for (uint32_t number = 0; number < 4; number++) {
 		assert_int_equal(node_functions_grant(&found, number, -1, said, sizeof(said)), -1);
 		assert_string_equal(
-			said, "vicinal: the nodes ask for an SR-IOV function that the job does not have");
+			said, "vicinal: the nodes request an SR-IOV function that the job does not have");
 	}
 	/* Nor for machines what a container has; and what machines have is theirs alone. */
 	const struct settings settings = {.command = "/bin/true", .directory = directory};

@@ -160,7 +160,10 @@ def test_mpi_over_the_nodes_of_several_components_is_refused(clean: HetHosts, wa
     parts = (*FIRST_PART, "true", BETWEEN, *SECOND_PART, "true")
     done = clean.at_head("srun", clean.value, f"--mpi={way}", "--chdir=/", *parts)
     assert done.returncode != 0
-    assert "so MPI cannot run over several: start it in each (srun --het-group=N)" in done.stderr
+    assert (
+        "so MPI cannot run over several components: start it in each (srun --het-group=N)"
+        in done.stderr
+    )
     assert not any(map(clean.keepers, clean.names))
 
 

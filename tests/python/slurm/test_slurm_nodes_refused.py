@@ -126,5 +126,5 @@ def test_another_file_than_that_of_the_job(clean: OptionHosts) -> None:
     step = ("srun", f"--vicinal={second}", f"--jobid={number}", "--overlap", "--chdir=/", "true")
     result = clean.at_head(*step)
     assert result.returncode != 0
-    assert f"the job has the nodes of {first} already: a job has one cluster" in result.stderr
+    assert f"the job already has the nodes of {first}: a job has one cluster" in result.stderr
     assert clean.at_head("scancel", number).returncode == 0
