@@ -16,11 +16,14 @@
 #include "job_cgroup.h"
 
 #define SECONDS_MAX 60U
-/* Of what it says; the rest is read and forgotten. */
+/* Maximum length of the kept output. The rest is read and dropped. */
 #define SAID_MAX 4096U
 #define VARIABLE_MAX 4200
 
-/* What only the administrator has set: slurmd hands it on to slurmstepd and to the epilog. */
+/*
+ * Only variables that the administrator set: slurmd passes SLURM_CONF on to slurmstepd and to the
+ * epilog.
+ */
 static const char *const *own_environment(void)
 {
 	static char configuration[VARIABLE_MAX];
@@ -34,7 +37,7 @@ static const char *const *own_environment(void)
 	return variables;
 }
 
-/* execve() changes none of them, and was declared before there was a const. */
+/* execve() changes none of the strings. Its declaration predates const. */
 static char *const *as_declared(const char *const words[])
 {
 	return (char *const *)(uintptr_t)words;
@@ -82,7 +85,7 @@ _Noreturn static void become(const char *const arguments[], const char *const va
 	(void)dup2(nothing, STDIN_FILENO);
 	(void)dup2(nothing, STDOUT_FILENO);
 	(void)dup2(output, STDERR_FILENO);
-	/* What the daemon has open is no matter of it. */
+	/* The program must not inherit the daemon's descriptors. */
 	(void)close_range(STDERR_FILENO + 1, ~0U, 0);
 	(void)chdir("/");
 	(void)alarm(SECONDS_MAX);
@@ -91,7 +94,7 @@ _Noreturn static void become(const char *const arguments[], const char *const va
 	command_become(arguments, variables);
 }
 
-/* Read to the end, and keep the last line of the beginning. */
+/* Read to the end, and keep the last line of the first SAID_MAX bytes. */
 static void listen_to(int input, char *said, size_t length)
 {
 	char text[SAID_MAX + 1];
@@ -144,7 +147,7 @@ static int run(const char *const arguments[], struct command_of_job *of, char *s
 	if (ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	if (said[0] == '\0')
-		(void)snprintf(said, length, "%s ended without a word, status %#x", arguments[0],
+		(void)snprintf(said, length, "%s ended without a message, status %#x", arguments[0],
 			       (unsigned)status);
 	return -1;
 }

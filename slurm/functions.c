@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* functions.c - functions of jobs, by what Slurm says of them: see functions.h. */
+/* functions.c - SR-IOV functions of jobs, found by Slurm's records: see functions.h. */
 #include "functions.h"
 
 #include <inttypes.h>
@@ -18,10 +18,10 @@
 #define NUMBER_MAX 24U
 #define WORDS_MAX 4096U
 
-/* What a record says of one of the job's hosts: of the GRES there, in Slurm's words. */
+/* The GRES on one of the job's hosts, in Slurm's words, from a record. */
 static const char *words_of_host(const job_info_t *record, const char *host)
 {
-	/* Its type has another name in later releases. */
+	/* The type has another name in later releases. */
 	__auto_type hosts = slurm_hostlist_create(record->nodes);
 	int place = hosts != NULL ? slurm_hostlist_find(hosts, host) : -1;
 
@@ -32,10 +32,10 @@ static const char *words_of_host(const job_info_t *record, const char *host)
 	return record->gres_detail_str[place];
 }
 
-/* Ask slurmctld; one question takes some milliseconds. Returns 0, or -1 with the reason in `said`. */
+/* Ask slurmctld, which takes some milliseconds. Returns 0, or -1 with the reason in `said`. */
 static int ask(uint32_t job, char words[WORDS_MAX], char *said, size_t length)
 {
-	/* slurmd's own: what the job's environment says of it is the user's. */
+	/* From slurmd's environment, because the user controls the job's environment. */
 	const char *host = getenv("SLURMD_NODENAME");
 	job_info_msg_t *answer = NULL;
 	int copied = -1;
@@ -46,12 +46,12 @@ static int ask(uint32_t job, char words[WORDS_MAX], char *said, size_t length)
 	}
 	if (slurm_load_job(&answer, job, SHOW_DETAIL) != SLURM_SUCCESS) {
 		(void)snprintf(said, length,
-			       "vicinal: slurmctld does not say which SR-IOV functions job %" PRIu32
+			       "vicinal: slurmctld does not tell which SR-IOV functions job %" PRIu32
 			       " has on %s (%s): see that it answers, and start the step again",
 			       job, host, slurm_strerror(slurm_get_errno()));
 		return -1;
 	}
-	/* There are several where the job is an array's, or one of several parts. */
+	/* An array job, or a job of several components, has several records. */
 	for (uint32_t i = 0; i < answer->record_count && copied < 0; i++)
 		if (answer->job_array[i].job_id == job)
 			copied = snprintf(words, WORDS_MAX, "%s", words_of_host(&answer->job_array[i], host));
@@ -87,7 +87,10 @@ static int set_up(const struct settings *settings, uint32_t job, const char *wor
 	return command_run(arguments, said, length);
 }
 
-/* See that functions which are set up are for what this step has. Returns 0, or -1 with the reason. */
+/*
+ * Check that functions which are already set up are for the purpose of this step. Returns 0, or -1
+ * with the reason in `said`.
+ */
 static int check_purpose(const struct settings *settings, uint32_t job, struct node_functions *for_nodes,
 			 char *said, size_t length)
 {
@@ -98,15 +101,14 @@ static int check_purpose(const struct settings *settings, uint32_t job, struct n
 	if (state == NODE_FUNCTIONS_WRONG)
 		(void)snprintf(said, length,
 			       "vicinal: %s/functions-%" PRIu32
-			       ".nodes cannot be used: an administrator has to remove it",
+			       ".nodes cannot be used: an administrator must remove it",
 			       settings->directory, job);
 	else if ((state == NODE_FUNCTIONS_GIVEN) != (for_nodes != NULL))
-		(void)snprintf(
-			said, length,
-			"vicinal: the job's SR-IOV functions (--gres=%s) are %s: start all of its steps "
-			"with the cluster's file (--vicinal), or none",
-			settings->functions,
-			for_nodes != NULL ? "its host's, for steps without nodes" : "in its nodes");
+		(void)snprintf(said, length,
+			       "vicinal: the job's SR-IOV functions (--gres=%s) are %s: start all steps of "
+			       "the job with the cluster file (--vicinal), or none",
+			       settings->functions,
+			       for_nodes != NULL ? "on its host, for steps without nodes" : "in its nodes");
 	else
 		return 0;
 	return -1;
@@ -143,10 +145,10 @@ int functions_prepare(spank_t spank, const struct settings *settings, struct nod
 		return 0;
 	if (state == JOB_FUNCTIONS_GIVEN && check_purpose(settings, job, for_nodes, said, length) != 0)
 		return -1;
-	/* In nodes they have other names, which tasks are told when they are there. */
+	/* In nodes the functions have other names. Tasks learn these names in their nodes. */
 	if (state == JOB_FUNCTIONS_GIVEN && (for_nodes != NULL || task_variables_read(spank, path) == 0))
 		return 0;
-	(void)snprintf(said, length, "vicinal: %s cannot be used: an administrator has to remove it", path);
+	(void)snprintf(said, length, "vicinal: %s cannot be used: an administrator must remove it", path);
 	return -1;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * plugin.c - Slurm's option --vicinal: a region for each job on each of its hosts, and the variables
- * with which its tasks use it; or nodes from a cluster's file (job_nodes.h); and functions of cards for jobs
- * that have them as GRES (functions.h). docs/how-to/slurm.md is for those who install and use it.
+ * plugin.c - Slurm's option --vicinal: a region for each job on each of its hosts, and the
+ * variables for its tasks; or nodes from a cluster file (job_nodes.h); and SR-IOV functions for
+ * jobs that have them as GRES (functions.h). docs/how-to/slurm.md describes installation and use.
  *
- * Regions are made by the first step on a host and not in the prolog: a prolog that fails drains the
- * node, and what fails here is mostly one user's request for more memory than there is. And a prolog is
- * not told how many tasks there will be. The epilog takes the region away.
+ * The first step on a host creates the region, not the prolog. A prolog that fails drains the node,
+ * but most failures here are a user's request for more memory than the host has. The prolog also
+ * does not know the number of tasks. The epilog removes the region.
  *
- * slurmstepd, which loads this, is root's and small. So what is more than a few lines is done by the
- * program vicinal, in a process of its own.
+ * slurmstepd, which loads this plugin, runs as root and is small. So the program vicinal does all
+ * longer work, in a separate process.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@
 
 #define SAID_MAX 1024U
 #define NUMBER_MAX 24U
-/* SLURM_JOB_CPUS_PER_NODE of many different hosts is long; what does not fit is not looked at. */
+/* SLURM_JOB_CPUS_PER_NODE is long if the hosts differ. A value that does not fit is ignored. */
 #define PROCESSORS_MAX 4096
 
 #define VISIBLE __attribute__((visibility("default")))
@@ -45,9 +45,9 @@ SPANK_PLUGIN(vicinal, 1)
 static struct settings settings;
 static struct request request;
 static bool is_asked;
-/* Those that the job has for its nodes on this host. */
+/* The job's functions for its nodes on this host. */
 static struct node_functions node_functions;
-/* Why this step cannot be, in words. Its tasks say so and end, see slurm_spank_task_init(). */
+/* Why this step cannot run. Its tasks print this text and end, see slurm_spank_task_init(). */
 static char refusal[SAID_MAX];
 
 __attribute__((format(printf, 1, 2))) static void refuse(const char *form, ...)
@@ -65,7 +65,7 @@ static int on_option(int value, const char *argument, int remote)
 
 	(void)value;
 	if (request_read(argument, settings.max_size, &request, fault, sizeof(fault)) != 0) {
-		/* srun has looked at it, but it comes by way of the user's environment. */
+		/* srun has checked the value, but it comes through the user's environment. */
 		if (remote)
 			refuse("vicinal: %s", fault);
 		else
@@ -85,18 +85,18 @@ VISIBLE int slurm_spank_init(spank_t spank, int count, char **arguments)
 	static char name[] = "vicinal";
 	static char form[] = "region[,members=N][,section=SIZE][,heap=SIZE]|FILE";
 	static char usage[] =
-		"a region of shared memory for MPI on each host of the job, or the nodes of a cluster's file";
+		"a region of shared memory for MPI on each host of the job, or the nodes of a cluster file";
 	static struct spank_option option = {
 		.name = name,
 		.arginfo = form,
 		.usage = usage,
-		.has_arg = 2, /* it may have a value */
+		.has_arg = 2, /* the value is optional */
 		.cb = on_option,
 	};
 	const char *wrong = NULL;
 
 	if (settings_read(count, arguments, &settings, &wrong) != 0) {
-		slurm_error("vicinal: plugstack.conf: '%s' is wrong or missing: run `vicinal slurm check`",
+		slurm_error("vicinal: plugstack.conf: '%s' is invalid or missing: run `vicinal slurm check`",
 			    wrong);
 		return -1;
 	}
@@ -110,8 +110,10 @@ VISIBLE int slurm_spank_init(spank_t spank, int count, char **arguments)
 	}
 }
 
-/* The tasks that there is to be room for: those of this step, and as many as the job has processors on
- * the host where it has the most, since later steps may have more than this. */
+/*
+ * The number of tasks for which there must be room: the tasks of this step, or the largest number
+ * of processors that the job has on a host, because later steps may have more tasks.
+ */
 static uint32_t expected_tasks(spank_t spank, uint32_t tasks)
 {
 	char listed[PROCESSORS_MAX];
@@ -119,7 +121,7 @@ static uint32_t expected_tasks(spank_t spank, uint32_t tasks)
 
 	if (spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", listed, sizeof(listed)) != ESPANK_SUCCESS)
 		return tasks;
-	/* Such as 4(x2),8. */
+	/* For example 4(x2),8. */
 	for (const char *part = strtok_r(listed, ",", &rest); part != NULL;
 	     part = strtok_r(NULL, ",", &rest)) {
 		unsigned long processors = strtoul(part, NULL, 10);
@@ -130,7 +132,7 @@ static uint32_t expected_tasks(spank_t spank, uint32_t tasks)
 	return tasks;
 }
 
-/* A number as an argument of the program. */
+/* Format a number as an argument of the program. */
 static const char *number(char text[NUMBER_MAX], uint64_t value)
 {
 	(void)snprintf(text, NUMBER_MAX, "%" PRIu64, value);
@@ -177,11 +179,11 @@ static int make_region(spank_t spank, uint32_t job, uid_t user, uint32_t tasks)
 	if (of.was_killed) {
 		job_region_remove_part(settings.directory, job, of.process);
 		if (job_state_is_ending(job))
-			refuse("vicinal: the job was ended while its region was made");
+			refuse("vicinal: the job ended while its region was created");
 		else
-			refuse("vicinal: what made the job's region was killed, most likely since the "
-			       "region does not fit into the job's memory limit: ask for more memory "
-			       "(--mem), or for a smaller region (--vicinal=region,members=N)");
+			refuse("vicinal: the program that creates the job's region was killed, probably "
+			       "because the region does not fit into the job's memory limit: request more "
+			       "memory (--mem), or a smaller region (--vicinal=region,members=N)");
 	}
 	return -1;
 }
@@ -199,7 +201,7 @@ static void prepare_region(spank_t spank)
 	    spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
 	    job_region_path(settings.directory, job, path) != 0) {
-		refuse("vicinal: Slurm does not say what job this is");
+		refuse("vicinal: Slurm does not tell the job's number");
 		return;
 	}
 	enum job_region_state state = job_region_find(path, user, &members);
@@ -210,7 +212,7 @@ static void prepare_region(spank_t spank)
 		state = job_region_find(path, user, &members);
 	}
 	if (state != JOB_REGION_GOOD)
-		refuse("vicinal: %s is no region of this job's user: an administrator has to remove it",
+		refuse("vicinal: %s is not a region of this job's user: an administrator must remove it",
 		       path);
 	else if (members < tasks)
 		refuse("vicinal: the job's region has %" PRIu32 " member slots, and this step %" PRIu32
@@ -222,7 +224,10 @@ static void prepare_region(spank_t spank)
 	}
 }
 
-/* Scripts and shells of a job give commands to Slurm, which nobody can from a network of one's own. */
+/*
+ * A job's scripts and shells call Slurm's commands, which do not work from a separate network. So
+ * these steps do not run in nodes.
+ */
 static bool is_in_nodes(spank_t spank)
 {
 	uint32_t step = 0;
@@ -237,7 +242,9 @@ static void prepare_nodes(spank_t spank)
 
 	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS)
 		tasks = 1;
-	/* Tasks may see other files than this process does, so their variables are read here. */
+	/*
+	 * The file of variables is read here, because tasks may see other files than this process.
+	 */
 	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), &node_functions,
 			      refusal, sizeof(refusal)) == 0 &&
 	    is_in_nodes(spank)) {
@@ -246,7 +253,7 @@ static void prepare_nodes(spank_t spank)
 	}
 }
 
-/* In slurmstepd, as root, before there is any task; and in the commands of users. */
+/* Called in slurmstepd, as root, before there are tasks; and in the users' commands. */
 VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
 {
 	uint32_t step = 0;
@@ -257,7 +264,7 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 		job_secret_draw(spank_context() == S_CTX_LOCAL);
 	if (spank_context() != S_CTX_REMOTE || refusal[0] != '\0')
 		return 0;
-	/* One without tasks. */
+	/* A step without tasks. */
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step == SLURM_EXTERN_CONT)
 		return 0;
 	const bool in_nodes = is_asked && request.file[0] != '\0';
@@ -273,7 +280,10 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 	return 0;
 }
 
-/* In slurmstepd, for each task; all are there, and none goes on before the last of these. */
+/*
+ * Called in slurmstepd for each task. All tasks exist, and none continues before the last of these
+ * calls.
+ */
 VISIBLE int slurm_spank_task_post_fork(spank_t spank, int count, char **arguments)
 {
 	static bool is_told;
@@ -290,8 +300,10 @@ VISIBLE int slurm_spank_task_post_fork(spank_t spank, int count, char **argument
 	return -1;
 }
 
-/* In each task. Had slurm_spank_init_post_opt() failed, the user would not see why, and srun, of Slurm
- * 22.05, would end as if nothing had happened. */
+/*
+ * Called in each task. If slurm_spank_init_post_opt() failed instead, the user would not see the
+ * reason, and srun of Slurm 22.05 would end without an error.
+ */
 VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 {
 	int task = 0;
@@ -302,7 +314,7 @@ VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 		if (!is_asked || request.file[0] == '\0' || !is_in_nodes(spank) ||
 		    job_nodes_enter(spank, &settings, refusal, sizeof(refusal)) == 0)
 			return 0;
-		/* This task's own matter. */
+		/* An error of this task only. */
 		slurm_error("%s", refusal);
 		return -1;
 	}
@@ -311,9 +323,11 @@ VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 	return -1;
 }
 
-/* Of every job, whether it asked or not; as often as Slurm likes. It is a process of its own, in which
- * slurm_spank_init() was not called. If it failed, the node would be drained: the memory is not lost, the
- * next epilog tries again. */
+/*
+ * Called for every job, with or without the option, possibly several times. It runs in a separate
+ * process, in which slurm_spank_init() was not called. A failure would drain the node, so errors
+ * are only logged: the next epilog tries again to free the memory.
+ */
 VISIBLE int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 {
 	const char *wrong = NULL;
@@ -322,7 +336,7 @@ VISIBLE int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 
 	if (settings_read(count, arguments, &settings, &wrong) != 0 ||
 	    spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) {
-		slurm_error("vicinal: plugstack.conf is wrong, or Slurm does not say what job this is");
+		slurm_error("vicinal: plugstack.conf is invalid, or Slurm does not tell the job's number");
 		return 0;
 	}
 	job_nodes_end(&settings, job);

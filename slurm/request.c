@@ -10,9 +10,9 @@
 
 #include "region/layout.h"
 
-/* No value that is longer means anything. */
+/* No longer value is valid. */
 #define VALUE_MAX 128U
-/* So many digits are below 2^63, even of G. */
+/* Values with this many digits are below 2^63, even in G. */
 #define DIGITS_MAX 9U
 #define SECTION_DEFAULT (960U * 1024U)
 
@@ -47,13 +47,13 @@ static int read_item(const char *item, struct request *request)
 
 		if (strncmp(item, names[i], length) != 0)
 			continue;
-		/* Nought would mean what leaving it out does. */
+		/* 0 would mean the same as leaving the item out. */
 		return size_read(item + length, values[i]) == 0 && *values[i] > 0 ? 0 : -1;
 	}
 	return -1;
 }
 
-/* What no region can be; what a host has no room for is found there. */
+/* Reject what no region can be. Whether the host has room is checked there. */
 static int check(const struct request *request, uint64_t most, char *fault, size_t length)
 {
 	uint64_t members = request->members > 0 ? request->members : REGION_MEMBERS_MIN;
@@ -67,18 +67,17 @@ static int check(const struct request *request, uint64_t most, char *fault, size
 	}
 	if (section < REGION_SECTION_MIN || section > REGION_SECTION_MAX || section % REGION_PAGE != 0 ||
 	    request->heap % REGION_PAGE != 0) {
-		(void)snprintf(
-			fault, length,
-			"a section has 256K to 1G, and it and a heap whole pages of 4K: change section= "
-			"or heap=");
+		(void)snprintf(fault, length,
+			       "a section must have 256K to 1G, and a section and a heap whole pages of 4K: "
+			       "change section= or heap=");
 		return -1;
 	}
 	if (request->heap > REGION_HEAP_MAX || members * (section + request->heap) > most) {
 		(void)snprintf(fault, length,
 			       "a region of %" PRIu64 " members, %" PRIu64
 			       " bytes each, is larger than the %" PRIu64
-			       " bytes that this cluster allows: ask for less, or let an administrator raise "
-			       "max_size",
+			       " bytes that this cluster permits: request less, or ask an administrator to "
+			       "raise max_size",
 			       members, section + request->heap, most);
 		return -1;
 	}
@@ -101,10 +100,13 @@ static bool is_file(const char *value)
 static int read_file(const char *value, struct request *request, char *fault, size_t length)
 {
 	for (const char *at = value; *at != '\0'; at++) {
-		/* Of these no line in a record or an error can be made. */
+		/*
+		 * A record or an error message has one line, so these characters are not permitted.
+		 */
 		if ((unsigned char)*at < ' ' || *at == 127) {
-			(void)snprintf(fault, length,
-				       "the name of the cluster's file has a control character: rename it");
+			(void)snprintf(
+				fault, length,
+				"the name of the cluster file has a control character: rename the file");
 			return -1;
 		}
 	}
@@ -121,7 +123,10 @@ int request_read(const char *value, uint64_t most, struct request *request, char
 	bool good = true;
 
 	*request = (struct request){0};
-	/* Slurm has all three for a missing one: srun, slurmstepd, and srun in a job of salloc. */
+	/*
+	 * Slurm passes a missing value as any of these three: srun, slurmstepd, and srun in a job
+	 * of salloc.
+	 */
 	if (value == NULL || value[0] == '\0' || strcmp(value, "(null)") == 0)
 		return 0;
 	if (is_file(value))
@@ -139,7 +144,7 @@ int request_read(const char *value, uint64_t most, struct request *request, char
 	while (good && (word = strtok_r(NULL, ",", &rest)) != NULL)
 		good = read_item(word, request) == 0;
 	if (!good) {
-		(void)snprintf(fault, length, "'%s' is nothing that --vicinal knows: " FORM, value);
+		(void)snprintf(fault, length, "'%s' is not a value of --vicinal: " FORM, value);
 		return -1;
 	}
 	return check(request, most, fault, length);

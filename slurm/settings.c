@@ -9,12 +9,14 @@
 #include "request.h"
 
 #define MAX_SIZE_DEFAULT (UINT64_C(4) << 30)
-/* No service has it, and only root can: what belongs to a job that has ended on a host reaches nobody there.
+/*
+ * No service uses this port, and only root can bind it: packages for a job that has ended on a host
+ * reach no process there.
  */
 #define NETWORK_PORT_DEFAULT 330
 #define DIGITS_MAX 5U
 
-/* What follows NAME= in an argument, or NULL. */
+/* The value in an argument NAME=VALUE, or NULL. */
 static const char *value_of(const char *argument, const char *name)
 {
 	size_t length = strlen(name);
@@ -22,7 +24,7 @@ static const char *value_of(const char *argument, const char *name)
 	return strncmp(argument, name, length) == 0 && argument[length] == '=' ? argument + length + 1 : NULL;
 }
 
-/* Returns 0, or -1 for what is neither a port nor `host`. */
+/* Returns 0, or -1 if the text is neither a port nor `host`. */
 static int read_network(const char *text, uint16_t *port)
 {
 	size_t digits = strspn(text, "0123456789");
@@ -89,7 +91,7 @@ int settings_next_variable(FILE *file, char *line, int length, const char **name
 	while (fgets(line, length, file) != NULL) {
 		char *end = strchr(line, '\n');
 
-		if (end == NULL) /* longer than any that is written there */
+		if (end == NULL) /* longer than any line that `vicinal slurm install` writes */
 			return -1;
 		*end = '\0';
 		if (line[0] == '#' || line[0] == '\0')

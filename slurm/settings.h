@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * settings.h - what an administrator sets: the plugin's arguments in plugstack.conf, and the file of
- * variables that tasks get.
+ * settings.h - the administrator's settings: the plugin's arguments in plugstack.conf, and the file
+ * of variables for tasks.
  *
- *	command=/PATH    the program vicinal
- *	directory=/PATH  where regions are, on each host
- *	variables=/PATH  file of lines NAME=VALUE
- *	python=/PATH     the interpreter that has Vicinal; without it jobs can have regions, and no nodes
- *	max_size=SIZE    the largest region that a user may ask for; 4G if it is not there
- *	network=PORT     UDP port of the networks that the nodes of a job over several hosts have for
- *	                 themselves, or `host`: they have the hosts' network; 330 if it is not there
- *	functions=NAME   jobs have SR-IOV functions as GRES of this name; not if it is not there
- *	vlans=FIRST-LAST those of a job's nodes are in a VLAN of the job's own, one of these; if it is not
- *	                 there, in those that the card has them in
+ *  command=/PATH    the program vicinal
+ *  directory=/PATH  the directory of regions, on each host
+ *  variables=/PATH  file with lines NAME=VALUE
+ *  python=/PATH     the interpreter with Vicinal; without it, jobs can have regions but no nodes
+ *  max_size=SIZE    the largest region that a user may request; default 4G
+ *  network=PORT     UDP port of the separate network that the nodes of a job over several hosts
+ *                   share, or `host`: the nodes use the hosts' network; default 330
+ *  functions=NAME   jobs have SR-IOV functions as GRES of this name; default: they have none
+ *  vlans=FIRST-LAST functions of a job's nodes are in a VLAN of the job, one of these; default:
+ *                   in the VLANs that the card configures
  *
  * `vicinal slurm install` writes all of them.
  */
@@ -30,16 +30,18 @@ struct settings {
 	const char *functions;
 	const char *vlans; /* may be NULL */
 	uint64_t max_size;
-	uint16_t network_port; /* 0: nodes of several hosts have the hosts' network */
+	uint16_t network_port; /* 0: nodes use the hosts' network */
 };
 
-/* Returns 0, or -1 with the argument that is wrong, or the name of one that is missing, in `wrong`.
- * The strings stay those of the arguments. */
+/*
+ * Returns 0, or -1 with the invalid argument, or the name of a missing one, in `wrong`. The strings
+ * still belong to the arguments.
+ */
 int settings_read(int count, char **arguments, struct settings *settings, const char **wrong);
 
 /*
- * The next variable of the file; `line` is the caller's, of `length` bytes, and holds both words.
- * Returns 1, or 0 at the end, or -1 for a line that is no variable.
+ * Read the next variable of the file. `line`, of `length` bytes, belongs to the caller and holds
+ * both words. Returns 1, or 0 at the end, or -1 if a line is not a variable.
  */
 int settings_next_variable(FILE *file, char *line, int length, const char **name, const char **value);
 

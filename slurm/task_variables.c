@@ -12,7 +12,10 @@
 #define RECORD_LINE_MAX 8192
 #define PRELOADED "LD_PRELOAD"
 
-/* What the user preloads stays, behind ours: no other variable is a list that both have a part in. */
+/*
+ * Keep the user's preloaded libraries, after ours. No other variable is a list to which both
+ * contribute.
+ */
 static spank_err_t set_preloaded(spank_t spank, const char *ours)
 {
 	char users[RECORD_LINE_MAX] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* task_variables.h - the variables with which tasks use a region, or functions. */
+/* task_variables.h - the variables by which tasks use a region or functions. */
 #ifndef VICINAL_SLURM_TASK_VARIABLES_H
 #define VICINAL_SLURM_TASK_VARIABLES_H
 
@@ -7,13 +7,15 @@
 
 #include <slurm/spank.h>
 
-/* Give tasks the variables of this file in place of their own. Returns 0, or -1 where it is none of
- * variables. */
+/*
+ * Set the variables of this file for tasks, replacing existing values. Returns 0, or -1 if it is
+ * not a valid file of variables.
+ */
 int task_variables_read(spank_t spank, const char *file);
 
 /*
- * Give tasks the variables of this file (settings.h), and this region, in place of their own. Returns 0, or
- * -1 with what is wrong in `fault`.
+ * Set the variables of this file (settings.h), and this region, for tasks, replacing existing
+ * values. Returns 0, or -1 with the reason in `fault`.
  */
 int task_variables_set(spank_t spank, const char *file, const char *region, char *fault, size_t length);
 

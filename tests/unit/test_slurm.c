@@ -286,7 +286,7 @@ static void test_what_a_program_says_last_is_kept(void **state)
 	assert_int_equal(command_run(bad, said, sizeof(said)), -1);
 	assert_string_equal(said, "last");
 	assert_int_equal(command_run(silent, said, sizeof(said)), -1);
-	assert_non_null(strstr(said, "without a word"));
+	assert_non_null(strstr(said, "without a message"));
 	assert_int_equal(command_run(missing, said, sizeof(said)), -1);
 	assert_non_null(strstr(said, "cannot run /nowhere/vicinal"));
 	assert_int_equal(command_run(loud, said, sizeof(said)), 0);

@@ -210,7 +210,7 @@ def test_all_steps_of_a_job_have_them_in_the_same_way(
     job = ("salloc", "-Q", "-wnode0", "-n1", "--gres=vf:eth1:1", "--chdir=/", "sh", "-c")
     done = clean.at_head(*become(USER), *job, " && ".join(steps))
     assert done.returncode != 0
-    assert "start all of its steps with the cluster's file (--vicinal), or none" in done.stderr
+    assert "start all steps of the job with the cluster file (--vicinal), or none" in done.stderr
 
 
 # --- ends ----------------------------------------------------------------------------------

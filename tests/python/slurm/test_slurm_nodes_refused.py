@@ -18,7 +18,7 @@ def test_a_file_that_is_not_there_is_refused_before_there_is_a_job(
     what = ("--wrap", "true") if command == "sbatch" else ("true",)
     result = hosts.at_head(command, "--vicinal=nowhere.yaml", *what)
     assert result.returncode != 0
-    assert "the cluster's file nowhere.yaml cannot be read (No such file" in result.stderr
+    assert "the cluster file nowhere.yaml cannot be read (No such file" in result.stderr
     assert hosts.at_head("squeue", "-h").stdout == ""
 
 

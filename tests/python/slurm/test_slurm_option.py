@@ -101,8 +101,8 @@ def test_what_a_user_preloads_stays(clean: OptionHosts) -> None:
 @pytest.mark.parametrize(
     ("value", "fault"),
     [
-        ("nonsense", "'nonsense' is nothing that --vicinal knows: write it as --vicinal=region"),
-        ("region,members=512,section=1G", "that this cluster allows: ask for less"),
+        ("nonsense", "'nonsense' is not a value of --vicinal: write it as --vicinal=region"),
+        ("region,members=512,section=1G", "that this cluster permits: request less"),
         ("region,members=513", "2 to 512 are possible"),
     ],
 )
@@ -130,5 +130,5 @@ def test_a_value_that_comes_by_the_environment(clean: OptionHosts) -> None:
     variables = {"_SLURM_SPANK_OPTION_vicinal_vicinal": "nonsense;true"}
     result = clean.at_head("srun", "-n1", "echo", "ran", **variables)
     assert result.returncode != 0
-    assert "'nonsense;true' is nothing that --vicinal knows" in result.stderr
+    assert "'nonsense;true' is not a value of --vicinal" in result.stderr
     assert "ran" not in result.stdout

@@ -108,5 +108,5 @@ def test_a_region_that_does_not_fit_into_its_job_s_memory(version: Version, memb
         done = hosts.at_head(*become(USER), *job)
         assert done.stdout == "goes on\n", done.stderr
         (line,) = (line for line in done.stderr.splitlines() if "memory limit" in line)
-        assert "ask for more memory (--mem)" in line
+        assert "request more memory (--mem)" in line
         assert "drain" not in hosts.at_head("sinfo", "-h").stdout
