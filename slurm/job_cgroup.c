@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_cgroup.c - putting a process into a job's control groups: see job_cgroup.h. */
+/* job_cgroup.c - moves a process into a job's control groups: see job_cgroup.h. */
 #include "job_cgroup.h"
 
 #include <dirent.h>
@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #define TEXT_MAX 8192U
-/* The step is started before all others, and its process may not be there yet. */
+/* Slurm starts the step `extern` before all other steps, but its process may not exist yet. */
 #define POLLS 250U
 #define POLL_NANOSECONDS 20000000L
 
-/* What control groups a process is in: lines NUMBER:CONTROLLERS:PATH. */
+/* Read the control groups of a process: lines NUMBER:CONTROLLERS:PATH. */
 static int read_groups(const char *process, char text[TEXT_MAX])
 {
 	char path[NAME_MAX + 32];
@@ -50,7 +50,10 @@ static const char *path_in(const char *line)
 	return path != NULL ? path + 1 : NULL;
 }
 
-/* Whether a path is of the job's groups. `job` is theirs, the same in each hierarchy. */
+/*
+ * Whether a path is in the job's groups. `job` is the path of these groups, the same in each
+ * hierarchy.
+ */
 static bool is_below(const char *path, const char *job)
 {
 	size_t length = strlen(job);
@@ -101,7 +104,7 @@ bool job_cgroup_is_of_extern(const char *groups, const char *job)
 	return found;
 }
 
-/* The groups of such a process, if there is one. */
+/* Find a process of the step `extern`, and read its groups. Returns whether there is one. */
 static bool find_extern(const char *job, char text[TEXT_MAX])
 {
 	DIR *processes = opendir("/proc");
@@ -117,7 +120,9 @@ static bool find_extern(const char *job, char text[TEXT_MAX])
 	return found;
 }
 
-/* Whether a mount is of the hierarchy with these controllers, of which version 2 names none. */
+/*
+ * Whether a mount is the hierarchy with these controllers. The hierarchy of version 2 names none.
+ */
 static bool is_hierarchy(const struct mntent *mount, const char *controllers)
 {
 	char first[64];
@@ -173,9 +178,8 @@ int job_cgroup_enter(uint32_t job, pid_t process, bool must, char *fault, size_t
 	}
 	if (!found) {
 		(void)snprintf(fault, length,
-			       "vicinal: this cluster's control groups end with each step, and a job's nodes "
-			       "do not: "
-			       "an administrator has to set PrologFlags=Contain in slurm.conf");
+			       "vicinal: this cluster's control groups end with each step, but a job's nodes "
+			       "last longer: an administrator must set PrologFlags=Contain in slurm.conf");
 		return -1;
 	}
 	for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_functions.c - files that say which functions jobs have: see job_functions.h. */
+/* job_functions.c - files that list the functions of jobs: see job_functions.h. */
 #include "job_functions.h"
 
 #include <dirent.h>
@@ -55,7 +55,10 @@ bool job_functions_are_named(const char *words, const char *name)
 	return false;
 }
 
-/* What an entry of the directory says: a name without an end is a note of none if it is empty. */
+/*
+ * Whether an entry of the directory records that a job has no functions: a name without a suffix,
+ * and an empty file.
+ */
 static bool is_note_of_none(int directory, const char *name)
 {
 	struct stat status;

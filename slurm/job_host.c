@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_host.c - which host of its job a step is on: see job_host.h. */
+/* job_host.c - the index of a step's host in its job: see job_host.h. */
 #include "job_host.h"
 
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
-/* The list of a large job's hosts; SLURM_NODELIST is at most so long. */
+/* The maximum length of a job's list of hosts, such as SLURM_NODELIST. */
 #define HOSTS_MAX 65536U
 #define NUMBER_MAX 24U
 
-/* The hosts that a variable names, or NULL; `room` is of HOSTS_MAX bytes. */
+/* The hosts that a variable lists, or NULL. `room` has HOSTS_MAX bytes. */
 static hostlist_t hosts_of(spank_t spank, const char *variable, char *room)
 {
 	if (spank_getenv(spank, variable, room, HOSTS_MAX) != ESPANK_SUCCESS)
@@ -27,7 +27,7 @@ char *job_host_list(uint32_t job, uint32_t *first)
 
 	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
 		return NULL;
-	/* There are several where the job is an array's, or one of several parts. */
+	/* An array job, or a job of several components, has several records. */
 	for (uint32_t i = 0; i < answer->record_count && hosts == NULL; i++) {
 		const job_info_t *record = &answer->job_array[i];
 
@@ -41,7 +41,10 @@ char *job_host_list(uint32_t job, uint32_t *first)
 	return hosts;
 }
 
-/* The name of this host by the step's hosts, of which it has the number that Slurm says; to be freed. */
+/*
+ * The name of this host, from the list of the step's hosts and the index that Slurm gives. The
+ * caller must free it.
+ */
 static char *own_name(spank_t spank, char *room)
 {
 	uint32_t of_step = 0;
@@ -60,7 +63,7 @@ static char *own_name(spank_t spank, char *room)
 	return name;
 }
 
-/* Whether the step has hosts that are not the component's. */
+/* Whether the step has hosts outside this component. */
 static bool spans(spank_t spank, hostlist_t component, char *room)
 {
 	hostlist_t step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
@@ -76,7 +79,7 @@ static bool spans(spank_t spank, hostlist_t component, char *room)
 	return others;
 }
 
-/* Which host this is of those listed. Returns 0, or -1. */
+/* Find the index of this host in the list. Returns 0, or -1. */
 static int find(hostlist_t hosts, const char *own, struct job_host *host)
 {
 	int found = hosts != NULL && own != NULL ? slurm_hostlist_find(hosts, own) : -1;
@@ -92,7 +95,10 @@ static int find_in_component(spank_t spank, uint32_t job, struct job_host *host,
 {
 	char *listed = job_host_list(job, &host->first);
 	hostlist_t hosts = listed != NULL ? slurm_hostlist_create(listed) : NULL;
-	/* slurmd's own: numbers of hosts are the component's, and the lists that variables have are not. */
+	/*
+	 * From slurmd's environment. Indices of hosts refer to the component, but the lists in
+	 * variables do not.
+	 */
 	int result = find(hosts, getenv("SLURMD_NODENAME"), host);
 
 	if (hosts != NULL) {

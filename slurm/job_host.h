@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * job_host.h - which host of its job a step is on.
+ * job_host.h - the index of a step's host in its job.
  *
- * A heterogeneous job's components are jobs with numbers of their own. A step over several of them is a step
- * in each, whose variables are of all together: so slurmctld is asked which hosts are the component's.
- * Variables are the user's: wrong ones harm the job alone.
+ * The components of a heterogeneous job are jobs with numbers of their own. A step over several
+ * components is a step in each of them, and its variables cover all components together. So the
+ * plugin asks slurmctld for the component's hosts. The user controls the variables, but wrong ones
+ * harm only the job.
  */
 #ifndef VICINAL_SLURM_JOB_HOST_H
 #define VICINAL_SLURM_JOB_HOST_H
@@ -15,17 +16,19 @@
 #include <slurm/spank.h>
 
 struct job_host {
-	uint32_t first;   /* the number of the job's first component, or the job's */
-	uint32_t hosts;   /* of the job, or of the component */
-	uint32_t host;    /* which of them this is */
-	bool is_spanning; /* the step has tasks in other components too */
+	uint32_t first;   /* number of the job's first component, or of the job */
+	uint32_t hosts;   /* number of hosts of the job or component */
+	uint32_t host;    /* index of this host among them */
+	bool is_spanning; /* the step also has tasks in other components */
 };
 
-/* The hosts of a job by slurmctld, and in `first`, unless it is NULL, the number of its first component.
- * Returns the list, which is to be freed, or NULL. */
+/*
+ * Ask slurmctld for the hosts of a job, and for the number of its first component unless `first` is
+ * NULL. Returns the list, which the caller must free, or NULL.
+ */
 char *job_host_list(uint32_t job, uint32_t *first);
 
-/* Returns 0, or -1 where Slurm does not say it. */
+/* Returns 0, or -1 if Slurm does not tell. */
 int job_host_find(spank_t spank, uint32_t job, struct job_host *host);
 
 #endif

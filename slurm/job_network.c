@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_network.c - joining the nodes of a job with those on its other hosts: see job_network.h. */
+/*
+ * job_network.c - connects the nodes of a job on this host with its nodes on other hosts: see
+ * job_network.h.
+ */
 #include "job_network.h"
 
 #include <inttypes.h>
@@ -17,13 +20,13 @@
 
 #define NUMBER_MAX 24U
 #define NETWORK_MAX 64U
-/* Of NAME=ADDRESS for each of the other hosts; the kernel takes no longer word. */
+/* Room for NAME=ADDRESS of each other host. The kernel accepts no longer argument. */
 #define HOSTS_MAX 131072U
 
-/* Write down each of these hosts but `own`, and where it is reached. Returns how many there are. */
+/* List all hosts except `own`, with their addresses. Returns the number of hosts. */
 static size_t write_addresses(const node_info_msg_t *known, const char *hosts, const char *own, char *text)
 {
-	/* Its type has another name in later releases. */
+	/* The type has another name in later releases. */
 	__auto_type listed = slurm_hostlist_create(hosts);
 	size_t used = 0;
 	size_t count = 0;
@@ -53,10 +56,10 @@ static size_t write_addresses(const node_info_msg_t *known, const char *hosts, c
 	return count;
 }
 
-/* The other hosts of a job and their addresses. Returns 0, or -1. */
+/* List the other hosts of a job with their addresses. Returns 0, or -1. */
 static int find_others(uint32_t job, char *text)
 {
-	/* slurmd's own: what the job's environment says of it is the user's. */
+	/* From slurmd's environment, because the user controls the job's environment. */
 	const char *own = getenv("SLURMD_NODENAME");
 	char *hosts = own != NULL ? job_host_list(job, NULL) : NULL;
 	node_info_msg_t *known = NULL;
@@ -84,13 +87,13 @@ int job_network_join(const struct supervisor_order *order, int between, int node
 
 	(void)snprintf(job, sizeof(job), "%" PRIu32, order->job);
 	(void)snprintf(port, sizeof(port), "%u", (unsigned)settings->network_port);
-	/* This process waits for the command, which ends with it. */
+	/* This process waits for the command, so the descriptors stay open that long. */
 	(void)snprintf(places[0], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), between);
 	(void)snprintf(places[1], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), nodes);
 	if (others == NULL || find_others(order->job, others) != 0)
 		(void)snprintf(said, length,
 			       "vicinal: slurmctld does not say on which hosts job %" PRIu32
-			       " is, and how they are reached: see that it answers, and start the step again",
+			       " is, or their addresses: check that it answers, and start the step again",
 			       order->job);
 	else
 		result = command_run(arguments, said, length);

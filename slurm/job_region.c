@@ -15,7 +15,7 @@
 #include "region/layout.h"
 
 #define PREFIX "job-"
-/* Users own the files, so none of them may keep us. */
+/* Users own these files, so opening one must not block on a file type that a user chose. */
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
 
 int job_region_path(const char *directory, uint32_t job, char path[PATH_MAX])
@@ -72,7 +72,7 @@ void job_region_remove_part(const char *directory, uint32_t job, pid_t process)
 	(void)unlink(part);
 }
 
-/* Members hold a lock on the byte of their slot (docs/reference/region-format.md). */
+/* Each member holds a lock on the byte of its slot (docs/reference/region-format.md). */
 static bool is_idle(int directory, const char *name)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = REGION_MEMBERS_MAX};

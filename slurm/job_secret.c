@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_secret.c - a secret that a job has on all of its hosts: see job_secret.h. */
+/* job_secret.c - a secret that is the same on all hosts of a job: see job_secret.h. */
 #include "job_secret.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Variables that begin so go along with --export=NONE too. */
+/* Slurm also passes variables with this prefix on with --export=NONE. */
 #define VARIABLE "SLURM_VICINAL_SECRET"
 
 static bool is_secret(const char *text)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* job_state.c - how far Slurm is with a job: see job_state.h. */
+/* job_state.c - the state of a job: see job_state.h. */
 #include "job_state.h"
 
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
-/* Whether this is true of a job's state, or there is no such job. */
+/* Whether `is_meant` is true of a job's state, or the job does not exist. */
 static bool is_of(uint32_t job, bool (*is_meant)(uint32_t state))
 {
 	job_info_msg_t *answer = NULL;
@@ -13,7 +13,7 @@ static bool is_of(uint32_t job, bool (*is_meant)(uint32_t state))
 
 	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
 		return slurm_get_errno() == ESLURM_INVALID_JOB_ID;
-	/* There are several where the job is an array's, or one of several parts. */
+	/* An array job, or a job of several components, has several records. */
 	for (uint32_t i = 0; i < answer->record_count; i++) {
 		if (answer->job_array[i].job_id == job && !is_meant(answer->job_array[i].job_state))
 			meant = false;

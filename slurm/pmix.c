@@ -13,7 +13,7 @@
 #define NAME "PMIX_SERVER_URI"
 #define ADDRESS "tcp4://127.0.0.1:"
 
-/* The port that a variable tells of, and where it stands in that; 0 if it tells of none. */
+/* The port in a variable, and its position; 0 if the variable contains none. */
 static uint16_t find_port(const char *variable, const char **number, char **rest)
 {
 	const char *value = strchr(variable, '=');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pmix_nodes.c - tells the PMIx server of a step in which nodes its tasks are: see pmix_nodes.h. */
+/* pmix_nodes.c - tells the PMIx server of a step the nodes of its tasks: see pmix_nodes.h. */
 #include "pmix_nodes.h"
 
 #ifdef HAVE_PMIX
@@ -17,7 +17,7 @@
 
 typedef __typeof__(&PMIx_server_register_nspace) register_function;
 
-/* What is said of one node or task. */
+/* The description of one node or task. */
 struct entry {
 	pmix_info_t parts[PARTS];
 	pmix_data_array_t array;
@@ -47,7 +47,7 @@ static void describe_task(struct entry *entry, char *node, uint32_t rank, uint16
 	entry->array = (pmix_data_array_t){.type = PMIX_INFO, .size = 4, .array = entry->parts};
 }
 
-/* How many of the tasks from the first on are in the same node, and the list of their ranks. */
+/* How many tasks from the first on are in the same node, and the list of their ranks. */
 static uint32_t list_peers(const struct pmix_task *tasks, uint32_t count, char *peers, size_t *used)
 {
 	uint32_t size = 0;
@@ -68,7 +68,7 @@ static size_t describe(const struct pmix_task *tasks, uint32_t count, struct ent
 
 	for (uint32_t first = 0; first < count;) {
 		char *own = peers + used;
-		/* PMIx's structures are not constant, and it changes none. */
+		/* PMIx's structures are not const, but PMIx does not change this string. */
 		char *name = (char *)(uintptr_t)tasks[first].node;
 		uint32_t size = list_peers(&tasks[first], count - first, peers, &used);
 
@@ -82,7 +82,7 @@ static size_t describe(const struct pmix_task *tasks, uint32_t count, struct ent
 
 static int tell(register_function registers, const char *space, const struct pmix_task *tasks, uint32_t count)
 {
-	/* A node for each task, at most. */
+	/* At most one node for each task. */
 	struct entry *entries = calloc((size_t)count * 2, sizeof(*entries));
 	pmix_info_t *all = calloc((size_t)count * 2, sizeof(*all));
 	char *peers = calloc(count, NUMBER_MAX + 1);
@@ -93,7 +93,7 @@ static int tell(register_function registers, const char *space, const struct pmi
 		size_t found = describe(tasks, count, entries, peers);
 
 		for (size_t i = 0; i < found; i++) {
-			/* That of a node begins with its name. */
+			/* The description of a node begins with its name. */
 			bool is_node = strcmp(entries[i].parts[0].key, PMIX_HOSTNAME) == 0;
 
 			value_of(&all[i], is_node ? PMIX_NODE_INFO_ARRAY : PMIX_PROC_INFO_ARRAY,
@@ -101,13 +101,13 @@ static int tell(register_function registers, const char *space, const struct pmi
 				->data.darray = &entries[i].array;
 		}
 		(void)snprintf(name, sizeof(name), "%s", space);
-		/* Without a function to call at its end it returns then. */
+		/* Without a callback function, the call is synchronous. */
 		status = registers(name, (int)count, all, found, NULL, NULL);
 	}
 	free(peers);
 	free(all);
 	free(entries);
-	/* The library may be there without a server. */
+	/* The library may be loaded without a server: PMIX_ERR_INIT. */
 	return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED || status == PMIX_ERR_INIT ? 0
 												       : -1;
 }

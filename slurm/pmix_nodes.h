@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pmix_nodes.h - tells the PMIx server of a step in which nodes its tasks are.
+ * pmix_nodes.h - tells the PMIx server of a step the nodes of its tasks.
  *
- * Slurm's plugin says that all tasks of a host are on one node. Open MPI would take them to share files and
- * process numbers, and crash where they do not. So the server, which is in slurmstepd, is told more before
- * there is any task: for each node which tasks are local to each other. A task reads what is said of the
- * node that its PMIX_HOSTNAME names.
+ * Slurm's PMIx plugin says that all tasks of a host are on one node. Open MPI would assume that
+ * they share files and process numbers, and crash if they do not. So before there are tasks, the
+ * server, which is in slurmstepd, is told for each node which tasks are local to each other. A task
+ * reads the description of the node that its PMIX_HOSTNAME names.
  */
 #ifndef VICINAL_SLURM_PMIX_NODES_H
 #define VICINAL_SLURM_PMIX_NODES_H
@@ -24,8 +24,8 @@ struct pmix_task {
 bool pmix_nodes_known(void);
 
 /*
- * Tell this process's server of the tasks on this host, those of a node in a row. `space` is the step's name
- * in PMIx. Returns 0, also where this process has no such server, or -1.
+ * Tell this process's server the tasks on this host; tasks of one node must be consecutive. `space`
+ * is the step's name in PMIx. Returns 0, also if this process has no such server, or -1.
  */
 int pmix_nodes_tell(const char *space, const struct pmix_task *tasks, uint32_t count);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pmix_relay.c - hands bytes between two networks: see pmix_relay.h. */
+/* pmix_relay.c - relays bytes between two networks: see pmix_relay.h. */
 #include "pmix_relay.h"
 
 #include <arpa/inet.h>
@@ -12,19 +12,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A rank has one; there is room for what it starts. More of them wait. */
+/* A rank has one connection; the rest is for its child processes. Further connections wait. */
 #define CONNECTIONS_MAX 32U
 #define BUFFER_BYTES 16384U
-/* What the last connections may still have to say when the task has ended: polls for it, at most. */
+/* The maximum number of polls for the remaining bytes after the task has ended. */
 #define LAST_POLLS 1000U
 
-/* From one socket to another. Nothing is read before what was read is written. */
+/*
+ * One direction, from one socket to another. Nothing is read before all that was read is written.
+ */
 struct direction {
 	int from;
 	int to;
-	size_t first; /* of what is to be written */
+	size_t first; /* first byte to write */
 	size_t end;
-	bool is_over; /* nothing more comes */
+	bool is_over; /* end of file was read */
 	char bytes[BUFFER_BYTES];
 };
 
@@ -34,7 +36,7 @@ struct connection {
 };
 
 struct relay {
-	int listener; /* -1: no more */
+	int listener; /* -1: closed */
 	uint16_t port;
 	bool is_full;
 	struct connection connections[CONNECTIONS_MAX];
@@ -68,7 +70,7 @@ int pmix_relay_listen(uint16_t *port)
 	return listener;
 }
 
-/* Messages are handed on as they come: neither socket is to wait for more. */
+/* Messages are relayed as they arrive, so the sockets must not delay them. */
 static void be_prompt(int opened)
 {
 	const int on = 1;
@@ -122,7 +124,7 @@ static void take_connection(struct relay *relay)
 
 	if (task < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
 		return;
-	if (task < 0 && any) { /* the user may have no more open files, until one is closed */
+	if (task < 0 && any) { /* the user may have too many open files, until one is closed */
 		relay->is_full = true;
 		return;
 	}
@@ -133,7 +135,7 @@ static void take_connection(struct relay *relay)
 		begin(connection, task, server);
 		return;
 	}
-	/* A task that connects learns it from that. */
+	/* The client sees the closed connection. */
 	(void)close(task >= 0 ? task : relay->listener);
 	if (task < 0)
 		relay->listener = -1;
@@ -152,7 +154,7 @@ static bool is_passing(void)
 	return errno == EAGAIN || errno == EINTR;
 }
 
-/* Returns -1 where a socket is broken. */
+/* Returns -1 if a socket has failed. */
 static int hand_on(struct direction *direction)
 {
 	if (direction->first == direction->end && !direction->is_over) {
@@ -177,7 +179,7 @@ static int hand_on(struct direction *direction)
 	return 0;
 }
 
-/* What a way waits for: both ways may wait for the same socket. */
+/* What a direction waits for. Both directions may wait for the same socket. */
 static struct pollfd awaited(const struct direction *direction)
 {
 	if (direction->first < direction->end)
@@ -185,7 +187,7 @@ static struct pollfd awaited(const struct direction *direction)
 	return (struct pollfd){.fd = direction->is_over ? -1 : direction->from, .events = POLLIN};
 }
 
-/* Wait for something and do it. Returns false where there was nothing, or `ended` can be read. */
+/* Wait for an event and handle it. Returns false if there was none, or `ended` is readable. */
 static bool take_turn(struct relay *relay, int ended, int milliseconds)
 {
 	struct pollfd *ready = relay->ready;
@@ -236,7 +238,7 @@ void pmix_relay_run(int listener, uint16_t port, int ended)
 	relay->port = port;
 	while (take_turn(relay, ended, -1)) {
 	}
-	/* The task's last words. What others in the node have to say does not hold it up. */
+	/* The last bytes of the task. Other processes of the node do not delay the end. */
 	for (unsigned polls = 0; polls < LAST_POLLS && take_turn(relay, -1, 0); polls++) {
 	}
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++) {

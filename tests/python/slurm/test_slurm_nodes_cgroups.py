@@ -86,5 +86,5 @@ def test_groups_that_end_with_each_step_are_no_place_for_nodes(version: Version)
         step = ("srun", f"--vicinal={hosts.directory}/two.yaml", "-n1", "--chdir=/", "true")
         result = hosts.at_head(*become(USER), *step)
         assert result.returncode != 0
-        assert "has to set PrologFlags=Contain in slurm.conf" in result.stderr
+        assert "must set PrologFlags=Contain in slurm.conf" in result.stderr
         assert "drain" not in hosts.at_head("sinfo", "-h").stdout
