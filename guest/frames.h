@@ -3,9 +3,10 @@
  * frames.h - the protocol between a task on the host and the program that runs it in a guest.
  *
  * There is one stream in each direction. It consists of frames: a letter, the length in four bytes
- * with the highest first, and that many bytes. vicinal/slurm/guest_stream.py is the other end. For
- * each of the program's inputs, a frame is sent only after the previous one was written
- * (FRAME_TAKEN), so that nothing blocks on a program that does not read.
+ * with the highest first, and that many bytes. The other end is
+ * src/vicinal/integrations/slurm/guest_stream.py. For each of the program's inputs, a frame is sent
+ * only after the previous one was written (FRAME_TAKEN), so that nothing blocks on a program that
+ * does not read.
  */
 #ifndef VICINAL_GUEST_FRAMES_H
 #define VICINAL_GUEST_FRAMES_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bandwidth - how much one rank can send to another, for each message size.
+ * bandwidth - the rate at which one rank can send to another, for each message size.
  *
- * Rank 0 starts a window of non-blocking sends, rank 1 has a window of receives posted;
- * when the window is through, rank 1 answers with one empty message. For every size: a
- * warm-up, then `repetitions` times as many windows as take about `seconds`. One MB is
- * 10^6 bytes. The number of messages a second is printed as well, which is what counts for
- * small ones.
+ * Rank 0 starts a window of non-blocking sends, for which rank 1 has posted a window of receives.
+ * When the window is complete, rank 1 answers with one empty message. For every size there is a
+ * warm-up, then `repetitions` repetitions, each with as many windows as take about `seconds`. One
+ * MB is 10^6 bytes. The number of messages a second is printed as well, because it is what counts
+ * for small messages.
  *
  *     mpiexec -n 2 bandwidth [--sizes 8,65536] [--window 64] [--repetitions 5]
  */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * busy - sends to a rank that computes, and how long a third rank's messages take meanwhile.
+ * busy - the time of sends to a rank that computes, and of messages with a third rank meanwhile.
  *
  * Rank 1 is outside of MPI for some seconds. Meanwhile rank 0 exchanges messages with rank 2: first
- * nothing else (usual), then one after every few of the MPI_Isend that it posts to rank 1 (between),
- * and then with all of these posted (after). Then rank 1 receives everything, and is outside of MPI
- * again while rank 0 and rank 2 exchange messages as far apart as they were between the sends (apart).
- * Times of exchanges are round trips. If a send waits for its receiver, it takes what is left of rank
- * 1's seconds. Processor time of a send is told as well: on a machine with more to do than cores a
- * send may take long because its process does not run.
+ * without other traffic (usual), then one after every few of the MPI_Isend that it posts to rank 1
+ * (between), and then with all of these sends posted (after). Then rank 1 receives everything, and
+ * is outside of MPI again while ranks 0 and 2 exchange messages at the intervals that the sends had
+ * caused (apart). Times of exchanges are round trips. If a send waits for its receiver, it takes
+ * the rest of rank 1's seconds. The processor time of a send is printed too, because on a machine
+ * with more work than cores a send may take long only because its process does not run.
  *
  *     mpiexec -n 3 busy [--sizes 0,8] [--count 4000] [--repetitions 1] [--seconds 1] [--exchanges 1000]
  *             [--exchanged 8]
  *
- * `sizes` and `count` are of the messages to rank 1, `exchanged` is the size of those to and from rank 2.
+ * `sizes` and `count` apply to the messages to rank 1; `exchanged` is the size of messages to and
+ * from rank 2.
  */
 #define MEASURE_ARGUMENTS \
 	"[--sizes BYTES,...] [--count N] [--repetitions N] [--seconds S] [--exchanges N] [--exchanged " \
@@ -30,7 +31,7 @@ struct busy {
 	int exchanges;
 	int exchanged;
 	char *buffer;
-	char *third; /* the messages to and from rank 2 */
+	char *third; /* messages to and from rank 2 */
 	double *times;
 	MPI_Request *requests;
 };
@@ -84,8 +85,9 @@ static struct spread exchange_often(const struct busy *busy)
 }
 
 /*
- * The kernel is asked for the time between them, as post() does, which slows what follows. So does the time
- * itself: rank 2 waits longer, and both come back to colder caches.
+ * The loop between two exchanges reads the clock as often as post() does, because these system
+ * calls slow what follows. The time itself slows an exchange, too: rank 2 waits longer, and both
+ * ranks come back to colder caches.
  */
 static struct spread exchange_apart(const struct busy *busy, double gap)
 {
@@ -115,7 +117,7 @@ static void compute(double seconds)
 	(void)nanosleep(&pause, NULL);
 }
 
-/* KiB of this process that are in memory, or 0 if unknown. */
+/* Resident memory of this process in KiB, or 0 if unknown. */
 static long resident(void)
 {
 	char line[256] = "";
@@ -125,7 +127,7 @@ static long resident(void)
 	if (file == NULL)
 		return 0;
 	if (fgets(line, sizeof(line), file) != NULL)
-		(void)strtol(line, &rest, 10); /* the first is the address space */
+		(void)strtol(line, &rest, 10); /* the first number is the size of the address space */
 	fclose(file);
 	long pages = strtol(rest, NULL, 10);
 	return pages * (long)(MEASURE_PAGE / 1024);
@@ -134,9 +136,9 @@ static long resident(void)
 struct posted {
 	struct spread sends;
 	struct spread between;
-	double processor; /* seconds of the send that took most of it */
-	double seconds;   /* of all sends */
-	double gap;       /* from one exchange to the next: sends, and what it takes to time them */
+	double processor; /* the largest processor time of a send, in seconds */
+	double seconds;   /* total of all sends */
+	double gap;       /* seconds from one exchange to the next: the sends, and the time to measure them */
 };
 
 static struct posted post(const struct busy *busy, size_t size)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * collective.h - the collective operations that collectives and record time, and the check of
- * their answers.
+ * collective.h - the collective operations that collectives and record measure, and the check of
+ * their results.
  *
- * The size is that of one rank's part: of the message that is broadcast, of what each rank
- * contributes to an allgather, of the vector of an allreduce (sums of doubles), and of the
- * block that each rank sends to each other in an alltoall.
+ * The size refers to one rank's part: the broadcast message, the contribution of each rank to an
+ * allgather, the vector of an allreduce (sums of doubles), and the block that each rank sends to
+ * each other rank in an alltoall.
  */
 #ifndef PROGRAMS_COLLECTIVE_H
 #define PROGRAMS_COLLECTIVE_H
@@ -14,7 +14,7 @@
 
 struct group {
 	struct exchange exchange; /* first: the operations get a pointer to it */
-	char *received;           /* as `exchange.buffer`, a part of `size` bytes for each rank */
+	char *received;           /* as `exchange.buffer`, with `size` bytes for each rank */
 	int ranks;
 };
 
@@ -23,7 +23,7 @@ static inline const struct group *group_of(const struct exchange *exchange)
 	return (const struct group *)(const void *)exchange;
 }
 
-/* The root goes round within a call, so that no root runs ahead. */
+/* The root changes with each iteration, so that no root runs ahead. */
 static inline void bcast(const struct exchange *exchange, long iterations)
 {
 	for (long i = 0; i < iterations; i++)
@@ -66,13 +66,15 @@ static const struct collective {
 	[ALLTOALL] = {"alltoall", alltoall},
 };
 
-/* Byte `i` of what `rank` has in block `block` of its buffer. */
+/* Byte `i` of block `block` in the buffer of `rank`. */
 static inline char collective_byte(int rank, int block, int i)
 {
 	return (char)(31 * rank + 17 * block + 7 * i + 1);
 }
 
-/* Double `i` of what `rank` adds to an allreduce: small whole numbers, whose sums are exact. */
+/*
+ * Double `i` of the contribution of `rank` to an allreduce: small integers, whose sums are exact.
+ */
 static inline double collective_number(int rank, int i)
 {
 	return 1000.0 * rank + i % 97;
@@ -92,7 +94,10 @@ static inline void collective_fill(const struct group *group, int operation)
 	memset(group->received, 0, (size_t)group->ranks * (size_t)size);
 }
 
-/* Whether byte `i` of block `block` is what it has to be after one call; of a bcast, in the buffer itself. */
+/*
+ * Whether byte `i` of block `block` is correct after one call. A bcast's result is in the buffer
+ * itself.
+ */
 static inline int collective_right(const struct group *group, int operation, int block, int i)
 {
 	size_t at = (size_t)block * (size_t)group->exchange.size + (size_t)i;
@@ -113,7 +118,7 @@ static inline int collective_right(const struct group *group, int operation, int
 	}
 }
 
-/* Ends the job if the operation's answer is wrong. */
+/* Ends the job if the operation's result is wrong. */
 static inline void collective_verify(const struct group *group, int operation)
 {
 	int blocks = operation == BCAST || operation == ALLREDUCE ? 1 : group->ranks;
@@ -125,8 +130,8 @@ static inline void collective_verify(const struct group *group, int operation)
 			if (collective_right(group, operation, block, i))
 				continue;
 			fprintf(stderr,
-				"error: %s of %d bytes is wrong at byte %d of block %d: "
-				"the figures would mean nothing\n",
+				"error: %s of %d bytes is wrong at byte %d of block %d: the figures would be "
+				"invalid\n",
 				collectives[operation].name, group->exchange.size, i, block);
 			MPI_Abort(MPI_COMM_WORLD, 3);
 		}

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * collectives - how long a broadcast, an allgather, an allreduce and an alltoall take.
+ * collectives - the time of a broadcast, an allgather, an allreduce and an alltoall.
  *
- * The size is that of one rank's part: of the message that is broadcast, of what each rank
- * contributes to an allgather, of the vector of an allreduce (sums of doubles), and of the
- * block that each rank sends to each other in an alltoall. Calls follow each other without
- * a barrier; a broadcast's root is another rank each time, so that no root runs ahead. The
- * time of a repetition is that of the slowest rank. Before anything is timed each
- * operation's answer is checked once.
+ * The size refers to one rank's part: the broadcast message, the contribution of each rank to an
+ * allgather, the vector of an allreduce (sums of doubles), and the block that each rank sends to
+ * each other rank in an alltoall. Calls follow each other without a barrier. The root of a
+ * broadcast changes each time, so that no root runs ahead. The time of a repetition is the slowest
+ * rank's. Each operation's result is checked once, before the measurement.
  *
  *     mpiexec -n 4 collectives [--sizes 8,65536] [--repetitions 5] [--seconds 0.05]
  */

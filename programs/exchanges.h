@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exchanges.h - what two ranks do with each other while it is timed: the messages of
- * latency, of bandwidth and of record. In each pair the rank with the lower number begins.
+ * exchanges.h - the timed exchanges of two ranks: the messages of latency, bandwidth and record. In
+ * each pair, the rank with the lower number begins.
  */
 #ifndef PROGRAMS_EXCHANGES_H
 #define PROGRAMS_EXCHANGES_H
 
 #include "measure.h"
 
-#define WINDOW_BYTES_MAX (32.0 * 1024 * 1024) /* large messages: fewer in flight */
+#define WINDOW_BYTES_MAX (32.0 * 1024 * 1024) /* fewer large messages in flight */
 
 #define TAG_MESSAGE 1
 #define TAG_ANSWER 2
 
-/* Messages of `size` bytes in flight, where `window` were asked for. */
+/* The number of messages of `size` bytes in flight, if `window` were requested. */
 static inline int window_for(int window, size_t size)
 {
 	double fits = WINDOW_BYTES_MAX / (size == 0 ? 1.0 : (double)size);
@@ -47,7 +47,7 @@ static inline void ping_pong(const struct exchange *exchange, long iterations)
 	}
 }
 
-/* One empty message back: the window is through. */
+/* One empty message back, when the window is complete. */
 static inline void answer(const struct exchange *exchange)
 {
 	if (begins(exchange))
@@ -56,7 +56,7 @@ static inline void answer(const struct exchange *exchange)
 		MPI_Send(NULL, 0, MPI_CHAR, exchange->peer, TAG_ANSWER, MPI_COMM_WORLD);
 }
 
-/* One window of messages one way. */
+/* One window of messages in one direction. */
 static inline void stream(const struct exchange *exchange, long iterations)
 {
 	char *buffer = exchange->buffer;
@@ -78,7 +78,7 @@ static inline void stream(const struct exchange *exchange, long iterations)
 }
 
 /*
- * A window of messages each way at the same time. `buffer` has room for two messages, and
+ * A window of messages in each direction at the same time. `buffer` has room for two messages, and
  * `requests` for two windows.
  */
 static inline void stream_both_ways(const struct exchange *exchange, long iterations)

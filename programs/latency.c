@@ -2,9 +2,10 @@
 /*
  * latency - half the round trip of one message, for each message size.
  *
- * Two ranks play ping-pong. For every size: a warm-up, then `repetitions` times the mean
- * over as many round trips as take about `seconds`, halved, in microseconds by MPI_Wtime.
- * Every repetition is printed, so that the reader can form medians and see the spread.
+ * Two ranks play ping-pong. For every size there is a warm-up. Then each of `repetitions`
+ * repetitions takes about `seconds`, and its result is half the mean round trip, in microseconds by
+ * MPI_Wtime. Every repetition is printed, so that the reader can compute medians and see the
+ * spread.
  *
  *     mpiexec -n 2 latency [--sizes 0,8,4096] [--repetitions 5] [--seconds 0.05]
  */

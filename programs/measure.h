@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * measure.h - what the measuring programs have in common: the clock, the list of
- * message sizes, buffers, and the JSON lines that rank 0 prints.
+ * measure.h - shared parts of the measuring programs: the clock, the list of message sizes,
+ * buffers, and the JSON lines.
  *
- * Each program prints one JSON object a line on rank 0: first one about the run, then
- * one for every repetition of every size, so that nothing is averaged away here.
+ * Rank 0 of each program prints one JSON object on each line: first one about the run, then one for
+ * every repetition of every size, so that nothing is averaged here.
  */
 #ifndef PROGRAMS_MEASURE_H
 #define PROGRAMS_MEASURE_H
@@ -24,11 +24,11 @@ struct measure_options {
 	size_t sizes[SIZES_MAX]; /* bytes */
 	int size_count;
 	int repetitions; /* of each size */
-	double seconds;  /* that one repetition shall take, about */
+	double seconds;  /* approximate time of one repetition */
 	int window;      /* messages in flight; used by bandwidth only */
 };
 
-#ifndef MEASURE_ARGUMENTS /* of a program that takes others */
+#ifndef MEASURE_ARGUMENTS /* unless the program defines its own */
 #define MEASURE_ARGUMENTS "[--sizes BYTES,...] [--repetitions N] [--seconds S] [--window N]"
 #endif
 
@@ -97,7 +97,7 @@ static inline struct measure_options measure_options(int argc, char **argv)
 	return options;
 }
 
-/* What is repeated and timed, on all ranks: `iterations` times the same exchange. */
+/* The timed operation, on all ranks: `iterations` times the same exchange. */
 struct exchange {
 	int rank;
 	int peer; /* the other rank of a pair; the lower of the two begins */
@@ -108,7 +108,7 @@ struct exchange {
 };
 typedef void exchange_function(const struct exchange *exchange, long iterations);
 
-/* Seconds that `iterations` take on this rank. */
+/* Seconds that `iterations` iterations take on this rank. */
 static inline double measure_seconds(exchange_function *run, const struct exchange *exchange, long iterations)
 {
 	double start;
@@ -120,9 +120,9 @@ static inline double measure_seconds(exchange_function *run, const struct exchan
 }
 
 /*
- * How many iterations take about `seconds`, the same number on both ranks. Finding out is
- * the warm-up as well: first doubled until a part of that time is reached, then run once in
- * full, since a single hiccup can spoil a short one.
+ * The number of iterations that take about `seconds`, the same on both ranks. The search is also
+ * the warm-up: the number is doubled until it takes a part of that time, then run once in full,
+ * because a single interruption can spoil a short run.
  */
 static inline long measure_calibrate(exchange_function *run, const struct exchange *exchange, double seconds)
 {
@@ -142,22 +142,22 @@ static inline long measure_calibrate(exchange_function *run, const struct exchan
 	return iterations < ITERATIONS_MIN ? ITERATIONS_MIN : iterations;
 }
 
-/* A page-aligned buffer whose every page was touched, so that no fault is timed. */
+/* A page-aligned buffer with all pages touched, so that no page fault is timed. */
 static inline void *measure_buffer(size_t size)
 {
 	size_t bytes = (size / MEASURE_PAGE + 1) * MEASURE_PAGE;
 	void *buffer = aligned_alloc(MEASURE_PAGE, bytes);
 
 	if (buffer == NULL) {
-		fprintf(stderr, "error: no memory for a message of %zu bytes: use less --sizes\n", size);
+		fprintf(stderr, "error: no memory for a message of %zu bytes: use smaller --sizes\n", size);
 		MPI_Abort(MPI_COMM_WORLD, 1);
-		exit(1); /* for the compiler: MPI_Abort is not declared as noreturn */
+		exit(1); /* for the compiler: MPI_Abort is not declared noreturn */
 	}
 	memset(buffer, 'v', bytes);
 	return buffer;
 }
 
-/* Prints `text` up to the end of its first line as a JSON string. */
+/* Print `text` up to the end of its first line as a JSON string. */
 static inline void measure_print_string(const char *text)
 {
 	putchar('"');
@@ -171,8 +171,8 @@ static inline void measure_print_string(const char *text)
 }
 
 /*
- * The line about the run: which program, which MPI, how many ranks, and the host of
- * each, which shows whether they were on one node or on several.
+ * The line about the run: the program, the MPI library, the number of ranks, and the host of each
+ * rank, which shows whether they were on one node or on several.
  */
 static inline void measure_print_run(const char *program, int rank, int ranks)
 {
@@ -199,7 +199,7 @@ static inline void measure_print_run(const char *program, int rank, int ranks)
 	free(hosts);
 }
 
-/* Ends the job unless it has the two ranks that the program is written for. */
+/* Ends the job unless it has two ranks, as the program requires. */
 static inline void measure_need_two(const char *program, int ranks)
 {
 	if (ranks != 2)

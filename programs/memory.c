@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory - the limits of this machine, beside which every figure has to be read.
+ * memory - the limits of this machine, as a reference for all other figures.
  *
- * line: one cache line handed from one core to another and back, halved, in nanoseconds.
- * copy: memcpy between two buffers of one core. pipeline: two cores that copy through shared
- * chunks, see memory_pipeline.c. Copies are in MB/s (10^6 bytes). It uses no MPI. It prints
- * one JSON object for every repetition.
+ * line: one cache line passed from one core to another and back, halved, in nanoseconds. copy:
+ * memcpy between two buffers of one core. pipeline: two cores that copy through shared chunks, see
+ * memory_pipeline.c. Copies are in MB/s (10^6 bytes). The program uses no MPI. It prints one JSON
+ * object for every repetition.
  *
  *     memory CPU CPU [--only line|copy|pipeline] [--sizes 4096,65536] [--repetitions 5]
  */
@@ -19,8 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-#define ROUNDS 20000 /* of a burst: 2 to 6 ms */
-#define BURSTS 3     /* of which the fastest counts: whoever was interrupted says nothing */
+#define ROUNDS 20000 /* in a burst, which takes 2 to 6 ms */
+#define BURSTS 3     /* of which the fastest counts, because the others may have been interrupted */
 #define COPY_BYTES (256.0 * 1024 * 1024)
 #define PAGE 4096U
 #define SIZES_MAX 16
@@ -32,7 +32,7 @@ struct options {
 	int repetitions;
 };
 
-/* Two lines, one written by each side, so that a round trip moves each of them once. */
+/* Two lines, each written by one side, so that a round trip moves each of them once. */
 static struct line ping, pong;
 
 double now_ns(void)
@@ -79,8 +79,8 @@ void start_thread(unsigned long *thread, int cpu, void *(*run)(void *), void *ar
 	if (pthread_attr_setaffinity_np(&attributes, sizeof(set), &set) != 0 ||
 	    pthread_create(thread, &attributes, run, argument) != 0) {
 		fprintf(stderr,
-			"memory: error: cannot start a thread on CPU %d: name another, "
-			"and look at ulimit -u\n",
+			"memory: error: cannot start a thread on CPU %d: name another CPU, and check ulimit "
+			"-u\n",
 			cpu);
 		exit(1);
 	}
@@ -98,7 +98,7 @@ static void *answer(void *unused)
 	return NULL;
 }
 
-/* Nanoseconds that one line takes, on the average over a burst. */
+/* Nanoseconds that one transfer of a line takes, averaged over a burst. */
 static double line_burst(int other_cpu)
 {
 	unsigned long thread;
@@ -107,7 +107,7 @@ static double line_burst(int other_cpu)
 	atomic_store(&ping.word, 0);
 	atomic_store(&pong.word, 0);
 	start_thread(&thread, other_cpu, answer, NULL);
-	/* The first round trip waits until the thread runs; it is not timed. */
+	/* The first round trip waits until the thread runs, so it is not timed. */
 	atomic_store_explicit(&ping.word, 1, memory_order_release);
 	while (atomic_load_explicit(&pong.word, memory_order_acquire) != 1)
 		;
@@ -142,7 +142,7 @@ static void measure_copy(size_t size, int repetition)
 
 	for (long i = 0; i < copies; i++) {
 		memcpy(to, from, size);
-		/* The compiler must believe that somebody reads every copy. */
+		/* The compiler must assume that every copy is read. */
 		__asm__ volatile("" : : "r"(to) : "memory");
 	}
 	printf("{\"limit\": \"memcpy\", \"size\": %zu, \"repetition\": %d, "
@@ -161,7 +161,7 @@ static void usage(const char *problem)
 	exit(2);
 }
 
-/* The number that `text` begins with; `*end` is behind it. */
+/* The number at the beginning of `text`; `*end` is set after it. */
 static long number(const char *text, char **end)
 {
 	long value = strtol(text, end, 10);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.h - what the parts of the program memory have in common. */
+/* memory.h - shared declarations of the program memory. */
 #ifndef PROGRAMS_MEMORY_H
 #define PROGRAMS_MEMORY_H
 
@@ -8,7 +8,7 @@
 
 #define LINE 64
 
-/* A word on a cache line of its own. */
+/* A word on its own cache line. */
 struct line {
 	_Alignas(LINE) atomic_long word;
 	char rest[LINE - sizeof(atomic_long)];
@@ -17,19 +17,19 @@ struct line {
 /* The monotonic clock, in nanoseconds. */
 double now_ns(void);
 
-/* A page-aligned buffer, every byte written; ends the program where there is no memory. */
+/* A page-aligned buffer with all bytes written. Ends the program if no memory is left. */
 char *new_buffer(size_t size);
 
 /*
- * Starts a thread on one CPU; ends the program where that is not possible. It begins there:
- * on ours it would never run beside us, who wait for it without a pause, where the
- * scheduler's policy is a real-time one. The caller joins it.
+ * Start a thread on one CPU. Ends the program if that is not possible. The thread starts on that
+ * CPU: if it started on ours and the scheduling policy is real-time, it would never run, because we
+ * wait for it without a pause. The caller must join it.
  */
 void start_thread(unsigned long *thread, int cpu, void *(*run)(void *), void *argument);
 
 /*
- * Prints the bandwidth of copying messages of `size` bytes from one thread's buffer through
- * shared chunks to that of a thread on `other_cpu`, once for each size of chunk.
+ * Print the bandwidth of copying messages of `size` bytes from one thread's buffer through shared
+ * chunks to the buffer of a thread on `other_cpu`, once for each chunk size.
  */
 void measure_pipeline(int other_cpu, size_t size, int repetition);
 

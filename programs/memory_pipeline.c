@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The limit of two copies: two threads, each on a core of its own, hand messages on through
- * a few shared chunks. One copies from its buffer into the next free chunk, the other copies
- * the oldest full one out into its own buffer, at the same time. There is no header, no
- * matching and no library, and a message follows the other without a pause, so that no
- * transport which copies twice can do better with chunks of these sizes and these ways to
- * write them: by memcpy, and past the cache. The latter spares the other core to fetch lines
- * out of the writer's cache, and wins where the two share none.
+ * The limit of two copies: two threads, each on its own core, pass messages through a few shared
+ * chunks. One thread copies from its buffer into the next free chunk. At the same time, the other
+ * thread copies the oldest full chunk into its own buffer. There is no header, no matching and no
+ * library, and messages follow each other without a pause. So no transport that copies twice can be
+ * faster with these chunk sizes and these ways to write chunks: by memcpy, and with stores that
+ * bypass the cache. The latter spares the other core from fetching lines out of the writer's cache,
+ * and wins if the two cores share no cache.
  */
 #include "memory.h"
 
@@ -19,7 +19,7 @@
 #endif
 
 #define CHUNKS 4        /* in flight; eight were no faster on any machine seen so far */
-#define PIPELINE_NS 3e6 /* that a measurement takes, about */
+#define PIPELINE_NS 3e6 /* approximate time of a measurement */
 #define MESSAGES_MIN 4
 
 static const size_t chunk_sizes[] = {8192, 16384, 32768, 65536, 131072};
@@ -27,7 +27,7 @@ static const size_t chunk_sizes[] = {8192, 16384, 32768, 65536, 131072};
 static const char *const ways[] = {"memcpy", "past-cache"};
 
 #if defined(__x86_64__)
-/* `to` is the beginning of a line, as chunks are. */
+/* `to` is the beginning of a cache line, as in all chunks. */
 static void copy_past_cache(char *to, const char *from, size_t length)
 {
 	size_t whole = length / LINE * LINE;
@@ -46,13 +46,13 @@ static void copy_past_cache(char *to, const char *from, size_t length)
 #endif
 
 struct pipeline {
-	struct line written; /* chunks that are full, counted by the sender */
-	struct line read;    /* chunks that are free again, counted by the receiver */
+	struct line written; /* number of full chunks, counted by the sender */
+	struct line read;    /* number of chunks that are free again, counted by the receiver */
 	char *chunks;
 	char *to;
 	size_t size, chunk_size;
 	long messages;
-	int past_cache; /* whether chunks are written past the cache */
+	int past_cache; /* chunks are written by stores that bypass the cache */
 	int cpu;        /* of the receiver */
 };
 
@@ -61,7 +61,10 @@ static void copy_cached(char *to, const char *from, size_t length)
 	memcpy(to, from, length);
 }
 
-/* One end's part in `messages` messages: waits for chunks, copies, and counts its own word up. */
+/*
+ * The sender's part of `messages` messages: waits for a free chunk, copies, and increments its own
+ * word.
+ */
 static void send_all(struct pipeline *pipeline, const char *from)
 {
 	void (*copy)(char *, const char *, size_t) = pipeline->past_cache ? copy_past_cache : copy_cached;
@@ -88,7 +91,7 @@ static void *receive_all(void *argument)
 	struct pipeline *pipeline = argument;
 	long count = 0;
 
-	/* The first count says that this thread runs; the sender waits for it. */
+	/* The first store says that this thread runs; the sender waits for it. */
 	atomic_store_explicit(&pipeline->read.word, 0, memory_order_release);
 	for (long message = 0; message < pipeline->messages; message++) {
 		for (size_t at = 0; at < pipeline->size; at += pipeline->chunk_size, count++) {

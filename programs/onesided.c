@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * onesided - how long a put, a get and an accumulate take, for each message size.
+ * onesided - the time of a put, a get and an accumulate, for each message size.
  *
- * Rank 0 reaches into a window of rank 1 within one passive epoch (MPI_Win_lock_all); every
- * operation is followed by MPI_Win_flush, so that the time is that of the whole operation; with
- * `--together` so many are, and the time is that of one of them in a stream.
- * Rank 1 waits in MPI_Barrier meanwhile, where a library that needs its help gets it.
- * `--window create` opens a window on memory that the program allocated, `allocate` lets the
- * library allocate it, which may then lie where both ranks can reach it directly.
- * An accumulate adds 64-bit integers. Before anything is timed each operation's answer is
- * checked once.
+ * Rank 0 accesses a window of rank 1 within one passive epoch (MPI_Win_lock_all). MPI_Win_flush
+ * follows every operation, so that the time includes all of the operation. With `--together N`, it
+ * follows every N operations, and the time is that of one operation in a stream. Rank 1 waits in
+ * MPI_Barrier meanwhile, where a library that needs its progress gets it. `--window create` creates
+ * a window on memory that the program allocated. With `allocate`, the library allocates the memory,
+ * possibly where both ranks can access it directly. An accumulate adds 64-bit integers. Each
+ * operation's result is checked once, before the measurement.
  *
  *     mpiexec -n 2 onesided [--window create|allocate] [--together 1] [--sizes 8] [--repetitions 5]
  */
@@ -22,7 +21,7 @@
 struct epoch {
 	struct exchange exchange; /* first: the operations get a pointer to it */
 	MPI_Win window;
-	long together; /* operations to one flush */
+	long together; /* operations for each flush */
 };
 
 static MPI_Win window_of(const struct exchange *exchange)
@@ -30,7 +29,7 @@ static MPI_Win window_of(const struct exchange *exchange)
 	return ((const struct epoch *)(const void *)exchange)->window;
 }
 
-/* After operation `i` of so many. */
+/* Call after operation `i` of `iterations`. */
 static void flush_in_turn(const struct exchange *exchange, long i, long iterations)
 {
 	const struct epoch *epoch = (const struct epoch *)(const void *)exchange;
@@ -79,7 +78,7 @@ static const struct {
 	exchange_function *run;
 } operations[] = {{"put", put}, {"get", get}, {"accumulate", accumulate}};
 
-/* 5 is put, 7 is added twice, and 19 has to come back. */
+/* 5 is put, 7 is added twice, so the get must return 19. */
 static void verify(struct epoch *epoch)
 {
 	struct exchange exchange = epoch->exchange;
@@ -97,8 +96,8 @@ static void verify(struct epoch *epoch)
 		for (size_t i = 0; i < count; i++) {
 			if (values[i] != 19) {
 				fprintf(stderr,
-					"onesided: error: element %zu is %lld, not 19: "
-					"the figures would mean nothing\n",
+					"onesided: error: element %zu is %lld, not 19: the figures would be "
+					"invalid\n",
 					i, (long long)values[i]);
 				MPI_Abort(MPI_COMM_WORLD, 3);
 			}
@@ -107,7 +106,7 @@ static void verify(struct epoch *epoch)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* As measure_seconds(), and ends on both ranks: rank 1 has nothing to do but to be there. */
+/* As measure_seconds(), with a barrier at the end: rank 1 has nothing to do but wait. */
 static void measure_operation(const struct measure_options *options, struct epoch *epoch, int number)
 {
 	const struct exchange *exchange = &epoch->exchange;

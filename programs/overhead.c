@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * overhead - what an MPI library itself does for one message, without any transport.
+ * overhead - the time that an MPI library itself needs for one message, without a transport.
  *
- * One rank sends to itself: it posts a receive, sends, and waits for the receive. That is
- * one send and one receive with the library's own requests and matching, in one core, with
- * its own path to itself, which needs no other process and no provider. Between two ranks a
- * library does at least this much for a message.
+ * One rank sends to itself: it posts a receive, sends, and waits for the receive. That is one send
+ * and one receive with the library's own requests and matching, on one core, by its own path for
+ * messages to itself, which needs no other process and no provider. For a message between two
+ * ranks, a library does at least this much work.
  *
  *     mpiexec -n 1 overhead [--sizes 8] [--repetitions 5] [--seconds 0.05]
  */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pairs - lets chosen pairs of ranks talk, so that the memory that this takes can be read.
+ * pairs - makes chosen pairs of ranks communicate, so that their memory use can be read.
  *
- * `neighbours`: every rank exchanges small messages with the next and the one before.
- * `all`: with every other rank. `none`: nobody says anything beyond MPI_Init and
- * MPI_Finalize. The program measures nothing itself: what the region holds afterwards is
- * read from outside.
+ * `neighbours`: every rank exchanges small messages with the next and the previous rank. `all`:
+ * with every other rank. `none`: no messages except those of MPI_Init and MPI_Finalize. The program
+ * measures nothing itself: another program reads the contents of the region afterwards.
  *
  *     mpiexec -n 8 pairs neighbours|all|none
  */
@@ -37,7 +36,7 @@ int main(int argc, char **argv)
 	if (strcmp(who, "none") == 0) {
 		farthest = 0;
 	} else if (strcmp(who, "neighbours") != 0 && strcmp(who, "all") != 0) {
-		refuse("pairs: error: who shall talk?: use pairs neighbours|all|none\n");
+		refuse("pairs: error: no valid choice of pairs: use pairs neighbours|all|none\n");
 	}
 	for (int distance = nearest; distance <= farthest; distance++)
 		if (strcmp(who, "all") == 0 || distance == nearest || distance == ranks - 1)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * across - what Vicinal adds to a message between two hosts over the core alone.
+ * across - the time that Vicinal adds to a message between two hosts, compared with the core
+ * provider alone.
  *
- * Started on two hosts, as end 0 and end 1, with one FILE that both see, in which they tell each other
- * their names. They bounce 8 bytes by two pairs of endpoints in turn: one of the provider vicinal,
- * which is in no region and so sends over the core, and one of the core itself, libfabric's tcp. The pairs
- * take turns in short bursts within a process, so that both meet the same machine: started one after the
- * other, the two differ by what else the machine does, and by where the hypervisor has its processors.
- *
- * One JSON object for each repetition: nanoseconds of half a round trip of the core, of the median burst,
- * and how many times longer that of vicinal took, of the median pair of neighbouring bursts.
+ * Started on two hosts, as end 0 and end 1, with one FILE that both can open, in which they
+ * exchange their addresses. They bounce 8 bytes over two pairs of endpoints in turn: one pair of
+ * the provider vicinal, which is in no region and so sends over the core, and one pair of the core
+ * itself, libfabric's tcp. The pairs alternate in short bursts within one process, so that both see
+ * the same state of the machine. If they ran one after the other, they would also differ by the
+ * other load of the machine, and by the hypervisor's placement of its processors. The program
+ * prints one JSON object for each repetition: half of a round trip of the core in nanoseconds, in
+ * the median burst, and the ratio of vicinal's time to it, in the median pair of neighbouring
+ * bursts.
  *
  *     across END CPU FILE [REPETITIONS [BURSTS]]
  */
@@ -23,18 +25,21 @@
 
 #define BURSTS_MOST 200 /* of each pair, in a repetition */
 #define ITERATIONS 100
-#define UNTIMED 5       /* messages of a burst, since those before went another way */
-#define SECONDS_MAX 120 /* a hang guard */
+#define UNTIMED 5       /* untimed messages of a burst, after a burst of the other pair */
+#define SECONDS_MAX 120 /* ends a program that hangs */
 
 enum { OURS, CORE, PAIRS };
 
-/* What the ends tell each other outside of libfabric, through a file. */
+/* What the ends exchange outside of libfabric, through a file. */
 struct common {
 	struct name ends[ENDS][PAIRS];
 	volatile int named[ENDS];
 };
 
-/* What libfabric calls its tcp: "net" is that of 1.17, whose "tcp" has no reliable datagrams. */
+/*
+ * libfabric's name for its tcp: in 1.17 it is "net", because the "tcp" of 1.17 has no reliable
+ * datagrams.
+ */
 static const char *core_name(void)
 {
 	static const char *const names[] = {"tcp", "net"};
@@ -46,7 +51,7 @@ static const char *core_name(void)
 		if (there)
 			return names[i];
 	}
-	fprintf(stderr, "across: error: libfabric has no tcp: see that FI_PROVIDER names tcp and net\n");
+	fprintf(stderr, "across: error: libfabric has no tcp: check that FI_PROVIDER names tcp and net\n");
 	exit(1);
 }
 
@@ -59,7 +64,7 @@ static struct common *open_common(const char *path)
 		common = mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	if (common == MAP_FAILED) {
 		fprintf(stderr,
-			"across: error: %s cannot be opened or mapped: name a file that both ends see\n",
+			"across: error: %s cannot be opened or mapped: name a file that both ends can open\n",
 			path);
 		exit(1);
 	}

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * beside - what messages through a region pay for peers beyond it that say nothing.
+ * beside - the cost of idle network peers for messages through a region.
  *
- * Two processes, each on a CPU, bounce 8 bytes through the region that VICINAL_REGION names, by two
- * pairs of endpoints in turn. The endpoints of one pair know nobody else; those of the other also know
- * IDLE endpoints of a third process, which is in the region OTHER and so is reached over the network.
- * They exchanged a message with each of them, so that the connections are there; then these
- * sleep. The pairs take turns within a process, so that both meet the same machine.
- *
- * One JSON object for each repetition: nanoseconds of half a round trip, of the median burst.
+ * Two processes, each on its own CPU, bounce 8 bytes through the region that VICINAL_REGION names,
+ * over two pairs of endpoints in turn. The endpoints of one pair know no other peer. The endpoints
+ * of the other pair also know IDLE endpoints of a third process, which is in the region OTHER and
+ * so is reached over the network. They have exchanged a message with each idle endpoint, so that
+ * the connections exist; then the idle endpoints sleep. The pairs alternate within one process, so
+ * that both see the same state of the machine. The program prints one JSON object for each
+ * repetition: half of a round trip in nanoseconds, in the median burst.
  *
  *     beside CPU CPU IDLE OTHER [REPETITIONS [BURSTS]]
  */
@@ -24,20 +24,22 @@
 #define IDLE_MAX 256
 #define BURSTS_MOST 100 /* of each pair, in a repetition */
 #define ITERATIONS 4000
-#define SETTLING 300000 /* microseconds until the core is not looked at for what came last */
-#define SECONDS_MAX 120 /* a hang guard */
+#define SETTLING 300000 /* microseconds until the core is polled rarely again */
+#define SECONDS_MAX 120 /* ends a program that hangs */
 
 enum { PLAIN, BESIDE, PAIRS };
 
-/* What the processes tell each other outside of libfabric, through memory. */
+/* What the processes exchange outside of libfabric, through memory. */
 struct common {
 	struct name ends[ENDS][PAIRS];
 	struct name idle[IDLE_MAX];
-	volatile int named[ENDS + 1]; /* the ends, and the idle ones */
-	volatile int met[ENDS];       /* has this end heard all that are idle? */
+	volatile int named[ENDS + 1]; /* the ends, and the idle endpoints */
+	volatile int met[ENDS];       /* has this end received from all idle endpoints? */
 };
 
-/* All the idle ones in one process: each hears both ends and answers, and that is all it does. */
+/*
+ * All idle endpoints in one process: each receives from both ends, answers, and does nothing more.
+ */
 static void be_idle(struct common *common, int idle)
 {
 	static struct side sides[IDLE_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bounce.h - two ends that bounce 8 bytes, each on a CPU of its own. Who includes it defines _GNU_SOURCE
- * and PROGRAM first.
+ * bounce.h - two ends that bounce 8 bytes, each on its own CPU. The including file must define
+ * _GNU_SOURCE and PROGRAM first.
  */
 #ifndef VICINAL_PROGRAMS_FABRIC_BOUNCE_H
 #define VICINAL_PROGRAMS_FABRIC_BOUNCE_H
@@ -15,8 +15,8 @@
 enum { LEFT, RIGHT, ENDS };
 
 /*
- * Its tag. What an end exchanges besides with others has the end's number, so that it does not meet the
- * bouncing.
+ * The tag of bounced messages. Other messages of an end use the end's number as tag, so that they
+ * do not match.
  */
 enum { BOUNCE = ENDS };
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * peers - what an endpoint pays for peers that are known and say nothing.
+ * peers - the cost of known but idle peers for an endpoint.
  *
- * It starts PEERS processes with an endpoint each and opens one of its own, all of the
- * provider that FI_PROVIDER names. Every peer and the endpoint send each other one message, so
- * that whatever a connection needs is there; then the peers sleep, and the endpoint reads its
- * completion queue, which stays empty, again and again.
- *
- * A provider may look more often, yield or sleep after many empty reads, so reads are timed in
- * bursts, each after a message to itself: first `after`, the reads directly after that
- * completion, then `steady`, those that follow. One JSON object for each repetition:
- * nanoseconds that one read took, of the median burst.
+ * It starts PEERS processes with one endpoint each, and opens an endpoint of its own, all of the
+ * provider that FI_PROVIDER names. Every peer and the endpoint send each other one message, so that
+ * the connections exist. Then the peers sleep, and the endpoint reads its empty completion queue
+ * again and again. A provider may poll more often, yield or sleep after many empty reads. So reads
+ * are timed in bursts, each after a message to itself: first `after`, the reads directly after that
+ * completion, then `steady`, the following reads. The program prints one JSON object for each
+ * repetition: nanoseconds of one read, in the median burst.
  *
  *     peers PEERS [REPETITIONS]
  */
@@ -27,12 +25,12 @@
 #define STEADY_READS 1000
 #define BURSTS 200
 #define PAUSE 500
-#define SECONDS_MAX 120 /* a hang guard */
+#define SECONDS_MAX 120 /* ends a program that hangs */
 
-/* What the processes tell each other outside of libfabric, through memory. */
+/* What the processes exchange outside of libfabric, through memory. */
 struct common {
 	struct name names[PEERS_MAX + 1];  /* the last is the endpoint's own */
-	volatile int state[PEERS_MAX + 1]; /* of each: 0, then NAMED, then DONE */
+	volatile int state[PEERS_MAX + 1]; /* of each process: 0, then NAMED, then DONE */
 };
 enum { NAMED = 1, DONE };
 
@@ -74,7 +72,7 @@ static void be_a_peer(struct common *common, int who, int peers)
 		pause();
 }
 
-/* Nanoseconds of one read, over `reads` of them, all of which find nothing. */
+/* Nanoseconds of one read, averaged over `reads` reads, which must all find an empty queue. */
 static double time_reads(struct side *side, int reads)
 {
 	struct fi_cq_tagged_entry entry;
@@ -82,7 +80,7 @@ static double time_reads(struct side *side, int reads)
 
 	for (int i = 0; i < reads; i++) {
 		if (fi_cq_read(side->cq, &entry, 1) != -FI_EAGAIN) {
-			fprintf(stderr, "peers: error: an idle peer said something: start it again\n");
+			fprintf(stderr, "peers: error: an idle peer sent a message: start it again\n");
 			exit(1);
 		}
 	}
@@ -124,9 +122,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	/*
-	 * libfabric's first call loads all providers, and one of them reads all of /proc/kallsyms, twice:
-	 * a tenth of a second, which is not paid for each peer if it is done before the fork. Nothing is
-	 * open yet that would have to survive it.
+	 * libfabric's first call loads all providers, and one of them reads all of /proc/kallsyms
+	 * twice, which takes a tenth of a second. Before the fork, this is paid only once. Nothing
+	 * is open yet that would have to survive the fork.
 	 */
 	fi_freeinfo(find_provider(NULL));
 	for (int i = 0; i < peers; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * side.h - one end of messages, by libfabric alone, for the programs of this folder. Who includes it
- * says in PROGRAM what it is called.
+ * side.h - one end of messages that uses only libfabric, for the programs in this folder. The
+ * including file must define PROGRAM as its name.
  */
 #ifndef VICINAL_PROGRAMS_FABRIC_SIDE_H
 #define VICINAL_PROGRAMS_FABRIC_SIDE_H
@@ -38,12 +38,14 @@ static inline void check(long result, const char *what)
 {
 	if (result >= 0)
 		return;
-	fprintf(stderr, PROGRAM ": error: %s: %s: see that FI_PROVIDER and FI_PROVIDER_PATH are right\n",
-		what, fi_strerror((int)-result));
+	fprintf(stderr, PROGRAM ": error: %s: %s: check FI_PROVIDER and FI_PROVIDER_PATH\n", what,
+		fi_strerror((int)-result));
 	exit(1);
 }
 
-/* What libfabric has of this provider, or of any if it is NULL. NULL if there is nothing. */
+/*
+ * libfabric's entries for this provider, or for any provider if it is NULL. NULL if there are none.
+ */
 static inline struct fi_info *list_provider(const char *provider)
 {
 	struct fi_info *hints = fi_allocinfo(), *info = NULL;
@@ -92,7 +94,7 @@ static inline void open_side(struct side *side)
 	open_side_by(side, NULL);
 }
 
-/* In reverse: an endpoint before what it is bound to. */
+/* In reverse order: an endpoint must be closed before the objects to which it is bound. */
 static inline void close_side(struct side *side)
 {
 	fi_close(&side->endpoint->fid);
@@ -103,7 +105,10 @@ static inline void close_side(struct side *side)
 	fi_freeinfo(side->info);
 }
 
-/* With `pause` microseconds between two reads: while connections are made, all want the core. */
+/*
+ * Pauses `pause` microseconds between two reads, because all processes need a core while
+ * connections are established.
+ */
 static inline void wait_for_one(struct side *side, useconds_t pause)
 {
 	struct fi_cq_tagged_entry entry;
@@ -140,7 +145,7 @@ static inline int compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-/* The number that `text` is, or -1 if it is none from 0 to `most`. */
+/* The number in `text`, or -1 if it is not a number from 0 to `most`. */
 static inline int number(const char *text, int most)
 {
 	char *end;
