@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pattern.h - message contents of which every byte can be checked, and how a check of
- * them counts what is wrong.
+ * pattern.h - message contents of which every byte can be checked, and the counters of a check.
  *
- * A message is named by (seed, source, destination, number); its bytes follow from that name
- * and their place alone. So a byte that belongs to another message, to another place in
- * the same one, or to nothing is found. Guards around each receive buffer find bytes
+ * A message is identified by (seed, source, destination, number). Its bytes depend only on that
+ * name and on their offset. So a check finds every byte that belongs to another message, to another
+ * offset in the same message, or to no message. Guards around each receive buffer detect bytes
  * written outside of it.
  */
 #ifndef PROGRAMS_PATTERN_H
@@ -20,12 +19,12 @@
 #define GUARD_BYTES 64
 #define GUARD 0xC5
 
-/* What one check has seen on this rank. */
+/* The results of one check on this rank. */
 struct tally {
 	uint64_t messages;
 	uint64_t bytes;
-	uint64_t errors; /* wrong bytes, and wrong answers of MPI */
-	char first[160]; /* the first error in words; empty while there is none */
+	uint64_t errors; /* wrong bytes, and wrong results of MPI */
+	char first[160]; /* text of the first error; empty if there is none */
 };
 
 struct message_name {
@@ -125,7 +124,7 @@ static inline unsigned char *guarded_alloc(size_t size)
 	return memory + GUARD_BYTES;
 }
 
-/* Checks that nothing was written beyond `used` of a buffer of `size` bytes, and frees it. */
+/* Check that nothing was written beyond `used` bytes of a buffer of `size` bytes, and free it. */
 static inline void guarded_free(struct tally *tally, unsigned char *buffer, size_t size, size_t used)
 {
 	for (size_t i = 0; i < GUARD_BYTES; i++)

@@ -2,30 +2,31 @@
 /*
  * record - the time of every single iteration of one operation, for each message size.
  *
- * The other programs print means, which say nothing about the tails. This one keeps every
- * iteration's time in memory, recorder.h says how, and prints them all when everything is
- * measured: record_print.c has the format. For every size: a warm-up of up to a quarter of
- * `seconds`, then `samples` iterations, or fewer where so many would take longer than
- * `seconds`; their number is the same on all ranks. Nothing is printed between sizes, where
- * the launcher would carry it on while the next is measured.
+ * The other programs print means, which say nothing about tails. This program keeps every
+ * iteration's time in memory, as recorder.h describes, and prints them all after the last
+ * measurement; record_print.c describes the format. For every size there is a warm-up of up to a
+ * quarter of `seconds`, then `samples` iterations, or fewer if they would take longer than
+ * `seconds`; their number is the same on all ranks. Nothing is printed between sizes, because the
+ * launcher would still forward it during the next measurement.
  *
  * Pairs of ranks (the first half with the second half, all at the same time):
  *     latency, bandwidth, bidirectional           a window is one sample
  *     put, get, accumulate, put-bidirectional     --synchronization flush, lock, pscw or fence
- * All ranks: barrier, bcast, allgather, allreduce, alltoall. Iteration `i` of all ranks is the
- * same call, so that the slowest rank of each can be looked for.
+ *
+ * All ranks: barrier, bcast, allgather, allreduce, alltoall. Iteration `i` is the same call on all
+ * ranks, so that the slowest rank of each call can be found.
  *
  *     mpiexec -n 2 record latency [--sizes 8,4096] [--samples 10000] [--seconds 1]
- *     mpiexec -n 8 record bandwidth --window 64          four pairs; the rate of messages, too
+ *     mpiexec -n 8 record bandwidth --window 64          four pairs; also the rate of messages
  *     mpiexec -n 2 record put --synchronization pscw
  */
 #include "record.h"
 
-#define SAMPLES_MAX 100000000L /* of 8 bytes: one MPI message, still */
-#define WARM_UP_PART 8         /* of the time of a size: the last of the warm-up's doubling loops */
+#define SAMPLES_MAX 100000000L /* 8 bytes each: still one MPI message */
+#define WARM_UP_PART 8         /* part of a size's time for the last of the warm-up's doubling loops */
 
 struct record_options {
-	struct measure_options measure; /* sizes, seconds, window: 0 is the operation's own */
+	struct measure_options measure; /* sizes, seconds, window; window 0: the operation's default */
 	long samples;
 	enum synchronization synchronization;
 	enum recorder_clock clock;
@@ -71,7 +72,7 @@ static void check_options(const struct operation *operation, const struct record
 	if (operation->window == 0 && options->measure.window != 0)
 		measure_usage("record", "this operation has no --window");
 	if (strcmp(operation->name, "put-bidirectional") == 0 && options->synchronization < PSCW)
-		measure_usage("record", "puts both ways want --synchronization pscw or fence");
+		measure_usage("record", "puts in both directions need --synchronization pscw or fence");
 	for (int i = 0; i < options->measure.size_count; i++) {
 		if (options->measure.sizes[i] % operation->multiple != 0)
 			measure_usage("record", "sizes are multiples of 8 bytes here");
@@ -82,7 +83,7 @@ static void check_options(const struct operation *operation, const struct record
 	}
 }
 
-/* The options that measure.h does not know are taken out of the arguments. */
+/* Removes the options that measure.h does not know from the arguments. */
 static struct record_options read_options(int argc, char **argv, const struct operation *operation)
 {
 	struct record_options options = {.samples = 10000, .clock = find_clock("auto")};
@@ -109,7 +110,7 @@ static struct record_options read_options(int argc, char **argv, const struct op
 	if (argc % 2 != 0)
 		measure_usage("record", "an option without its value");
 	if (synchronized && !operation->remote)
-		measure_usage("record", "only one-sided operations have a --synchronization");
+		measure_usage("record", "--synchronization applies only to one-sided operations");
 	options.measure = measure_options(kept, argv);
 	if (!seconds)
 		options.measure.seconds = 1;
@@ -123,7 +124,7 @@ static struct record_options read_options(int argc, char **argv, const struct op
 	return options;
 }
 
-/* Seconds of `count` samples, as rank 0 has them: the same on all ranks. */
+/* Seconds of `count` samples on rank 0, the same value on all ranks. */
 static double run(const struct recorder *recorder, const struct subject *subject, int64_t *samples,
 		  long count)
 {
@@ -137,7 +138,7 @@ static double run(const struct recorder *recorder, const struct subject *subject
 	return seconds;
 }
 
-/* How many samples fit into the time; finding out is the warm-up. */
+/* The number of samples that fit into the time. The search is also the warm-up. */
 static long warm_up(const struct recorder *recorder, const struct subject *subject, int64_t *samples,
 		    const struct record_options *options)
 {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * record.h - what the parts of record know of each other: what can be recorded, and the
- * samples of one size.
- */
+/* record.h - shared declarations of record: the operations, and the samples of one size. */
 #ifndef PROGRAMS_RECORD_H
 #define PROGRAMS_RECORD_H
 
@@ -15,37 +12,37 @@
 
 enum synchronization { FLUSH, LOCK, PSCW, FENCE };
 
-/* One operation at one size, ready to be run on this rank. */
+/* One operation at one size, ready to run on this rank. */
 struct subject {
 	struct exchange *exchange;
 	exchange_function *run;    /* one iteration is one sample */
-	exchange_function *before; /* each sample, if they are apart, and no part of it */
-	long messages;             /* or calls, that are in one sample */
-	bool kept;                 /* whether this rank's samples say anything */
+	exchange_function *before; /* runs before each sample, if the samples are apart, and is not timed */
+	long messages;             /* messages or calls in one sample */
+	bool kept;                 /* whether this rank's samples are meaningful */
 };
 
 struct operation {
 	const char *name;
-	const char *sample; /* what one is, for who reads it */
-	int window;         /* messages in flight where --window does not say; 0: it has none */
-	bool sizes;         /* whether it has a size at all */
-	bool pairs;         /* of two ranks each */
-	bool apart;         /* a sample does not begin where the one before ended */
+	const char *sample; /* description of a sample, for the reader */
+	int window;         /* default messages in flight; 0: the operation has no window */
+	bool sizes;         /* the operation has sizes */
+	bool pairs;         /* the operation runs between pairs of ranks */
+	bool apart;         /* a sample does not begin at the end of the previous one */
 	bool remote;        /* --synchronization applies */
-	size_t multiple;    /* of which a size is one */
-	/* Checks its answer once, where it has one, before anything is timed. */
+	size_t multiple;    /* a size must be a multiple of this */
+	/* Also checks the operation's result once, if it has one, before the measurement. */
 	void (*open)(struct subject *subject, int kind, size_t size, int window,
 		     enum synchronization synchronization);
 	void (*close)(struct subject *subject);
 	int kind; /* for open() */
 };
 
-/* Every operation; ends with one that has no name. */
+/* All operations, terminated by an entry without a name. */
 extern const struct operation pair_operations[];
 extern const struct operation remote_operations[];
 extern const struct operation collective_operations[];
 
-/* What was recorded at one size. */
+/* The recorded samples of one size. */
 struct series {
 	size_t size;
 	long messages;
@@ -54,10 +51,10 @@ struct series {
 	int64_t *samples; /* ticks */
 };
 
-/* Prints everything on rank 0, ranks after each other; all ranks call it when all is measured. */
+/* Prints everything on rank 0, rank by rank. All ranks call it after the last measurement. */
 void record_print(const struct recorder *recorder, const struct series *series, int count);
 
-/* The rank that `rank` forms a pair with: each of the first half with one of the second. */
+/* The partner of `rank`: a rank of the first half pairs with a rank of the second half. */
 static inline int record_peer(int rank, int ranks)
 {
 	return rank < ranks / 2 ? rank + ranks / 2 : rank - ranks / 2;

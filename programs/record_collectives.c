@@ -2,10 +2,10 @@
 /*
  * record_collectives.c - collective operations of all ranks.
  *
- * There is a barrier before each call, which is no part of the sample, so that iteration `i` of
- * all ranks is the same call and began at about the same time: how far apart ranks leave a
- * barrier is part of the later ones' time. A broadcast's root is rank 0. Barriers themselves
- * follow each other.
+ * An untimed barrier comes before each call, so that iteration `i` is the same call on all ranks
+ * and begins at about the same time. The differences between the ranks' exits from the barrier are
+ * part of the later ranks' time. The root of a broadcast is rank 0. Barriers themselves follow each
+ * other directly.
  */
 #include "record.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * record_print.c - samples on their way out: through MPI to rank 0, and in JSON lines to its
- * standard output, which reaches whoever started the job from any node, container or machine.
+ * record_print.c - output of samples: through MPI to rank 0, and in JSON lines to its standard
+ * output, which reaches the user who started the job from any node, container or VM.
  *
  * A line holds the samples of one rank at one size: nanoseconds as little-endian unsigned numbers
- * of 2, 4 or 8 bytes, whatever the largest of them needs, in base64. The last line carries the
- * number of lines since and with the first rank's, and the CRC-32 (that of zlib) of their bytes:
- * without it, or if it does not fit, the output is not whole.
+ * of 2, 4 or 8 bytes, as the largest sample requires, in base64. The last line contains the number
+ * of lines from the first rank's line on, and the CRC-32 (zlib's) of their bytes: if the last line
+ * is missing or does not match, the output is incomplete.
  */
 #include <endian.h>
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static struct output output_begin(void)
 	return output;
 }
 
-/* Prints bytes, and counts them in. */
+/* Print bytes, and add them to the CRC and the count of lines. */
 static void put_bytes(struct output *output, const char *bytes, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -48,8 +48,8 @@ static void put_bytes(struct output *output, const char *bytes, size_t count)
 		output->lines += byte == '\n';
 	}
 	if (fwrite(bytes, 1, count, stdout) != count) {
-		fprintf(stderr,
-			"record: error: the samples cannot be written: look at where the output goes\n");
+		fprintf(stderr, "record: error: the samples cannot be written: check the destination of the "
+				"output\n");
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	}
 }
@@ -90,16 +90,16 @@ static void put_base64(struct output *output, const unsigned char *bytes, size_t
 	put_bytes(output, text, used);
 }
 
-/* A series as it goes to rank 0. */
+/* The description of a series that goes to rank 0. */
 struct encoded {
 	long messages;
 	long count;
-	int width; /* bytes of a sample; 0: there are none */
+	int width; /* bytes of a sample; 0: there are no samples */
 };
 
 /*
- * Turns the samples, in place, into nanoseconds of the width that the largest needs. The buffer
- * is written behind the place that is read from.
+ * Convert the samples in place to nanoseconds of the width that the largest sample needs. Writing
+ * never overtakes reading.
  */
 static struct encoded encode(const struct recorder *recorder, const struct series *series)
 {
@@ -137,7 +137,7 @@ static void put_series(struct output *output, size_t size, int rank, const struc
 	put_text(output, "\"}\n");
 }
 
-/* Ranks after each other, so that rank 0 has the samples of one other rank at a time. */
+/* One rank after the other, so that rank 0 holds the samples of one other rank at a time. */
 static void print_series(struct output *output, const struct recorder *recorder, const struct series *series)
 {
 	int rank, ranks;
@@ -165,7 +165,7 @@ static void print_series(struct output *output, const struct recorder *recorder,
 	}
 }
 
-/* Of each rank: its clock, and what recording cost there. */
+/* The clock of each rank, and the cost of recording there. */
 static void print_clocks(struct output *output, const struct recorder *recorder)
 {
 	int rank, ranks;
@@ -188,7 +188,7 @@ static void print_clocks(struct output *output, const struct recorder *recorder)
 	free(all);
 }
 
-/* Ends the job if time went backwards on some rank, which its counter should not let it do. */
+/* Ends the job if time ran backwards on a rank, which an invariant counter should not permit. */
 static void check_clocks(const struct series *series, int count)
 {
 	int backwards = 0, somewhere;
@@ -216,8 +216,8 @@ void record_print(const struct recorder *recorder, const struct series *series, 
 		printf("{\"end\": true, \"lines\": %ld, \"crc32\": %" PRIu32 "}\n", output.lines,
 		       output.crc ^ UINT32_MAX);
 		if (fflush(stdout) != 0) {
-			fprintf(stderr, "record: error: the samples cannot be written: "
-					"look at where the output goes\n");
+			fprintf(stderr, "record: error: the samples cannot be written: check the destination "
+					"of the output\n");
 			MPI_Abort(MPI_COMM_WORLD, 1);
 		}
 	}

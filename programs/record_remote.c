@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * record_remote.c - one-sided operations between pairs of ranks, by each way of synchronizing.
+ * record_remote.c - one-sided operations between pairs of ranks, by each method of synchronization.
  *
- * The window is memory that the MPI library allocates. A sample is what has to happen for a
- * window of operations to be done: the operations and one MPI_Win_flush within one passive
- * epoch; or MPI_Win_lock, operations, MPI_Win_unlock; or an epoch of post, start, complete and
- * wait, as the origin sees it; or the operations and the MPI_Win_fence of all ranks. A target
- * without anything to do is in MPI_Barrier meanwhile, where a library that needs its help
- * gets it.
+ * The MPI library allocates the memory of the window. A sample is everything that completes one
+ * window of operations: the operations and one MPI_Win_flush within one passive epoch; or
+ * MPI_Win_lock, the operations, MPI_Win_unlock; or an epoch of post, start, complete and wait, on
+ * the origin's side; or the operations and the MPI_Win_fence of all ranks. A target that has
+ * nothing to do is in MPI_Barrier meanwhile, where a library that needs its progress gets it.
  */
 #include "record.h"
 
@@ -19,8 +18,8 @@ struct epoch {
 	enum synchronization synchronization;
 	MPI_Win window;
 	MPI_Group peer;
-	char *memory; /* of this rank's side of the window */
-	size_t bytes; /* of it, and of the buffer: a message of each operation in flight */
+	char *memory; /* this rank's side of the window */
+	size_t bytes; /* of the memory, and of the buffer: one message for each operation in flight */
 };
 
 static const struct epoch *epoch_of(const struct exchange *exchange)
@@ -38,7 +37,7 @@ static bool is_target(const struct epoch *epoch)
 	return epoch->kind == PUT_BIDIRECTIONAL || !begins(&epoch->exchange);
 }
 
-/* Each operation of a window has a place of its own at both ends. */
+/* Each operation of a window has a separate location at both ends. */
 static void issue(const struct epoch *epoch)
 {
 	const struct exchange *exchange = &epoch->exchange;
@@ -133,14 +132,13 @@ static void check(const struct epoch *epoch, const char *bytes)
 	for (size_t i = 0; i < epoch->bytes; i++) {
 		if (bytes[i] == pattern(epoch->exchange.peer, i))
 			continue;
-		fprintf(stderr,
-			"error: %s of %d bytes is wrong at byte %zu: the figures would mean nothing\n",
+		fprintf(stderr, "error: %s of %d bytes is wrong at byte %zu: the figures would be invalid\n",
 			names[epoch->kind], epoch->exchange.size, i);
 		MPI_Abort(MPI_COMM_WORLD, 3);
 	}
 }
 
-/* Every kind moves a pattern once: out of the target's zeroes, or over the origin's. */
+/* Each kind moves a pattern once: into the target's zeroes, or over the origin's. */
 static void verify(const struct epoch *epoch)
 {
 	runs[epoch->synchronization](&epoch->exchange, 1);
@@ -149,7 +147,7 @@ static void verify(const struct epoch *epoch)
 		if (is_origin(epoch))
 			check(epoch, epoch->exchange.buffer);
 	} else if (is_target(epoch)) {
-		/* Own memory is read as the way of synchronizing demands. */
+		/* Read own memory as the method of synchronization requires. */
 		if (epoch->synchronization == FLUSH)
 			MPI_Win_sync(epoch->window);
 		if (epoch->synchronization == LOCK)
@@ -170,7 +168,7 @@ static void open_window(struct epoch *epoch)
 	MPI_Group_free(&world);
 	MPI_Win_allocate((MPI_Aint)epoch->bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &epoch->memory,
 			 &epoch->window);
-	/* Of the window's memory nothing is written outside an epoch, either. */
+	/* The window's memory must not be written outside an epoch, either. */
 	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, epoch->exchange.rank, 0, epoch->window);
 	if (epoch->kind == GET)
 		fill(epoch->memory, epoch->bytes, epoch->exchange.rank);

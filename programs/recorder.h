@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * recorder.h - keeping the time of every iteration, and disturbing it little.
+ * recorder.h - records the time of every iteration with little disturbance.
  *
- * Between two iterations there is one reading of a clock and one store of a difference, into
- * memory that was touched before; nothing is printed, allocated or converted until all is
- * measured. The clock is the processor's time stamp counter where that is invariant (it runs at
- * one rate whatever the core does), and the system's elsewhere. The counter's rate is found at
- * the end, from two pairs of readings with the whole run between them: the longer that is, the
- * better the rate is known.
+ * Between two iterations there is only one reading of a clock, and one store of a difference into
+ * memory that was touched before. Nothing is printed, allocated or converted before the end of the
+ * measurements. The clock is the processor's time stamp counter if it is invariant (its rate does
+ * not depend on the core's state), otherwise the system's clock. The counter's rate is determined
+ * at the end, from two pairs of readings with the whole run between them: the longer the run, the
+ * more precise the rate.
  *
- * The counter is read without a fence: an iteration's end may be read some instructions early, by
- * less than a memory access takes. Where iterations are chained, the next one begins there, so
- * nothing is lost or counted twice.
+ * The counter is read without a fence: the end of an iteration may be read some instructions early,
+ * by less than a memory access takes. If iterations are chained, the next one begins at that
+ * reading, so nothing is lost or counted twice.
  *
- * What recording costs is measured by the same loops, run over an iteration that does nothing.
+ * The cost of recording is measured by the same loops, around an iteration that does nothing.
  */
 #ifndef PROGRAMS_RECORDER_H
 #define PROGRAMS_RECORDER_H
@@ -29,9 +29,9 @@
 #endif
 
 #define RECORDER_BILLION 1000000000
-#define RECORDER_CALIBRATION_NS 50000000 /* at least so long between the two pairs of readings */
+#define RECORDER_CALIBRATION_NS 50000000 /* minimum time between the two pairs of readings */
 #define RECORDER_EMPTY_SAMPLES 65536
-#define RECORDER_EMPTY_LOOPS 9 /* odd: the middle one counts */
+#define RECORDER_EMPTY_LOOPS 9 /* odd, because the median counts */
 
 enum recorder_clock { RECORDER_SYSTEM, RECORDER_COUNTER };
 
@@ -49,7 +49,7 @@ static inline int64_t recorder_counter_now(void)
 	return (int64_t)__rdtsc();
 }
 
-/* Whether the processor says that its counter runs at one rate, in every state of the core. */
+/* Whether the processor reports that its counter runs at one rate in every state of the core. */
 static inline bool recorder_counter_invariant(void)
 {
 	unsigned a, b, c, d = 0;
@@ -74,7 +74,7 @@ static inline int64_t recorder_now(enum recorder_clock clock)
 	return clock == RECORDER_COUNTER ? recorder_counter_now() : recorder_system_now();
 }
 
-/* The two clocks read at one moment. */
+/* Both clocks at the same moment. */
 struct recorder_pair {
 	int64_t system;
 	int64_t counter;
@@ -85,7 +85,10 @@ static inline struct recorder_pair recorder_pair(void)
 	struct recorder_pair best = {0, 0};
 	int64_t narrowest = INT64_MAX;
 
-	/* An interrupt between two readings spoils them: the narrowest of a few is none's victim. */
+	/*
+	 * An interrupt between two readings spoils them, so the shortest of several attempts is
+	 * used.
+	 */
 	for (int i = 0; i < 16; i++) {
 		int64_t before = recorder_counter_now(), system = recorder_system_now(),
 			after = recorder_counter_now();
@@ -102,12 +105,12 @@ struct recorder {
 	enum recorder_clock clock;
 	struct recorder_pair began;
 	double nanoseconds_per_tick; /* from recorder_end() on */
-	double calibrated_seconds;   /* over which that was found out */
-	double sample_ticks;         /* what recording adds to a sample, */
-	double iteration_ticks;      /* and to an iteration */
+	double calibrated_seconds;   /* time over which nanoseconds_per_tick was determined */
+	double sample_ticks;         /* cost of recording in a sample */
+	double iteration_ticks;      /* cost of recording in an iteration */
 };
 
-/* Runs iterations and keeps the time from the end of each to the end of the next. */
+/* Run iterations, and record the time from the end of each to the end of the next. */
 static inline __attribute__((always_inline)) void recorder_chain(enum recorder_clock clock,
 								 exchange_function *run,
 								 const struct exchange *exchange,
@@ -125,7 +128,7 @@ static inline __attribute__((always_inline)) void recorder_chain(enum recorder_c
 	}
 }
 
-/* Runs iterations with something else before each, whose time is not kept. */
+/* Run iterations with another function before each, whose time is not recorded. */
 static inline __attribute__((always_inline)) void
 recorder_apart(enum recorder_clock clock, exchange_function *before, exchange_function *run,
 	       const struct exchange *exchange, int64_t *samples, long count)
@@ -140,10 +143,7 @@ recorder_apart(enum recorder_clock clock, exchange_function *before, exchange_fu
 	}
 }
 
-/*
- * Records `count` iterations, chained if there is nothing to do `before` each. The clock is a
- * constant in each of the loops.
- */
+/* Record `count` iterations, chained if `before` is NULL. The clock is a constant in each loop. */
 static inline void recorder_run(const struct recorder *recorder, exchange_function *before,
 				exchange_function *run, const struct exchange *exchange, int64_t *samples,
 				long count)
@@ -178,7 +178,7 @@ static inline int64_t recorder_middle(int64_t *values)
 	return values[RECORDER_EMPTY_LOOPS / 2];
 }
 
-/* Finds out what recording costs, with or without something `before` each iteration. */
+/* Measure the cost of recording, with or without a function `before` each iteration. */
 static inline struct recorder recorder_begin(enum recorder_clock clock, bool before)
 {
 	struct recorder recorder = {.clock = clock, .began = recorder_pair()};
@@ -201,7 +201,7 @@ static inline struct recorder recorder_begin(enum recorder_clock clock, bool bef
 	return recorder;
 }
 
-/* Finds out what a tick is; call it when all is measured. */
+/* Determine the length of a tick. Call after the last measurement. */
 static inline void recorder_end(struct recorder *recorder)
 {
 	struct recorder_pair ended;

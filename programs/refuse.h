@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 /*
- * Ends the job, with status 2, for a reason that every rank sees: wrong arguments, a wrong
- * number of ranks. Rank 0 says it in one line. All ranks finish in order, since after
- * MPI_Abort MPICH's mpiexec may end before it has passed on what a rank printed.
+ * Ends the job with status 2 for an error that every rank detects: wrong arguments, or a wrong
+ * number of ranks. Rank 0 prints one line. All ranks finish normally, because after MPI_Abort
+ * MPICH's mpiexec may end before it has forwarded a rank's output.
  */
 __attribute__((noreturn, format(printf, 1, 2))) static inline void refuse(const char *format, ...)
 {

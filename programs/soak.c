@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * soak - every rank sends messages of random size, tag and mode to random others for a while, and
- * writes, reads and counts in their windows. Half of the messages meet wildcard receives that are
- * posted, half are probed for. Each must come once, whole, and in the order in which it was sent; all
- * are counted, and the longest time that any rank waited between two. What happens to the job meanwhile
- * is somebody else's affair.
+ * soak - every rank sends messages of random size, tag and mode to random other ranks for a while,
+ * and writes, reads and counts in their windows.
+ *
+ * Half of the messages meet posted wildcard receives, half are probed for. Each message must arrive
+ * once, whole, and in the order of sending. All messages are counted, and so is the longest time
+ * between two messages on any rank. Another program may disturb the job meanwhile.
  *
  *     mpiexec -n 8 soak [SECONDS [SEED]]
  *
- * It ends earlier if one of the ranks, or all, are sent SIGUSR2.
- *
- * What a message is follows from its number between two ranks, so a receiver knows what must come.
+ * The job ends earlier if one or all of the ranks get SIGUSR2. The contents of a message follow
+ * from its number between two ranks, so a receiver knows what must arrive.
  */
 #include "pattern.h"
 #include "refuse.h"
@@ -20,10 +20,10 @@
 #define SIZE_MOST (2U << 20)
 #define SENDS_AT_ONCE 8
 #define RECEIVES_AT_ONCE 8
-#define PART_BYTES (256U * 1024U) /* of a window, for each rank */
+#define PART_BYTES (256U * 1024U) /* each rank's part of a window */
 #define TAGS 1000
-#define TAG_BYE 1000 /* the last to a rank: how many there were */
-#define TAG_END 1001 /* from a rank to itself, for receives that are left */
+#define TAG_BYE 1000 /* the last message to a rank: the number of messages */
+#define TAG_END 1001 /* from a rank to itself, to complete the remaining receives */
 
 enum { POSTED, PROBED, CHANNELS };
 
@@ -35,7 +35,7 @@ static uint64_t sent, one_sided;
 static double last_came, longest_pause; /* seconds */
 static volatile sig_atomic_t enough;
 
-/* By channel and rank: messages so far. */
+/* Messages so far, by channel and rank. */
 static int *sent_to[CHANNELS], *came_from[CHANNELS];
 static int byes[CHANNELS];
 
@@ -44,7 +44,7 @@ static struct {
 	unsigned char *bytes;
 } sends[SENDS_AT_ONCE], receives[RECEIVES_AT_ONCE];
 
-static unsigned oldest; /* receive: they are looked at in the order in which they were posted */
+static unsigned oldest; /* index of the oldest receive: receives are tested in the order of posting */
 
 struct shape {
 	int size, tag, synchronous;
@@ -55,7 +55,7 @@ static struct message_name name_of(int channel, int source, int destination, int
 	return (struct message_name){seed + (uint64_t)channel, source, destination, number};
 }
 
-/* Most are small, and some of each protocol. */
+/* Most messages are small, and some use each protocol. */
 static struct shape shape_of(const struct message_name *name)
 {
 	static const uint32_t most[] = {8,     64,    512,    4096,   4097,     16384,
@@ -68,7 +68,9 @@ static struct shape shape_of(const struct message_name *name)
 			      (random >> 56) % 8 == 0};
 }
 
-/* ---- what comes ---- */
+/*
+ * ---- receiving ----
+ */
 
 static void note_pause(void)
 {
@@ -79,7 +81,7 @@ static void note_pause(void)
 	last_came = now;
 }
 
-/* One of the size that MPI says. */
+/* Process a message. Its size is in the status. */
 static void take(int channel, const MPI_Status *status, const unsigned char *bytes)
 {
 	int source = status->MPI_SOURCE, size, count;
@@ -107,7 +109,7 @@ static void post(unsigned place)
 		  &receives[place].request);
 }
 
-/* Returns whether a receive had come to its end. One that ended what is left is not posted again. */
+/* Returns whether a receive was complete. A receive that TAG_END completed is not posted again. */
 static int take_posted(void)
 {
 	MPI_Status status;
@@ -149,7 +151,9 @@ static void take_all(void)
 		;
 }
 
-/* ---- what goes ---- */
+/*
+ * ---- sending ----
+ */
 
 static int free_send(void)
 {
@@ -188,7 +192,7 @@ static void send_one(void)
 	sent++;
 }
 
-/* Writes its part of another's window, and reads it again; or counts there. */
+/* Write the own part of another rank's window and read it back, or increment a counter there. */
 static void reach_one(MPI_Win window, uint64_t *counted)
 {
 	static unsigned char out[PART_BYTES], in[PART_BYTES];
@@ -214,7 +218,7 @@ static void reach_one(MPI_Win window, uint64_t *counted)
 	MPI_Get(in, size, MPI_BYTE, to, place, size, MPI_BYTE, window);
 	MPI_Win_flush(to, window);
 	pattern_check(&tally, in, (size_t)size, &name);
-	tally.messages--; /* it is no message */
+	tally.messages--; /* this was not a message */
 }
 
 /* ---- the end ---- */
@@ -225,13 +229,16 @@ static void end_early(int number)
 	enough = 1;
 }
 
-/* One that has ended says so to all, and then these end too. */
+/* The first rank that ends tells all other ranks, and then they end too. */
 static int is_over(double begun, double seconds)
 {
 	return enough || byes[POSTED] > 0 || byes[PROBED] > 0 || MPI_Wtime() - begun >= seconds;
 }
 
-/* Short, so that it does not wait for a receive; who gets it takes what comes anyway. */
+/*
+ * The message is short, so its send does not wait for a receive. The receivers still take all
+ * earlier messages.
+ */
 static void say_bye(void)
 {
 	for (int channel = 0; channel < CHANNELS; channel++)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * transform - Fourier transforms of a cube of complex numbers over all ranks, and how much of
- * their time is communication. An iteration is:
+ * transform - Fourier transforms of a cube of complex numbers over all ranks, and the part of their
+ * time that is communication.
  *
+ * An iteration is:
  *     sine       a product of sines to its spectrum and back
  *     rand       random numbers to their spectrum and back
  *     inverse    a random spectrum to space and back
  *     spec       random numbers to their spectrum, the power in its shells, and back
  *
- * Before anything is timed the spectrum of the sines, which is known, is checked, and in the end
- * that everything is as it was. After one iteration that is not timed there are `iterations`, or
- * fewer where so many would take longer than `seconds`. Rank 0 prints JSON lines: about the run,
- * then for each rank the nanoseconds of every iteration and what of them was in MPI, then how many
- * there were.
+ * Before the measurement, the known spectrum of the sines is checked. After it, the program checks
+ * that the numbers are as before. After one untimed iteration there are `iterations` iterations, or
+ * fewer if they would take longer than `seconds`. Rank 0 prints JSON lines: about the run, then for
+ * each rank the nanoseconds of every iteration and of its part in MPI, then the number of ranks.
  *
  *     mpiexec -n 4 transform rand --size 64 [--iterations 100] [--seconds 10]
  */
@@ -24,7 +24,7 @@
 
 #define PI 3.14159265358979323846
 #define SIZE_MAX_ALLOWED 1024
-#define ALLOWED 1e-10 /* of an error: rounding makes some 1e-15 an iteration */
+#define ALLOWED 1e-10 /* maximum error: rounding causes about 1e-15 in each iteration */
 #define TAG_TIMES 1
 #define BILLION 1e9
 
@@ -69,7 +69,10 @@ static struct options read_options(int argc, char **argv, int ranks)
 	return options;
 }
 
-/* A number between -1 and 1, by splitmix64, the same at a place for any number of ranks. */
+/*
+ * A number between -1 and 1 by splitmix64. It depends only on the place, not on the number of
+ * ranks.
+ */
 static double random_at(uint64_t place)
 {
 	uint64_t mixed = (place + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -110,7 +113,7 @@ static void iterate(struct cube *cube, enum operation operation, double *shells)
 		cube_backward(cube);
 }
 
-/* The larger of two errors; what is no number is as wrong as can be. */
+/* The larger of two errors. NaN counts as infinite. */
 static double worse(double error, double other)
 {
 	if (other <= error)
@@ -124,10 +127,13 @@ static void check(double error, const char *what)
 
 	MPI_Allreduce(&error, &worst, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 	if (worst > ALLOWED)
-		refuse("transform: error: %s is wrong by %g: the figures would mean nothing\n", what, worst);
+		refuse("transform: error: %s is wrong by %g: the figures would be invalid\n", what, worst);
 }
 
-/* That of sin x sin y sin z: i/8 of all numbers, of either sign, where each wave number is ±1. */
+/*
+ * The spectrum of sin x sin y sin z: i/8 of the number of points, with either sign, where each wave
+ * number is ±1.
+ */
 static void check_sines(struct cube *cube)
 {
 	double error = 0, all = (double)cube->size * cube->size * cube->size;
@@ -163,7 +169,7 @@ static void check_same(const struct cube *cube, enum operation operation)
 	check(error, "the transform there and back");
 }
 
-/* Nanoseconds of each iteration on this rank, and of what of it was in MPI. */
+/* Nanoseconds of each iteration on this rank, and of its part in MPI. */
 struct times {
 	int64_t *all;
 	int64_t *communication;

@@ -2,10 +2,10 @@
 /*
  * transform_cube.c - a three-dimensional Fourier transform over all ranks.
  *
- * Lines along x and y are transformed where they are. For those along z every rank sends each
- * other the part that it will have: one MPI_Alltoallv, the transposition that such transforms
- * consist of as far as communication goes. Lines are transformed by the usual algorithm for
- * powers of two; that is no match for a library, and leaves more time to computation.
+ * Lines along x and y are transformed in place. For lines along z, every rank sends each other rank
+ * its part by one MPI_Alltoallv: this transposition is all the communication of such a transform.
+ * Lines are transformed by the usual algorithm for powers of two, which is slower than a library's,
+ * so the part of computation is larger.
  */
 #include "transform.h"
 
@@ -31,7 +31,10 @@ struct cube cube_open(int size)
 		cube.counts[way] = measure_buffer((size_t)cube.ranks * sizeof(int));
 		cube.places[way] = measure_buffer((size_t)cube.ranks * sizeof(int));
 	}
-	/* The part of each other's layers of y in my layers of z, and the other way round: as many. */
+	/*
+	 * The part of each other rank's layers of y in this rank's layers of z, and vice versa:
+	 * both have the same size.
+	 */
 	for (int rank = 0, place = 0; rank < cube.ranks; rank++) {
 		int theirs = cube_layer(&cube, rank + 1) - cube_layer(&cube, rank);
 
@@ -117,7 +120,7 @@ static void transform_layers(struct cube *cube, bool back)
 	}
 }
 
-/* Along z, in each of this rank's layers of y: numbers of one z lie together. */
+/* Along z, in each of this rank's layers of y: numbers of one z are contiguous. */
 static void transform_columns(struct cube *cube, bool back)
 {
 	size_t stride = (size_t)cube_layers(cube) * (size_t)cube->size;
@@ -126,7 +129,7 @@ static void transform_columns(struct cube *cube, bool back)
 		transform_strided(cube, cube->numbers + column, stride, back);
 }
 
-/* Between layers of z and the parts that are for each rank; rows of x stay together. */
+/* Copy between layers of z and the parts for each rank. Rows of x stay contiguous. */
 static void pack(struct cube *cube, number *parts, bool unpack)
 {
 	size_t edge = (size_t)cube->size;

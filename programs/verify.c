@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify - is every message delivered whole, once, in order, and to the right receive?
+ * verify - checks that every message is delivered whole, once, in order, and to the right receive.
  *
- * Works with 2 ranks or more. Each check has a name; rank 0 prints one JSON object a check
- * with the messages, bytes and errors of all ranks, and the first error in words. The exit
- * status is 1 if any byte or answer was wrong.
+ * Works with 2 ranks or more. Each check has a name. Rank 0 prints one JSON object for each check
+ * with the messages, bytes and errors of all ranks, and the text of the first error. The exit
+ * status is 1 if any byte or result was wrong.
  *
  *     mpiexec -n 2 verify [--seed N] [--max-size BYTES] [--rounds N] [--only CHECK] [--skip CHECK]
  */
@@ -13,7 +13,7 @@
 
 struct job job;
 
-static const char *only = "", *skip = ""; /* names of checks; empty: not given */
+static const char *only = "", *skip = ""; /* names of checks; empty: all, or none */
 
 static const struct check {
 	const char *name;
@@ -26,7 +26,7 @@ static const struct check {
 	{"truncate", check_truncate},
 };
 
-/* Adds up what all ranks saw, prints it on rank 0, and returns the number of errors. */
+/* Sum the results of all ranks, print them on rank 0, and return the number of errors. */
 static uint64_t report(const char *name, const struct tally *tally)
 {
 	uint64_t mine[3] = {tally->messages, tally->bytes, tally->errors}, all[3];

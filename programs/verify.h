@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify.h - what the checks of verify have in common: the job, its messages, and one
- * function for each check.
+ * verify.h - shared declarations of verify: the job, its messages, and one function for each check.
  */
 #ifndef PROGRAMS_VERIFY_H
 #define PROGRAMS_VERIFY_H
@@ -14,7 +13,7 @@
 struct job {
 	int rank, ranks;
 	int right, left; /* neighbours in the ring of all ranks */
-	int partner;     /* 0-1, 2-3, ...; -1 for a last one alone */
+	int partner;     /* 0-1, 2-3, ...; -1 if the last rank has none */
 	uint64_t seed;
 	size_t max_size; /* bytes */
 	int rounds;      /* of the storm */
@@ -47,7 +46,7 @@ static inline void check_status(struct tally *tally, const MPI_Status *status, i
 	tally_expect(tally, "count in the status", count, (long long)size);
 }
 
-/* Posts a receive of just `size` bytes, waits for it, and checks all of it. */
+/* Post a receive of exactly `size` bytes, wait for it, and check the whole message. */
 static inline void receive_whole(struct tally *tally, size_t size, int source, int number)
 {
 	unsigned char *buffer = guarded_alloc(size);
@@ -60,7 +59,7 @@ static inline void receive_whole(struct tally *tally, size_t size, int source, i
 	guarded_free(tally, buffer, size, size);
 }
 
-/* One message to the right, one from the left, of the same size. */
+/* One message to the right and one from the left, of the same size. */
 static inline void shift(struct tally *tally, size_t size, int number)
 {
 	unsigned char *sent = message_alloc(size, job.right, number);
@@ -80,7 +79,7 @@ void check_self(struct tally *tally);
 void check_storm(struct tally *tally);
 void check_collectives(struct tally *tally);
 
-/* verify_matching.c: which message goes to which receive, and what is told about it */
+/* verify_matching.c: which receive gets which message, and the status */
 void check_tags(struct tally *tally);
 void check_any_source(struct tally *tally);
 void check_unexpected(struct tally *tally);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_matching.c - does each message find the receive that MPI says it must? */
+/* verify_matching.c - does each message go to the receive that MPI requires? */
 #include "verify.h"
 
 #define UNEXPECTED 2000 /* messages sent before the first receive is posted */
 
-/* Receives in the reverse order of the sends, told apart by their tags alone. */
+/* Receives in the reverse order of the sends, distinguished only by their tags. */
 void check_tags(struct tally *tally)
 {
 	enum { MESSAGES = 64 };
@@ -38,7 +38,7 @@ void check_tags(struct tally *tally)
 		free(sent[i]);
 }
 
-/* Everybody sends to rank 0, which takes what comes, from anyone, with any tag. */
+/* All other ranks send to rank 0, which receives from any source with any tag. */
 void check_any_source(struct tally *tally)
 {
 	enum { EACH = 200, BYTES = 3000 };
@@ -71,7 +71,7 @@ void check_any_source(struct tally *tally)
 	free(next);
 }
 
-/* Many messages lie there before the first receive, and are taken last first. */
+/* Many messages arrive before the first receive, and are received in reverse order. */
 void check_unexpected(struct tally *tally)
 {
 	unsigned char **sent = need_memory(malloc(UNEXPECTED * sizeof(*sent)));
@@ -97,7 +97,7 @@ void check_unexpected(struct tally *tally)
 	free(sent);
 }
 
-/* A synchronous send may not complete before its receive has started. */
+/* A synchronous send must not complete before its receive has started. */
 void check_ssend(struct tally *tally)
 {
 	static const size_t sizes[] = {0, 8, 1000, 20000, 300000};
@@ -123,7 +123,7 @@ void check_ssend(struct tally *tally)
 	}
 }
 
-/* MPI_Probe and MPI_Mprobe tell the size; the matched message is the one probed. */
+/* MPI_Probe and MPI_Mprobe report the size; the received message is the probed one. */
 void check_probe(struct tally *tally)
 {
 	enum { MESSAGES = 12 };
@@ -158,7 +158,7 @@ void check_probe(struct tally *tally)
 	}
 }
 
-/* A cancelled receive takes nothing: the message goes to the next that matches. */
+/* A cancelled receive takes no message: the message goes to the next matching receive. */
 void check_cancel(struct tally *tally)
 {
 	for (int i = 0; i < 20; i++) {

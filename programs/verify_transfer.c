@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_transfer.c - are the bytes right, whatever the size, the order and the load? */
+/* verify_transfer.c - are the bytes correct for every size, order and load? */
 #include "verify.h"
 
-#define SMALL_MAX 1100     /* every size up to here */
-#define STORM_MESSAGES 200 /* outstanding to each peer in one round */
+#define SMALL_MAX 1100     /* every size up to this one is checked */
+#define STORM_MESSAGES 200 /* outstanding messages to each peer in one round */
 
-/* Every small size, then each power of two, its neighbours, and odd sizes in between. */
+/* Every small size, then each power of two, its neighbours, and other sizes in between. */
 void check_sizes(struct tally *tally)
 {
 	int number = 0;
@@ -21,7 +21,7 @@ void check_sizes(struct tally *tally)
 	}
 }
 
-/* MPI_Sendrecv in both directions at once, sizes differing by direction. */
+/* MPI_Sendrecv in both directions at once, with sizes that differ by direction. */
 void check_sendrecv(struct tally *tally)
 {
 	int number = 0;
@@ -42,7 +42,7 @@ void check_sendrecv(struct tally *tally)
 	}
 }
 
-/* Small and large messages with one tag must arrive in the order they were sent. */
+/* Small and large messages with one tag must arrive in the order of sending. */
 void check_order(struct tally *tally)
 {
 	enum { MESSAGES = 120 };
@@ -65,7 +65,7 @@ void check_order(struct tally *tally)
 		free(sent[i]);
 }
 
-/* Messages to oneself. */
+/* Messages from a rank to itself. */
 void check_self(struct tally *tally)
 {
 	for (size_t size = 0; size <= job.max_size; size = size * 5 + 3) {
@@ -79,7 +79,7 @@ void check_self(struct tally *tally)
 	}
 }
 
-/* The size of message `number` of a storm, known to both ends. Mostly small. */
+/* The size of message `number` of a storm, which both ends can compute. Mostly small. */
 static size_t storm_size(int source, int destination, int number)
 {
 	struct message_name name = name_of(source, destination, number);
@@ -91,8 +91,8 @@ static size_t storm_size(int source, int destination, int number)
 }
 
 /*
- * All ranks to all others at once, everything outstanding, receives posted in a random
- * order and half of them only after the sends.
+ * All ranks send to all others at once, with everything outstanding. Receives are posted in a
+ * random order, and half of them only after the sends.
  */
 static void storm_round(struct tally *tally, int round)
 {
@@ -111,7 +111,7 @@ static void storm_round(struct tally *tally, int round)
 		order[j] = swapped;
 	}
 	for (int step = 0; step < 2 * total; step++) {
-		/* First half the receives, then all sends, then the other half. */
+		/* First half of the receives, then all sends, then the other half. */
 		int is_send = step >= total / 2 && step < total / 2 + total;
 		int i = is_send ? step - total / 2 : order[step < total / 2 ? step : step - total];
 		int peer = (job.rank + 1 + i / STORM_MESSAGES) % job.ranks, tag = i % STORM_MESSAGES;
@@ -152,7 +152,7 @@ void check_storm(struct tally *tally)
 		storm_round(tally, round);
 }
 
-/* Collectives are made of the above, and use tags and communicators of their own. */
+/* Collectives use the operations above, with tags and communicators of their own. */
 void check_collectives(struct tally *tally)
 {
 	for (size_t size = 1; size <= job.max_size / 4; size *= 8) {
