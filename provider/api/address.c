@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* address.c - addresses as text, for people and for fi_getinfo(). */
+/* address.c - addresses as text, for users and for fi_getinfo(). */
 #include "api/provider.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* vicinal://REGION/SLOT/EPOCH/NONCE, and with a place in the network +CORE and flags/NAME */
+/* vicinal://REGION/SLOT/EPOCH/NONCE, and for an endpoint that the network reaches +CORE and flags/NAME. */
 #define TEXT_FORMAT TEXT_PREFIX "%016" PRIx64 "%016" PRIx64 "/%u/%u/%016" PRIx64
 #define TEXT_PREFIX "vicinal://"
 
@@ -25,8 +25,8 @@ int address_to_text(const struct address *address, char *text, size_t length)
 }
 
 /*
- * A number of at most `digits` digits, followed by `end`. Moves `text` past both.
- * strtoull alone would take signs, spaces and 0x.
+ * Reads a number of at most `digits` digits that `end` follows, and moves `text` past both. strtoull() would
+ * also accept signs, spaces and 0x.
  */
 static bool read_number(const char **text, int base, size_t digits, char end, uint64_t *value)
 {
@@ -42,7 +42,7 @@ static bool read_number(const char **text, int base, size_t digits, char end, ui
 	return true;
 }
 
-/* What follows the +. */
+/* The text after the +. */
 static bool read_network(const char *text, struct address *address)
 {
 	uint64_t core = 0;
@@ -76,7 +76,7 @@ bool address_from_text(const char *text, struct address *address)
 	if (strncmp(text, TEXT_PREFIX, strlen(TEXT_PREFIX)) != 0)
 		return false;
 	text += strlen(TEXT_PREFIX);
-	/* The two halves of the region's id stand together. */
+	/* The two halves of the region's id have no separator. */
 	if (strnlen(text, 32) < 32)
 		return false;
 	memcpy(first_half, text, 16);

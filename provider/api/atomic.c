@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* atomic.c - atomic operations on peers' memory, and which of them there are. */
+/* atomic.c - atomic operations on peers' memory, and queries which atomics are supported. */
 #include "api/provider.h"
 
 #define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
 #define ELEMENTS(buffer, count) (&(struct fi_ioc){(void *)(uintptr_t)(buffer), (count)})
 
-/* A list of elements, as the calls have them. */
+/* A list of elements, as libfabric's calls pass it. */
 struct elements {
 	const struct fi_ioc *pieces;
 	size_t count; /* of pieces */
@@ -15,7 +15,7 @@ struct elements {
 #define SEVERAL(pieces, count) ((struct elements){(pieces), (count)})
 #define NOTHING ((struct elements){NULL, 0})
 
-/* An atomic as the calls have it: in elements. */
+/* An atomic as libfabric's calls pass it: counted in elements. */
 struct call {
 	uint32_t form; /* enum atomic_form */
 	enum fi_datatype datatype;
@@ -29,7 +29,10 @@ struct call {
 	uint64_t flags;
 };
 
-/* A list of elements as one of bytes. Returns false if it is too long, or not `length` bytes. */
+/*
+ * Converts a list of elements to a list of bytes. Returns false if the list is too long or has not `length`
+ * bytes.
+ */
 static bool in_bytes(struct elements elements, size_t size, uint64_t length, struct iovec *pieces)
 {
 	uint64_t bytes = 0;
@@ -100,7 +103,7 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, const struct call *cal
 	return result;
 }
 
-/* A call without a list of ranges: all elements lie in a row, as many as there are in `counted`. */
+/* For calls without a list of ranges: the target's elements are contiguous, as many as `counted` has. */
 static ssize_t submit_row(struct fid_ep *fid, fi_addr_t peer, uint64_t address, uint64_t key,
 			  struct elements counted, struct call call)
 {
@@ -120,7 +123,7 @@ static ssize_t submit_message(struct fid_ep *fid, const struct fi_msg_atomic *me
 	const uint64_t kept = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
 			      FI_DELIVERY_COMPLETE | FI_FENCE;
 
-	/* Tagged buffers are no targets. */
+	/* An atomic cannot target a tagged buffer. */
 	if (__builtin_expect((flags & (FLAGS_REFUSED | FI_TAGGED)) != 0, 0))
 		return -FI_EBADFLAGS;
 	return submit(fid, message->addr,
@@ -138,7 +141,7 @@ static ssize_t submit_message(struct fid_ep *fid, const struct fi_msg_atomic *me
 		      });
 }
 
-/* ---- nothing comes back ---- */
+/* ---- without a result ---- */
 
 static ssize_t write_row(struct fid_ep *fid, struct elements operands, fi_addr_t destination,
 			 uint64_t address, uint64_t key, enum fi_datatype datatype, enum fi_op operation,
@@ -186,7 +189,7 @@ static ssize_t atomic_inject(struct fid_ep *fid, const void *buffer, size_t coun
 			 ENDPOINT(fid)->remote_inject_flags);
 }
 
-/* ---- the values before come back ---- */
+/* ---- fetch: the previous values are returned ---- */
 
 static ssize_t fetch_row(struct fid_ep *fid, uint32_t form, struct elements operands,
 			 struct elements compares, struct elements results, fi_addr_t destination,
@@ -204,7 +207,7 @@ static ssize_t fetch_row(struct fid_ep *fid, uint32_t form, struct elements oper
 		.flags = ENDPOINT(fid)->remote_flags,
 	};
 
-	/* The results are counted: a read has no operands. */
+	/* `results` gives the count, because a read has no operands. */
 	return submit_row(fid, destination, address, key, results, call);
 }
 
@@ -238,7 +241,7 @@ static ssize_t atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomi
 	return submit_message(fid, message, ATOMIC_FETCH, NOTHING, SEVERAL(results, result_count), flags);
 }
 
-/* ---- compared first ---- */
+/* ---- compare ---- */
 
 static ssize_t atomic_compwrite(struct fid_ep *fid, const void *buffer, size_t count, void *descriptor,
 				const void *compare, void *compare_descriptor, void *result,
@@ -277,7 +280,7 @@ static ssize_t atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomi
 			      SEVERAL(results, result_count), flags);
 }
 
-/* ---- what there is ---- */
+/* ---- queries ---- */
 
 static int valid(uint32_t datatype, uint32_t operation, uint32_t form, size_t *count)
 {
@@ -317,7 +320,7 @@ int atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_o
 	(void)domain;
 	if ((flags & FI_FETCH_ATOMIC) != 0 && (flags & FI_COMPARE_ATOMIC) != 0)
 		return -FI_EINVAL;
-	/* Tagged buffers are no targets. */
+	/* An atomic cannot target a tagged buffer. */
 	if ((flags & ~(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC)) != 0)
 		return -FI_EOPNOTSUPP;
 	if (flags & FI_FETCH_ATOMIC)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* av.c - address vectors: an fi_addr_t is an index in both kinds, table and map. */
+/* av.c - address vectors. An fi_addr_t is an index, in FI_AV_TABLE and in FI_AV_MAP. */
 #include "api/provider.h"
 #include "api/refused.h"
 
@@ -7,7 +7,7 @@
 
 _Static_assert(AV_REMOVED == RESOLVE_NONE, "an entry that stands for nobody has no place");
 
-/* Whom `endpoint` has met by this number, in this epoch. */
+/* The peer that `endpoint` met under this number and epoch; NULL if there is none. */
 static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t number, uint32_t epoch)
 {
 	const struct transport *transport =
@@ -19,8 +19,9 @@ static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t num
 }
 
 /*
- * Who is at the address of this entry was met, by this number. If nobody has met it where the entry has it,
- * the entry follows: what was known of the regions has changed since it was made. Returns whether it did.
+ * The peer at this entry's address was met under `number`. If no endpoint met the peer under the entry's
+ * present number, the entry changes to `number`: what is known of the regions changed since the insertion.
+ * Returns whether the entry changed.
  */
 static bool follow(struct av *av, size_t index, uint32_t number, uint32_t epoch)
 {
@@ -51,10 +52,10 @@ static bool is_of_peer(const struct av *av, size_t index, uint64_t source)
 	return false;
 }
 
-/* The sender has another number than the entry with its address, or there is no such entry: see resolve.c. */
+/* No entry with the sender's address has the sender's number, or there is no such entry: see resolve.c. */
 static __attribute__((noinline)) fi_addr_t name_by_address(struct av *av, uint64_t source)
 {
-	/* Who is in no entry may send often. */
+	/* A sender that no entry names may send often: skip the search. */
 	if (source == av->stranger && av->table.insertions == av->stranger_insertions)
 		return FI_ADDR_NOTAVAIL;
 	size_t newest = AV_NO_ENTRY;
@@ -82,7 +83,10 @@ fi_addr_t av_name_sender(struct av *av, uint64_t source)
 	return name_by_address(av, source);
 }
 
-/* By a number of the network's; it may be in a region all the same, in a slot whose number is another's. */
+/*
+ * The peer's number is one of the network. The peer may nevertheless be in a region, in a slot whose number
+ * belongs to another peer.
+ */
 static struct peer *meet_beyond(struct transport *transport, const struct av_entry *entry,
 				const struct address *address)
 {
@@ -93,7 +97,7 @@ static struct peer *meet_beyond(struct transport *transport, const struct av_ent
 		if (region->id[0] != address->region[0] || region->id[1] != address->region[1] ||
 		    region->left || attachment->base == TRANSPORT_NO_BASE || address->slot >= region->members)
 			continue;
-		/* It comes to the same number. */
+		/* transport_meet() finds the same number. */
 		(void)transport_meet(transport, attachment->base + address->slot, address->epoch,
 				     address->nonce);
 	}
@@ -128,7 +132,10 @@ struct msg_peer *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t ad
 		return NULL;
 	memcpy(where.name, inserted->core_name, sizeof(where.name));
 	if (peer == NULL) {
-		/* It may have left: what it sent before stays reachable as long as nobody took its slot. */
+		/*
+		 * The peer may have left. The messages that it sent before stay readable until a member
+		 * claims its slot.
+		 */
 		uint32_t epoch = 0;
 		peer = transport->peers[entry->source];
 		uint32_t met = peer == NULL ? domain_met(av->domain, inserted, &epoch) : RESOLVE_NONE;
@@ -160,7 +167,7 @@ static bool grow(struct av *av, size_t more)
 	return true;
 }
 
-/* Nothing stands where nothing has a meaning, so that there is one address for one place. */
+/* Unused bytes must be zero, so that each endpoint has one address. */
 static bool is_well_formed(const struct address *address)
 {
 	if (address->core_length > CORE_NAME_MAX ||
@@ -172,7 +179,7 @@ static bool is_well_formed(const struct address *address)
 	return true;
 }
 
-/* The number of the peer at an address. AV_REMOVED if it cannot be reached, and then that was said. */
+/* The number of the peer at an address. Returns AV_REMOVED, after a warning, if the peer is unreachable. */
 static uint32_t source_of(struct av *av, const struct address *address, uint32_t *epoch)
 {
 	*epoch = address->epoch;
@@ -189,7 +196,7 @@ static uint32_t source_of(struct av *av, const struct address *address, uint32_t
 	return source != RESOLVE_NONE && av_table_reach(&av->table, source) ? source : AV_REMOVED;
 }
 
-/* Insert one at `index`. False if it cannot be reached. */
+/* Inserts one address at `index`. Returns false if the peer is unreachable. */
 static bool insert_at(struct av *av, size_t index, const struct address *address)
 {
 	uint32_t epoch = 0;
@@ -202,7 +209,7 @@ static bool insert_at(struct av *av, size_t index, const struct address *address
 	return true;
 }
 
-/* The addresses are in, and each has its number; a program that reads the event may use them. */
+/* The addresses are inserted and have indices, so a reader of the event may use them. */
 static int report_insertion(struct av *av, uint64_t inserted, void *context)
 {
 	struct fi_eq_entry entry = {.fid = &av->fid.fid, .context = context, .data = inserted};
@@ -231,7 +238,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	const char *bytes = addresses;
 	int *errors = (flags & FI_SYNC_ERR) != 0 && !av->events ? context : NULL;
 	int inserted = 0;
-	size_t failed = AV_NO_ENTRY; /* a list */
+	size_t failed = AV_NO_ENTRY; /* head of a list, linked by `older` */
 
 	if ((flags & ~(FI_MORE | FI_SYNC_ERR)) != 0)
 		return -FI_EBADFLAGS;
@@ -247,7 +254,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	for (size_t i = 0; i < count; i++) {
 		struct address address;
 		memcpy(&address, bytes + i * sizeof(address), sizeof(address));
-		/* Without a place for indices, a caller can only count. */
+		/* Without an array of indices, the caller numbers the addresses itself, in order. */
 		size_t index = av_table_take(&av->table, indices == NULL);
 		bool good = insert_at(av, index, &address);
 		if (good) {
@@ -263,7 +270,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 		if (!good && av->events)
 			report_unreachable(av, i, context);
 	}
-	/* Not before: each address of this call counts, so that a caller can number them. */
+	/* Only now, because each address of this call takes an index: the caller may count them. */
 	while (failed != AV_NO_ENTRY) {
 		size_t index = failed;
 		failed = av->table.entries[index].older;
@@ -275,7 +282,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 
 static void remove_one(struct av *av, fi_addr_t index)
 {
-	/* Not twice: its index may be another's by then. */
+	/* An index that is removed twice may by then belong to another address. */
 	if (av->table.entries[index].source == AV_REMOVED)
 		return;
 	av_table_unlink(&av->table, index);
@@ -383,7 +390,7 @@ int av_open(struct fid_domain *fid, struct fi_av_attr *attributes, struct fid_av
 	static atomic_uint opened_so_far;
 	struct domain *domain = (struct domain *)(void *)fid;
 
-	/* Sharing by name and receive contexts are not offered. */
+	/* Named shared vectors and receive contexts are not supported. */
 	if (attributes != NULL &&
 	    (attributes->name != NULL || (attributes->flags & FI_READ) != 0 || attributes->rx_ctx_bits != 0))
 		return -FI_ENOSYS;

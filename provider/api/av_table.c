@@ -79,7 +79,7 @@ void av_table_give(struct av_table *table, size_t index)
 	table->free = index + 1;
 }
 
-/* An entry that comes to another source later keeps its place in time. */
+/* An entry that moves to another source keeps its position in the order of insertion. */
 void av_table_link(struct av_table *table, size_t index, uint32_t source, uint32_t epoch)
 {
 	struct av_entry *entry = &table->entries[index];
@@ -124,7 +124,10 @@ size_t av_table_find(const struct av_table *table, uint32_t source, uint32_t epo
 {
 	size_t index = source < table->sources ? table->newest[source] : AV_NO_ENTRY;
 
-	/* A peer that has the slot now may have been inserted before the one that had it once. */
+	/*
+	 * The present owner of the slot may have been inserted before a former owner, so the newest entry
+	 * need not match.
+	 */
 	while (index != AV_NO_ENTRY && table->entries[index].epoch != epoch) {
 		AV_STEP();
 		index = table->entries[index].older;

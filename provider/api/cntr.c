@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cntr.c - counters of completed operations, and of what peers do to our memory. */
+/* cntr.c - counters of completed operations, and of peers' accesses to registered memory. */
 #include "api/provider.h"
 #include "api/refused.h"
 
@@ -9,7 +9,7 @@ static void progress(struct cntr *cntr)
 {
 	if (!domain_poll_while_armed(cntr->domain))
 		return;
-	/* A memory region may be reached through any endpoint. */
+	/* Peers may reach a memory region through any endpoint. */
 	if (cntr->region_count > 0) {
 		(void)domain_progress(cntr->domain);
 		return;
@@ -26,7 +26,7 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	domain_lock(cntr->domain);
 	progress(cntr);
 	uint64_t value = cntr->counter.value;
-	/* A sleep that was armed for it is not needed any more. */
+	/* New values make an armed sleep unnecessary. */
 	if (cntr_is_news(cntr))
 		domain_found(cntr->domain);
 	cntr_note_seen(cntr);
@@ -44,7 +44,7 @@ static uint64_t cntr_readerr(struct fid_cntr *fid)
 	return errors;
 }
 
-/* Sets a number, or adds to what it is. */
+/* Sets a number, or adds to it. */
 static int change(struct fid_cntr *fid, bool errors, bool add, uint64_t by)
 {
 	struct cntr *cntr = (struct cntr *)(void *)fid;
@@ -52,7 +52,7 @@ static int change(struct fid_cntr *fid, bool errors, bool add, uint64_t by)
 
 	domain_lock(cntr->domain);
 	*number = add ? *number + by : by;
-	domain_unlock(cntr->domain); /* wakes those who waited for it */
+	domain_unlock(cntr->domain); /* wakes threads that wait for the counter */
 	return 0;
 }
 
@@ -76,7 +76,7 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t errors)
 	return change(fid, true, false, errors);
 }
 
-/* A call that waits until the counter reaches a value, or counts an error. */
+/* A call that waits until the counter reaches a value or counts an error. */
 struct cntr_waiter {
 	struct waiter waiter; /* must be first */
 	struct cntr *cntr;
@@ -143,7 +143,7 @@ static struct fi_ops_cntr cntr_operations = {
 	.seterr = cntr_seterr,
 };
 
-/* For the wait object: did the counter change since it was read last? */
+/* For the wait object: whether the counter changed since the last read. */
 static bool has_changed(const struct waiter *waiter)
 {
 	const struct cntr *cntr =

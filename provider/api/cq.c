@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cq.c - completion queues: every format, and errors in words. */
+/* cq.c - completion queues in all formats, and descriptions of errors. */
 #include "api/provider.h"
 #include "api/refused.h"
 
@@ -15,27 +15,27 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 	       "the formats are beginnings of a completion");
 
 /*
- * A rank that waits calls us in a loop, and what the MPI library does between two calls
- * costs more than a poll: MPICH yields its core, a system call, each time. So for the
- * first reads that find nothing after one that found something, poll several times before
- * saying so (thresholds.polls_per_read); 64 polls are one or two microseconds. Later reads poll once: the
- * answer is not microseconds away any more. Slots that came, or pieces that were copied, count as finding
- * something although no operation ended: a large message is on its way. But where no
- * operation waits for a peer, one poll is all: MPICH reads on after what it waited for has
- * come, and keeps untagged receives posted for ever. Measured: docs/decisions/0002.
+ * A waiting rank reads the queue in a loop. What an MPI library does between two reads costs more than a
+ * poll: MPICH yields its core, a system call, each time. So the first reads after a read that found something
+ * poll several times (thresholds.polls_per_read); 64 polls take 1 to 2 us. Later reads poll once, because the
+ * answer is no longer microseconds away.
+ *
+ * Slots that arrive and pieces that are copied count as found although no operation ended, because a large
+ * message is on its way. If no operation waits for a peer, one poll is enough: MPICH reads on after its
+ * operation completed, and keeps untagged receives posted for ever. Measured: docs/decisions/0002.
  */
 #define READS_WITH_POLLS 32U
-/* Where ranks share cores: what comes is likelier to come when another had ours. */
+/* If ranks share cores, the awaited rank may need this core before its message can arrive. */
 #define POLLS_PER_READ_CROWDED 8U
-/* Whatever keeps coming, a read ends. */
+/* A read ends after this many polls even if slots keep arriving. */
 #define POLLS_MAX 1024U
 
-/* One that asked for blocking would rather sleep. */
+/* With VICINAL_PROGRESS=block, reads sleep sooner. */
 #define READS_WITH_POLLS_BLOCKING 4U
 
 /*
- * What a reader may wait for without an entry in the queue: counters have counted, or messages that waited
- * for busy peers have gone, which makes room for its next.
+ * Counts events that a reader may wait for and that add no entry to the queue: counters counted, or messages
+ * that waited for busy peers left and made room for the next.
  */
 static uint64_t counted(const struct cq *cq)
 {
@@ -86,8 +86,8 @@ static void progress(struct cq *cq)
 }
 
 /*
- * A sender is named by the vector of the endpoint that received from it. What came before that
- * endpoint was closed can still be read, but maybe nobody is left to name its sender.
+ * The address vector of the receiving endpoint names a sender. Completions outlive their endpoint, so the
+ * vector may be gone.
  */
 static fi_addr_t name_sender(const struct cq *cq, const struct completion *entry)
 {
@@ -97,7 +97,7 @@ static fi_addr_t name_sender(const struct cq *cq, const struct completion *entry
 	return FI_ADDR_NOTAVAIL;
 }
 
-/* Move up to `count` entries to the application; `sources` may be NULL. */
+/* Moves up to `count` entries to the application; `sources` may be NULL. */
 static ssize_t take(struct cq *cq, void *buffer, size_t count, fi_addr_t *sources)
 {
 	struct completion_queue *queue = &cq->queue;
@@ -119,22 +119,22 @@ static ssize_t take(struct cq *cq, void *buffer, size_t count, fi_addr_t *source
 	}
 	if (taken > 0)
 		return (ssize_t)taken;
-	/* Without an error in front, the application asked for no entries: it only wants progress. */
+	/* If the first entry is no error, the application asked for 0 entries: it only wants progress. */
 	if (!completion_is_empty(queue))
 		return completion_first(queue)->error != 0 ? -FI_EAVAIL : 0;
 	return queue->lost > 0 ? -FI_EOVERRUN : -FI_EAGAIN;
 }
 
-/* A rank that waits in MPI_Probe peeks and peeks: that no message was there is nothing found. */
+/* A rank that waits in MPI_Probe() peeks in a loop. A peek that finds no message counts as an empty read. */
 static bool is_empty_peek(struct completion_queue *queue)
 {
 	return completion_first(queue)->error == FI_ENOMSG;
 }
 
 /*
- * A read found nothing. Returns how many in a row; 0 if operations ended since the last that only
- * counters count. That is work, too: MPICH reads the queue after each put and get, finds nothing
- * there, and is not waiting.
+ * Notes a read that found nothing. Returns how many such reads are in a row; 0 if operations that only
+ * counters count ended since the last read. Such operations are work: MPICH reads the queue after each put
+ * and get, finds nothing, and is not waiting.
  */
 static uint32_t note_empty(struct cq *cq)
 {
@@ -156,7 +156,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 	for (bool again = true;; again = false) {
 		uint32_t empty = 0;
 		domain_lock(domain);
-		/* Who asks for no entries wants progress: it has no room for what it would read. */
+		/* A read of 0 entries asks for progress. */
 		if (completion_is_empty(&cq->queue) || count == 0)
 			progress(cq);
 		ssize_t result = take(cq, buffer, count, sources);
@@ -198,7 +198,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buffer, ui
 		buffer->olen = entry->overflow;
 		buffer->err = entry->error;
 		buffer->prov_errno = entry->error;
-		/* A static text: it needs none of the application's room. */
+		/* A static text needs no buffer of the application. */
 		buffer->err_data = NULL;
 		if (!cq->domain->fabric->short_errors)
 			buffer->err_data_size = 0;
@@ -249,7 +249,7 @@ static const char *cq_strerror(struct fid_cq *fid, int error, const void *data, 
 	return text;
 }
 
-/* A call that waits until there are so many completions. */
+/* A call that waits for a number of completions. */
 struct cq_waiter {
 	struct waiter waiter; /* must be first */
 	struct cq *cq;
@@ -274,7 +274,7 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buffer, size_t count, fi_a
 	struct cq_waiter self = {
 		.waiter = {.ready = has_enough, .word = &cq->wait.word, .descriptor = -1},
 		.cq = cq,
-		/* More than are asked for, or fit, would never be there. */
+		/* A larger number than the call can return would never be reached. */
 		.least = least < 1 ? 1 : (uint32_t)(least < count ? least : (count < 1 ? 1 : count)),
 	};
 
@@ -347,7 +347,7 @@ static struct fi_ops_cq cq_operations = {
 	.strerror = cq_strerror,
 };
 
-/* For the wait object: is the queue worth reading? */
+/* For the wait object: whether a read would return an entry or an error. */
 static bool has_any(const struct waiter *waiter)
 {
 	const struct cq *cq =

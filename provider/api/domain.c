@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * domain.c - a domain maps the regions; its lock serialises threads.
- */
+/* domain.c - a domain maps the regions, and its lock serialises threads. */
 #include "api/extension.h"
 #include "api/provider.h"
 #include "api/refused.h"
@@ -19,7 +17,7 @@ static void detach_all(struct domain *domain)
 		region_detach(domain->regions[i]);
 }
 
-/* All of them, or none after saying why. */
+/* Attaches all regions, or none. Reports an error to stderr. */
 static int attach_all(struct domain *domain)
 {
 	const char *const *names = NULL;
@@ -67,10 +65,10 @@ static int domain_close(struct fid *fid)
 static int domain_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	(void)fid;
-	/* A program that asks for background registrations would wait for an event that never comes. */
+	/* Registrations are never asynchronous: the caller would wait for an event that never comes. */
 	if ((flags & FI_REG_MR) != 0)
 		return -FI_EBADFLAGS;
-	/* Events would go there; there are none. */
+	/* The domain reports no events, so the queue stays empty. */
 	return other->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
 }
 

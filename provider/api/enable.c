@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* enable.c - an endpoint joins its regions: checked, measured, and connected to its queues and counters. */
+/*
+ * enable.c - an enabled endpoint joins its regions, measures their memory, and is connected to its queues and
+ * counters.
+ */
 #include "api/extension.h"
 #include "api/provider.h"
 
-/* A region this many times slower than private memory is mapped uncached or write-combining. */
+/* A region that is slower than private memory by this factor is mapped uncached or write-combining. */
 #define SLOW_MEMORY 20.0
 
 static atomic_uint endpoints_opened;
 
 /*
- * What the messenger needs to know of a call. A call without a flags argument takes the
- * endpoint's default flags; one with flags takes those alone. Where completions are
- * not selective, every operation has one.
+ * Computes the messenger's flags of each kind of call. A call without a flags argument uses the endpoint's
+ * default flags; a call with flags uses only its own. Without FI_SELECTIVE_COMPLETION, every operation has a
+ * completion.
  */
 void endpoint_settle_flags(struct endpoint *endpoint)
 {
@@ -25,7 +28,10 @@ void endpoint_settle_flags(struct endpoint *endpoint)
 	const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 	endpoint->remote_flags =
 		send_always | (endpoint->transmit_operation_flags & (levels | FI_INJECT | FI_COMPLETION));
-	/* Injected ones have no completion; but counters count them when the endpoint says they are done. */
+	/*
+	 * An injected operation has no completion, but counters count it at the level that the endpoint asks
+	 * for.
+	 */
 	endpoint->remote_inject_flags = FI_INJECT | (endpoint->transmit_operation_flags &
 						     (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE));
 	endpoint->receive_flags =
@@ -34,8 +40,9 @@ void endpoint_settle_flags(struct endpoint *endpoint)
 }
 
 /*
- * Peers reach into memory in the region, and we into theirs, past the messages in the rings: not
- * where the application was promised that a read or write comes after the messages before it.
+ * Decides whether peers and this endpoint access each other's memory in the region directly, past the
+ * messages in the rings. Direct access is off if the application was promised that reads and writes come
+ * after earlier messages.
  */
 static void settle_reach(const struct endpoint *endpoint)
 {
@@ -49,7 +56,7 @@ static void settle_reach(const struct endpoint *endpoint)
 			direct_expose(messenger, registrations_at(table, index));
 }
 
-/* What to do about slow memory depends on what is mapped. */
+/* The remedy for slow memory depends on the kind of region. */
 static const char *remedy_of(const struct region *region)
 {
 	return region->kind == REGION_PCI ? "give the guest the region as an nvdimm (/dev/dax), or use a "
@@ -58,7 +65,7 @@ static const char *remedy_of(const struct region *region)
 					  : "keep the region in memory that is mapped write-back";
 }
 
-/* An uncached mapping is reported with its remedy, not silently used. */
+/* Reports an uncached mapping with its remedy, instead of using it silently. */
 static int check_memory(const struct messenger *messenger)
 {
 	const struct transport *transport = messenger->transport;
@@ -109,7 +116,7 @@ static void detach(struct cq *cq, const struct endpoint *endpoint)
 		endpoint_list_remove(&cq->endpoints, endpoint);
 }
 
-/* Be in all regions of the domain, or in none. */
+/* Joins all regions of the domain, or none. */
 static int join(struct endpoint *endpoint, struct region_error *error)
 {
 	const struct domain *domain = endpoint->domain;
@@ -140,9 +147,9 @@ int endpoint_enable(struct endpoint *endpoint)
 	if (endpoint->av == NULL)
 		return -FI_ENOAV;
 	/*
-	 * fi_endpoint(3): queues for all operations that may be begun on it, so an endpoint of FI_MSG without
-	 * a direction needs both. libfabric's shm, sm2, verbs and ofi_rxm ask for the same. A counter will do
-	 * here.
+	 * fi_endpoint(3) requires queues for all operations that may be initiated on the endpoint, so an
+	 * endpoint of FI_MSG without a direction needs both. libfabric's shm, sm2, verbs and ofi_rxm require
+	 * the same. Here a counter is enough.
 	 */
 	if ((sends != 0 && endpoint->send_cq == NULL && endpoint->send_cntr == NULL) ||
 	    (receives != 0 && endpoint->receive_cq == NULL && endpoint->receive_cntr == NULL) ||
@@ -155,8 +162,10 @@ int endpoint_enable(struct endpoint *endpoint)
 		return result;
 	}
 	struct messenger *messenger = endpoint->messenger;
-	/* Before the application's allocator has the heap: what a core allocates is no memory of the
-	 * application. */
+	/*
+	 * The core is opened before the application's allocator gets the heap, so that the core's own
+	 * allocations stay out of the heap.
+	 */
 	result = network_enable(endpoint);
 	if (result == 0)
 		result = check_memory(messenger);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - endpoints: bound, told what to do otherwise, named, closed. */
+/* endpoint.c - binding, options, names and closing of endpoints. */
 #include "api/provider.h"
 #include "api/refused.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-/* A close that takes longer than this says what it waits for. */
+/* A close that takes longer than this prints what it waits for. */
 #define CLOSING_NANOSECONDS UINT64_C(1000000000)
 
 /* ---- binding ---- */
@@ -33,7 +33,10 @@ void endpoint_list_remove(struct endpoint_list *list, const struct endpoint *end
 		}
 }
 
-/* Who is bound stays so: another in its place would leave it with an endpoint that it does not know of. */
+/*
+ * A binding is final. A counter that was replaced would keep an endpoint in its list that does not know the
+ * counter.
+ */
 static int bind_av(struct endpoint *endpoint, struct av *av)
 {
 	if (av->domain != endpoint->domain || (endpoint->av != NULL && endpoint->av != av))
@@ -114,7 +117,7 @@ static int bind_to(struct endpoint *endpoint, struct fid *other, uint64_t flags)
 	}
 }
 
-/* Under the lock: another thread may read the queue or counter, or close it. */
+/* The lock is needed because another thread may read or close the queue or counter. */
 static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct endpoint *endpoint = (struct endpoint *)(void *)fid;
@@ -125,7 +128,7 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	return result;
 }
 
-/* The flags that calls without a flags argument have from here on; of one direction, which is among them. */
+/* Sets the default flags of calls without a flags argument, for the direction that `flags` contains. */
 static int set_operation_flags(struct endpoint *endpoint, uint64_t flags)
 {
 	bool transmit = (flags & FI_TRANSMIT) != 0;
@@ -147,7 +150,7 @@ static int endpoint_control(struct fid *fid, int command, void *argument)
 	uint64_t *flags = argument;
 	int result = -FI_ENOSYS;
 
-	/* The flags of one direction, that the argument names. */
+	/* The argument must name exactly one direction. */
 	if ((command == FI_GETOPSFLAG || command == FI_SETOPSFLAG) &&
 	    ((*flags & FI_TRANSMIT) != 0) == ((*flags & FI_RECV) != 0))
 		return -FI_EINVAL;
@@ -186,9 +189,9 @@ static void forget_cntr(struct cntr *cntr, const struct endpoint *endpoint)
 }
 
 /*
- * What waits for a busy peer is lost with us: a living one gets all the time that it needs, which may
- * compute for long before it receives. Nobody else waits meanwhile: all endpoints of the domain make
- * progress, and its lock is free most of the time.
+ * Waits until busy peers have taken the messages that wait for them, because this endpoint's queue ends with
+ * the endpoint. A living peer may compute for long before it receives, and gets all the time that it needs.
+ * All endpoints of the domain make progress meanwhile, and the domain's lock is free most of the time.
  */
 static void deliver_what_waits(struct endpoint *endpoint)
 {
@@ -215,7 +218,7 @@ static void deliver_what_waits(struct endpoint *endpoint)
 }
 
 /*
- * Gives peers a moment to read what was sent. Other threads, and other endpoints of the domain, go on
+ * Gives peers a moment to read the last messages. Other threads and other endpoints of the domain continue
  * meanwhile.
  */
 static void linger(struct endpoint *endpoint)
@@ -310,7 +313,7 @@ static int getname(fid_t fid, void *buffer, size_t *length)
 	size_t room = *length;
 
 	*length = sizeof(struct address);
-	/* A name is a place in the region, and that is taken when the endpoint is enabled. */
+	/* A name contains a member slot, which the endpoint gets when it is enabled. */
 	if (endpoint->messenger == NULL)
 		return -FI_EOPBADSTATE;
 	const struct member *member = endpoint->messenger->transport->attachments[0].member;

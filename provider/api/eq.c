@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * eq.c - event queues: insertions into address vectors that asked for events, and what the
- * application itself writes. Peers make no events, so the lock here is nobody's but the
- * application's, and nothing that is fast goes through it.
+ * eq.c - event queues: insertions into address vectors that asked for events, and events that the application
+ * writes. Peers cause no events, so only the application's threads contend for the lock, and no fast path
+ * takes it.
  */
 #include "api/provider.h"
 #include "api/refused.h"
@@ -13,7 +13,7 @@ struct eq_event {
 	struct eq_event *next;
 	uint32_t event;
 	bool failed;
-	struct fi_eq_err_entry error; /* if it failed; else the bytes */
+	struct fi_eq_err_entry error; /* only if `failed`; other events have `bytes` */
 	size_t length;
 	unsigned char bytes[];
 };
@@ -63,7 +63,7 @@ static void drop_first(struct eq *eq)
 	free(first);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static ssize_t take(struct eq *eq, uint32_t *event, void *buffer, size_t length, uint64_t flags)
 {
 	const struct eq_event *first = eq->first;
@@ -124,7 +124,7 @@ static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buffer, 
 	return result == 0 ? (ssize_t)length : result;
 }
 
-/* `timeout` in milliseconds, negative for ever. */
+/* `timeout` is in milliseconds; a negative one never ends. */
 static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buffer, size_t length, int timeout,
 			uint64_t flags)
 {
@@ -190,7 +190,10 @@ static struct fi_ops_eq eq_operations = {
 
 int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attributes, struct fid_eq **opened, void *context)
 {
-	/* It can be read and waited for; there is nothing else to wait on. */
+	/*
+	 * The queue has no descriptor or other object to wait on: it can only be read, or waited for with
+	 * fi_eq_sread().
+	 */
 	if (attributes != NULL && attributes->wait_obj != FI_WAIT_NONE &&
 	    attributes->wait_obj != FI_WAIT_UNSPEC && attributes->wait_obj != FI_WAIT_YIELD)
 		return -FI_ENOSYS;

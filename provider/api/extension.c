@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* extension.c - the heap of an endpoint: for programs that ask for it, and for malloc(). */
+/* extension.c - the heap of an endpoint, for programs that call fi_open_ops() and for malloc(). */
 #include "api/extension.h"
 
 #include "api/vicinal_ext.h"
 #include "region/heap_offer.h"
 
-/* ---- for programs that know of it ---- */
+/* ---- programs that use vicinal_ext.h ---- */
 
 static int find_heap(struct fid_ep *fid, struct heap **heap)
 {
@@ -68,7 +68,7 @@ int extension_open(const char *name, uint64_t flags, void **operations)
 	return 0;
 }
 
-/* ---- for those that do not ---- */
+/* ---- programs with libvicinal-heap.so preloaded ---- */
 
 void extension_offer_heap(const struct messenger *messenger)
 {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fabric.c - fabrics: there is nothing to configure. */
+/* fabric.c - fabrics, which have no settings. */
 #include "api/provider.h"
 #include "api/refused.h"
 
 #include <stdlib.h>
-
-/* ---- fabric ---- */
 
 static int fabric_close(struct fid *fid)
 {
