@@ -2,18 +2,17 @@
 /*
  * idle.c - how a rank sleeps that reads in a loop and finds nothing.
  *
- * MPI libraries never call what waits; they read in a loop. A rank that does so must not burn
- * the machine: with more ranks than cores, the one that it waits for may need its core. It
- * must not sleep either while an answer may be microseconds away. So: poll again at once,
- * then offer the core at each poll, then sleep, which a message ends. Where those
- * offers are taken, ranks share cores, and the next waits make them sooner. With
- * VICINAL_PROGRESS=block sleeps begin at once.
+ * MPI libraries make no blocking calls; they read in a loop. With more ranks than cores, the awaited rank may
+ * need the core of the waiting rank, so the waiting rank must not poll for ever. It must not sleep either
+ * while an answer may be microseconds away. So the rank first polls again at once, then offers its core at
+ * each poll, then sleeps until a message arrives. If the offers are taken, ranks share cores, and the next
+ * waits make offers sooner. With VICINAL_PROGRESS=block sleeps begin at once.
  *
- * A sleep is short even if nothing comes, since what the rank waits for may not be ours to
- * see: a message by another transport, another thread's doing, a timer. And it is taken only
- * by a thread that does nothing but read, and has read all queues that it reads since the
- * last of them had anything: a rank that does other work between two polls is not waiting,
- * and must not be kept from it, nor one of whose domains another is busy.
+ * A sleep is short even if nothing arrives, because the rank may wait for an event that the provider does not
+ * see: a message of another transport, an action of another thread, a timer. Only a thread that does nothing
+ * but read sleeps, and only after it read all its queues since any of them last had an entry. A rank that
+ * does other work between two polls is not waiting, and must not be delayed. The same holds if another domain
+ * of the thread is busy.
  */
 #include "api/provider.h"
 
@@ -21,23 +20,29 @@
 #include <time.h>
 
 /*
- * thresholds.reads_before_yield: a poll takes 20 to 100 ns with an MPI around it, so 2000 are some
- * 100 us of plain polling. Where cores are shared down to 3 reads, some microseconds: what a yield
- * costs that is taken. thresholds.reads_before_sleep: a yield takes about half a microsecond when nobody
- * else wants the core, so 20000 are some 10 ms.
+ * thresholds.reads_before_yield: a poll takes 20 to 100 ns including the MPI library, so 2000 polls are some
+ * 100 us. If cores are shared, the number falls to 3 reads, some microseconds: the cost of a yield that is
+ * taken.
+ *
+ * thresholds.reads_before_sleep: a yield takes about half a microsecond if no other thread wants the core, so
+ * 20000 reads are some 10 ms.
  */
 /*
- * A yield takes 0.9 us when nobody wants the core, 1.3 at most of 99 in 100, and 4.2 and more when
- * another runs in between, if only to yield as well: docs/decisions/0004.
+ * A yield that lasts longer was taken by another thread. A yield takes 0.9 us if no other thread wants the
+ * core, and in 99 of 100 cases at most 1.3 us. It takes 4.2 us or more if another thread runs in between,
+ * even one that only yields: docs/decisions/0004.
  */
 #define TAKEN_NANOSECONDS 2000U
 
-/* An MPI that waits is back sooner, by the clock or, if others had its core, by its own time. */
+/*
+ * A thread that is away longer did work. A waiting MPI library polls again sooner: by the clock or, if other
+ * threads had its core, by the thread's own processor time.
+ */
 #define WORK_NANOSECONDS 3000U
 /*
- * After a sleep the way back through the MPI finds nothing in the caches, and takes 3 to 8 us of
- * processor time, 16 on a busy machine. That is not work yet, for who asked for blocking: two polls
- * may take so long, but none of them ends in a sleep.
+ * After a sleep, the MPI library's code finds cold caches and takes 3 to 8 us of processor time until it
+ * polls, 16 us on a busy machine. With VICINAL_PROGRESS=block that is not work yet: the first two polls may
+ * be that late, but a late poll never ends in a sleep.
  */
 #define WORK_AFTER_SLEEP_NANOSECONDS 20000U
 #define POLLS_AFTER_SLEEP 2U
@@ -53,18 +58,18 @@
 /* What looks like work once is a reason for somewhat shorter sleeps; what finds something, for short ones. */
 #define SLEEPS_LESS_AFTER_WORK 8U
 /*
- * So many reads that found nothing on any domain come before a sleep: Open MPI reads the queue
- * of its btl for each eighth time that it reads that of its mtl.
+ * A sleep needs this many reads in a row that found nothing in any domain. Open MPI reads its btl's queue
+ * once for eight reads of its mtl's queue.
  */
 #define QUIET_READS 16U
-/* Domains that one thread reads; with more it does not sleep. */
+/* The most domains that a sleeping thread reads. A thread that reads more never sleeps. */
 #define KNOWN_MAX 4U
-/* One of them may have been closed: begin anew now and then. */
+/* After this many reads, forget the known domains: one of them may have been closed. */
 #define QUIET_READS_MAX 4096U
 
 /*
- * Sleeps grow up to this: 50, 100, 200 us, and up to 1 ms if blocking was asked for. After
- * that many more (it has waited for 60 ms by then) one of those sleeps longer.
+ * Sleeps grow to 50, 100 and 200 us, and with VICINAL_PROGRESS=block to 1 ms. After 64 more sleeps, some 60
+ * ms of waiting, blocking ranks sleep for LONG_SLEEP_NANOSECONDS.
  */
 #define SLEEPS_GROWING_ADAPTIVE 2U
 #define SLEEPS_GROWING_BLOCKING 5U
@@ -72,21 +77,21 @@
 #define LONG_SLEEP_NANOSECONDS 4000000U
 
 struct known {
-	const struct domain *domain; /* only to be compared: it may be closed meanwhile */
+	const struct domain *domain; /* only compared: it may be closed meanwhile */
 	bool ready;                  /* its words are in the watch */
 };
 
-/* What a thread did lately. */
+/* Recent activity of this thread. */
 static _Thread_local struct {
 	uint64_t last_poll; /* when it ended */
 	uint64_t last_work; /* the thread's processor time then */
 	uint64_t away;      /* before the poll that began: time for anything but to read queues, */
 	uint64_t lost;      /* and time that others had the core meanwhile */
 	uint32_t finds;
-	uint32_t quiet;  /* reads since anything was found */
-	uint32_t sleeps; /* likewise */
-	uint32_t awoke;  /* of the polls after a sleep, those still to come */
-	bool too_many;   /* domains */
+	uint32_t quiet;  /* reads since a queue last had an entry */
+	uint32_t sleeps; /* the same for sleeps */
+	uint32_t awoke;  /* polls left that count as polls after a sleep */
+	bool too_many;   /* it reads more domains than KNOWN_MAX */
 	uint32_t known_count;
 	struct known known[KNOWN_MAX];
 	struct sleep_watch watch;
@@ -109,8 +114,8 @@ static void forget_known(void)
 }
 
 /*
- * Its own time ends here: a poll may take 15 us with cold caches, and longer if the network is polled. The
- * processor's time takes a system call.
+ * The time since the last poll that this thread spent on anything but reading queues. Processor time costs a
+ * system call, so it is read only if the clock does not decide.
  */
 __attribute__((noinline)) void idle_look_begins(void)
 {
@@ -155,8 +160,8 @@ static struct known *find_known(const struct domain *domain)
 }
 
 /*
- * Arm the sleep of this domain. Returns whether there was something after all. The domain stays
- * armed until one of its queues has something, over many sleeps.
+ * Arms the sleep of this domain. Returns whether a last poll found something. The domain stays armed over
+ * many sleeps, until one of its queues has an entry.
  */
 static bool arm_domain(struct domain *domain, struct known *known)
 {
@@ -166,7 +171,7 @@ static bool arm_domain(struct domain *domain, struct known *known)
 	if (found > 0) {
 		domain_found(domain);
 	} else if (!known->ready) {
-		/* Uncertain or not: a sleep is short. */
+		/* An uncertain watch is acceptable because the sleep is short. */
 		(void)domain_watch(domain, &idle.watch);
 		known->ready = true;
 	}
@@ -248,7 +253,7 @@ static __attribute__((noinline)) void offer_core(struct domain *domain)
 		crowding--;
 	if (crowding > CROWDING_MAX)
 		crowding = CROWDING_MAX;
-	/* Another thread may do the same: what is lost is one of many. */
+	/* Another thread may store at the same time. Losing one update of many does no harm. */
 	atomic_store_explicit(&domain->crowding, crowding, memory_order_relaxed);
 }
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * info.c - fi_getinfo: what we offer, and whether it is what the application asks for.
+ * info.c - fi_getinfo(): what the provider offers, and whether it satisfies the hints.
  *
- * Each check below either agrees or answers -FI_ENODATA; nothing is promised that the
- * rest of the provider does not keep.
+ * A check that fails gives -FI_ENODATA. The rest of the provider must keep every promise made here.
  */
 #include "api/provider.h"
 
 #include <stdlib.h>
 
 /*
- * All operations to one peer go through one ring, and are matched or carried out in its
- * order, but for reads, writes and atomics of memory in the region: those are carried out at
- * once, and only if there is none before them in the ring. So they keep their order among
- * themselves, and overtake messages: RAS and WAS are promised only to those who ask for them,
- * and then nothing goes past the ring. See proto/direct.h.
- * Reads and writes of more than REMOTE_WHOLE_BYTES go in pieces between which others
- * pass: so a send may overtake a write or read before it (no SAW, no SAR), and reads and
- * writes keep their order up to that length, as max_order_*_size say.
+ * All operations to one peer go through one ring, and the peer matches or executes them in the ring's order.
+ * The exception is reads, writes and atomics of memory in the region. They execute at once, and only if no
+ * request waits in the ring before them. So they keep their order among themselves, and overtake messages.
+ * RAS and WAS are promised only to applications that ask for them, and then all operations use the ring:
+ * proto/direct.h.
+ *
+ * Reads and writes of more than REMOTE_WHOLE_BYTES are split into pieces, and other operations pass between
+ * the pieces. So a send may overtake an earlier write or read (no SAW, no SAR), and reads and writes keep
+ * their order only up to that length, which max_order_*_size gives.
  */
 #define USUAL_ORDER \
 	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_RMA_RAR | \
@@ -25,7 +25,7 @@
 	 FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 #define MESSAGE_ORDER (USUAL_ORDER | ORDER_AFTER_SENDS)
 
-/* Alternating bits: all 64 may be used as one likes, see fi_getinfo(3). */
+/* Alternating bits mean that applications may use all 64 bits: see fi_getinfo(3). */
 #define TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
 static bool within(uint64_t asked, uint64_t offered)
@@ -78,7 +78,7 @@ static bool domain_agrees(const struct fi_domain_attr *asked)
 
 #define ONE_SIDED_DIRECTIONS (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 
-/* Without a direction all are meant. */
+/* Hints without a direction mean all directions. */
 static uint64_t offered_capabilities(const struct fi_info *hints)
 {
 	if (hints == NULL || hints->caps == 0)
@@ -91,7 +91,7 @@ static uint64_t offered_capabilities(const struct fi_info *hints)
 	return capabilities;
 }
 
-/* What one direction is asked for must be in what the endpoint is asked for as a whole. */
+/* The capabilities of one direction must be among those of the endpoint. */
 static bool directions_agree(const struct fi_info *hints)
 {
 	uint64_t capabilities = offered_capabilities(hints);
@@ -149,7 +149,10 @@ static void fill_endpoint(struct fi_ep_attr *offered)
 	offered->rx_ctx_cnt = 1;
 }
 
-/* We need no mode, and clear bits that are not needed; a program may ask for the two old modes. */
+/*
+ * The provider needs no mode bit, so fi_getinfo() clears them. The application chooses between the two old
+ * modes.
+ */
 static int offered_mr_mode(uint32_t version, const struct fi_domain_attr *asked)
 {
 	int modes = asked != NULL ? asked->mr_mode : 0;
@@ -157,7 +160,7 @@ static int offered_mr_mode(uint32_t version, const struct fi_domain_attr *asked)
 	if (modes == FI_MR_BASIC || modes == FI_MR_SCALABLE)
 		return modes;
 	if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
-		return FI_MR_SCALABLE; /* there were only these two */
+		return FI_MR_SCALABLE; /* older versions have only the two old modes */
 	return 0;
 }
 
@@ -198,7 +201,7 @@ static void *copy_of(const struct address *address)
 	return copy;
 }
 
-/* A hint that is an address. False if it is of another kind. */
+/* Reads a hint that is an address. Returns false if it has another format. */
 static bool read_hint(const void *bytes, size_t length, struct address *address)
 {
 	if (length != sizeof(*address))
@@ -208,9 +211,8 @@ static bool read_hint(const void *bytes, size_t length, struct address *address)
 }
 
 /*
- * An endpoint gets its address when it joins its region, and nobody can choose it. So the source is the
- * address that stands for all of them, whose other fields are 0, and one that asks for another source is not
- * for us.
+ * An endpoint gets its address when it joins its region, and the application cannot choose the address. So
+ * the offered source is a wildcard address, whose other fields are 0. Hints with another source do not match.
  */
 static int fill_source(struct fi_info *info, const char *node, uint64_t flags, const struct fi_info *hints)
 {
@@ -233,7 +235,7 @@ static int fill_source(struct fi_info *info, const char *node, uint64_t flags, c
 	return 0;
 }
 
-/* A node is one of our own addresses in text, which are whole: there is no service that could be one. */
+/* A node is an address of this provider in text, which is complete: a service cannot add to it. */
 static int fill_destination(struct fi_info *info, const char *node, const char *service, uint64_t flags,
 			    const struct fi_info *hints)
 {
@@ -277,7 +279,7 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
 	fill_endpoint(info->ep_attr);
 	fill_domain(info->domain_attr, hints != NULL ? hints->domain_attr : NULL, version);
 	info->domain_attr->name = strdup(PROVIDER_NAME);
-	/* prov_name stays NULL: the core fills it in. */
+	/* prov_name stays NULL: libfabric fills it in. */
 	info->fabric_attr->name = strdup(PROVIDER_NAME);
 	info->fabric_attr->prov_version = PROVIDER_VERSION;
 	int result = info->domain_attr->name == NULL || info->fabric_attr->name == NULL

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mr.c - memory registration: which of our memory peers may reach, under which key, and
- * what they call its bytes.
+ * mr.c - memory registration: which memory peers may access, under which key, and how they address its bytes.
  *
- * We need none of the modes that fi_mr(3) has, and keep each that the application asked
- * for: fi_getinfo() gives them back, and the domain was opened with them.
+ * The provider needs none of the modes of fi_mr(3), and supports each mode that the application asks for.
+ * fi_getinfo() returns these modes, and the domain is opened with them.
  *
- *   FI_MR_VIRT_ADDR  peers name virtual addresses, else offsets from 0
- *   FI_MR_PROV_KEY   we choose the keys, else the application does
- *   FI_MR_ENDPOINT   memory is reached through one endpoint, once it is bound and enabled
+ *   FI_MR_VIRT_ADDR  peers use virtual addresses, without it offsets from 0
+ *   FI_MR_PROV_KEY   the provider chooses the keys, without it the application
+ *   FI_MR_ENDPOINT   one endpoint gives access, once it is bound and enabled
  *   FI_MR_BASIC      the first two, as before libfabric 1.5
  */
 #include <stdlib.h>
@@ -28,7 +27,7 @@ static bool chooses_keys(const struct domain *domain)
 	return domain->mr_mode == FI_MR_BASIC || (domain->mr_mode & FI_MR_PROV_KEY) != 0;
 }
 
-/* Not to be guessed by chance, as by an application that uses a key of another time. */
+/* Keys start at a random number, so that a stale key of an application is not valid by chance. */
 static uint64_t choose_key(struct domain *domain)
 {
 	if (domain->mr_key == 0 &&
@@ -37,7 +36,10 @@ static uint64_t choose_key(struct domain *domain)
 	return ++domain->mr_key;
 }
 
-/* Let peers that can reach it by themselves do so, through each endpoint that it is reached through. */
+/*
+ * Publishes the registration through each endpoint that gives access, so that peers which map the memory
+ * access it directly.
+ */
 static void expose(const struct mr *mr)
 {
 	if (!mr->reachable)
@@ -77,8 +79,8 @@ static void recall(const struct mr *mr)
 }
 
 /*
- * Does the core move nothing to or from it any more? What it reads from a peer into this memory cannot be
- * stopped: it must stay until the core is done.
+ * Returns whether the core provider no longer accesses the memory. A read of the core from a peer into this
+ * memory cannot be stopped, so the memory must stay until the read ends.
  */
 static bool is_given_back(struct mr *mr)
 {
@@ -87,7 +89,7 @@ static bool is_given_back(struct mr *mr)
 	bool recalled = false;
 	uint64_t until = monotonic_now() + GRANTS_NANOSECONDS;
 
-	mr->registration.enabled = false; /* nothing new is begun */
+	mr->registration.enabled = false; /* no new access begins */
 	for (;;) {
 		progress(mr->domain);
 		if (mr->registration.grants == 0)
@@ -137,7 +139,7 @@ static int bind_endpoint(struct mr *mr, const struct endpoint *endpoint)
 	    (mr->registration.owner != NULL && mr->registration.owner != endpoint))
 		return -FI_EINVAL;
 	mr->registration.owner = endpoint;
-	/* From here on through no other. */
+	/* From now on only this endpoint gives access. */
 	conceal(mr);
 	expose(mr);
 	return 0;
@@ -150,7 +152,7 @@ static int bind_counter(struct mr *mr, struct cntr *cntr, uint64_t flags)
 	mr->cntr = cntr;
 	cntr->region_count++;
 	mr->registration.counter = &cntr->counter;
-	/* From here on we must see what peers write. */
+	/* From now on the provider must notice peers' writes, so they cannot be direct. */
 	conceal(mr);
 	expose(mr);
 	return 0;
@@ -218,7 +220,7 @@ static int mr_control(struct fid *fid, int command, void *argument)
 	case FI_ENABLE:
 		result = enable(mr);
 		break;
-	case FI_REFRESH: /* the pages behind it changed: we know none */
+	case FI_REFRESH: /* the pages of the memory changed; the provider keeps no translation */
 		result = 0;
 		break;
 	case FI_GET_RAW_MR:
@@ -248,7 +250,7 @@ static int publish(struct mr *mr, uint64_t requested_key)
 	domain_lock(domain);
 	if (chooses_keys(domain))
 		mr->registration.key = choose_key(domain);
-	/* What peers cannot reach needs no key, and may have that of another. */
+	/* Memory that peers cannot access needs no key. Its key may equal another's. */
 	if (mr->reachable)
 		result = registrations_add(&domain->registrations, &mr->registration);
 	if (result == 0)
@@ -263,7 +265,7 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attributes, uint
 	struct domain *domain = (struct domain *)(void *)fid;
 	const struct iovec *memory = attributes->mr_iov;
 
-	/* Counters may be bound to all; persistent memory and that of devices is not offered. */
+	/* FI_RMA_EVENT is always possible. Persistent memory and device memory are not supported. */
 	if ((flags & ~FI_RMA_EVENT) != 0)
 		return -FI_EBADFLAGS;
 	if (fid->fclass != FI_CLASS_DOMAIN || attributes->iov_count != 1 || memory == NULL ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network.c - the core of an endpoint, for peers beyond the region: whether there is to be one, and
- * who may be reached by it.
+ * network.c - opens the core provider of an endpoint, and resolves addresses of peers that the network
+ * reaches.
  */
 #include "api/provider.h"
 
@@ -12,7 +12,7 @@ static bool has_no_region(const struct domain *domain)
 	return strcmp(domain->regions[0]->name, REGION_PRIVATE) == 0;
 }
 
-/* What endpoints find out later, each for itself. */
+/* Prints what endpoints find out later, once for the process. */
 static void say_once(const char *text)
 {
 	static atomic_bool said;
@@ -54,7 +54,10 @@ int network_enable(struct endpoint *endpoint)
 		domain->network_core = core->name.provider;
 		return 0;
 	}
-	/* Who asked for it must know; who has a region goes on without, and others have nothing left. */
+	/*
+	 * An error matters to a user who asked for the network, and to a process without a region, which has
+	 * no other transport. A process with a region continues without the network.
+	 */
 	if (wanted != NULL || interface != NULL || has_no_region(domain))
 		provider_notice_once(&said, "%s", error.text);
 	else

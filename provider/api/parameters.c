@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parameters.c - the variables that a user can set: fi_vicinal(7) documents them. */
+/* parameters.c - the environment variables of fi_vicinal(7). */
 #include "api/provider.h"
 
 #include <limits.h>
@@ -11,8 +11,8 @@
 #define PEER_TIMEOUT_SECONDS 30.0
 #define PEER_TIMEOUT_SECONDS_MAX 86400.0
 /*
- * Below, a message gains nothing from where its buffer lies: all of it goes without asking, in
- * the pieces of a large message that come early. And of a block of whole pages little is lost.
+ * A smaller message gains nothing from a buffer in the heap: all of it is sent without asking, in the early
+ * pieces of a rendezvous. A block of this size loses little to rounding up to whole pages.
  */
 #define HEAP_THRESHOLD ((size_t)64 * 1024)
 
@@ -106,7 +106,10 @@ const char *parameter_text(const char *variable, const char *name)
 	return NULL;
 }
 
-/* Is `vicinal` in FI_PROVIDER, a list of names that a ^ turns into those that are not wanted? */
+/*
+ * Whether FI_PROVIDER, a list of provider names, contains `vicinal`. A list that begins with ^ names excluded
+ * providers.
+ */
 static bool is_named(void)
 {
 	const char *list = getenv("FI_PROVIDER");
@@ -135,8 +138,8 @@ bool parameter_network(const char **core, const char **interface)
 }
 
 /*
- * Are we to be there without a region? A machine that has none is left alone, unless its user
- * names us, or a network for us.
+ * Whether the provider is wanted without a region. On a host without a region it offers itself only if the
+ * user names it, or a network for it.
  */
 static bool is_wanted(void)
 {
@@ -151,7 +154,7 @@ static uint32_t region_count;
 static int region_result;
 static pthread_once_t region_once = PTHREAD_ONCE_INIT;
 
-/* One more, of `length` characters. */
+/* Adds a region whose name has `length` characters. */
 static int add_region(const char *name, size_t length, struct region_error *error)
 {
 	if (length == 0)
@@ -179,7 +182,7 @@ static int split_regions(const char *list, struct region_error *error)
 	}
 }
 
-/* By what the regions say themselves: one may have several names. */
+/* Compares the regions' ids, because one region may have several names. */
 static int compare_regions(struct region *const regions[], uint32_t last, struct region_error *error)
 {
 	for (uint32_t i = 0; i < last; i++)
@@ -192,7 +195,7 @@ static int compare_regions(struct region *const regions[], uint32_t last, struct
 	return 0;
 }
 
-/* Can all of them be used, and together? */
+/* Whether each region can be attached, and all are different. */
 static int try_regions(struct region_error *error)
 {
 	struct region *regions[ATTACHMENTS_MAX] = {NULL};
@@ -213,9 +216,12 @@ static int find_unnamed(struct region_error *error)
 	char name[PATH_MAX];
 	int result = region_discover(name, error);
 
-	/* Who wants us all the same has nobody beside it, and reaches others over the network. */
+	/*
+	 * A user who wants the provider without a region gets a private one, and reaches all peers over the
+	 * network.
+	 */
 	if ((result == -ENODEV || result == -ENODATA) && is_wanted()) {
-		/* A device for a region and nothing in it is hardly what was meant. */
+		/* A device for a region that holds none is most likely a mistake. */
 		if (result == -ENODATA)
 			provider_caution(error->text);
 		else
@@ -241,7 +247,10 @@ static void find_regions(void)
 	}
 	if (region_result == 0)
 		return;
-	/* Without any region this is just a machine that has none; with one, somebody must know. */
+	/*
+	 * A host without a region is normal, so only the log says so. An error in a region must reach the
+	 * user.
+	 */
 	if (unnamed && (region_result == -ENODEV || region_result == -ENODATA))
 		FI_INFO(&provider, FI_LOG_CORE, "%s\n", error.text);
 	else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* poll.c - poll sets: which of these queues and counters have something? */
+/* poll.c - poll sets. */
 #include "api/provider.h"
 #include "api/refused.h"
 
@@ -12,7 +12,7 @@ struct poll_set {
 	size_t count;
 };
 
-/* A counter is worth a look when it changed since it was read, or the set showed it, last. */
+/* A counter is ready if it changed since the application read it, or since the set last reported it. */
 static bool has_something(struct fid *fid)
 {
 	if (fid->fclass == FI_CLASS_CQ) {
@@ -41,7 +41,7 @@ static int set_poll(struct fid_poll *fid, void **contexts, int count)
 	return found;
 }
 
-/* The set holds its members: they cannot be closed before they are taken out. */
+/* Members of a set cannot be closed until they are removed from the set. */
 static atomic_uint *users_of(struct fid *fid)
 {
 	return fid->fclass == FI_CLASS_CQ ? &((struct cq *)(void *)fid)->users

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * process.c - all domains of this process, and what a fork does to them.
+ * process.c - the domains of this process, and what a fork does to them.
  *
- * A child has its parent's mapping of the region, its descriptors and its locks. None of that
- * may be its: two writers would ruin the rings, and a lock that the child keeps makes the
- * parent look alive after its death. So a child loses its parent's memberships before it
- * runs: the descriptors that hold the locks are closed, every peer counts as gone, and the
- * mapping becomes private. It can close what it inherited, and open a domain of its own.
+ * A forked child inherits its parent's mapping of the region, descriptors and locks, and must use none of
+ * them: two writers would ruin the rings, and a lock that the child holds would make the parent look alive
+ * after its death. So the child loses its parent's memberships before it runs. The descriptors that hold the
+ * locks are closed, all peers count as gone, and the mapping becomes private. The child can close the
+ * inherited objects, and open a domain of its own.
  */
 #include "api/provider.h"
 
@@ -18,7 +18,7 @@ static struct domain *domains;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Nobody may be in the middle of a call in what the child inherits. */
+/* No thread may be inside a call on objects that the child inherits. */
 static void before_fork(void)
 {
 	wait_sets_lock();
@@ -47,7 +47,7 @@ static void in_child(void)
 		     endpoint = endpoint->next)
 			if (endpoint->messenger != NULL)
 				transport_after_fork(endpoint->messenger->transport);
-		/* Of its parent's threads none is here: neither ours nor those that wait. */
+		/* The child has none of its parent's other threads: neither the domain's nor waiting ones. */
 		domain->watched = false;
 		domain->waiters = NULL;
 		domain_unlock(domain);
@@ -58,7 +58,10 @@ static void in_child(void)
 
 static void listen_to_forks(void)
 {
-	/* First, so that its locks are taken after those of the domains, as they are in a call. */
+	/*
+	 * Register these handlers first, so that their locks are taken after those of the domains, as in a
+	 * call.
+	 */
 	fork_watch();
 	(void)pthread_atfork(before_fork, in_parent, in_child);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* profile.c - reading a machine's thresholds. Who may write the file is no more trusted than its text. */
+/* profile.c - reads a host's thresholds. Neither the file's text nor its writer is trusted. */
 #include "api/profile.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #define KEY_BYTES 64U
 #define VALUE_BYTES 32U
 
-/* In a user namespace, a user that is not in it, root among them, is seen as this. */
+/* In a user namespace, users outside it, such as root, appear with this id. */
 #define OVERFLOW_USER 65534U
 
 static bool is_blank(char byte)
@@ -21,7 +21,10 @@ static bool is_blank(char byte)
 	return byte == ' ' || byte == '\t' || byte == '\r';
 }
 
-/* [begin, end) without blanks around it, as text that may be shown. False if it is too long, or none. */
+/*
+ * Copies [begin, end) without surrounding blanks; unprintable bytes become '?'. Returns false if the text is
+ * empty, too long or has unprintable bytes.
+ */
 static bool trim(const char *begin, const char *end, char *to, size_t room)
 {
 	while (begin < end && is_blank(*begin))
@@ -51,7 +54,7 @@ static uint32_t find_key(const char *key)
 	return index;
 }
 
-/* One line that is not empty. Returns 0, or -EINVAL and `fault` says why. */
+/* Parses a line that is not empty. Returns 0, or -EINVAL with the reason in `fault`. */
 static int parse_line(const char *line, const char *end, struct thresholds *thresholds, uint32_t *seen,
 		      struct region_error *fault)
 {
@@ -116,7 +119,7 @@ uint32_t profile_parse(const char *name, const char *text, size_t length, struct
 	return faults;
 }
 
-/* May what is in the file be believed? Returns 0, or an errno with `error` filled in. */
+/* Whether the file may be trusted. Returns 0, or a negative errno with `error` filled in. */
 static int check_file(const char *path, const struct stat *file, bool is_system, struct region_error *error)
 {
 	bool owned = file->st_uid == 0 || file->st_uid == geteuid() ||
@@ -141,7 +144,7 @@ static int check_file(const char *path, const struct stat *file, bool is_system,
 	return 0;
 }
 
-/* All of the file. Returns its length, or an errno with `error` filled in. */
+/* Reads the whole file. Returns its length, or a negative errno with `error` filled in. */
 static int read_all(int descriptor, const char *path, char *text, struct region_error *error)
 {
 	size_t length = 0;
@@ -163,11 +166,11 @@ static int read_all(int descriptor, const char *path, char *text, struct region_
 			   path, PROFILE_BYTES_MAX);
 }
 
-/* Returns 0, -ENOENT if there is none, or another errno with `error` filled in. */
+/* Returns 0, -ENOENT if there is no file, or another negative errno with `error` filled in. */
 static int load_file(const char *path, bool is_system, struct thresholds *thresholds,
 		     struct region_error *error)
 {
-	/* What is no file must not keep us waiting. */
+	/* O_NONBLOCK: opening a FIFO or a device must not block. */
 	int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	char text[PROFILE_BYTES_MAX] = ""; /* for analyzers, which do not see that read() fills it */
 	struct stat file;
@@ -192,12 +195,15 @@ static int load_file(const char *path, bool is_system, struct thresholds *thresh
 	return profile_parse(path, text, (size_t)result, thresholds, error) == 0 ? 0 : -EINVAL;
 }
 
-/* The user's own; false without a place for it. */
+/* The path of the user's own profile. Returns false if the user has no directory for it. */
 static bool user_path(const struct profile_locations *locations, char path[PATH_MAX])
 {
 	int length = -1;
 
-	/* A relative one would be another in each directory, and is to be ignored. */
+	/*
+	 * Relative paths are ignored, as the XDG specification asks: they would depend on the working
+	 * directory.
+	 */
 	if (locations->config != NULL && locations->config[0] == '/')
 		length = snprintf(path, PATH_MAX, "%s/vicinal/profile", locations->config);
 	else if (locations->home != NULL && locations->home[0] == '/')

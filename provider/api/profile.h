@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * profile.h - a machine's thresholds in a file of lines `key = value`.
+ * profile.h - a host's thresholds, in a file of lines `key = value`.
  *
- * Whatever a file holds, values stay in their ranges, and what is wrong costs one warning.
+ * Whatever a file contains, values stay in their ranges, and all errors together cost one warning.
  */
 #ifndef VICINAL_API_PROFILE_H
 #define VICINAL_API_PROFILE_H
@@ -11,26 +11,26 @@
 #include "region/region.h"
 
 #define PROFILE_SYSTEM "/etc/vicinal/profile"
-/* All that a profile can say takes less than a tenth of this. */
+/* A profile that sets everything takes less than a tenth of this. */
 #define PROFILE_BYTES_MAX 16384U
 
-/* Where a process looks for it. */
+/* Where a process looks for its profile. */
 struct profile_locations {
-	const char *named;  /* VICINAL_PROFILE: NULL if it is not set, empty for no profile at all */
+	const char *named;  /* VICINAL_PROFILE: NULL if it is not set, empty to use no profile */
 	const char *config; /* XDG_CONFIG_HOME, or NULL */
 	const char *home;   /* HOME, or NULL */
-	const char *system; /* the machine's: PROFILE_SYSTEM */
-	bool secure;        /* with rights that its user may lack: only the machine's counts */
+	const char *system; /* the host's: PROFILE_SYSTEM */
+	bool secure; /* the process has rights that its user may lack: only the host's profile counts */
 };
 
 /*
- * Take over what `length` bytes of text say. `name` is for `error`. Returns how many lines are wrong, of
- * which `error` names the first; they change nothing.
+ * Applies `length` bytes of text. `name` is the file's name in messages. Returns the number of invalid lines,
+ * which change nothing; `error` describes the first.
  */
 uint32_t profile_parse(const char *name, const char *text, size_t length, struct thresholds *thresholds,
 		       struct region_error *error);
 
-/* Take over the first profile that there is. `warn` is called once at most, where something is wrong. */
+/* Applies the first profile that exists. `warn` is called at most once, if something is wrong. */
 void profile_load(const struct profile_locations *locations, struct thresholds *thresholds,
 		  void (*warn)(const char *text));
 

@@ -6,7 +6,7 @@ static void provider_cleanup(void)
 {
 }
 
-/* Looked up by name: the only symbol that is seen from outside. */
+/* The only exported symbol: libfabric looks it up by name. */
 __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void);
 
 struct fi_provider provider = {
@@ -20,8 +20,8 @@ struct fi_provider provider = {
 struct fi_provider *fi_prov_ini(void)
 {
 	/*
-	 * The core skips a provider whose fi_version is below what the application asks
-	 * for. One build serves every core from 1.17 on: it is as new as the core is.
+	 * libfabric skips a provider whose fi_version is below the version that the application asks for. One
+	 * build works with every libfabric from 1.17 on, so it reports libfabric's own version.
 	 */
 	provider.fi_version = fi_version();
 	parameters_define();
