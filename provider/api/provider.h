@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * provider.h - the objects that libfabric knows of, and what lies behind them.
+ * provider.h - the objects that libfabric knows, and their private parts.
  *
- * Everything in api/ is thin: it checks arguments, takes the domain's lock where one is
- * needed, and calls the messenger.
+ * Everything in api/ is thin: it checks arguments, takes the domain's lock where needed, and calls the
+ * messenger.
  */
 #ifndef VICINAL_API_PROVIDER_H
 #define VICINAL_API_PROVIDER_H
@@ -30,7 +30,7 @@
 #define PROVIDER_VERSION FI_VERSION(0, 1)
 
 /*
- * Our libfabric address: who, in which region, proved by what, and where in the network.
+ * The provider's libfabric address: region, slot and epoch, a nonce as proof, and the address in the network.
  * docs/reference/region-format.md
  */
 #define ADDRESS_FORMAT_VERSION 1U
@@ -40,21 +40,24 @@ struct address {
 	uint32_t epoch;
 	uint64_t nonce;
 	uint64_t region[2];
-	uint16_t core;       /* which core: core_provider_number() */
-	uint8_t core_length; /* of `core_name`; 0: it is not in the network */
+	uint16_t core;       /* number of the core provider: core_provider_number() */
+	uint8_t core_length; /* of `core_name`; 0: the network does not reach it */
 	uint8_t core_flags;
 	uint8_t core_name[CORE_NAME_MAX];
 };
 _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 
-/* Identifies our addresses and protocol to libfabric; from its provider-specific ranges. */
+/* Identify the provider's addresses and protocol; from libfabric's provider-specific ranges. */
 #define ADDRESS_FORMAT_ID (0x80000000U | 0x7669U)
 #define PROTOCOL_ID (0x80000000U | 0x7669U)
 
-/* What info.c promises and the rest keeps. */
+/* Limits that info.c promises. */
 #define LIMIT_PIECES BUFFER_PIECES
 #define LIMIT_QUEUE 65536U
-/* Flags of calls that ask for what is not offered; to ignore them would be to break a promise. */
+/*
+ * Flags of calls that ask for unsupported features. The calls fail, because ignoring the flags would break a
+ * promise.
+ */
 #define FLAGS_REFUSED \
 	(FI_COMMIT_COMPLETE | FI_MATCH_COMPLETE | FI_MULTICAST | FI_TRIGGER | FI_PEEK | FI_CLAIM | FI_DISCARD)
 #define SEND_FLAGS_REFUSED (FLAGS_REFUSED & ~FI_MATCH_COMPLETE)
@@ -67,37 +70,37 @@ _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 #define CAPABILITIES_DOMAIN (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define CAPABILITIES (CAPABILITIES_TRANSMIT | CAPABILITIES_RECEIVE | CAPABILITIES_DOMAIN)
 
-/* Flags that an endpoint may have for all of its calls. */
+/* Flags that an endpoint may have as defaults of its calls. */
 #define TRANSMIT_FLAGS \
 	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | \
 	 FI_MATCH_COMPLETE)
 #define RECEIVE_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 
-/* A message that is in the buffer of its receive was matched with it, so that both levels are one. */
+/* A message that is in its receive's buffer has been matched, so both completion levels are one. */
 static inline uint64_t send_level(uint64_t flags)
 {
 	return (flags & FI_MATCH_COMPLETE) != 0 ? flags | FI_DELIVERY_COMPLETE : flags;
 }
 
-/* Reads and writes come after the messages before them: see info.c. */
+/* Reads and writes execute after earlier messages: see info.c. */
 #define ORDER_AFTER_SENDS (FI_ORDER_RAS | FI_ORDER_WAS)
 
 struct fabric {
 	struct fid_fabric fid;
-	atomic_uint objects; /* domains and event queues that are open on it */
-	bool short_errors;   /* the application's error entries end before err_data_size: it came with 1.5 */
+	atomic_uint objects; /* open domains and event queues */
+	bool short_errors; /* the application's error entries end before err_data_size, which came with 1.5 */
 };
 
 struct endpoint;
 
-/* Can peers beyond the region be reached? */
+/* Whether the network reaches peers outside the regions. */
 enum network_state {
 	NETWORK_UNKNOWN, /* no endpoint was enabled yet */
 	NETWORK_OPEN,
 	NETWORK_NONE,
 };
 
-/* Endpoints that are bound to a queue or counter, each once. */
+/* Endpoints that are bound to a queue or counter, without duplicates. */
 struct endpoint_list {
 	struct endpoint **items;
 	size_t count;
@@ -106,50 +109,50 @@ struct endpoint_list {
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
-	struct region *regions[ATTACHMENTS_MAX]; /* that each of its endpoints joins, in this order */
+	struct region *regions[ATTACHMENTS_MAX]; /* each endpoint joins all of them, in this order */
 	uint32_t region_count;
-	uint32_t members; /* of all of them */
+	uint32_t members; /* of all regions */
 	/* Taken in every call unless the application serialises its calls (FI_THREAD_DOMAIN). */
 	pthread_mutex_t mutex;
 	bool locking;
 	enum progress_mode mode;
 	struct thresholds thresholds;
-	struct endpoint *endpoints; /* all of the domain */
+	struct endpoint *endpoints; /* of this domain */
 	atomic_uint finds;          /* reads of its queues that found something: see idle.c */
-	atomic_uint crowding;       /* how far others want the core on which it waits: see idle.c */
+	atomic_uint crowding;       /* demand of other threads for this core: see idle.c */
 	/* sleeping: see wait.h */
 	struct waiter *waiters;
-	uint32_t sleepers; /* threads that sleep, or are about to */
-	uint32_t armed;    /* of the waiters, those with descriptors */
-	bool sleep_armed;  /* among the sleepers, for calls that come later */
+	uint32_t sleepers; /* threads that sleep or are about to */
+	uint32_t armed;    /* waiters with descriptors */
+	bool sleep_armed;  /* one of the sleepers, for later calls */
 	/* the thread that makes progress: see watch.c */
-	bool automatic; /* always, and not only while somebody waits on a descriptor */
-	bool watched;   /* it runs */
+	bool automatic; /* always, not only while the application waits on a descriptor */
+	bool watched;   /* the thread runs */
 	atomic_bool stop;
-	atomic_uint thread_word; /* changed to wake it */
+	atomic_uint thread_word; /* changed to wake the thread */
 	pthread_t thread;
-	struct domain *next; /* of this process's: see process.c */
-	atomic_uint objects; /* others that are open on it: queues, vectors, counters, regions */
+	struct domain *next; /* in this process: see process.c */
+	atomic_uint objects; /* open queues, vectors, counters and memory regions */
 	/* memory registration: see mr.c */
 	struct registration_table registrations;
-	/* peers beyond the region: see network.c */
+	/* peers outside the regions: see network.c */
 	struct directory directory;
 	enum network_state network;
 	uint16_t network_core; /* its number, once it is open */
-	uint64_t mr_key;       /* the last that we chose */
+	uint64_t mr_key;       /* the last chosen key */
 	uint64_t mr_mode;
 };
 
 struct av {
 	struct fid_av fid;
 	struct domain *domain;
-	uint32_t number; /* of all that this process opened */
+	uint32_t number; /* unique among the vectors of this process */
 	struct av_table table;
-	struct address *addresses; /* by index: as they were inserted */
+	struct address *addresses; /* by index, as inserted */
 	size_t address_room;
 	struct eq *eq;
-	bool events; /* insertion is reported there */
-	/* whose address none of the entries has, after so many insertions */
+	bool events; /* insertions are reported to `eq` */
+	/* cache: the last sender that no entry names, and `insertions` at that time */
 	uint64_t stranger;
 	uint64_t stranger_insertions;
 };
@@ -158,14 +161,14 @@ struct cq {
 	struct fid_cq fid;
 	struct domain *domain;
 	struct completion_queue queue;
-	struct endpoint_list endpoints; /* those that are enabled */
+	struct endpoint_list endpoints; /* only enabled ones */
 	enum fi_cq_format format;
 	size_t entry_bytes;
 	uint32_t empty_reads; /* in a row */
-	uint64_t counted;     /* by counters of its endpoints, when it was read last */
+	uint64_t counted;     /* operations that counters of its endpoints had counted at the last read */
 	atomic_bool signalled;
 	bool threshold;    /* the condition of fi_cq_sread() is a number of completions */
-	atomic_uint users; /* poll sets that it is in */
+	atomic_uint users; /* poll sets that contain it */
 	struct wait_object wait;
 };
 
@@ -173,8 +176,8 @@ struct cntr {
 	struct fid_cntr fid;
 	struct domain *domain;
 	struct wait_object wait;
-	atomic_uint users; /* poll sets that it is in */
-	/* as it was read last, or shown by fi_poll(): what differs is worth waking somebody */
+	atomic_uint users; /* poll sets that contain it */
+	/* as last read or reported by fi_poll(): a waiter wakes if the present values differ */
 	uint64_t seen_value;
 	uint64_t seen_errors;
 	struct completion_counter counter;
@@ -188,10 +191,10 @@ struct eq {
 	struct fid_eq fid;
 	struct fabric *fabric;
 	pthread_mutex_t mutex;
-	/* Changed with each event, and slept on: a forked child can close it all the same. */
+	/* Changed with each event; readers sleep on it. A forked child can still close it. */
 	atomic_uint added;
-	struct eq_event *first; /* of those that were not read */
-	struct eq_event **end;  /* where the next is linked in */
+	struct eq_event *first; /* oldest unread event */
+	struct eq_event **end;  /* where the next event is linked in */
 	bool writable;          /* by the application */
 	atomic_uint bound;      /* address vectors that report to it */
 };
@@ -201,10 +204,10 @@ struct mr {
 	struct domain *domain;
 	struct registration registration;
 	struct cntr *cntr;
-	bool reachable; /* by peers, so that its key is in the table */
+	bool reachable; /* by peers, so its key is in the table */
 };
 
-/* Who an fi_addr_t stands for, found once. Valid while the epochs agree. */
+/* Cache: the peer of an fi_addr_t. Valid while the epochs agree. */
 struct resolved {
 	struct msg_peer *peer;
 	uint32_t epoch;
@@ -227,7 +230,7 @@ struct endpoint {
 	struct resolved *resolved; /* by fi_addr_t */
 	size_t resolved_count;
 	uint64_t capabilities;
-	/* flags of calls without a flags argument, and of those with one */
+	/* flags of calls without a flags argument, and of calls with one */
 	uint64_t send_flags;
 	uint64_t send_message_flags;
 	uint64_t remote_flags; /* of reads, writes and atomics without a flags argument */
@@ -249,36 +252,36 @@ extern struct fi_provider provider;
 
 /* parameters.c */
 void parameters_define(void);
-/* VICINAL_<upper>, else FI_VICINAL_<upper>; NULL if neither is set. */
+/* Returns VICINAL_<upper>, else FI_VICINAL_<upper>; NULL if neither is set. */
 const char *parameter_text(const char *variable, const char *name);
 /*
- * The names of the regions to be in, `count` of them, found once in this process. Returns 0, or -FI_ENODATA
- * after saying why, once.
+ * Returns in `names` and `count` the regions to join, determined once per process. Returns 0, or -FI_ENODATA
+ * after reporting the reason once.
  */
 int parameter_regions(const char *const **names, uint32_t *count);
-/* Nobody named them: it is the one that was found. */
+/* Whether the region was discovered, because the user named none. */
 bool parameter_region_is_discovered(void);
-/* How long a heartbeat may be still, in nanoseconds. */
+/* Nanoseconds after which a heartbeat that stands still means death. */
 uint64_t parameter_peer_timeout(void);
 bool parameter_allow_slow(void);
-/* Whether peers beyond the region are to be reached, by which core and interface: NULL for any. */
+/* Whether the network reaches peers outside the regions. `core` and `interface` are NULL for any. */
 bool parameter_network(const char **core, const char **interface);
-/* Allocations of so many bytes and more come from the heap in the region, where that is asked for. */
+/* The least bytes of an allocation that libvicinal-heap.so places in the region. */
 size_t parameter_heap_threshold(void);
-/* What waits for busy peers takes so much memory of an endpoint. */
+/* The most bytes of an endpoint's messages that wait for busy peers. */
 size_t parameter_send_queue(void);
-/* What one does who finds nothing: read once in this process. */
+/* What a process does while it waits. */
 enum progress_mode parameter_progress(void);
 enum single_copy_policy parameter_single_copy(void);
-/* tuning.c: this process's thresholds, found once. */
+/* tuning.c: this process's thresholds, determined once. */
 void tuning_define(void);
 const struct thresholds *tuning(void);
 
-/* One line to stderr, for what a user must see without asking for logs. */
+/* Prints an error to stderr, for errors that a user must see without enabling logs. */
 void provider_notice(const char *text);
-/* The same, for what is found at each endpoint and need be said once: `said` remembers. */
+/* The same, once per process: `said` remembers. For errors that each endpoint would find again. */
 __attribute__((format(printf, 2, 3))) void provider_notice_once(atomic_bool *said, const char *format, ...);
-/* The same for what is no error, and takes long or costs much. */
+/* Prints a warning to stderr. */
 void provider_caution(const char *text);
 
 /* info.c */
@@ -300,49 +303,56 @@ extern struct fi_ops_mr mr_operations;
 extern struct fi_ops_rma rma_operations;
 extern struct fi_ops_atomic atomic_operations;
 
-/* mr.c: raw keys, which are like all others here. */
+/* mr.c: raw keys. */
 int mr_map_raw(struct fi_mr_map_raw *map);
 /* atomic.c */
 int atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_op operation,
 		 struct fi_atomic_attr *attributes, uint64_t flags);
 
-/* enable.c: with the domain's lock held. Returns 0, or the error of fi_enable(). */
+/* enable.c: called with the domain's lock held. Returns 0, or the error of fi_enable(). */
 int endpoint_enable(struct endpoint *endpoint);
-/* What calls ask the messenger for, from the flags that the endpoint was given. */
+/* Computes the messenger's flags from the endpoint's. */
 void endpoint_settle_flags(struct endpoint *endpoint);
 /* endpoint.c. Returns 0 or -FI_ENOMEM. */
 int endpoint_list_add(struct endpoint_list *list, struct endpoint *endpoint);
 void endpoint_list_remove(struct endpoint_list *list, const struct endpoint *endpoint);
 
-/* eq.c: report an event, or what went wrong. Returns 0 or -FI_ENOMEM. */
+/* eq.c: report an event or an error. Return 0 or -FI_ENOMEM. */
 int eq_add(struct eq *eq, uint32_t event, const void *bytes, size_t length);
 int eq_add_error(struct eq *eq, const struct fi_eq_err_entry *error);
 bool eq_has_any(struct eq *eq);
 
-/* network.c: open the core for an endpoint, and say what is wrong. 0, or the error of fi_enable(). */
+/* network.c: opens the core of an endpoint, and reports errors. Returns 0 or the error of fi_enable(). */
 int network_enable(struct endpoint *endpoint);
-/* The number of who is at `address`, beyond the regions. RESOLVE_NONE after saying why. */
+/*
+ * The number of the peer at `address`, outside the regions. Returns RESOLVE_NONE after reporting the reason.
+ */
 uint32_t network_resolve(struct domain *domain, const struct address *address);
 
 /* resolve.c */
 #define RESOLVE_NONE UINT32_MAX
-/* Does an endpoint of this domain have this nonce? By whatever address, it is not beyond anything. */
+/*
+ * Whether an endpoint of this domain has this nonce. Such an endpoint is never reached over the network,
+ * whatever its address says.
+ */
 bool domain_has(const struct domain *domain, uint64_t nonce);
 /*
- * The number of who is at `address` in one of the regions, and its epoch there. RESOLVE_NONE if it is in none
- * that both share: then only the network may reach it.
+ * The number of the peer at `address` in one of the regions, and its epoch there. Returns RESOLVE_NONE if no
+ * shared region contains the peer: then only the network may reach it.
  */
 uint32_t domain_resolve(const struct domain *domain, const struct address *address, uint32_t *epoch);
-/* The same of whom an endpoint of ours has met already, however little is known of the regions by now. */
+/* The same for a peer that an endpoint has already met, even if the region no longer confirms it. */
 uint32_t domain_met(const struct domain *domain, const struct address *address, uint32_t *epoch);
-/* Where it is in the network. False if it is not. */
+/* The peer's address in the network. Returns false if it has none. */
 bool address_core_name(const struct address *address, struct core_name *name);
-/* Is it the address of `peer`, whom `transport` has met? By what it said then, or where it is in the network.
+/*
+ * Whether `address` is the address of `peer`, which `transport` has met. Compares with what the peer
+ * published at that time, or with its address in the network.
  */
 bool address_is_of(const struct transport *transport, const struct peer *peer, const struct address *address);
-/* av.c: who `address` stands for; NULL if nobody that can be reached. */
+/* av.c: the peer that `address` stands for; NULL if there is none, or it is unreachable. */
 struct msg_peer *endpoint_resolve_slowly(struct endpoint *endpoint, fi_addr_t address);
-/* The fi_addr_t of a sender (epoch << 32 | its number), or FI_ADDR_NOTAVAIL. */
+/* The fi_addr_t of a sender (epoch << 32 | number), or FI_ADDR_NOTAVAIL. */
 fi_addr_t av_name_sender(struct av *av, uint64_t source);
 /* address.c: addresses as text. */
 int address_to_text(const struct address *address, char *text, size_t length);
@@ -367,25 +377,25 @@ static inline bool idle_is_near(const struct domain *domain, uint32_t empty)
 /* idle.c: called before a read if a sleep may follow. */
 void idle_look_begins(void);
 /*
- * Called, without the domain's lock, after `empty` reads in a row found nothing. `begun` if the last of
- * them followed idle_look_begins(). Returns whether to poll again at once: it slept, or found something.
+ * idle.c: called without the domain's lock after `empty` reads in a row found nothing. Returns whether to
+ * poll again at once, because it slept or found something.
  */
 bool idle_pause(struct domain *domain, uint32_t empty, bool begun);
 
 /*
- * An offer of the core that is taken adds CROWDING_STEP, one that is not takes one away again.
- * Each step halves how long a wait polls before it makes its first offer.
+ * A yield that another thread takes adds CROWDING_STEP; any other yield subtracts 1. Each step halves the
+ * polls before the first yield of a wait.
  */
 #define CROWDING_STEP 64U
 #define CROWDING_MAX (9U * CROWDING_STEP)
 
-/* process.c: all domains of this process. */
+/* process.c: the domains of this process. */
 void process_add(struct domain *domain);
 void process_remove(struct domain *domain);
-/* How often a read of any of their queues found something. */
+/* The reads of all their queues that found something. */
 uint32_t process_finds(void);
 
-/* Between two polls: leave the core's shared parts to its other thread for some cycles. */
+/* Between two polls: leaves the core's shared resources to its other hardware thread for some cycles. */
 static inline void cpu_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -410,13 +420,13 @@ static inline void domain_unlock(struct domain *domain)
 	(void)pthread_mutex_unlock(&domain->mutex);
 }
 
-/* Do those that wait here share a core with others that could use it? */
+/* Whether waiting threads share a core with other threads that could use it. */
 static inline bool domain_is_crowded(const struct domain *domain)
 {
 	return atomic_load_explicit(&domain->crowding, memory_order_relaxed) > CROWDING_MAX / 2;
 }
 
-/* A read found something; a sleep that was armed on behalf of such reads is not needed any more. */
+/* A read found something, so a sleep that was armed for such reads is not needed any more. */
 static inline void domain_found(struct domain *domain)
 {
 	atomic_store_explicit(&domain->finds, atomic_load_explicit(&domain->finds, memory_order_relaxed) + 1,
@@ -426,8 +436,8 @@ static inline void domain_found(struct domain *domain)
 }
 
 /*
- * Before a read: between sleeps most polls pass by the doorbells, and this one must not. Returns
- * whether it is worth polling on: no sleep is armed, or something was found.
+ * Called before a read. While a sleep is armed, most polls skip the doorbells, and this poll must not.
+ * Returns whether to poll further: no sleep is armed, or something was found.
  */
 static inline bool domain_poll_while_armed(struct domain *domain)
 {

@@ -4,7 +4,7 @@
 
 #include <rdma/fi_errno.h>
 
-/* Nothing is looked at: that is the point of them. */
+/* The functions ignore all their parameters. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define DEFINE_REFUSED(type, name, ...) \
 	type name(__VA_ARGS__) \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * refused.h - calls of libfabric's interface that are not offered (fi_getinfo says so).
+ * refused.h - calls of libfabric's interface that the provider does not support (fi_getinfo() says so).
  *
- * libfabric calls most functions of its tables without looking whether they are there. So
- * what we do not have is there all the same: who calls it gets an error, not a crash.
+ * libfabric calls most functions of its tables without checking for NULL. So unsupported calls exist too, and
+ * return an error instead of crashing.
  */
 #ifndef VICINAL_API_REFUSED_H
 #define VICINAL_API_REFUSED_H
@@ -13,14 +13,14 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
-/* CALL(type, name, parameters...) for each; all answer -FI_ENOSYS. */
+/* CALL(type, name, parameters...) for each call; all return -FI_ENOSYS. */
 #define REFUSED_CALLS(CALL) \
 	/* of every object */ \
 	CALL(int, refuse_bind, struct fid *fid, struct fid *other, uint64_t flags) \
 	CALL(int, refuse_control, struct fid *fid, int command, void *argument) \
 	CALL(int, refuse_ops_open, struct fid *fid, const char *name, uint64_t flags, void **operations, \
 	     void *context) \
-	/* connections, and groups */ \
+	/* connections and multicast groups */ \
 	CALL(int, refuse_passive_endpoint, struct fid_fabric *fabric, struct fi_info *info, \
 	     struct fid_pep **endpoint, void *context) \
 	CALL(int, refuse_setname, struct fid *fid, void *address, size_t length) \
@@ -34,7 +34,7 @@
 	CALL(int, refuse_shutdown, struct fid_ep *endpoint, uint64_t flags) \
 	CALL(int, refuse_join, struct fid_ep *endpoint, const void *address, uint64_t flags, \
 	     struct fid_mc **group, void *context) \
-	/* scalable endpoints, and contexts that several share */ \
+	/* scalable endpoints and shared contexts */ \
 	CALL(int, refuse_scalable_endpoint, struct fid_domain *domain, struct fi_info *info, \
 	     struct fid_ep **endpoint, void *context) \
 	CALL(int, refuse_shared_transmit, struct fid_domain *domain, struct fi_tx_attr *attributes, \

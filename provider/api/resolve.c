@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * resolve.c - where an address is reached: in which of our regions, if it is in any, or beyond them.
+ * resolve.c - how an address is reached: through which region, or over the network.
  *
- * Both ends of a pair must come to the same answer, or each would take the other for two. So all that
- * counts is what both know: which regions they share, and whose first one each of those is. First comes the
- * one that both have first, then those that one of them has first, then the others; and among equals the
- * one with the lower id. That one which both have first comes before all others has another reason: there
- * nobody else can pose as a member without writing over its section, and elsewhere a process that knows its
- * nonce can say that it is that member in a section of its own.
+ * Both ends of a pair must choose the same route, or each would see the other as two peers. So the choice
+ * uses only what both ends know: which regions they share, and which region is the first of each end. A
+ * region that is the first of both ends is preferred, then a region that is the first of one end, then the
+ * others. Among equals the lower id wins.
  *
- * What both know may change: a region may be cut, or somebody's words there be written over. So whom one of
- * our endpoints has met stays where it was met, also if its address is inserted later: its messages are
- * matched by that number, and named by it.
+ * Preferring the common first region has another reason. There, no process can pose as a member without
+ * overwriting that member's section. In other regions, a process that knows a member's nonce can claim in its
+ * own section to be that member.
+ *
+ * The regions' contents may change: a region's file may be truncated, or a member's words overwritten. So a
+ * peer that an endpoint has met keeps its number, even if its address is inserted later: its messages are
+ * matched and named by that number.
  */
 #include "api/provider.h"
 #include "region/identity.h"
@@ -60,7 +62,9 @@ static enum member_found find(const struct region *region, const struct member_i
 	return found;
 }
 
-/* Does somebody say there that it is one of us? Then peers do not take that region for us, nor we for them.
+/*
+ * Whether a member of this region claims to be one of this domain's endpoints. Then neither the peers nor
+ * this domain use that region for each other.
  */
 static bool are_contested(const struct domain *domain, const struct region *region)
 {
@@ -100,11 +104,14 @@ bool address_is_of(const struct transport *transport, const struct peer *peer, c
 	    said->region[1] == address->region[1] && said->slot == address->slot &&
 	    said->epoch == address->epoch)
 		return true;
-	/* One that came when its region said nothing any more: its place in the network came with it. */
+	/*
+	 * The peer was met after its region lost this information, so the peer sent its address in the
+	 * network.
+	 */
 	return address_core_name(address, &name) && network_met(transport, peer->nonce, &name) == peer;
 }
 
-/* The base of our region `index`, as all transports of the domain have it. */
+/* The base of region `index`, which is the same in all transports of the domain. */
 static uint32_t base_of(const struct domain *domain, uint32_t index)
 {
 	uint32_t base = 0;
@@ -114,7 +121,10 @@ static uint32_t base_of(const struct domain *domain, uint32_t index)
 	return base;
 }
 
-/* Has one of our endpoints met it in our region `index`? Not if several there say that they are it. */
+/*
+ * Whether an endpoint of the domain has met the peer in region `index`. False if several members there claim
+ * to be the peer.
+ */
 static bool was_met_in(const struct domain *domain, uint32_t index, const struct address *address,
 		       uint32_t *slot, uint32_t *epoch)
 {
@@ -139,7 +149,7 @@ static bool was_met_in(const struct domain *domain, uint32_t index, const struct
 	return false;
 }
 
-/* Whom one of our endpoints has met at this address beyond all of our regions; NULL if none has. */
+/* The peer that an endpoint of the domain has met at this address outside all regions, or NULL. */
 static const struct peer *peer_beyond(const struct domain *domain, const struct address *address)
 {
 	struct core_name name;
@@ -172,8 +182,10 @@ uint32_t domain_met(const struct domain *domain, const struct address *address, 
 	return peer->source;
 }
 
-/* Is the number of this slot that of another, who lives on elsewhere? Then who has it now is known by the
- * network. */
+/*
+ * Whether the slot's number belongs to another living peer, which is now reached elsewhere. Then the network
+ * reaches the slot's present owner.
+ */
 static bool is_of_another(const struct domain *domain, uint32_t index, uint32_t slot, uint32_t epoch)
 {
 	uint32_t number = base_of(domain, index) + slot;
@@ -189,7 +201,7 @@ static bool is_of_another(const struct domain *domain, uint32_t index, uint32_t 
 	return false;
 }
 
-/* Is it in our region `index`? Where, and in which epoch? */
+/* Whether the peer is in region `index`; returns its slot and epoch there. */
 static bool is_there(const struct domain *domain, uint32_t index, const struct address *address,
 		     uint32_t *slot, uint32_t *epoch)
 {
@@ -201,7 +213,7 @@ static bool is_there(const struct domain *domain, uint32_t index, const struct a
 		.nonce = address->nonce,
 	};
 
-	/* It is our own memory by now, and who was there and was met is somewhere else. */
+	/* The mapping is private by now, and peers that were met there are elsewhere. */
 	if (region->left)
 		return was_met_in(domain, index, address, slot, epoch);
 	if (index != 0 && are_contested(domain, region))
@@ -219,12 +231,15 @@ static bool is_there(const struct domain *domain, uint32_t index, const struct a
 	}
 	if (was_met_in(domain, index, address, slot, epoch))
 		return true;
-	/* The first of both confirms nobody once its file was cut: its members go on as failover.h has it. */
+	/*
+	 * The first region of both ends confirms no member after its file was truncated: its members continue
+	 * as failover.h describes.
+	 */
 	return index == 0 && names(address, region) &&
 	       atomic_load_explicit(&region->cut, memory_order_relaxed);
 }
 
-/* One of those that were not tried yet: the one that comes first. */
+/* The preferred one of the regions that were not tried yet. */
 static uint32_t next_region(const struct domain *domain, const struct address *address, const bool *tried)
 {
 	uint32_t best = domain->region_count;
@@ -250,7 +265,10 @@ uint32_t domain_resolve(const struct domain *domain, const struct address *addre
 		if (is_there(domain, index, address, &slot, epoch))
 			return base_of(domain, index) + slot;
 	}
-	/* One that is not there any more, and that there is no other way to: its sends fail, one by one. */
+	/*
+	 * If the peer left and has no other route, it keeps its number in the region, and each send to it
+	 * fails.
+	 */
 	bool other_route = address->core_length != 0 && domain->network != NETWORK_NONE &&
 			   !domain_has(domain, address->nonce);
 	for (uint32_t index = 0; index < domain->region_count && !other_route; index++)

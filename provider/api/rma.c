@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rma.c - reads and writes of peers' memory: arguments into one request, and on. */
+/* rma.c - reads and writes of peers' memory: turns arguments into requests. */
 #include <limits.h>
 
 #include "api/provider.h"
 
 #define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
-/* struct iovec has no const; what is written is only read here. */
+/* struct iovec has no const member; a write only reads the buffer. */
 #define PIECE(buffer, length) (&(struct iovec){(void *)(uintptr_t)(buffer), (length)})
 #define RANGE(address, length, key) (&(struct fi_rma_iov){(address), (length), (key)})
 
@@ -27,7 +27,7 @@ static ssize_t submit(struct fid_ep *fid, fi_addr_t peer, struct remote_request 
 		if (__builtin_add_overflow(request->length, request->pieces[i].iov_len, &request->length))
 			return -FI_EMSGSIZE;
 	for (size_t i = 0; i < request->range_count; i++) {
-		/* No range goes on at address 0: a part of it would be there. */
+		/* No range may wrap around to address 0. */
 		if (__builtin_expect(request->ranges[i].len > UINT64_MAX - request->ranges[i].addr, 0))
 			return -FI_EINVAL;
 		reached += request->ranges[i].len;
