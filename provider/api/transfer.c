@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.c - the message and tagged calls: arguments into one request, and on. */
+/* transfer.c - message and tagged calls: turns arguments into requests. */
 #include "api/provider.h"
 
-/* Calls before fi_enable, and to addresses where nobody is. */
+/* Fails calls before fi_enable(). */
 #define REQUIRE_ENABLED(endpoint) \
 	do { \
 		if ((endpoint)->messenger == NULL) \
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 			return result;
 		}
 		request.source = from->peer.source;
-		/* Nothing will come any more but what came already. */
+		/* The peer is gone, so only messages that already arrived can match. */
 		if (!is_present(from) && !messenger_may_receive(endpoint->messenger, from, &request)) {
 			result = transport_refuse(&from->peer);
 			domain_unlock(endpoint->domain);
@@ -84,8 +84,8 @@ static inline __attribute__((always_inline)) ssize_t post(struct fid_ep *fid, co
 }
 
 /*
- * Flags of fi_sendmsg() and fi_tsendmsg() that are refused, or hold the message back. Messages keep
- * their order anyway; but they pass between the pieces of a long read or write, unless fenced.
+ * The slow path of fi_sendmsg() and fi_tsendmsg(): rejects unsupported flags, and holds back fenced messages.
+ * Messages keep their order without FI_FENCE, but they pass between the pieces of a long read or write.
  */
 static __attribute__((cold, noinline)) ssize_t check_flags(struct fid_ep *fid, fi_addr_t destination,
 							   uint64_t flags)
@@ -114,7 +114,7 @@ static inline ssize_t may_submit(struct fid_ep *fid, fi_addr_t destination, uint
 }
 
 #define ENDPOINT(fid) ((struct endpoint *)(void *)(fid))
-/* struct iovec has no const; what is sent is only read. */
+/* struct iovec has no const member; a send only reads the buffer. */
 #define PIECE(buffer, length) (&(struct iovec){(void *)(uintptr_t)(buffer), (length)})
 
 /* ---- tagged ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tuning.c - this process's thresholds: of variables, else of a profile, else as usual. */
+/* tuning.c - this process's thresholds: from variables, else from a profile, else the defaults. */
 #include "api/profile.h"
 #include "api/provider.h"
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wait.c - how a domain goes to sleep and is woken, and calls that wait. */
+/* wait.c - calls that wait, and how a domain goes to sleep and is woken. */
 #include "api/provider.h"
 
 #include <unistd.h>
 
 /*
- * What comes soon is not worth a sleep: to fall asleep and be woken takes 5 us and more.
- * Somebody who asked for blocking prefers to pay that.
+ * How long a call polls before it sleeps. To fall asleep and be woken takes 5 us or more, so an event that
+ * arrives soon is not worth a sleep. With VICINAL_PROGRESS=block the user accepts that cost.
  */
 #define POLL_NANOSECONDS_ADAPTIVE 20000U
 #define POLL_NANOSECONDS_BLOCK 2000U
-/* The clock is read once in so many polls. */
+/* Polls for each reading of the clock. */
 #define POLLS_PER_CLOCK 16U
-/* After so many rings for nothing somebody rings to keep us awake. */
+/* After this many wakes in a row without an event, a peer rings only to keep this process awake. */
 #define FRUITLESS_MAX 64U
 
 /* ---- a domain's endpoints ---- */
@@ -34,7 +34,7 @@ uint32_t domain_progress_full(struct domain *domain)
 	for (struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next) {
 		if (endpoint->messenger == NULL)
 			continue;
-		/* What waits may have got room since: nobody wakes a sleeper for that. */
+		/* Waiting messages may have room by now: no doorbell announces that. */
 		endpoint->messenger->send_queues.polls_to_skip = 0;
 		found += transport_progress_full(endpoint->messenger->transport);
 	}
@@ -96,7 +96,7 @@ void domain_joined(struct domain *domain, struct transport *transport)
 	sleep_wake_private(&domain->thread_word);
 }
 
-/* Who was told is out of the list: it is told once. */
+/* A waiter that was woken leaves the list, so it is woken once. */
 __attribute__((cold, noinline)) void domain_wake_waiters(struct domain *domain)
 {
 	for (struct waiter **link = &domain->waiters; *link != NULL;) {
@@ -112,7 +112,7 @@ __attribute__((cold, noinline)) void domain_wake_waiters(struct domain *domain)
 		}
 		((struct wait_object *)(void *)waiter)->armed = false;
 		domain->armed--;
-		/* An eventfd takes far more of these than anybody leaves unread. */
+		/* An eventfd blocks only near 2^64, which unread wakes never reach. */
 		(void)!write(waiter->descriptor, &(uint64_t){1}, sizeof(uint64_t));
 	}
 }
@@ -155,7 +155,7 @@ void wait_slept(struct wait_pace *pace, enum sleep_end end, uint32_t found)
 
 /* ---- calls that wait ---- */
 
-/* One sleep, if there is nothing to do. Returns what was found before it. */
+/* Sleeps once, if there is nothing to do. Returns what was found before the sleep. */
 static uint32_t sleep_once(struct domain *domain, struct waiter *waiter, uint64_t until,
 			   struct wait_pace *pace)
 {
@@ -222,7 +222,7 @@ bool wait_until_ready(struct domain *domain, struct waiter *waiter, uint64_t unt
 			continue;
 		if (sleep_once(domain, waiter, until, &pace) > 0)
 			poll_until = monotonic_now() + patience;
-		/* The next poll is the one for which we were woken; then the clock is read. */
+		/* After one more poll, for the event that woke this thread, the clock is read. */
 		polls = POLLS_PER_CLOCK - 2;
 	}
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wait_object.c - descriptors to wait on, for queues and counters, and fi_trywait().
+ * wait_object.c - wait objects of queues and counters, and fi_trywait().
  *
- * A descriptor is an eventfd. fi_trywait() empties it and arms it; from then on a thread that
- * makes the object ready makes the descriptor readable, and it stays so until the next
- * fi_trywait(). Nobody else does anything for an object that is not armed, so a program that
- * reads in a loop does not pay for its descriptor.
+ * A descriptor is an eventfd. fi_trywait() empties and arms it. From then on, the call that makes the object
+ * ready makes the descriptor readable, until the next fi_trywait(). Objects that are not armed cost nothing,
+ * so a program that reads in a loop does not pay for its descriptor.
  */
 #include "api/provider.h"
 
@@ -14,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Where something comes at each poll, the application may as well read on: see wait_arm(). */
+/* If every poll finds something, the application may as well continue reading: see wait_arm(). */
 #define POLLS_MAX 64U
 
 int wait_descriptor_open(void)
@@ -30,8 +29,8 @@ void wait_descriptor_empty(int descriptor)
 }
 
 /*
- * The domain's thread serves descriptors, and so there are two in the domain, although the
- * application may have promised to serialise its calls. It does so for this one too.
+ * The domain's thread serves descriptors. So the domain needs its lock even if the application promised to
+ * serialise its calls. The application serialises this call too, so the lock is free.
  */
 static int serve(struct domain *domain)
 {
@@ -128,7 +127,10 @@ static void arm(struct wait_object *object)
 	object->waiter.next = domain->waiters;
 	domain->waiters = &object->waiter;
 	domain->armed++;
-	/* The thread lies among the doorbells. What waits for room rings none, and needs it sooner. */
+	/*
+	 * The thread sleeps on doorbells. A message that waits for room has no doorbell, and needs the thread
+	 * sooner.
+	 */
 	for (const struct endpoint *endpoint = domain->endpoints; endpoint != NULL; endpoint = endpoint->next)
 		if (endpoint->messenger != NULL && endpoint->messenger->transport->short_of_room) {
 			sleep_wake_private(&domain->thread_word);
@@ -143,7 +145,7 @@ int wait_arm(struct wait_object *object)
 	if (object->waiter.descriptor < 0)
 		return -FI_EINVAL;
 	domain_lock(domain);
-	/* What makes it readable after this is news. */
+	/* Only later events make it readable again. */
 	if (object->kind == FI_WAIT_FD)
 		wait_descriptor_empty(object->waiter.descriptor);
 	domain_sleep_arm(domain);
@@ -170,7 +172,10 @@ static int try_one(struct fid *fid)
 	case FI_CLASS_WAIT:
 		return wait_set_arm((struct wait_set *)(void *)fid);
 	case FI_CLASS_EQ:
-		/* It has no descriptor, and its events are the application's own doing: none comes unseen. */
+		/*
+		 * An event queue has no descriptor. Only the application itself causes its events, so none
+		 * comes unnoticed.
+		 */
 		return eq_has_any((struct eq *)(void *)fid) ? -FI_EAGAIN : 0;
 	default:
 		return -FI_EINVAL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wait_set.c - wait sets: one descriptor for queues and counters, of several domains too. */
+/* wait_set.c - wait sets: one descriptor for queues and counters, also of several domains. */
 #include "api/wait_set.h"
 
 #include "api/provider.h"
@@ -18,8 +18,8 @@ struct wait_set {
 };
 
 /*
- * Of the lists of all sets, taken before a domain's. One for all: a thread that forks takes it too, so
- * that its child can close what it inherits. See process.c.
+ * Guards the lists of all sets; taken before a domain's lock. One lock serves all sets, so that a forking
+ * thread can take it, and the child can close what it inherits: process.c.
  */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wait_set.h - between wait_object.c, wait_set.c and process.c. */
+/* wait_set.h - the interface between wait_object.c, wait_set.c and process.c. */
 #ifndef VICINAL_API_WAIT_SET_H
 #define VICINAL_API_WAIT_SET_H
 
@@ -7,7 +7,7 @@
 
 struct wait_set;
 
-/* An eventfd, or -1. */
+/* Returns an eventfd, or -1. */
 int wait_descriptor_open(void);
 void wait_descriptor_empty(int descriptor);
 /* FI_GETWAIT and FI_GETWAITOBJ. */
@@ -15,10 +15,10 @@ int wait_describe(enum fi_wait_obj kind, int descriptor, int command, void *argu
 
 void wait_set_add(struct wait_set *set, struct wait_object *object);
 void wait_set_remove(struct wait_set *set, struct wait_object *object);
-/* Like wait_arm(), for all of a set. */
+/* wait_arm() for all objects of a set. */
 int wait_set_arm(struct wait_set *set);
 
-/* Nobody changes a set, or arms it. */
+/* While locked, no set is changed or armed. */
 void wait_sets_lock(void);
 void wait_sets_unlock(void);
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * watch.c - the domain's thread. It makes progress where the application asked for that
- * (FI_PROGRESS_AUTO), and while the application waits on a descriptor (FI_WAIT_FD).
+ * watch.c - the domain's thread. It makes progress if the application asked for FI_PROGRESS_AUTO, and while
+ * the application waits on a descriptor (FI_WAIT_FD).
  *
- * It sleeps until a peer rings. But senders ring only while nobody polls, and a ring costs
- * them a system call: so while the application polls by itself, the thread stays out of its
- * way, and only comes by now and then to see whether it still does.
+ * The thread sleeps until a peer rings. Senders ring only while nobody polls, and a ring costs them a system
+ * call. So while the application polls by itself, the thread does not ask for rings, and only checks now and
+ * then whether the application still polls.
  */
 #include "api/provider.h"
 
 #include <signal.h>
 
 /*
- * How often the thread comes by while the application calls: what came just after a last
- * call waits for so long. 5000 times a second take 2 % of a core.
+ * How often the thread checks while the application makes calls. An event just after the last call waits that
+ * long. 5000 checks a second take 2 % of a core.
  */
 #define VISIT_NANOSECONDS 200000U
 
-/* How often anybody polled the rings of the domain. */
+/* The polls of the domain's rings so far, by all threads. */
 static uint64_t count_polls(const struct domain *domain)
 {
 	uint64_t polls = 0;
@@ -29,9 +29,8 @@ static uint64_t count_polls(const struct domain *domain)
 }
 
 /*
- * Progress, and sleep if there is none to make. `polls` is how often there was a poll before.
- * While nobody waits on a descriptor the thread sleeps all the same, on the same words:
- * who arms one later need not wake it for that.
+ * Makes progress, and sleeps if there is none to make. `polls` is the number of polls before. While no
+ * descriptor is armed, the thread sleeps on the same words, so arming one need not wake it.
  */
 static void go_round(struct domain *domain, struct wait_pace *pace, uint64_t *polls)
 {
@@ -53,7 +52,7 @@ static void go_round(struct domain *domain, struct wait_pace *pace, uint64_t *po
 	else if (found == 0)
 		certain = domain_watch(domain, &watch) || !guard;
 	sleep_on_private(&watch, &domain->thread_word, seen);
-	domain_unlock(domain); /* tells those whose objects are ready now */
+	domain_unlock(domain); /* wakes waiters whose objects are ready */
 
 	if (found == 0) {
 		uint64_t until = monotonic_now() + longest;
@@ -79,7 +78,7 @@ static void *watch(void *argument)
 	return NULL;
 }
 
-/* Signals are for the application's threads, not for ours. */
+/* The thread blocks signals: they are for the application's threads. */
 bool watch_start(struct domain *domain)
 {
 	sigset_t all;
@@ -88,7 +87,7 @@ bool watch_start(struct domain *domain)
 	if (domain->watched)
 		return true;
 	(void)sigfillset(&all);
-	(void)sigdelset(&all, SIGBUS); /* a fault in it: see region/guard.h */
+	(void)sigdelset(&all, SIGBUS); /* for faults in the thread itself: see region/guard.h */
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	domain->watched = pthread_create(&domain->thread, NULL, watch, domain) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
