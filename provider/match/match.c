@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* match.c - opening and closing queues. */
+/* match.c - opens and closes queues. */
 #include "match/match.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ void match_add_sources(struct match_queue *queue, uint32_t sources)
 	}
 }
 
-/* Room for lists that never moves, and of which only what is used takes memory. */
+/* Reserves address space for lists, which never move. Only used pages take memory. */
 static struct match_link *reserve(uint32_t count)
 {
 	void *room = mmap(NULL, count * sizeof(struct match_link), PROT_READ | PROT_WRITE,

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * match.h - which receive takes which message: tags, sources, wildcards, in order.
+ * match.h - decides which receive takes which message, by tag and source, with wildcards, in order.
  *
- * Few are searched one by one: two lists of posted receives, those for the message's source
- * and those for any source, of which the earlier match wins, told by a sequence number.
- * Messages that came before their receive wait in two lists each: their source's, and
- * everybody's.
+ * Few entries are searched one by one. Posted receives are in two lists: receives for the message's source,
+ * and receives for any source. The earlier match wins, by its sequence number. Unexpected messages are in two
+ * lists each: their source's list, and the list of all messages.
  *
- * Many are found in tables (table.h). Programs ask in few patterns: which bits of the tag
- * count, and whether the source does. There is a table for each, made when a search turns
- * out to be long. A receive is in the table of its pattern alone, and a message that arrives
- * looks into each. A message that waits is in all tables, and a receive looks into that of its
- * pattern. When few are left the tables go. Patterns beyond those that there is room for are
- * searched one by one.
+ * Many entries are found in tables (table.h). Programs search with few patterns: which bits of the tag count,
+ * and whether the source counts. Each pattern has its own table, which a long search creates. A receive is in
+ * its pattern's table only, and an arriving message searches the table of each pattern. An unexpected message
+ * is in all tables, and a receive searches its own pattern's table. If few entries are left, they return to
+ * the lists. Patterns without a table are searched one by one.
  *
- * Structs of the layer above embed links and nodes; what is allocated here are the heads and
- * the tables, and without memory for tables everything is found as well, only later.
+ * Links and nodes are inside the structs of the layer above. Only list heads and tables are allocated here.
+ * Without memory for tables, searches take longer and find the same entries.
  */
 #ifndef VICINAL_MATCH_MATCH_H
 #define VICINAL_MATCH_MATCH_H
@@ -25,63 +23,64 @@
 #define MATCH_ANY_SOURCE UINT32_MAX
 
 /*
- * A search of so many steps makes tables. Measured: docs/decisions/0003. So few left in
- * tables leave them: far below, so that each change is paid for by many messages.
+ * A search of MATCH_STEPS_MAX steps creates tables. Measured: docs/decisions/0003. If only MATCH_FEW entries
+ * are left in tables, they return to lists. The second number is much smaller, so that many messages share
+ * the cost of a change.
  */
 #define MATCH_STEPS_MAX 16U
 #define MATCH_FEW 4U
 
-/* MPI has two patterns of source and two of tag, and each library one or two protocol bits in it. */
+/* MPI has two patterns of source and two of tag, and each library has one or two protocol bits in the tag. */
 #define MATCH_RECEIVE_TABLES 8U
 #define MATCH_MESSAGE_TABLES 4U
 
 /* A posted receive. */
 struct match_receive {
-	struct match_node node; /* its `same` links the lists, while there are no tables */
-	struct match_key key;   /* its source: a member slot, or MATCH_ANY_SOURCE */
-	uint64_t ignore;        /* bits of the tag that need not agree */
+	struct match_node node; /* `same` links the lists while there are no tables */
+	struct match_key key;   /* its source is a member slot or MATCH_ANY_SOURCE */
+	uint64_t ignore;        /* bits of the tag that need not match */
 	uint64_t sequence;
-	uint32_t table; /* that it is in, while there are tables */
+	uint32_t table; /* index of the table that contains it, while there are tables */
 };
 
-/* A message that no receive was posted for. */
+/* An unexpected message. */
 struct match_message {
 	struct match_link by_source;
 	struct match_link by_arrival;
 	struct match_key key;
-	struct match_node nodes[MATCH_MESSAGE_TABLES]; /* of the tables in use */
+	struct match_node nodes[MATCH_MESSAGE_TABLES]; /* one for each table in use */
 };
 
 struct match_queue {
 	struct match_link any_source; /* receives; its `next` is NULL while receives are in tables */
-	struct match_link arrivals;   /* messages, all */
+	struct match_link arrivals;   /* all messages */
 	struct match_link *receives;  /* by source */
 	struct match_link *messages;  /* by source */
 	uint64_t sequence;
-	uint32_t posted;  /* receives, in lists or tables */
-	uint32_t most;    /* sources that there is room for */
-	uint32_t sources; /* that there are: of more there may be, see match_add_sources() */
+	uint32_t posted;  /* receives in lists or tables */
+	uint32_t most;    /* sources for which address space is reserved */
+	uint32_t sources; /* present sources: match_add_sources() adds more */
 	bool receives_in_tables;
 	bool messages_in_tables;
 	/* only while there are tables */
 	uint32_t receives_count;
-	uint32_t receive_patterns; /* no table from here on is in use */
+	uint32_t receive_patterns; /* tables from this index on are unused */
 	struct match_table receive_tables[MATCH_RECEIVE_TABLES];
-	struct match_link receives_apart; /* for whose pattern there is no table, in no order */
+	struct match_link receives_apart; /* receives whose pattern has no table, unordered */
 	struct match_table message_tables[MATCH_MESSAGE_TABLES];
 	struct match_seed seed;
 };
 
 /*
- * Returns 0 or -ENOMEM. `sources` is how many member slots there are, `most` how many there can ever
- * be: room for those is only address space, so that a source's lists are where they are for good.
+ * Returns 0 or -ENOMEM. `sources` is the present number of member slots, `most` the largest possible one.
+ * Lists of all possible slots take only address space, so that the lists never move.
  */
 int match_open(struct match_queue *queue, uint32_t sources, uint32_t most);
-/* From here on there are sources below `sources`, which is at most what match_open() was told. */
+/* Raises the number of sources to `sources`, which is at most the `most` of match_open(). */
 void match_add_sources(struct match_queue *queue, uint32_t sources);
 void match_close(struct match_queue *queue);
 
-/* ---- out of line: with wildcards, while there are tables, or to make them ---- */
+/* ---- slow paths: wildcards and tables ---- */
 
 /* receives.c */
 void match_post_in_table(struct match_queue *queue, struct match_receive *receive);
@@ -151,8 +150,8 @@ static inline struct match_receive *match_from_link(struct match_link *link)
 }
 
 /*
- * The posted receive that a message from `source` with `tag` goes to, or NULL. It stays
- * posted: a buffer for several messages takes more than one.
+ * The posted receive that takes a message from `source` with `tag`, or NULL. The receive stays posted,
+ * because a multi-receive buffer takes several messages.
  */
 static inline struct match_receive *match_arrival(struct match_queue *queue, uint32_t source, uint64_t tag)
 {
@@ -172,7 +171,7 @@ static inline struct match_receive *match_arrival(struct match_queue *queue, uin
 	return NULL;
 }
 
-/* The earliest waiting message that a receive for (source, tag, ignore) takes, or NULL. */
+/* The earliest unexpected message that a receive for (source, tag, ignore) takes, or NULL. */
 static inline struct match_message *match_waiting(struct match_queue *queue, uint32_t source, uint64_t tag,
 						  uint64_t ignore)
 {
@@ -182,14 +181,14 @@ static inline struct match_message *match_waiting(struct match_queue *queue, uin
 }
 
 /*
- * Walk all posted receives, in no particular order: `previous` NULL for the first. None may be
- * withdrawn before the walk is at its end.
+ * Walks all posted receives in no particular order. `previous` is NULL for the first. No receive may be
+ * withdrawn until the walk ends.
  */
 struct match_receive *match_each_receive(struct match_queue *queue, struct match_receive *previous);
 
 /*
- * Withdraw all receives from `source` alone, into `list`, in no particular order:
- * match_from_link() says which a link is.
+ * Withdraws the receives that are posted for `source` only, and moves them to `list` in no particular order.
+ * match_from_link() converts a link to its receive.
  */
 void match_withdraw_source(struct match_queue *queue, uint32_t source, struct match_link *list);
 

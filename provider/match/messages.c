@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * messages.c - searching the messages that wait.
+ * messages.c - searches unexpected messages.
  *
- * All of them stay in the lists, and are in the table of each pattern that a long search was
- * made with. So a message that is kept or taken costs as much as there are tables, at most
- * MATCH_MESSAGE_TABLES, and one that waits is put into each table once: a table lasts until
- * few messages are left.
+ * All messages stay in the lists, and are also in the table of each pattern that made a long search. So
+ * adding or removing a message costs one step for each table, at most MATCH_MESSAGE_TABLES. A waiting message
+ * enters each table once, because a table lasts until few messages are left.
  */
 #include "match/match.h"
 
@@ -21,7 +20,7 @@ static struct match_message *from_node(struct match_node *node, uint32_t table)
 							       table * sizeof(struct match_node));
 }
 
-/* The table of the pattern. Its number, or MATCH_MESSAGE_TABLES if there is none. */
+/* The index of the pattern's table, or MATCH_MESSAGE_TABLES if there is none. */
 static uint32_t find_table(const struct match_queue *queue, bool any_source, uint64_t ignore)
 {
 	for (uint32_t i = 0; i < MATCH_MESSAGE_TABLES; i++) {
@@ -32,7 +31,7 @@ static uint32_t find_table(const struct match_queue *queue, bool any_source, uin
 	return MATCH_MESSAGE_TABLES;
 }
 
-/* A new one, with all that wait in it. */
+/* Creates a table that contains all waiting messages. Returns its index, or MATCH_MESSAGE_TABLES. */
 static uint32_t make_table(struct match_queue *queue, bool any_source, uint64_t ignore)
 {
 	for (uint32_t i = 0; i < MATCH_MESSAGE_TABLES; i++) {
@@ -67,7 +66,7 @@ void match_take_from_tables(struct match_queue *queue, struct match_message *mes
 		if (queue->message_tables[i].buckets == NULL)
 			continue;
 		match_table_remove(&queue->message_tables[i], &message->nodes[i]);
-		left = queue->message_tables[i].count; /* each table has all of them */
+		left = queue->message_tables[i].count; /* every table contains all messages */
 	}
 	if (left > MATCH_FEW)
 		return;

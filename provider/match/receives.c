@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * receives.c - searching posted receives: in lists while they are few, else in tables.
+ * receives.c - searches posted receives: in lists while there are few, else in tables.
  *
- * All go over together, so that a receive is either in a list or in a table, never in both:
- * taking one of ten thousand then touches nothing of the others.
+ * All receives move together, so that a receive is either in a list or in a table, never in both. So removing
+ * one of ten thousand receives touches no other receive.
  */
 #include "match/match.h"
 
-/* A receive for whose pattern there is no table. */
+/* The table index of a receive whose pattern has no table. */
 #define APART MATCH_RECEIVE_TABLES
 
 #define KEY_OFFSET \
@@ -26,7 +26,7 @@ static struct match_link *list_of(struct match_queue *queue, const struct match_
 
 /* ---- lists and tables ---- */
 
-/* The table of a pattern; one that is not in use becomes it if need be. APART if there is none. */
+/* The index of the pattern's table. Assigns an unused table if necessary. Returns APART if there is none. */
 static uint32_t table_of(struct match_queue *queue, bool any_source, uint64_t ignore)
 {
 	uint32_t empty = APART;
@@ -71,12 +71,15 @@ static void enter_tables(struct match_queue *queue)
 			match_post_in_table(queue, receive);
 		}
 	}
-	/* Not empty, to match_arrival(), which so finds the way to tables without another question. */
+	/*
+	 * match_arrival() does not see a NULL link as an empty list, and takes the slow path to the tables
+	 * without another test.
+	 */
 	queue->any_source.next = NULL;
 	queue->receives_in_tables = true;
 }
 
-/* Few are left: into the lists, in the order in which they were posted. */
+/* Few receives are left: moves them to the lists, in the order of posting. */
 static void leave_tables(struct match_queue *queue)
 {
 	struct match_receive *left[MATCH_FEW];
@@ -140,7 +143,7 @@ static struct match_receive *find_in_tables(struct match_queue *queue, uint32_t 
 	return first;
 }
 
-/* The first that matches; `steps` counts those that were looked at. */
+/* The first receive that matches. `steps` counts visited receives. */
 static struct match_receive *first_in(const struct match_link *head, uint64_t tag, uint32_t *steps)
 {
 	for (struct match_link *link = head->next; link != head && *steps < MATCH_STEPS_MAX;
@@ -192,7 +195,7 @@ static struct match_receive *each_in_tables(struct match_queue *queue, struct ma
 
 struct match_receive *match_each_receive(struct match_queue *queue, struct match_receive *previous)
 {
-	/* The list of any source comes last: source `sources` stands for it. */
+	/* Index `sources` stands for the list of any source, which comes last. */
 	uint32_t source = 0;
 	struct match_link *link = NULL;
 

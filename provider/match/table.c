@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.c - hashing, chains of keys, rings of entries. */
+/* table.c - hashing, chains of keys, and rings of entries with equal keys. */
 #include "match/table.h"
 
 #include <stdlib.h>
@@ -7,22 +7,25 @@
 #include <time.h>
 
 #define BITS_FIRST 6U
-/* 128 MiB of buckets; beyond, chains become longer. More entries than all peers may have waiting. */
+/* 128 MiB of buckets, for more entries than all peers may have waiting. Beyond that, chains grow. */
 #define BITS_MAX 24U
 
-/* It marks those that are not in a chain, and is never looked into. */
+/* Marks nodes that are not in a chain. Never dereferenced. */
 struct match_node match_younger;
 
 void match_seed_open(struct match_seed *seed)
 {
 	if (getrandom(seed, sizeof(*seed), GRND_NONBLOCK) != (ssize_t)sizeof(*seed)) {
-		/* Too early after boot: what a peer in another machine or process cannot see either. */
+		/*
+		 * Early after boot there are no random numbers. A peer in another virtual machine or process
+		 * cannot see these values either.
+		 */
 		struct timespec now;
 		(void)clock_gettime(CLOCK_MONOTONIC, &now);
 		seed->tag = (uint64_t)now.tv_nsec * UINT64_C(0x9e3779b97f4a7c15);
 		seed->source = (uint64_t)(uintptr_t)seed * UINT64_C(0xd1342543de82ef95);
 	}
-	/* Odd: no bit of the tag is lost. */
+	/* Multiplication by an odd number loses no bit of the tag. */
 	seed->tag |= 1;
 	seed->source |= 1;
 }
@@ -55,7 +58,10 @@ static size_t bucket_of(const struct match_table *table, struct match_key key)
 
 	if (!table->any_source)
 		hash += key.source * table->seed.source;
-	/* The upper bits have seen all others; tags in a row would fall into a regular pattern. */
+	/*
+	 * Each upper bit depends on all lower bits. Without mixing, consecutive tags would fall into a
+	 * regular pattern.
+	 */
 	hash ^= hash >> 32;
 	hash *= UINT64_C(0x9e3779b97f4a7c15);
 	return hash >> (64 - table->bits);
@@ -79,7 +85,7 @@ struct match_node *match_table_find(const struct match_table *table, struct matc
 	return NULL;
 }
 
-/* Twice as many buckets; as they are, if no memory is left. */
+/* Doubles the number of buckets. Without memory, the table keeps its size. */
 static void grow(struct match_table *table)
 {
 	size_t before = (size_t)1 << table->bits;
@@ -107,7 +113,7 @@ void match_table_add(struct match_table *table, struct match_node *node)
 {
 	struct match_key key = *match_key_of(table, node);
 
-	/* Half full at most: most chains have one key, and where they end is foreseen. */
+	/* At most half full, so that most chains have one key and the processor predicts their end. */
 	if (__builtin_expect(table->keys >> (table->bits - 1) != 0, 0) && table->bits < BITS_MAX)
 		grow(table);
 	struct match_node **bucket = &table->buckets[bucket_of(table, key)];
@@ -116,7 +122,7 @@ void match_table_add(struct match_table *table, struct match_node *node)
 		MATCH_STEP();
 		if (!agree(table, *match_key_of(table, oldest), key))
 			continue;
-		/* The oldest stands for the head: what is before it in the ring is the youngest. */
+		/* The oldest entry acts as the list's head: its predecessor in the ring is the youngest. */
 		node->chain = MATCH_YOUNGER;
 		match_append(&oldest->same, &node->same);
 		return;
@@ -154,7 +160,7 @@ struct match_node *match_table_next(const struct match_table *table, const struc
 		struct match_node *next = (struct match_node *)(void *)previous->same.next;
 		if (next->chain == MATCH_YOUNGER)
 			return next;
-		/* Round the ring: this is its oldest, in whose bucket the next key is. */
+		/* `next` is the oldest entry: the ring is complete, and the next key is in the same chain. */
 		if (next->chain != NULL)
 			return next->chain;
 		bucket = bucket_of(table, *match_key_of(table, next)) + 1;

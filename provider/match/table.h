@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * table.h - entries found by their tag and source in constant time, those of one key in
- * the order in which they were added.
+ * table.h - finds entries by tag and source in constant time; entries with equal keys in the order in which
+ * they were added.
  *
- * A table is for one pattern: which bits of the tag count, and whether the source does.
- * A bucket is a chain of keys. Only the oldest entry of a key is in the chain; the others
- * hang on it in a ring, so that ten thousand entries of one key are as good as one. The
- * links are in the entries: nothing is allocated but the array of buckets, and if that
- * cannot grow the chains become longer.
+ * A table serves one pattern: which bits of the tag count, and whether the source counts. A bucket is a chain
+ * of keys. Only the oldest entry of a key is in the chain; the other entries of the key are linked to it in a
+ * ring, so ten thousand entries with one key cost as much as one. The links are inside the entries. Only the
+ * array of buckets is allocated, and if it cannot grow, the chains become longer.
  *
- * Peers choose tags. The hash multiplies by random odd numbers of each queue's own, so that
- * nobody can choose tags that all fall into one bucket.
+ * Peers choose tags. The hash multiplies by odd numbers that each queue chooses at random, so that a peer
+ * cannot choose tags that all fall into one bucket.
  */
 #ifndef VICINAL_MATCH_TABLE_H
 #define VICINAL_MATCH_TABLE_H
@@ -19,13 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A doubly linked circular list with its head as a node of it. */
+/* A doubly linked circular list. Its head is a node of it. */
 struct match_link {
 	struct match_link *next;
 	struct match_link *previous;
 };
 
-/* What an entry is found by. */
+/* The key of an entry. */
 struct match_key {
 	uint64_t tag;
 	uint32_t source;
@@ -33,8 +32,9 @@ struct match_key {
 
 /* An entry's node in a table. */
 struct match_node {
-	struct match_link same;   /* entries of the same key, in a ring; must be first */
-	struct match_node *chain; /* the next key in the bucket; MATCH_YOUNGER if not the oldest */
+	struct match_link same; /* a ring of entries with the same key; must be first */
+	struct match_node
+		*chain; /* the next key in the bucket; MATCH_YOUNGER if not the oldest entry of its key */
 };
 
 struct match_seed {
@@ -53,7 +53,7 @@ struct match_table {
 	struct match_seed seed;
 };
 
-/* How often an entry is looked at, for the test that says this does not grow with their number. */
+/* Counts visited entries, for the test that visits do not grow with the number of entries. */
 #ifdef MATCH_STEPS_COUNTED
 extern uint64_t match_steps;
 #define MATCH_STEP() ((void)match_steps++)
@@ -64,22 +64,22 @@ extern uint64_t match_steps;
 extern struct match_node match_younger;
 #define MATCH_YOUNGER (&match_younger)
 
-/* Numbers that nobody knows. */
+/* Chooses random numbers that no peer knows. */
 void match_seed_open(struct match_seed *seed);
 
-/* Returns false if no memory is left. */
+/* Returns false without memory. */
 bool match_table_open(struct match_table *table, uint64_t ignore, bool any_source, ptrdiff_t key_offset,
 		      const struct match_seed *seed);
-/* Forgets its entries. */
+/* Empties the table without touching its entries. */
 void match_table_close(struct match_table *table);
 
 void match_table_add(struct match_table *table, struct match_node *node);
 void match_table_remove(struct match_table *table, struct match_node *node);
-/* The oldest entry that agrees with `key` in what counts, or NULL. */
+/* The oldest entry that matches `key` by the table's pattern, or NULL. */
 struct match_node *match_table_find(const struct match_table *table, struct match_key key);
-/* Walk all entries, in no particular order: `previous` NULL for the first. */
+/* Walks all entries in no particular order. `previous` is NULL for the first. */
 struct match_node *match_table_next(const struct match_table *table, const struct match_node *previous);
-/* Move all entries of `source` to `list`, linked by `same`. */
+/* Moves all entries of `source` to `list`, linked by `same`. */
 void match_table_move(struct match_table *table, uint32_t source, struct match_link *list);
 
 static inline const struct match_key *match_key_of(const struct match_table *table,

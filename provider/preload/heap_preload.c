@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * heap_preload.c - libvicinal-heap.so: puts large allocations of an unmodified program into
- * the region, so that peers reach them without a copy in between.
+ * heap_preload.c - libvicinal-heap.so: places large allocations of an unmodified program in the region, so
+ * that peers access them without an intermediate copy.
  *
- * It is loaded by LD_PRELOAD and stands before the C library's allocator. Until the provider
- * offers a heap (when an endpoint is enabled), for small allocations, and when the heap is
- * full, it only passes calls on. What was allocated before stays where it is.
+ * The library is loaded by LD_PRELOAD, in front of the C library's allocator. It passes calls on until the
+ * provider offers a heap, which it does when an endpoint is enabled. It also passes on small allocations, and
+ * all allocations while the heap is full. Earlier allocations stay where they are.
  *
- * Which blocks are in the heap shows by their address alone. It is asked at each free(), so
- * the bounds of all heaps together are two words; what lies between them and is in none
- * is found out by the provider.
+ * A block's address tells whether it is in a heap. Each free() needs the answer, so the bounds of all heaps
+ * together are two words. The provider decides for addresses between two heaps.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +20,7 @@
 
 #include "preload/heap_source.h"
 
-/* ---- the allocator behind us ---- */
+/* ---- the next allocator ---- */
 
 static struct {
 	void *(*malloc)(size_t bytes);
@@ -37,8 +36,8 @@ static struct {
 } next;
 
 /*
- * dlsym() may allocate, and then it asks us before we know whom to ask. So much is there
- * for it, before there are threads, and is never given back.
+ * dlsym() may allocate, and then calls this library before the next allocator is known. These bytes serve
+ * such allocations. They are used before there are threads, and never reused.
  */
 #define EARLY_BYTES 16384U
 static _Alignas(16) unsigned char early[EARLY_BYTES];
@@ -87,12 +86,12 @@ static __attribute__((constructor, noinline)) void find_next(void)
 	find(&next.valloc, "valloc");
 	find(&next.pvalloc, "pvalloc");
 	find(&next.free, "free");
-	/* The last one says that all are there. */
+	/* Stored last: it shows that all functions are known. */
 	find(&next.malloc_usable_size, "malloc_usable_size");
 	finding = false;
 }
 
-/* Once they are known, this is one comparison. */
+/* Once the functions are known, this is one comparison. */
 static inline bool is_ready(void)
 {
 	if (__builtin_expect(next.malloc_usable_size != NULL, 1))
@@ -105,22 +104,28 @@ static inline bool is_ready(void)
 
 /* ---- the heap ---- */
 
-/* `threshold` is written last; it is SIZE_MAX until there is a source. */
+/* vicinal_heap_offer() stores `threshold` last. It is SIZE_MAX until there is a source. */
 static _Atomic(const struct heap_source *) source;
 static atomic_size_t threshold = SIZE_MAX;
 static atomic_uintptr_t lowest = UINTPTR_MAX;
 static atomic_uintptr_t highest;
-/* No program gets so much: who asks for it wants to know whose malloc() it is. */
+/*
+ * No program can allocate this many bytes. is_heard() allocates them to find out whether the program calls
+ * this library's malloc().
+ */
 #define PROBE SIZE_MAX
 static __thread bool probed;
 
-/* Pairs with the release store in vicinal_heap_offer(): what it wrote before is there. */
+/*
+ * The acquire load pairs with the release store in vicinal_heap_offer(), which stores the source and the
+ * bounds before.
+ */
 static inline bool is_large(size_t bytes)
 {
 	return __builtin_expect(bytes >= atomic_load_explicit(&threshold, memory_order_acquire), 0);
 }
 
-/* May `block` be in a heap? One that is has been allocated after the bounds were set. */
+/* Whether `block` may be in a heap. A block in a heap was allocated after the bounds were stored. */
 static inline bool is_between(const void *block)
 {
 	return __builtin_expect((uintptr_t)block >= atomic_load_explicit(&lowest, memory_order_relaxed) &&
@@ -153,11 +158,14 @@ static void *take(size_t bytes, size_t alignment, bool zero, const void *caller)
 	return from->allocate(bytes, alignment, zero);
 }
 
-/* To be called where the caller's caller is the one that allocates. */
+/* Must be expanded in the function that the program calls: the return address is the program's. */
 #define TAKE(bytes, alignment, zero) \
 	(is_large(bytes) ? take(bytes, alignment, zero, __builtin_return_address(0)) : NULL)
 
-/* Whether the program's calls come to us: an allocator before us need not hand them on. */
+/*
+ * Whether the program's calls reach this library. An allocator that is loaded before it may not pass calls
+ * on.
+ */
 static bool is_heard(void)
 {
 	void *(*first)(size_t) = NULL;
@@ -166,11 +174,11 @@ static bool is_heard(void)
 	memcpy(&first, &symbol, sizeof(first));
 	probed = false;
 	if (first != NULL)
-		free(first(PROBE)); /* that is NULL */
+		free(first(PROBE)); /* the probe returns NULL */
 	return probed;
 }
 
-/* What is from here on is seen by everybody who is loaded with us. */
+/* Symbols from here on are exported. */
 #pragma GCC visibility push(default)
 
 heap_offer_function vicinal_heap_offer;
@@ -196,7 +204,7 @@ int vicinal_heap_offer(const struct heap_source *offered, const void *base, size
 	return 0;
 }
 
-/* ---- what programs call ---- */
+/* ---- the allocator's functions ---- */
 
 void *malloc(size_t bytes)
 {
@@ -212,7 +220,7 @@ void *calloc(size_t count, size_t size)
 	size_t bytes = 0;
 	void *block = NULL;
 
-	/* What cannot be is the next one's to refuse. */
+	/* The next allocator reports the overflow. */
 	if (!__builtin_mul_overflow(count, size, &bytes))
 		block = TAKE(bytes, 1, true);
 	if (block != NULL)
@@ -252,7 +260,7 @@ int posix_memalign(void **block, size_t alignment, size_t bytes)
 	return 0;
 }
 
-/* Blocks in the heap begin at a page, and are whole pages, so these two are the same there. */
+/* Blocks in a heap are whole pages and begin at a page, so valloc() and pvalloc() are the same there. */
 void *valloc(size_t bytes)
 {
 	void *block = TAKE(bytes, 1, false);
@@ -271,7 +279,7 @@ void *pvalloc(size_t bytes)
 	return is_ready() ? next.pvalloc(bytes) : NULL;
 }
 
-/* As the C library does with what is no block: it was released twice, or is something else. */
+/* Aborts, as the C library does for an invalid pointer or a block that is released twice. */
 static _Noreturn void refuse(void)
 {
 	static const char text[] = "vicinal: error: free() of what is no block of the region's heap: the "
@@ -281,7 +289,10 @@ static _Noreturn void refuse(void)
 	abort();
 }
 
-/* Out of line: most blocks are small. False if it is another's, between two heaps. */
+/*
+ * Out of line, because most blocks are small. Returns false if the block lies between two heaps and is
+ * another allocator's.
+ */
 static __attribute__((noinline)) bool give(void *block)
 {
 	int saved = errno;
@@ -302,7 +313,7 @@ void free(void *block)
 	next.free(block);
 }
 
-/* A block of `before` bytes that moves to one of `bytes`. */
+/* Moves a block of `before` bytes to a new one of `bytes`. */
 static void *move(void *block, size_t before, size_t bytes, const void *caller)
 {
 	void *moved = is_large(bytes) ? take(bytes, 1, false, caller) : NULL;
@@ -321,7 +332,7 @@ void *realloc(void *block, size_t bytes)
 	const void *caller = __builtin_return_address(0);
 
 	if (!is_ready() || is_early(block)) {
-		/* How long it was is not known, but not longer than what is there. */
+		/* The block's length is not known. It ends within the early bytes. */
 		size_t most = (size_t)(early + EARLY_BYTES - (unsigned char *)block);
 		void *moved = is_ready() ? next.malloc(bytes) : take_early(bytes);
 		if (moved != NULL && block != NULL)
@@ -343,8 +354,8 @@ void *realloc(void *block, size_t bytes)
 		return move(block, before, bytes, caller);
 	}
 	/*
-	 * One that becomes large moves into the heap. One that was large and is not there was
-	 * allocated too early or found the heap full: the C library may grow it without a copy.
+	 * A block that becomes large moves into the heap. A block that already was large and is not in a heap
+	 * was allocated too early, or while the heap was full. The C library may grow it without a copy.
 	 */
 	if (is_large(bytes)) {
 		before = next.malloc_usable_size(block);

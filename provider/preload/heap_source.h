@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * heap_source.h - what the provider and the preloaded library (libvicinal-heap.so) know of
- * each other. libfabric loads the provider where the program's symbols cannot see it, so the
- * provider looks for the library's one function, and hands it a way to allocate.
+ * heap_source.h - the interface between the provider and the preloaded library (libvicinal-heap.so).
+ * libfabric loads the provider where the program's symbols cannot find it. So the provider looks up the
+ * library's only function, and hands it functions that allocate.
  */
 #ifndef VICINAL_PRELOAD_HEAP_SOURCE_H
 #define VICINAL_PRELOAD_HEAP_SOURCE_H
@@ -14,16 +14,16 @@
 #define HEAP_SOURCE_VERSION 1U
 
 /*
- * A library that offers one keeps it, and the code behind it, until the process ends. The functions
- * may be called from any thread and within malloc() and free(), and allocate nothing
- * elsewhere. See region/heap.h for each.
+ * The provider keeps a source that it offered, and the code behind it, until the process ends. The functions
+ * may be called from any thread and inside malloc() and free(), and allocate nothing elsewhere. See
+ * region/heap.h for each.
  */
 struct heap_source {
 	uint32_t version;
-	size_t threshold; /* allocations of fewer bytes stay private */
+	size_t threshold; /* shorter allocations stay private */
 	/*
-	 * Those that code between these asks for stay private as well: the provider's own,
-	 * which it must be able to believe.
+	 * Allocations by code in this range stay private too: the provider's own data must not be in memory
+	 * that peers can write.
 	 */
 	uintptr_t code_begin;
 	uintptr_t code_end;
@@ -35,9 +35,9 @@ struct heap_source {
 };
 
 /*
- * From now on blocks between `base` and `base` + `length` may come from `source`. Returns 0,
- * -EPROTONOSUPPORT for a version that the library does not know, -EBUSY if it has another
- * source already, or -EXDEV if the program's malloc() is not the library's.
+ * From now on, blocks between `base` and `base` + `length` may come from `source`. Returns 0,
+ * -EPROTONOSUPPORT if the library does not know the version, -EBUSY if it has another source already, or
+ * -EXDEV if the program's malloc() is not the library's.
  */
 typedef int heap_offer_function(const struct heap_source *source, const void *base, size_t length);
 #define HEAP_OFFER_NAME "vicinal_heap_offer"

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pairs_preload.c - libvicinal-pairs.so: keeps Open MPI's one-sided accumulates of pairs right.
+ * pairs_preload.c - libvicinal-pairs.so: makes Open MPI's one-sided accumulates of pairs correct.
  *
- * Open MPI's osc rdma (4.1.4 to 5.0.11, over any btl) moves the bytes of a predefined type without
- * the gaps between them: of several MPI_DOUBLE_INT, MPI_LONG_INT or MPI_LONG_DOUBLE_INT all but the
- * first are wrong, and of MPI_SHORT_INT, which has its gap inside, even one. No setting of it is right,
- * and no other osc carries all of them. As one element of a derived type the former are right, so they
- * are handed on as such; the latter ends in an error instead of wrong data.
+ * Open MPI's osc rdma (4.1.4 to 5.0.11, over any btl) moves the bytes of a predefined type without the gaps
+ * between elements. Of several MPI_DOUBLE_INT, MPI_LONG_INT or MPI_LONG_DOUBLE_INT, all but the first are
+ * wrong. MPI_SHORT_INT has a gap inside, so even one element is wrong. No setting of osc rdma avoids this,
+ * and no other osc carries all of these types. As one element of a derived type, the first three are correct,
+ * so the library passes them on in that form. MPI_SHORT_INT gives an error instead of wrong data.
  *
- * It is loaded by LD_PRELOAD, in front of libmpi. Handles of Open MPI are addresses of its symbols, and
- * nothing of its headers is needed. Fortran's functions call those that begin with PMPI. Where all tasks of
- * a job have the same variables, as in Slurm, programs of other MPI libraries get it too: their calls are
- * handed on as they are.
+ * The library is loaded by LD_PRELOAD, in front of libmpi. Open MPI's handles are addresses of its symbols,
+ * so no header of Open MPI is needed. Fortran's functions call the PMPI functions. If all tasks of a job have
+ * the same variables, as in Slurm, programs of other MPI libraries load the library too: their calls pass
+ * unchanged.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -29,7 +29,7 @@ enum { SUCCESS = 0, ERR_TYPE = 3, ERR_NO_MEM = 39, COMBINER_NAMED = 0 };
 typedef void *handle;
 typedef void (*function)(void);
 
-/* A predefined type behind some others of it, kept for good: operations may need it for long. */
+/* A derived type of `count` elements. Never freed, because operations may use it for a long time. */
 struct run {
 	struct run *next;
 	handle element;
@@ -40,7 +40,7 @@ struct run {
 static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct run *runs;
 
-/* Functions of libmpi, which is behind us, by their names without PMPI_. */
+/* Functions of libmpi, the next library, by their names without PMPI_. */
 #define FUNCTIONS(each) \
 	each(Accumulate) each(Raccumulate) each(Get_accumulate) each(Rget_accumulate) each(Fetch_and_op) \
 		each(Type_contiguous) each(Type_commit) each(Type_free) each(Type_get_envelope) \
@@ -51,7 +51,7 @@ enum { FUNCTIONS(INDEX) FUNCTION_COUNT };
 #define NAME(name) "PMPI_" #name,
 static const char *const names[] = {FUNCTIONS(NAME)};
 
-/* Looked up once: a look takes longer than a short one-sided operation. */
+/* Looked up once, because a lookup takes longer than a short one-sided operation. */
 static pthread_once_t look_up_once = PTHREAD_ONCE_INIT;
 static function functions[FUNCTION_COUNT];
 static handle null_type;
@@ -73,7 +73,7 @@ struct library {
 	char name[];
 };
 
-/* Called for each library, while none can be loaded: so they are opened later. */
+/* Called for each library, while no library can be opened. So this keeps the names for later. */
 static int keep_name(struct dl_phdr_info *loaded, size_t size, void *libraries)
 {
 	size_t length = strlen(loaded->dlpi_name) + 1;
@@ -88,7 +88,7 @@ static int keep_name(struct dl_phdr_info *loaded, size_t size, void *libraries)
 	return 0;
 }
 
-/* The library, if it has MPI behind us, itself or in what it needs; else NULL. It stays open. */
+/* The library, if it or its dependencies have an MPI other than this library; else NULL. It stays open. */
 static void *open_behind(const char *name)
 {
 	void *opened = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
@@ -101,7 +101,7 @@ static void *open_behind(const char *name)
 	return NULL;
 }
 
-/* An interpreter loads libmpi for its module alone, as Python does: then it is not next to us. */
+/* An interpreter such as Python loads libmpi only for its module: then RTLD_NEXT does not find it. */
 static void *library_behind(void)
 {
 	struct library *libraries = NULL;
@@ -120,7 +120,7 @@ static void *library_behind(void)
 	return found;
 }
 
-/* A program that is linked with libmpi may have a copy of the type, and then everybody uses that. */
+/* A program that is linked with libmpi may contain a copy of the type, which all libraries then use. */
 static handle find_type(void *library, const char *name)
 {
 	handle found = dlsym(RTLD_DEFAULT, name);
@@ -150,10 +150,10 @@ static void look_up(void)
 	longdbl_int = find_type(library, "ompi_mpi_longdbl_int");
 }
 
-/* After look_up(). */
+/* Only after look_up(). */
 #define REAL(name, ...) ((int (*)(__VA_ARGS__))functions[INDEX_##name])
 
-/* After look_up(): handles of other libraries are not looked at. */
+/* Only after look_up(). With other MPI libraries, handles are never compared. */
 static bool is_open_mpi(void)
 {
 	return double_int != NULL;
@@ -169,7 +169,7 @@ static bool has_gap_behind(handle type)
 	return type != NULL && (type == double_int || type == long_int || type == longdbl_int);
 }
 
-/* Is a type that has a gap inside part of a derived type? */
+/* Whether the type is, or is derived from, a type with a gap inside. */
 static bool contains_gap(handle type)
 {
 	int integers = 0;
@@ -215,7 +215,7 @@ static int refuse(handle window)
 	return ERR_TYPE;
 }
 
-/* Make so many elements of a type one of a derived type, where they would be wrong as they are. */
+/* Replaces several elements of a type that Open MPI would move wrongly by one element of a derived type. */
 static int wrap(int *count, handle *type)
 {
 	struct run *run = NULL;
@@ -249,7 +249,7 @@ static int wrap(int *count, handle *type)
 	return status;
 }
 
-/* The three types of an operation, of which the target's says what the others are made of. */
+/* Checks and wraps the types of an operation. The target's type tells of what all its types consist. */
 #define PREPARE(window) \
 	do { \
 		int prepared = SUCCESS; \
