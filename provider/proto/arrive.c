@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * arrive.c - what comes out of a ring. Every word is from a peer that may be hostile: it
- * is copied into private memory once and checked there. A slot that cannot be costs the
- * peer its connection (a negative errno to the caller), never us.
+ * arrive.c - handles what arrives in a ring. Each word is from a peer that may be hostile, so it is copied
+ * into private memory once and checked there. An invalid slot costs the peer its connection: the caller gets
+ * a negative errno.
  */
 #include "proto/messenger.h"
 
@@ -26,7 +26,7 @@ static struct message *new_message(struct messenger *messenger, const struct arr
 
 	if (message == NULL)
 		return NULL;
-	/* Not `match` and `bytes`, which are written when they are used. */
+	/* `match` and `bytes` are not cleared: they are written before they are used. */
 	memset(&message->from, 0, offsetof(struct message, bytes) - offsetof(struct message, from));
 	message->match.key.tag = arrival->tag;
 	message->match.key.source = arrival->from->peer.source;
@@ -40,8 +40,8 @@ static struct message *new_message(struct messenger *messenger, const struct arr
 }
 
 /*
- * May another message of the peer's wait here? If not, its slot stays where it is: nothing was done of it,
- * and it is looked at again at the next poll.
+ * Whether another message of the peer may wait here. If not, its slot stays unread, nothing of it was
+ * processed, and the next poll tries it again.
  */
 static inline bool may_keep(const struct messenger *messenger, const struct msg_peer *from)
 {
@@ -66,7 +66,7 @@ static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger
 	return TRANSPORT_HOLDS;
 }
 
-/* A message that was not kept yet, and names a chunk that another has. */
+/* Drops a message that names a chunk of another message. It was not kept yet. */
 static int refuse(struct messenger *messenger, struct message *message)
 {
 	pool_give(&messenger->message_pool, message);
@@ -80,7 +80,7 @@ static void keep(struct messenger *messenger, struct message *message)
 	match_keep(messenger_queue(messenger, message->wire_flags), &message->match);
 }
 
-/* The receive that takes this message, no longer posted; NULL if none is there. */
+/* Finds the receive that takes this message, and withdraws it. Returns NULL if there is none. */
 static struct receive *find_receive(struct messenger *messenger, const struct arrival *arrival,
 				    uint64_t total, bool *no_memory)
 {
@@ -99,7 +99,7 @@ static struct receive *find_receive(struct messenger *messenger, const struct ar
 	return receive;
 }
 
-/* All is in the receive's buffer. The receive completes whether or not its sender can be told. */
+/* All bytes are in the receive's buffer. The receive completes even if the sender cannot be told. */
 static int complete(struct messenger *messenger, struct receive *receive, const struct arrival *arrival)
 {
 	bool told = (arrival->flags & WIRE_ACKNOWLEDGED) == 0 ||
@@ -110,7 +110,7 @@ static int complete(struct messenger *messenger, struct receive *receive, const 
 	return told ? 0 : -ENOMEM;
 }
 
-/* Bytes that are in private memory already. */
+/* Takes a message whose bytes are already in private memory. */
 static int take_bytes(struct messenger *messenger, const struct arrival *arrival, const unsigned char *bytes,
 		      uint32_t kind)
 {
@@ -143,7 +143,7 @@ static int take_bytes(struct messenger *messenger, const struct arrival *arrival
 	return 0;
 }
 
-/* The words before the bytes of an INLINE or SHORT. Returns how many bytes they are. */
+/* Reads the words before the bytes of an INLINE or SHORT. Returns how many bytes they take. */
 static uint32_t read_prefix(struct arrival *arrival, const struct ring_slot *slot)
 {
 	uint32_t prefix = 0;
@@ -167,7 +167,7 @@ static int arrive_inline(struct messenger *messenger, struct arrival *arrival, c
 	if (arrival->length > WIRE_INLINE_BYTES - prefix)
 		return -EPROTO;
 
-	/* The short path: posted, in one piece, large enough, nothing asked back. */
+	/* The fast path: a posted receive with one piece of sufficient length, and no acknowledgement. */
 	struct match_queue *queue = messenger_queue(messenger, arrival->flags);
 	struct receive *receive =
 		(struct receive *)(void *)match_arrival(queue, arrival->from->peer.source, arrival->tag);
@@ -203,7 +203,10 @@ static int arrive_short(struct messenger *messenger, struct arrival *arrival, co
 	uint32_t slots = 1;
 	for (; done < length; slots++) {
 		const struct ring_slot *next = ring_at(ring, slots);
-		/* Ordered by the acquire load of the first slot's control word, which was stored last. */
+		/*
+		 * A plain load is ordered by the acquire load of the first slot's control word, which the
+		 * sender stores last.
+		 */
 		uint64_t control = shared_load_u64(&next->control);
 		uint32_t part =
 			length - done < WIRE_CONTINUATION_BYTES ? length - done : WIRE_CONTINUATION_BYTES;
@@ -312,7 +315,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 	return 1;
 }
 
-/* A large message of a peer beyond the region, to be read where it is. */
+/* A large message of a network peer, which offers its buffer for reading. */
 static int arrive_offer(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
 	struct msg_peer *from = arrival->from;
@@ -343,7 +346,7 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 	return 1;
 }
 
-/* A piece that was sent without waiting: of the message that came last from this peer. */
+/* A piece that was sent without waiting for CLEAR. It belongs to the last message of this peer. */
 static int arrive_early(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
 	struct msg_peer *from = arrival->from;
@@ -418,8 +421,8 @@ static int arrive_resume(struct messenger *messenger, struct arrival *arrival, c
 }
 
 /*
- * The peer is out of chunks: what of its messages waits here moves to private memory, as far as there is
- * room. It asks again, or waits until some are received.
+ * The peer is out of chunks. Its unexpected messages move to private memory, as far as there is room. The
+ * peer asks again, or waits until some are received.
  */
 static int arrive_reclaim(struct messenger *messenger, struct msg_peer *from)
 {
@@ -428,7 +431,7 @@ static int arrive_reclaim(struct messenger *messenger, struct msg_peer *from)
 	return 1;
 }
 
-/* The peer sends by another transport from here on, and not in the middle of a message. */
+/* The peer sends over another transport from here on. It may not switch in the middle of a message. */
 static int arrive_switch(const struct arrival *arrival)
 {
 	const struct msg_peer *from = arrival->from;

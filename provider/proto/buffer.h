@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * buffer.h - the application's memory, in up to BUFFER_PIECES pieces, and copies between
- * it and the region.
+ * buffer.h - the application's memory, in up to BUFFER_PIECES pieces, and copies between it and the region.
  */
 #ifndef VICINAL_PROTO_BUFFER_H
 #define VICINAL_PROTO_BUFFER_H
@@ -30,7 +29,10 @@ static inline void buffer_open(struct buffer *buffer, const struct iovec *pieces
 	}
 }
 
-/* Do `length` bytes from `offset` on lie in one piece, and all of them? Then they are at buffer_at(). */
+/*
+ * Whether the buffer has one piece that contains `length` bytes at `offset`. If so, buffer_at() is their
+ * address.
+ */
 static inline bool buffer_in_one(const struct buffer *buffer, size_t offset, size_t length)
 {
 	return buffer->count == 1 && offset <= buffer->length && length <= buffer->length - offset;
@@ -41,7 +43,7 @@ static inline char *buffer_at(const struct buffer *buffer, size_t offset)
 	return (char *)buffer->pieces[0].iov_base + offset;
 }
 
-/* `length` bytes from `offset` on, into the region. They must lie in the buffer. */
+/* Copies `length` bytes at `offset`, all inside the buffer, to the region. */
 static inline void buffer_to_region(const struct buffer *buffer, size_t offset, shared_bytes *to,
 				    size_t length)
 {
@@ -60,8 +62,8 @@ static inline void buffer_to_region(const struct buffer *buffer, size_t offset, 
 }
 
 /*
- * `length` bytes from the region to `offset` on; what does not fit is dropped, and the
- * caller reports the truncation. Returns how many bytes fitted.
+ * Copies `length` bytes from the region to `offset`. Bytes that do not fit are dropped, and the caller
+ * reports the truncation. Returns how many bytes fitted.
  */
 static inline size_t buffer_from_region(const struct buffer *buffer, size_t offset, const shared_bytes *from,
 					size_t length)
@@ -92,8 +94,8 @@ static inline size_t buffer_from_memory(const struct buffer *buffer, size_t offs
 }
 
 /*
- * Where `length` bytes from `offset` on lie in a row: `count` pieces have them all, and if they
- * are in several they are gathered in `scratch`.
+ * Returns a contiguous view of `length` bytes at `offset`. The `count` pieces contain them all; if there are
+ * several pieces, the bytes are gathered in `scratch`.
  */
 static inline const unsigned char *buffer_in_a_row(const struct iovec *pieces, size_t count, size_t offset,
 						   size_t length, unsigned char *scratch)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* completion.c - queues that grow rather than lose a completion. */
+/* completion.c - completion queues that grow instead of losing a completion. */
 #include "proto/completion.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * completion.h - the private queue between operations that end and the application that
- * asks for them.
+ * completion.h - the private queue between operations that end and the application that reads their
+ * completions.
  */
 #ifndef VICINAL_PROTO_COMPLETION_H
 #define VICINAL_PROTO_COMPLETION_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first six members are those of struct fi_cq_tagged_entry, in its order. */
+/* The first six members are those of struct fi_cq_tagged_entry, in the same order. */
 struct completion {
 	void *context;
 	uint64_t flags;
@@ -20,9 +20,9 @@ struct completion {
 	uint64_t tag;
 	uint64_t source;    /* the sender, as epoch << 32 | slot, or COMPLETION_NO_SOURCE */
 	size_t overflow;    /* bytes that did not fit, with FI_ETRUNC */
-	const char *reason; /* a static text, for people */
+	const char *reason; /* a static text for users */
 	int error;          /* positive errno, or 0 */
-	uint32_t vector;    /* with a source: which address vector names it; as in struct messenger */
+	uint32_t vector;    /* the address vector that names `source`, as in struct messenger */
 };
 
 #define COMPLETION_NO_SOURCE UINT64_MAX
@@ -30,16 +30,16 @@ struct completion {
 struct completion_queue {
 	struct completion *entries;
 	uint32_t mask;
-	uint32_t head; /* the next to be read */
-	uint32_t tail; /* the next to be written */
-	uint64_t lost; /* no memory was left for so many */
+	uint32_t head; /* next to be read */
+	uint32_t tail; /* next to be written */
+	uint64_t lost; /* completions that were dropped without memory */
 };
 
-/* Room for at least `size` at first. Returns 0 or -ENOMEM. */
+/* The queue initially has room for at least `size` entries. Returns 0 or -ENOMEM. */
 int completion_open(struct completion_queue *queue, size_t size);
 void completion_close(struct completion_queue *queue);
 
-/* Out of line: the queue is full, double it. Returns false if no memory is left. */
+/* Doubles a full queue. Returns false without memory. */
 bool completion_grow(struct completion_queue *queue);
 
 static inline bool completion_is_empty(const struct completion_queue *queue)
@@ -47,7 +47,7 @@ static inline bool completion_is_empty(const struct completion_queue *queue)
 	return queue->head == queue->tail;
 }
 
-/* The entry to fill in; it is in the queue at once. NULL if no memory is left. */
+/* Adds an entry, which the caller fills in. Returns NULL without memory. */
 static inline struct completion *completion_add(struct completion_queue *queue)
 {
 	if (__builtin_expect(queue->tail - queue->head > queue->mask, 0) && !completion_grow(queue))
@@ -60,7 +60,6 @@ static inline struct completion *completion_first(struct completion_queue *queue
 	return &queue->entries[queue->head & queue->mask];
 }
 
-/* What counters count. */
 struct completion_counter {
 	uint64_t value;
 	uint64_t errors;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy_method.c - trying all methods, and keeping to the fastest one. */
+/* copy_method.c - tries all copy methods, and keeps the fastest one. */
 #include "proto/copy_method.h"
 
-/* Pieces that meet in the chunks what another method left there, then those that are measured. */
+/* The first pieces of a block meet chunks as another method left them; only the later pieces are measured. */
 #define PIECES_BEFORE 4U
 #define PIECES_MEASURED 8U
 /*
- * Blocks until another method is tried: few at first and after a change, then twice as many each
- * time that one loses. 512 blocks of 64 KiB pieces are 384 MiB, some 20 to 60 ms: a try that
- * costs three times as much is then less than half a per cent.
+ * Blocks until another method is tried: few at first and after a change of the best method, then twice as
+ * many each time that a tried method loses. 512 blocks of 64 KiB pieces are 384 MiB, some 20 to 60 ms: a try
+ * that costs three times as much then takes less than half a per cent.
  */
 #define PATIENCE_MIN 2U
 #define PATIENCE_MAX 512U
 
-/* Longer, and we were taken off the CPU, or the clock differs between two CPUs. */
+/* A longer copy was interrupted by the scheduler, or the clocks of two CPUs differ. */
 #define TICKS_MAX (UINT64_C(1) << 22)
 
 static uint32_t cost_of(uint64_t ticks, uint64_t bytes)
@@ -23,7 +23,7 @@ static uint32_t cost_of(uint64_t ticks, uint64_t bytes)
 	return cost > UINT32_MAX ? UINT32_MAX : (uint32_t)cost;
 }
 
-/* Both sides copy at the same time: the slower one is what counts. */
+/* Both sides copy at the same time, so the slower side counts. */
 static uint32_t cost(const struct copy_methods *methods, enum copy_method method)
 {
 	uint32_t here = methods->copying[method];
@@ -32,7 +32,7 @@ static uint32_t cost(const struct copy_methods *methods, enum copy_method method
 	return here > there ? here : there;
 }
 
-/* It must win clearly: a change costs something itself. One not measured yet wins nothing. */
+/* The method must win clearly, because a change has a cost. A method that was not measured yet never wins. */
 static bool wins(const struct copy_methods *methods, enum copy_method method, enum copy_method against)
 {
 	uint32_t least = cost(methods, against);
@@ -40,7 +40,7 @@ static bool wins(const struct copy_methods *methods, enum copy_method method, en
 	return methods->copying[method] != 0 && cost(methods, method) < least - least / 8;
 }
 
-/* The best by all that is known now, which may be what a peer said of a try after its end. */
+/* The best method by all present costs. A peer may report its costs after a try has ended. */
 static enum copy_method find_best(const struct copy_methods *methods)
 {
 	enum copy_method best = methods->best;
@@ -97,7 +97,7 @@ void copy_methods_taken(struct copy_methods *methods, enum copy_method method, u
 
 	if (ticks > TICKS_MAX)
 		return;
-	/* A mean over the last few pieces. */
+	/* A moving average over the last few pieces. */
 	*taking = *taking == 0 ? cost_of(ticks, bytes) : *taking - *taking / 4 + cost_of(ticks, bytes) / 4;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * direct.c - memory in the region: the target publishes it, the initiator loads and stores.
+ * direct.c - memory in the region: the target publishes it, and the initiator loads and stores.
  *
- * A peer's section may become a successor's at any time. So whose it is is looked up before each store, in
- * parts of PART_BYTES, and after each load; and a successor gives no memory to its application until what was
- * under way when it claimed the slot is over: see late_writers.h.
+ * A peer's section may become a successor's at any time. So the initiator checks the section's owner before
+ * each store, every PART_BYTES, and after each load. A successor gives no memory to its application until
+ * accesses that had begun when it claimed the slot have ended: see late_writers.h.
  */
 #include "proto/direct.h"
 
@@ -12,9 +12,9 @@
 
 #include "proto/messenger.h"
 
-/* What is known of so many keys of a peer; the others are looked up anew. A power of two. */
+/* Cached keys for each peer; other keys are looked up again. A power of two. */
 #define KNOWN 8U
-/* Between two looks whose memory it still is. */
+/* Bytes between two checks of the section's owner. */
 #define PART_BYTES 65536U
 
 /* ---- the target ---- */
@@ -28,7 +28,7 @@ void direct_expose(struct messenger *messenger, const struct registration *regis
 	    !registration->enabled ||
 	    (registration->owner != NULL && registration->owner != messenger->owner))
 		return;
-	/* What is counted here goes through here. */
+	/* Counters count only operations that go through the target. */
 	if ((registration->access & FI_REMOTE_READ) != 0 && messenger->remote_read_counter == NULL)
 		access |= EXPOSED_TO_READ;
 	if ((registration->access & FI_REMOTE_WRITE) != 0 && messenger->remote_write_counter == NULL &&
@@ -50,7 +50,7 @@ void direct_conceal(struct messenger *messenger, const struct registration *regi
 				  registration);
 }
 
-/* ---- the initiator: where it is ---- */
+/* ---- the initiator: lookup ---- */
 
 static uint32_t slot_of_key(uint64_t key)
 {
@@ -58,7 +58,7 @@ static uint32_t slot_of_key(uint64_t key)
 	return (uint32_t)(key >> 32) & (KNOWN - 1);
 }
 
-/* Of a key that we know nothing of any more. */
+/* Looks up a key that is not in the cache. */
 static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, struct msg_peer *to,
 						   uint64_t key, struct exposed *known)
 {
@@ -69,14 +69,17 @@ static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, 
 	return false;
 }
 
-/* A range that is mapped here, and whose section that is in. */
+/* A range that is mapped here, and the owner of its section. */
 struct reached {
 	shared_bytes *bytes;
 	uint32_t slot;
 	uint32_t epoch;
 };
 
-/* Are the peer and the memory still those that we looked at, and the slot still ours? */
+/*
+ * Whether the peer and the memory's section still have the owner that was looked up, and this endpoint still
+ * holds its slot.
+ */
 static bool is_theirs(const struct messenger *messenger, const struct msg_peer *to,
 		      const struct reached *reached)
 {
@@ -85,14 +88,14 @@ static bool is_theirs(const struct messenger *messenger, const struct msg_peer *
 		member_is_intact(messenger->transport->attachments[0].region, reached->slot, reached->epoch));
 }
 
-/* We are going to write there. False if it is not theirs any more. */
+/* Announces a store. Returns false if the memory is no longer the target's. */
 static bool enter(const struct messenger *messenger, const struct msg_peer *to, const struct reached *reached)
 {
 	exposure_enter(messenger->transport->attachments[0].member, reached->slot, reached->epoch);
 	return is_theirs(messenger, to, reached);
 }
 
-/* False if it has to be asked for. */
+/* Finds the memory of a range. Returns false if the operation must be a request. */
 static bool reach(struct messenger *messenger, struct msg_peer *to, const struct fi_rma_iov *range,
 		  uint32_t access, struct reached *reached)
 {
@@ -108,18 +111,21 @@ static bool reach(struct messenger *messenger, struct msg_peer *to, const struct
 	if (__builtin_expect(known->key != range->key || !exposure_is_valid(known), 0) &&
 	    (!find_exposed(messenger, to, range->key, known) || known->word == NULL))
 		return false;
-	/* Without bytes nothing is reached; but the target may count it. */
+	/* A range without bytes accesses nothing, but the target may count it. */
 	if (known->length == 0 || range->len == 0)
 		return false;
 	*reached = (struct reached){exposure_view(known, range->addr, range->len, access), known->slot,
 				    known->epoch};
-	/* After what the line says, or said: it is the peer's own only if its section is. */
+	/* Checked after the line was read: the line is the peer's own only if its section still is. */
 	return reached->bytes != NULL && is_theirs(messenger, to, reached);
 }
 
-/* ---- the initiator: what it does there ---- */
+/* ---- the initiator: operations ---- */
 
-/* A range that is at `offset` in the operation. False if it was not the target's all the time. */
+/*
+ * Copies the range that begins at `offset` of the operation. Returns false if the target did not own its
+ * memory throughout.
+ */
 static bool copy(const struct messenger *messenger, const struct remote_request *request, uint64_t offset,
 		 const struct reached *reached, uint64_t length)
 {
@@ -134,7 +140,8 @@ static bool copy(const struct messenger *messenger, const struct remote_request 
 		if (request->kind == REMOTE_WRITE)
 			buffer_to_region(&buffer, offset + done, bytes, part);
 		else if (buffer_in_one(&buffer, offset + done, part))
-			/* The target may have just written it, so not by the string copy: see copy_method.h.
+			/*
+			 * The target may have just written these bytes, so copy by lines: see copy_method.h.
 			 */
 			copy_linewise_in(buffer_at(&buffer, offset + done), bytes, part);
 		else
@@ -146,7 +153,7 @@ static bool copy(const struct messenger *messenger, const struct remote_request 
 	return true;
 }
 
-/* Up to a line, from or to one piece: most operations. */
+/* The common case: up to a cache line, from or to one piece. */
 static bool copy_short(const struct messenger *messenger, const struct remote_request *request,
 		       const struct reached *reached)
 {
@@ -167,7 +174,7 @@ static void apply_to(const struct remote_request *request, shared_bytes *bytes, 
 		     length / atomic_element_bytes(request->datatype));
 }
 
-/* Where operands or results are in several pieces. */
+/* For operands or results in several pieces. */
 static __attribute__((noinline)) void apply_scattered(const struct remote_request *request, uint64_t offset,
 						      shared_bytes *bytes, uint64_t length)
 {
@@ -259,12 +266,17 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 		    (atomic && !atomic_is_native(request->datatype, (uintptr_t)reached[i].bytes)))
 			return false;
 	if (__builtin_expect(to->remote.requests != to->remote.answered, 0)) {
-		/* It would overtake them. The answer to the next lets those after it through. */
+		/*
+		 * A direct operation would overtake them. The next request asks for an answer, after which
+		 * direct operations are possible again.
+		 */
 		to->remote.asks = true;
 		return false;
 	}
 	bool done = carry_out(messenger, request, reached);
-	/* What is complete is seen by all: by a process that reads what we write elsewhere later, or we read.
+	/*
+	 * A complete operation is visible to all: before stores that this process makes elsewhere afterwards,
+	 * and before its later loads.
 	 */
 	if (request->kind != REMOTE_READ) {
 		exposure_leave(messenger->transport->attachments[0].member);

@@ -5,11 +5,11 @@
  *   sender                                   receiver
  *   OFFER                     ───────────▶   matched? read, straight into the receive's buffer
  *                             ◀── read ───
- *                             ◀───────────   ACKNOWLEDGE, when all is there
+ *                             ◀───────────   ACKNOWLEDGE, after the last byte
  */
 #include "proto/messenger.h"
 
-/* Shorter ones go in a frame with their header. Measured: docs/decisions/0010 */
+/* Shorter messages are sent in a frame with their header. Measured: docs/decisions/0010 */
 #define OFFER_BYTES ((size_t)CHUNK_LARGE)
 
 bool fetch_offer(const struct send_request *request, struct send *send, uint32_t wire_flags)
@@ -45,7 +45,7 @@ static void end(struct messenger *messenger, struct receive *receive)
 			 receive->wire_flags);
 }
 
-/* Its sender failed; another may have its slot by now. */
+/* The sender failed; its slot may have a new owner by now. */
 static void fail(struct messenger *messenger, struct receive *receive)
 {
 	const struct peer *from = &receive->from->peer;
