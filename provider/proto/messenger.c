@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* messenger.c - opening, closing, progress, and peers that failed. */
+/* messenger.c - opening, closing and progress of a messenger, and failed peers. */
 #include "proto/messenger.h"
 
 #include "transport/network.h"
@@ -9,15 +9,15 @@
 #include <unistd.h>
 
 /*
- * A closing endpoint gives its peers so long to read what it sent: its slot, and with it
- * its section, may go to somebody else afterwards.
+ * A closing endpoint gives its peers this long to read its messages. Afterwards another member may get its
+ * slot and section.
  */
 #define LINGER_NANOSECONDS UINT64_C(200000000)
 /* How often peers are checked meanwhile. All members may be closing at the same time. */
 #define CLOSING_CHECK_NANOSECONDS UINT64_C(5000000)
-/* Over a network what they did not read is not there any more afterwards. */
+/* Over the network, unread messages are lost after the close, so peers get longer. */
 #define LINGER_NETWORK_NANOSECONDS UINT64_C(2000000000)
-/* And so long the word that we leave has for its way. */
+/* How long the LEAVE messages may take to reach network peers. */
 #define LEAVE_NANOSECONDS UINT64_C(100000000)
 
 static void drop_waiting_controls(struct messenger *messenger, struct msg_peer *peer)
@@ -30,7 +30,7 @@ static void drop_waiting_controls(struct messenger *messenger, struct msg_peer *
 	peer->waiting_tail = 0;
 }
 
-/* These return whether there were any. */
+/* The next functions return whether anything failed. */
 static bool fail_sends(struct messenger *messenger, struct match_link *head, const struct msg_peer *to)
 {
 	bool any = false;
@@ -82,7 +82,7 @@ static bool fail_posted(struct messenger *messenger, struct match_queue *queue, 
 	return any;
 }
 
-/* What came whole can still be received, if `keep`. */
+/* Drops the peer's unexpected messages. With `keep`, complete messages can still be received. */
 static void settle_waiting(struct messenger *messenger, struct match_queue *queue,
 			   const struct msg_peer *from, bool keep)
 {
@@ -98,7 +98,7 @@ static void settle_waiting(struct messenger *messenger, struct match_queue *queu
 	}
 }
 
-/* The same for messages that were claimed: they stay, so that the program that claimed them hears of it. */
+/* The same for claimed messages. They stay, so that the claiming receive reports the loss. */
 static void settle_claimed(struct messenger *messenger, const struct msg_peer *from)
 {
 	for (struct match_link *link = messenger->claimed.next; link != &messenger->claimed;
@@ -107,7 +107,10 @@ static void settle_claimed(struct messenger *messenger, const struct msg_peer *f
 			(struct message *)(void *)((char *)link - offsetof(struct message, claimed));
 		if (message->from == from && !message_survives(messenger, message)) {
 			message->lost = true;
-			/* They are the successor's, and it must not be given back what it did not send. */
+			/*
+			 * The chunks are the successor's by now, and it must not get chunks back that it did
+			 * not send.
+			 */
 			message_release(message);
 		}
 	}
@@ -139,7 +142,7 @@ static void peer_replaced(void *context, struct peer *peer)
 	struct messenger *messenger = context;
 	struct msg_peer *msg_peer = (struct msg_peer *)(void *)peer;
 
-	/* A receive directed at the newcomer must not find the former occupant's messages. */
+	/* A receive from the slot's new member must not match messages of the former member. */
 	settle_waiting(messenger, &messenger->tagged, msg_peer, false);
 	settle_waiting(messenger, &messenger->untagged, msg_peer, false);
 }
@@ -153,7 +156,7 @@ static int peer_added(void *context, uint32_t source)
 	return 0;
 }
 
-/* What this peer's messages still have in its chunks goes into memory of their own. */
+/* Moves the bytes of this peer's messages that are still in chunks to private memory. */
 static int peer_settled(void *context, struct peer *peer)
 {
 	struct messenger *messenger = context;
@@ -164,7 +167,7 @@ static int peer_settled(void *context, struct peer *peer)
 		struct message *message = from->holding;
 		if (message_detach(messenger, message))
 			continue;
-		/* It is lost: nobody may take what is left of it for the whole. */
+		/* The message is lost. A receive must not take the rest for the whole. */
 		if (from->early_message == message)
 			from->early_message = NULL;
 		match_take(messenger_queue(messenger, message->wire_flags), &message->match);
@@ -174,7 +177,9 @@ static int peer_settled(void *context, struct peer *peer)
 	return result;
 }
 
-/* Does one of us copy from or to the other's memory? Not what is only offered. */
+/*
+ * Whether this endpoint or the peer copies directly from or to the other's memory. Offers alone do not count.
+ */
 static bool peer_reaches(void *context, const struct peer *peer)
 {
 	struct messenger *messenger = context;
@@ -266,7 +271,7 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
 	if (members > ATTACHMENTS_MAX * REGION_MEMBERS_MAX)
 		return region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
 				   ATTACHMENTS_MAX);
-	/* Before anybody there sends to us. */
+	/* Before any member of the region can send to this endpoint. */
 	(void)peer_added(messenger, members - 1);
 	return transport_join(messenger->transport, region, endpoint, error);
 }
@@ -277,7 +282,7 @@ static void free_messages(struct match_queue *queue)
 		free(((struct message *)(void *)match_from_arrival(link))->copy);
 }
 
-/* Peers have read everything, or are gone. */
+/* Whether peers have read everything or are gone. */
 static bool is_done(struct messenger *messenger)
 {
 	return match_is_empty(&messenger->pumping) && messenger->waiting_controls == 0 &&
@@ -301,7 +306,7 @@ bool messenger_may_close(struct messenger *messenger)
 {
 	struct closing *closing = &messenger->closing;
 
-	/* A forked child has its parent's, and says nothing. */
+	/* A forked child has its parent's member, and must send nothing. */
 	if (messenger->transport->attachments[0].member->process != getpid())
 		return true;
 	if (!closing->begun)
@@ -313,14 +318,14 @@ bool messenger_may_close(struct messenger *messenger)
 		closing->next_check = now + CLOSING_CHECK_NANOSECONDS;
 	}
 	if (!closing->leaves && (is_done(messenger) || now > closing->until)) {
-		/* Operations that are not over end here: network peers are told, and not left to guess. */
+		/* Unfinished operations end here. Network peers are told, instead of having to find out. */
 		closing->leaves = true;
 		closing->until = now + LEAVE_NANOSECONDS;
 	}
 	return closing->leaves && (network_drained(messenger->transport) || now > closing->until);
 }
 
-/* The core cannot be closed while it has registrations. */
+/* The core provider cannot be closed while it has registrations. */
 static void revoke_grants(const struct match_link *head)
 {
 	for (struct match_link *link = head->next; link != head; link = link->next)
@@ -358,14 +363,14 @@ void messenger_close(struct messenger *messenger)
 	pool_close(&messenger->message_pool);
 	pool_close(&messenger->remote_pool);
 	transport_close(messenger->transport);
-	/* Until here the core may have written to registered memory. */
+	/* Until transport_close(), the core provider may have written to registered memory. */
 	remote_free_grants(messenger);
 	free(messenger);
 }
 
 bool messenger_owes(const struct messenger *messenger)
 {
-	/* A forked child has its parent's, and sends nothing. */
+	/* A forked child has its parent's member, and sends nothing. */
 	return messenger->transport->attachments[0].member->process == getpid() &&
 	       send_queues_owed(messenger);
 }

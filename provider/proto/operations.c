@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* operations.c - giving ids out and taking them back. */
+/* operations.c - allocates and frees ids. */
 #include "proto/operations.h"
 
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * operations.h - ids that can be given to a peer and checked when they come back.
+ * operations.h - ids that peers receive and send back, and that are checked then.
  *
- * An id is generation << 32 | index. A peer may send any number: one that we did not
- * give out, or whose operation has ended, finds nothing.
+ * An id is generation << 32 | index. A peer may send any number. A number that was never given out, or whose
+ * operation has ended, finds nothing.
  */
 #ifndef VICINAL_PROTO_OPERATIONS_H
 #define VICINAL_PROTO_OPERATIONS_H
@@ -27,7 +27,7 @@ struct operation_table {
 void operations_open(struct operation_table *table);
 void operations_close(struct operation_table *table);
 
-/* Returns an id, or OPERATION_NO_ID if no memory is left. */
+/* Returns an id, or OPERATION_NO_ID without memory. */
 uint64_t operations_add(struct operation_table *table, void *operation);
 void operations_remove(struct operation_table *table, uint64_t id);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool.c - growing pools, and giving their memory back. */
+/* pool.c - grows and closes pools. */
 #include "proto/pool.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ void pool_open(struct pool *pool, size_t object_bytes)
 
 void *pool_grow(struct pool *pool)
 {
-	/* One object's room more: it links the blocks together. */
+	/* One object more than needed: it links the blocks. */
 	unsigned char *block = aligned_alloc(OBJECT_ALIGNMENT, (OBJECTS_PER_BLOCK + 1) * pool->object_bytes);
 
 	if (block == NULL)

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * pool.h - objects of one size that are used again and again: the short path takes and
- * gives without the allocator.
- */
+/* pool.h - reuses objects of one size: the fast path takes and returns objects without the allocator. */
 #ifndef VICINAL_PROTO_POOL_H
 #define VICINAL_PROTO_POOL_H
 
 #include <stddef.h>
 
-/* An object that nobody has is poison to AddressSanitizer, as one of the allocator's would be. */
+/* AddressSanitizer sees free objects as poisoned, like freed memory of the allocator. */
 #if defined(__SANITIZE_ADDRESS__)
 #define POOL_POISON 1
 #elif defined(__has_feature)
@@ -30,16 +27,16 @@ struct pool_node {
 struct pool {
 	size_t object_bytes; /* a multiple of 64 */
 	struct pool_node *free;
-	struct pool_node *blocks; /* what the allocator gave, to be given back at the end */
+	struct pool_node *blocks; /* allocated blocks, freed by pool_close() */
 };
 
 void pool_open(struct pool *pool, size_t object_bytes);
 void pool_close(struct pool *pool);
 
-/* Out of line: get another block of objects. Returns NULL if no memory is left. */
+/* Allocates another block of objects. Returns NULL without memory. */
 void *pool_grow(struct pool *pool);
 
-/* An object with whatever its last user left in it, or NULL if no memory is left. */
+/* An object with the content that its last user left, or NULL without memory. */
 static inline void *pool_take(struct pool *pool)
 {
 	struct pool_node *node = pool->free;
