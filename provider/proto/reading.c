@@ -3,13 +3,13 @@
 #include "proto/messenger.h"
 
 /*
- * So much of one peer's memory is on its way at once, as few bytes as keep both busy: what the kernel holds
- * of it between the two copies then stays in a cache. Measured: docs/decisions/0010
+ * The reads in progress from one peer: the fewest bytes that keep both sides busy. So the bytes that the
+ * kernel holds between the two copies stay in a cache. Measured: docs/decisions/0010
  */
 #define PIECE_BYTES ((uint64_t)128 << 10)
 #define PIECES_AT_ONCE 4U
 
-/* The next piece that lies in a row in the buffer. */
+/* The next piece, contiguous in the buffer. */
 static struct iovec next_piece(const struct reading *reading)
 {
 	uint64_t offset = reading->asked;
@@ -28,7 +28,7 @@ static struct iovec next_piece(const struct reading *reading)
 	return (struct iovec){0};
 }
 
-/* Ask for more, as far as there is room. */
+/* Begins further reads, as far as there is room. */
 static uint32_t ask(struct messenger *messenger, struct reading *reading)
 {
 	struct msg_peer *from = reading->from;
@@ -55,7 +55,7 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 	return asked;
 }
 
-/* What was begun first goes first, so that it ends soonest. */
+/* The oldest reading comes first, so that it ends soonest. */
 static uint32_t ask_all(struct messenger *messenger, const struct msg_peer *from)
 {
 	uint32_t asked = 0;
@@ -106,7 +106,7 @@ void reading_piece_ended(void *context, void *cookie, size_t length, int error)
 	}
 	from->reads--;
 	if (error != 0)
-		return; /* its peer failed: reading_abandon() comes */
+		return; /* the peer failed: reading_abandon() follows */
 	if (reading->arrived == reading->length)
 		end(messenger, reading);
 	(void)ask_all(messenger, from);
@@ -114,9 +114,9 @@ void reading_piece_ended(void *context, void *cookie, size_t length, int error)
 
 bool reading_abandon(struct messenger *messenger, struct reading *reading)
 {
-	/* From here on the peer's count is of others. */
+	/* From here on, the peer's count contains only other readings. */
 	reading->from->reads -= reading->pieces;
-	/* In a forked child nothing comes of what the parent's core does, nor does it write here. */
+	/* In a forked child the parent's core provider neither reports ends nor writes to memory. */
 	reading->abandoned = reading->pieces > 0 && network_is_there(messenger->transport);
 	if (!reading->abandoned)
 		match_unlink(&reading->link);

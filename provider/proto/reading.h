@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reading.h - memory that a peer exposes, read by the core straight into a buffer of ours: of large
- * messages (fetch.c), and of long one-sided operations (remote_core.c).
+ * reading.h - reads of memory that a peer exposes, by the core provider, directly into a local buffer: for
+ * large messages (fetch.c) and long one-sided operations (remote_core.c).
  *
- * It is read in pieces, a few at a time, so that what else comes by the same connection passes between
- * them; and no more than the core has room for. The buffer is the core's until the last piece has ended,
- * whatever becomes of the peer.
+ * The memory is read in pieces, a few at a time, so that other traffic of the connection passes between them,
+ * and the core provider has room. The buffer belongs to the core provider until the last piece has ended,
+ * whatever happens to the peer.
  */
 #ifndef VICINAL_PROTO_READING_H
 #define VICINAL_PROTO_READING_H
@@ -18,31 +18,37 @@ struct messenger;
 struct msg_peer;
 struct reading;
 
-/* All is there; or, of one that was abandoned, nothing more comes. It is in no list any more. */
+/*
+ * Called when all bytes have arrived, or when the last read of an abandoned reading has ended. The reading is
+ * in no list any more.
+ */
 typedef void (*reading_ended)(struct messenger *messenger, struct reading *reading);
 
 struct reading {
 	struct match_link link; /* in messenger.readings */
 	struct msg_peer *from;
-	const struct buffer *to;    /* outlives it */
-	struct network_grant grant; /* the peer's: its key and address */
-	uint64_t length;            /* at least 1, and at most the buffer's */
-	uint64_t asked;             /* bytes of which the reads were begun */
+	const struct buffer *to;    /* must outlive the reading */
+	struct network_grant grant; /* the peer's: key and address */
+	uint64_t length;            /* at least 1, at most the buffer's length */
+	uint64_t asked;             /* bytes whose reads have begun */
 	uint64_t arrived;
-	uint32_t pieces; /* reads under way */
-	bool abandoned;  /* its peer failed, and it ends with the last of the reads */
+	uint32_t pieces; /* reads in progress */
+	bool abandoned;  /* the peer failed: the reading ends with the last of its reads */
 	reading_ended ended;
 };
 
-/* `from` is in the network. The other fields of `reading` need not be set. */
+/* `from` must be a network peer. The other fields of `reading` need not be set. */
 void reading_begin(struct messenger *messenger, struct reading *reading, struct msg_peer *from,
 		   const struct buffer *to, uint64_t length, const struct network_grant *grant,
 		   reading_ended ended);
-/* Its peer failed. True if reads are under way, and `ended` is called after them; else it is over now. */
+/*
+ * The peer failed. Returns true if reads are in progress: then `ended` is called after them. Otherwise the
+ * reading has ended.
+ */
 bool reading_abandon(struct messenger *messenger, struct reading *reading);
-/* As struct transport_user has it. */
+/* See struct transport_user. */
 void reading_piece_ended(void *messenger, void *reading, size_t length, int error);
-/* The core may have room again. Returns how many reads were begun. */
+/* Called when the core provider may have room again. Returns the number of begun reads. */
 uint32_t reading_work(struct messenger *messenger);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* receive.c - posting receives, looking at what waits, delivering, cancelling. */
+/* receive.c - posts receives, searches unexpected messages, delivers and cancels. */
 #include "proto/messenger.h"
 
 #include <stdlib.h>
@@ -20,8 +20,8 @@ static uint64_t receive_flags(uint32_t wire_flags)
 }
 
 /*
- * A part of a buffer for several messages ended. Returns FI_MULTI_RECV if it was the
- * last and the buffer goes back to the application.
+ * A part of a multi-receive buffer ended. Returns FI_MULTI_RECV if the part was the last, and the buffer
+ * belongs to the application again.
  */
 static uint64_t end_part(struct messenger *messenger, struct receive *parent)
 {
@@ -90,7 +90,7 @@ void receive_fail(struct messenger *messenger, struct receive *receive, int erro
 {
 	if (!receive->sink)
 		messenger_count(messenger, messenger->receive_counter, error);
-	/* A buffer for several messages, or the last part of one: it is the application's again. */
+	/* With FI_MULTI_RECV, the application gets its buffer back: a whole one, or with its last part. */
 	uint64_t released = receive->flags & FI_MULTI_RECV;
 	if (receive->parent != NULL)
 		released = end_part(messenger, receive->parent);
@@ -108,7 +108,7 @@ void receive_fail(struct messenger *messenger, struct receive *receive, int erro
 	pool_give(&messenger->receive_pool, receive);
 }
 
-/* The private memory of a message that left its chunks: all that can come early at once. */
+/* The private memory that a detached message needs: room for all its early bytes. */
 static uint64_t detached_bytes(const struct message *message)
 {
 	return message->kind == WIRE_RENDEZVOUS ? message->early : message->total;
@@ -168,7 +168,7 @@ static const unsigned char *message_bytes(const struct message *message)
 
 static const shared_bytes *piece_bytes(const struct message *message, uint32_t piece)
 {
-	/* Was checked when it arrived; a section's bounds do not change while messages hold pieces of it. */
+	/* Checked on arrival. A section's bounds do not change while messages hold pieces of it. */
 	return transport_view(&message->from->peer, message->piece[piece].offset,
 			      message->piece[piece].length);
 }
@@ -202,12 +202,12 @@ bool message_survives(struct messenger *messenger, struct message *message)
 	bool whole = message->kind != WIRE_OFFER &&
 		     (message->kind != WIRE_RENDEZVOUS || message->arrived == message->total);
 
-	/* Its sender does not wait for an answer, and its successor must not get one. */
+	/* The failed sender waits for no acknowledgement, and its successor must not get one. */
 	message->wire_flags &= ~(uint32_t)WIRE_ACKNOWLEDGED;
 	return whole && (message->pieces == 0 || message_detach(messenger, message));
 }
 
-/* The beginning of a large message has waited, and here is its receive. */
+/* Delivers the waiting beginning of a large message to its receive. */
 static void deliver_rendezvous(struct messenger *messenger, struct receive *receive, struct message *message)
 {
 	struct msg_peer *from = message->from;
@@ -241,7 +241,10 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		bool taken = rendezvous_piece(receive, piece_bytes(message, piece),
 					      message->piece[piece].length, COPY_METHODS);
 		transport_return_chunk(&from->peer, message->piece[piece].chunk);
-		/* Not too many: they were counted against `early` when they arrived. */
+		/*
+		 * The length cannot be wrong, because arrive.c checked each piece against `early`. So the
+		 * sender's section has a new owner.
+		 */
 		if (!taken) {
 			transport_break(messenger->transport, &from->peer, -ECONNRESET,
 					"it is gone, and its slot was taken by another");
@@ -251,7 +254,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	rendezvous_end_if_complete(messenger, receive);
 }
 
-/* One that is to be read where it is. */
+/* Delivers a message that the receiver reads over the network. */
 static void deliver_offer(struct messenger *messenger, struct receive *receive, const struct message *message)
 {
 	struct msg_peer *from = message->from;
@@ -311,7 +314,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	message_free(messenger, message);
 }
 
-/* Drop a waiting message: a receive without a buffer takes it, so that its sender completes. */
+/* Drops a waiting message: a receive without a buffer takes it, so that its sender completes. */
 static int discard(struct messenger *messenger, struct message *message)
 {
 	struct receive *sink = pool_take(&messenger->receive_pool);
@@ -402,7 +405,7 @@ static struct receive *new_receive(struct messenger *messenger, const struct rec
 	return receive;
 }
 
-/* From a sender that failed nothing comes any more, so that no posted receive may wait for it. */
+/* A failed sender sends nothing any more, so a receive for it must not stay posted. */
 static void fail_if_gone(struct messenger *messenger, struct receive *receive)
 {
 	uint32_t source = receive->match.key.source;
@@ -426,7 +429,7 @@ bool messenger_may_receive(struct messenger *messenger, const struct msg_peer *f
 	return match_waiting(queue, from->peer.source, request->tag, request->ignore) != NULL;
 }
 
-/* A buffer for several messages: take all that wait and fit, then post what is left of it. */
+/* Takes all waiting messages that fit into a multi-receive buffer, then posts the rest of the buffer. */
 static ssize_t post_several(struct messenger *messenger, struct match_queue *queue, struct receive *receive)
 {
 	match_post(queue, &receive->match);
@@ -440,12 +443,12 @@ static ssize_t post_several(struct messenger *messenger, struct match_queue *que
 		struct message *message = (struct message *)(void *)waiting;
 		struct receive *part = receive_part(messenger, receive, message->total);
 		if (part == NULL)
-			return 0; /* it stays posted, and the message stays where it is */
+			return 0; /* the receive stays posted, and the message keeps waiting */
 		bool last = receive->withdrawn;
 		match_take(queue, waiting);
 		receive_deliver(messenger, part, message);
 		if (last)
-			return 0; /* the receive may be gone */
+			return 0; /* the receive may be freed */
 	}
 	return 0;
 }
@@ -502,7 +505,7 @@ static bool cancel_in(struct messenger *messenger, struct match_queue *queue, vo
 			continue;
 		match_withdraw(queue, match);
 		if (receive->parts > 0) {
-			/* Parts are under way: the last to end releases the buffer. */
+			/* Parts are in progress: the last one to end releases the buffer. */
 			receive->withdrawn = true;
 			return true;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* registration.c - the table of keys. */
+/* registration.c - the hash table of keys. */
 #include "proto/registration.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ void registrations_close(struct registration_table *table)
 	*table = (struct registration_table){0};
 }
 
-/* Where a key is looked for first. Keys are often 0, 1, 2 or addresses: mix all bits. */
+/* The first index to search. Keys often are 0, 1, 2 or addresses, so mix all bits. */
 static uint32_t hash_of(const struct registration_table *table, uint64_t key)
 {
 	key = (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
@@ -72,7 +72,7 @@ void registrations_remove(struct registration_table *table, const struct registr
 
 	while (table->entries[hole] != registration)
 		hole = (hole + 1) & mask;
-	/* Move up those behind it that would not be found any more with a hole before them. */
+	/* Moves entries up that a search would no longer find behind the hole. */
 	for (uint32_t index = (hole + 1) & mask; table->entries[index] != NULL; index = (index + 1) & mask) {
 		uint32_t first = hash_of(table, table->entries[index]->key);
 		if (((index - first) & mask) < ((index - hole) & mask))
@@ -88,7 +88,10 @@ void registrations_disown(struct registration_table *table, const void *owner)
 {
 	for (uint32_t index = 0; index < table->capacity; index++)
 		if (table->entries[index] != NULL && table->entries[index]->owner == owner)
-			/* Nobody's any more: the next endpoint may lie where this one did. */
+			/*
+			 * No endpoint matches `table`. A later endpoint may have the closed endpoint's
+			 * address.
+			 */
 			table->entries[index]->owner = table;
 }
 
@@ -111,12 +114,12 @@ int registrations_reach(const struct registration_table *table, const void *owne
 
 	if (found == NULL || !found->enabled || (found->owner != NULL && found->owner != owner))
 		return FI_EKEYREJECTED;
-	/* Wraps to something huge if the address is below. */
+	/* Wraps to a huge offset if `address` is too small, so one comparison is enough. */
 	uint64_t offset = address - found->address;
 	if (offset > found->length || length > found->length - offset || (access & ~found->access) != 0)
 		return FI_EACCES;
 	*registration = found;
-	/* Not from a pointer: the whole address space may be registered, from NULL on. */
+	/* Computed as an integer, because the whole address space may be registered, beginning with NULL. */
 	*bytes = (unsigned char *)((uintptr_t)found->base + offset);
 	return 0;
 }

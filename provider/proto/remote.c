@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* remote.c - one-sided operations: slots of both sides, progress, peers that failed. */
+/* remote.c - one-sided operations: slots of both sides, progress, failed peers. */
 #include "proto/remote.h"
 
 #include <stdlib.h>
 
 #include "proto/messenger.h"
 
-/* In one poll, over all operations, so that what comes in meanwhile is seen to. */
+/* In one poll, over all operations, so that arriving slots are not delayed. */
 #define PIECES_PER_POLL 4U
 
 static struct msg_peer *of_answering(struct match_link *link)
@@ -69,7 +69,10 @@ int remote_take(const struct ring_in *ring, const struct ring_slot *slot, uint32
 	copy_small_in(bytes, slot->payload + skip, done);
 	for (; done < length; slots++) {
 		const struct ring_slot *next = ring_at(ring, slots);
-		/* Ordered by the acquire load of the first slot's control word, which was stored last. */
+		/*
+		 * A plain load is ordered by the acquire load of the first slot's control word, which the
+		 * sender stores last.
+		 */
 		uint64_t control = shared_load_u64(&next->control);
 		uint32_t part =
 			length - done < WIRE_CONTINUATION_BYTES ? length - done : WIRE_CONTINUATION_BYTES;
@@ -108,7 +111,7 @@ int remote_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t c
 	}
 }
 
-/* Returns how many pieces were sent. */
+/* Returns the number of pieces sent. */
 uint32_t remote_work(struct messenger *messenger)
 {
 	uint32_t budget = PIECES_PER_POLL;
@@ -133,7 +136,7 @@ uint32_t remote_work(struct messenger *messenger)
 	return PIECES_PER_POLL - budget;
 }
 
-/* ---- the end of a peer ---- */
+/* ---- failed peers ---- */
 
 void remote_forget(struct messenger *messenger, struct msg_peer *peer)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote_answer.c - one-sided operations, the initiator: answers, and operations that end.
- * An answer is from a peer that may be hostile: it must be the next that we wait for.
+ * remote_answer.c - one-sided operations, the initiator: answers, and the end of operations. Answers are from
+ * a peer that may be hostile: each must be the next one expected.
  */
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ const char *remote_reason_of(int error)
 	}
 }
 
-/* Only what remote_target.c says. */
+/* Accepts only errors that remote_target.c sends. */
 bool remote_is_an_error(uint64_t error)
 {
 	return error == FI_EKEYREJECTED || error == FI_EACCES || error == FI_EINVAL ||
@@ -61,7 +61,7 @@ void remote_end_if_over(struct messenger *messenger, struct remote_operation *op
 	pool_give(&messenger->remote_pool, operation);
 }
 
-/* The first expectation is met, or refused with an error. */
+/* Ends the first expectation, with an error if the target refused. */
 static void meet(struct messenger *messenger, struct remote_peer *remote, int error)
 {
 	struct expectation *first =
@@ -73,7 +73,7 @@ static void meet(struct messenger *messenger, struct remote_peer *remote, int er
 	if (error != 0 && operation->error == 0) {
 		operation->error = error;
 		if (!operation->sent_all) {
-			/* The rest of it is not sent. */
+			/* The rest of the operation is not sent. */
 			operation->sent_all = true;
 			match_unlink(&operation->link);
 			match_append(&messenger->remote_awaiting, &operation->link);
@@ -90,7 +90,7 @@ static struct expectation *first_expected(const struct remote_peer *remote)
 	return &remote->expected[remote->expected_head & (remote->expected_capacity - 1)];
 }
 
-/* An answer to `sequence` says that all before were carried out; none of them may want bytes. */
+/* An answer to `sequence` means that all earlier requests were executed. None of them may expect bytes. */
 static bool meet_before(struct messenger *messenger, struct remote_peer *remote, uint64_t sequence)
 {
 	const struct expectation *first = NULL;
@@ -121,7 +121,9 @@ static int take_done(struct messenger *messenger, struct msg_peer *from, uint64_
 			return -EPROTO;
 		meet(messenger, remote, (int)error);
 	} else if (error != 0) {
-		/* Of one that was complete when its bytes had left: there is no context to name it by. */
+		/*
+		 * The operation was complete when its bytes had left, so there is no context for the error.
+		 */
 		remote_complete(messenger, REMOTE_WRITE, false, NULL, 0, (int)error,
 				remote_reason_of((int)error));
 	}
@@ -165,7 +167,7 @@ static int take_reply(struct messenger *messenger, struct msg_peer *from, uint64
 	if (more) {
 		first->position += length;
 		first->length -= length;
-		remote->answered = sequence - 1; /* the next part is an answer to the same */
+		remote->answered = sequence - 1; /* the next part answers the same request */
 		return slots;
 	}
 	meet(messenger, remote, 0);
