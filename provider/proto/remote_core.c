@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote_core.c - long reads and writes over the network, the initiator: the bytes are read by the core of
- * whichever side they come to, straight from one application's memory to the other's.
+ * remote_core.c - long reads and writes over the network, the initiator. The core provider of the side that
+ * receives the bytes reads them, directly from one application's memory to the other's.
  *
  *   initiator                               target
  *   CORE_WRITE               ───────────▶   checked against its registrations
@@ -13,17 +13,18 @@
  *                            ─── read ──▶   straight into the initiator's buffer
  *   RETURN                   ───────────▶
  *
- * Nobody's memory is written but by its own core, and at its own request: so each side knows when its
- * memory is its application's again, whatever the other does. A write of the target's into the initiator's
- * buffer would save half a round trip; but what if the target is given up while it writes? A core that is
- * to forget the buffer may have begun to put bytes there, and does not say when it is done.
+ * Only the core provider of a memory's own process writes to it, at that process's request. So each side
+ * knows when its memory belongs to its application again, whatever the other side does. A write by the target
+ * into the initiator's buffer would save half a round trip. But if the target were given up during the write,
+ * the initiator's core provider might already have begun to store bytes in the buffer, and it does not report
+ * when it is done.
  *
- * They are not counted among the requests: they end when they end, and what came after them is answered
- * meanwhile. An id of the side that gave it says which one is meant.
+ * These operations are not counted as requests, because they may end in any order, and later requests are
+ * answered meanwhile. They are identified by an id of the side that created it.
  */
 #include "proto/messenger.h"
 
-/* Shorter ones go by requests. Measured: docs/decisions/0010 */
+/* Shorter operations use requests. Measured: docs/decisions/0010 */
 #define CORE_BYTES_MIN ((size_t)128 << 10)
 
 bool remote_core_may_move(const struct remote_request *request)
@@ -34,7 +35,7 @@ bool remote_core_may_move(const struct remote_request *request)
 	       (request->kind == REMOTE_READ || request->count == 1) && network_reads(peer);
 }
 
-/* ---- the beginning ---- */
+/* ---- the beginning of an operation ---- */
 
 static void push(struct remote_operation *operation)
 {
@@ -57,7 +58,7 @@ static void push(struct remote_operation *operation)
 		    operation->id, &header, reads ? sizeof(struct wire_core_read) : sizeof(header), NULL, 0);
 }
 
-/* It goes by requests. */
+/* The operation continues by requests. */
 static bool give_up(struct remote_operation *operation)
 {
 	operation->by_core = false;
@@ -68,10 +69,10 @@ bool remote_core_begin(struct messenger *messenger, struct remote_operation *ope
 {
 	struct msg_peer *to = operation->to;
 
-	/* The transport to it may have changed since the call. */
+	/* The peer's transport may have changed since the call. */
 	if (to->peer.network == NULL || !network_reads(&to->peer))
 		return give_up(operation);
-	/* The target counts too, and must not see this before the RETURN of one that is over. */
+	/* The target counts these operations too, so it must receive the RETURN of an earlier one first. */
 	if (to->remote.by_core == WIRE_GRANTS_MAX || !rendezvous_sent_controls(to) ||
 	    remote_room(messenger, to, 1) != 0)
 		return false;
@@ -95,9 +96,9 @@ bool remote_core_begin(struct messenger *messenger, struct remote_operation *ope
 	return true;
 }
 
-/* ---- the end ---- */
+/* ---- the end of an operation ---- */
 
-/* It is in no list any more, and the target cannot name it. */
+/* Removes the operation from its list; the target can no longer name it. */
 static void leave(struct messenger *messenger, struct remote_operation *operation)
 {
 	match_unlink(&operation->link);
@@ -137,7 +138,7 @@ static void read_ended(struct messenger *messenger, struct reading *reading)
 	end(messenger, operation, 0, NULL);
 }
 
-/* The target's core cannot do it, or ours cannot there. */
+/* The core provider of one side cannot move the bytes. */
 static void go_on_by_requests(struct messenger *messenger, struct remote_operation *operation)
 {
 	leave(messenger, operation);
@@ -198,7 +199,7 @@ bool remote_core_fail(struct messenger *messenger, const struct msg_peer *to)
 	for (struct match_link *link = messenger->remote_by_core.next; link != &messenger->remote_by_core;) {
 		struct remote_operation *operation = (struct remote_operation *)(void *)link;
 		link = link->next;
-		/* One that was abandoned before has no id any more. */
+		/* An operation that was abandoned before has no id. */
 		if (operation->to != to || operation->id == OPERATION_NO_ID)
 			continue;
 		any = true;
@@ -206,7 +207,7 @@ bool remote_core_fail(struct messenger *messenger, const struct msg_peer *to)
 			end(messenger, operation, -to->peer.failure, to->peer.reason);
 			continue;
 		}
-		/* Its buffer is the core's until the last read has ended. */
+		/* The buffer belongs to the core provider until the last read has ended. */
 		operations_remove(&messenger->remote_ids, operation->id);
 		operation->id = OPERATION_NO_ID;
 		operation->error = -to->peer.failure;

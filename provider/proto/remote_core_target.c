@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote_core_target.c - long reads and writes over the network, the target: see remote_core.c. A peer that
- * asks for what is not registered is refused; one that says what cannot be loses its connection. A
- * registration stays as long as the core moves bytes to or from it.
+ * remote_core_target.c - long reads and writes over the network, the target: see remote_core.c. A request for
+ * memory that is not registered is refused; an invalid message ends the peer's connection. A registration
+ * cannot be closed while the core provider moves bytes to or from it.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static struct remote_grant *new_grant(struct messenger *messenger, struct msg_pe
 	return grant;
 }
 
-/* Its peer's count is the caller's to see to: a peer that failed begins at 0. */
+/* The caller adjusts the peer's count: that of a failed peer is 0 already. */
 static void free_grant(struct messenger *messenger, struct remote_grant *grant)
 {
 	match_unlink(&grant->link);
@@ -38,7 +38,7 @@ static void free_grant(struct messenger *messenger, struct remote_grant *grant)
 	free(grant);
 }
 
-/* 0, or what the connection ends with. */
+/* Returns 0, or the error that ends the connection. */
 static int tell_ended(struct messenger *messenger, struct msg_peer *to, uint64_t id, uint64_t error)
 {
 	return rendezvous_send_control(messenger, to,
@@ -71,7 +71,7 @@ static void written(struct messenger *messenger, struct reading *reading)
 	free_grant(messenger, grant);
 }
 
-/* What is asked for, found and allowed: 0 and where it is, or why it is refused. */
+/* Looks up the memory and checks the access. Returns 0 and the memory, or the reason for a refusal. */
 static uint64_t reach(const struct messenger *messenger, const struct msg_peer *from,
 		      const struct wire_core_read *range, uint64_t access, struct registration **registration,
 		      struct iovec *piece)
@@ -175,7 +175,7 @@ int remote_core_arrive(struct messenger *messenger, struct msg_peer *from, uint6
 	return result < 0 ? result : 1;
 }
 
-/* ---- the end of a peer, of a registration, and of all ---- */
+/* ---- failed peers, closed registrations, close ---- */
 
 void remote_fail_grants(struct messenger *messenger, const struct msg_peer *from)
 {

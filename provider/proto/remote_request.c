@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* remote_request.c - one-sided operations, the initiator: requests, whole ones and long ones. */
+/* remote_request.c - one-sided operations, the initiator: requests, whole and in pieces. */
 #include <stdlib.h>
 
 #include "proto/messenger.h"
 
-/* The piece of a long operation: short enough to overlap two copies, long enough to be worth it. */
+/*
+ * A piece of a long operation is short enough that two copies overlap, and long enough to be worth its cost.
+ */
 #define PIECE_BYTES 16384U
 #define PIECE_BYTES_LONG WIRE_REMOTE_BYTES
 #define LONG_BYTES (256U * 1024U)
-/* So many requests of one long operation in flight keep both sides busy. */
+/* This many requests of one long operation in flight keep both sides busy. */
 #define REQUESTS_IN_FLIGHT 8U
-/* Of them with large chunks, so that they stay in cache: as with large messages. */
+/* Fewer if they have large chunks, so that the chunks stay in cache, as with large messages. */
 #define LARGE_CHUNKS_IN_FLIGHT 4U
-/* A request of a whole operation takes at most this share of the ring: four of them fit. */
+/* A request of a whole operation takes at most this share of the ring, so that four fit. */
 #define RING_SHARE 4U
 
-/* ---- what we wait for ---- */
+/* ---- expected answers ---- */
 
-/* Is there room for `count` more, `replies` of them with bytes? */
+/* Makes room for `count` expectations, `replies` of them with bytes. */
 static ssize_t make_expectations(struct remote_peer *remote, uint32_t count, uint32_t replies)
 {
 	uint32_t there = remote->expected_tail - remote->expected_head;
@@ -40,7 +42,7 @@ static ssize_t make_expectations(struct remote_peer *remote, uint32_t count, uin
 	return 0;
 }
 
-/* Of the request that was pushed last. */
+/* Adds the expectation for the last pushed request. */
 static void expect(struct remote_peer *remote, struct remote_operation *operation, uint64_t position,
 		   uint32_t length, bool reply)
 {
@@ -57,14 +59,14 @@ static void expect(struct remote_peer *remote, struct remote_operation *operatio
 
 /* ---- one request ---- */
 
-/* Of a request that is to be pushed: how, and how much. */
+/* How a request will be pushed. */
 struct plan {
-	uint32_t length; /* of the peer's memory */
-	uint32_t bytes;  /* that go with the request */
+	uint32_t length; /* bytes of the peer's memory */
+	uint32_t bytes;  /* bytes that the request carries */
 	uint32_t slots;
 	uint32_t chunk;
 	uint32_t flags; /* enum wire_flags */
-	uint64_t rest;  /* of the range, which later requests bring */
+	uint64_t rest;  /* of the range, for later requests */
 };
 
 static void push_write(const struct remote_request *request, const struct fi_rma_iov *range, uint64_t offset,
@@ -160,7 +162,7 @@ static void push_request(const struct remote_request *request, const struct fi_r
 	request->to->remote.requests++;
 }
 
-/* ---- operations in one go ---- */
+/* ---- whole operations ---- */
 
 static struct remote_operation *new_operation(struct messenger *messenger,
 					      const struct remote_request *request)
@@ -183,7 +185,7 @@ static struct remote_operation *new_operation(struct messenger *messenger,
 	return operation;
 }
 
-/* Bytes that a request for `length` bytes of the peer's memory takes along. */
+/* The bytes that a request for `length` bytes of the peer's memory carries. */
 static uint32_t bytes_along(const struct remote_request *request, uint32_t length)
 {
 	if (request->kind == REMOTE_READ ||
@@ -206,7 +208,7 @@ static void plan_request(const struct remote_request *request, uint32_t length, 
 	};
 	plan->slots = plan->bytes == 0 ? 1 : remote_slots(header + plan->bytes);
 	if (plan->slots > most_slots)
-		plan->slots = 0; /* in a chunk, then; see take_chunks() */
+		plan->slots = 0; /* the bytes go in a chunk: see take_chunks() */
 }
 
 static void untake_chunks(const struct msg_peer *to, const struct plan *plans, uint32_t count)
@@ -232,7 +234,7 @@ static bool take_chunks(struct messenger *messenger, struct msg_peer *to, struct
 	return true;
 }
 
-/* Does the initiator wait for an answer, or is it done when its bytes have left? */
+/* Whether the operation ends with an answer, or when its bytes have left. */
 static bool wants_answer(const struct remote_request *request)
 {
 	const uint64_t later = FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE;
@@ -246,14 +248,14 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 {
 	struct msg_peer *to = request->to;
 	bool answered = wants_answer(request);
-	bool told = answered || to->remote.asks; /* of what is done so far */
+	bool told = answered || to->remote.asks; /* of all requests so far */
 	bool reply = request->kind == REMOTE_READ || request->form != ATOMIC_BASE;
 	struct plan plans[REMOTE_RANGES];
 	uint32_t count = (uint32_t)request->range_count;
 	uint32_t slots = 0;
 	struct remote_operation *operation = NULL;
 
-	if (!to->peer.sending) { /* how long its ring is shows when it is there */
+	if (!to->peer.sending) { /* the length of the ring is known once it exists */
 		ssize_t connected = remote_room(messenger, to, 1);
 		if (connected != 0)
 			return connected;
@@ -310,7 +312,7 @@ static void finish_sending(struct messenger *messenger, struct remote_operation 
 	remote_end_if_over(messenger, operation, NULL);
 }
 
-/* A chunk for the next piece of a long write, with few large ones in flight. */
+/* A chunk for the next piece of a long write. Keeps few large chunks in flight. */
 static uint32_t piece_chunk(struct messenger *messenger, struct msg_peer *to, uint32_t length)
 {
 	struct transport *transport = messenger->transport;
@@ -347,7 +349,10 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 			budget++;
 			continue;
 		}
-		/* Its transport may have changed since it began, and the chunks there may be smaller. */
+		/*
+		 * The peer's transport may have changed since the operation began, and its chunks may be
+		 * smaller.
+		 */
 		uint32_t most =
 			operation->piece < to->peer.pool->largest ? operation->piece : to->peer.pool->largest;
 		uint32_t length = rest < most ? (uint32_t)rest : most;
@@ -392,7 +397,7 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 
 	if (operation == NULL)
 		return result == 0 ? -ENOMEM : result;
-	/* Each is a frame there, and a call of the core's. */
+	/* Over the network each piece is a frame, and a call of the core provider. */
 	bool by_network = to->peer.network != NULL;
 	uint32_t piece = request->length < LONG_BYTES && !by_network ? PIECE_BYTES : PIECE_BYTES_LONG;
 	uint32_t largest = to->peer.pool->largest;
@@ -403,7 +408,7 @@ static ssize_t request_long(struct messenger *messenger, const struct remote_req
 	operation->range = 0;
 	operation->range_count = (uint32_t)request->range_count;
 	operation->by_core = remote_core_may_move(request);
-	/* The target may have no chunks longer than ours: all members' sections are of one size. */
+	/* The target's chunks are as long as the initiator's, because all members' sections have one size. */
 	operation->piece = piece < largest ? piece : largest;
 	memcpy(operation->ranges, request->ranges, request->range_count * sizeof(*request->ranges));
 	match_append(&messenger->remote_pumping, &operation->link);
@@ -427,10 +432,10 @@ ssize_t messenger_remote(struct messenger *messenger, const struct remote_reques
 	if (messenger->reaches && to->peer.mapped) {
 		if (direct_carry_out(messenger, request))
 			return 0;
-		if (is_failed(to)) /* it was found out just now */
+		if (is_failed(to)) /* the direct attempt has just detected the failure */
 			return to->peer.failure;
 	}
-	if (__builtin_expect(to->peer.waits, 0)) /* messages from before it: it goes behind them */
+	if (__builtin_expect(to->peer.waits, 0)) /* it must not overtake waiting messages */
 		return -EAGAIN;
 	if (request->length <= REMOTE_WHOLE_BYTES)
 		return request_whole(messenger, request);

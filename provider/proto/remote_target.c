@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote_target.c - one-sided operations, the target: requests are checked, carried out and
- * answered. A request that cannot be granted (no such key, another range) is refused and the
- * connection lives on; one that cannot be at all costs the peer its connection.
+ * remote_target.c - one-sided operations, the target: checks, executes and answers requests. A request that
+ * cannot be granted (no such key, another range) is refused, and the connection stays. An invalid request
+ * ends the peer's connection.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -10,15 +10,15 @@
 #include "proto/messenger.h"
 
 /*
- * So many refusals may wait for room. An honest peer waits for no more answers than it may
- * have requests out; refusals of requests that it does not wait for are dropped before.
+ * The most answers that may wait for room. An honest peer waits for at most WIRE_REQUESTS_MAX answers. Once
+ * that many wait, refusals that the peer does not wait for are dropped, so only a dishonest peer exceeds it.
  */
 #define OWED_MAX (2 * WIRE_REQUESTS_MAX)
-/* The largest result that an answer has at once; of longer reads the bytes are read later. */
+/* The largest result that an answer stores. The bytes of longer reads are read later. */
 #define OWED_BYTES WIRE_ATOMIC_BYTES
 _Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "what is ordered must be read in order");
 
-/* A request, as far as it is known. */
+/* The known fields of a request. */
 struct request {
 	struct msg_peer *from;
 	uint64_t key;
@@ -36,7 +36,7 @@ static void push_done(struct peer *peer, uint64_t sequence, uint32_t error)
 	remote_push(peer, control_word(WIRE_DONE, 0, 0), sequence, &header, sizeof(header), NULL, 0);
 }
 
-/* A reply, or with WIRE_MORE a part of one, if there is room for it. */
+/* Pushes a reply, or with WIRE_MORE a part of one. Returns false without room. */
 static bool push_reply(struct messenger *messenger, struct msg_peer *to, uint64_t sequence,
 		       const unsigned char *bytes, uint32_t length, uint32_t flags)
 {
@@ -64,7 +64,7 @@ static bool push_reply(struct messenger *messenger, struct msg_peer *to, uint64_
 	return true;
 }
 
-/* What one answer can bring. Before the ring is there, the transport is the region. */
+/* The most bytes of one answer. Before there is a ring, the transport is the region. */
 static uint32_t largest_reply(const struct msg_peer *to)
 {
 	return to->peer.pool->largest;
@@ -79,7 +79,7 @@ static void list_answering(struct messenger *messenger, struct remote_peer *remo
 	messenger->remote_pending++;
 }
 
-/* No room now: the answer waits. `bytes` are copied unless it is `late`. */
+/* Stores an answer for which there is no room now. `bytes` are copied unless the answer is `late`. */
 static int owe(struct messenger *messenger, struct msg_peer *to, const struct owed_answer *answer,
 	       const unsigned char *bytes)
 {
@@ -88,7 +88,7 @@ static int owe(struct messenger *messenger, struct msg_peer *to, const struct ow
 
 	remote->owed_replies += answer->error == 0;
 	if (++remote->owed_count > OWED_MAX || remote->owed_replies > WIRE_REPLIES_MAX)
-		return -EPROTO; /* more than it may have asked for */
+		return -EPROTO; /* more than the peer may have asked for */
 	struct owed_answer *owed = malloc(sizeof(*owed) + kept);
 	if (owed == NULL)
 		return -ENOMEM;
@@ -142,8 +142,8 @@ static int reply(struct messenger *messenger, struct msg_peer *to, const unsigne
 }
 
 /*
- * The bytes of a long read, in parts if the transport to the initiator changed since it asked, and has
- * smaller chunks now. False if there is no room for all of it.
+ * Sends the bytes of a long read. Sends them in parts if the transport to the initiator has changed since the
+ * request, and now has smaller chunks. Returns false if there is no room for all of them.
  */
 static bool give_late(struct messenger *messenger, struct msg_peer *to, struct owed_answer *owed,
 		      const unsigned char *bytes)
@@ -159,7 +159,7 @@ static bool give_late(struct messenger *messenger, struct msg_peer *to, struct o
 	return push_reply(messenger, to, owed->sequence, bytes, owed->length, 0);
 }
 
-/* What waits for room. The registration of a long read may be gone by now. */
+/* Sends a stored answer. The registration of a long read may be closed by now. */
 static bool give(struct messenger *messenger, struct msg_peer *to, struct owed_answer *owed)
 {
 	struct registration *registration = NULL;
@@ -205,7 +205,7 @@ bool remote_answer(struct messenger *messenger, struct msg_peer *to)
 	return true;
 }
 
-/* ---- carrying out ---- */
+/* ---- execution ---- */
 
 void remote_report_written(struct messenger *messenger, const struct msg_peer *from, uint32_t flags,
 			   uint64_t length, uint64_t data, const struct registration *registration)
@@ -235,7 +235,7 @@ static void tell_written(struct messenger *messenger, const struct request *requ
 			      registration);
 }
 
-/* One DONE for all that comes in a poll: remote_work() gives it at the poll's end. */
+/* One DONE answers all requests of a poll: remote_work() sends it when the poll ends. */
 static void acknowledge(struct messenger *messenger, const struct request *request)
 {
 	if ((request->flags & WIRE_ACKNOWLEDGED) == 0)
@@ -244,7 +244,7 @@ static void acknowledge(struct messenger *messenger, const struct request *reque
 	list_answering(messenger, &request->from->remote);
 }
 
-/* Where a request's bytes go. Nothing is reached, and no key needed, by one without bytes. */
+/* Finds the memory of a request. A request without bytes accesses no memory and needs no key. */
 static int reach(struct messenger *messenger, const struct request *request, uint64_t address,
 		 uint64_t length, uint64_t access, struct registration **registration, unsigned char **bytes)
 {
@@ -347,7 +347,10 @@ static uint64_t access_of(const struct wire_atomic *header)
 	return header->form == ATOMIC_BASE ? FI_REMOTE_WRITE : FI_REMOTE_READ | FI_REMOTE_WRITE;
 }
 
-/* All of it is in private memory: check and apply. Returns 0 or what the connection ends with. */
+/*
+ * All operands are in private memory: checks and applies the operation. Returns 0, or the error that ends the
+ * connection.
+ */
 static int apply(struct messenger *messenger, const struct request *request, const struct wire_atomic *header,
 		 const unsigned char *operands)
 {

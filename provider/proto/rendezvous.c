@@ -6,37 +6,36 @@
  *   RENDEZVOUS + first piece  ───────────▶   matched? copy out at once
  *   EARLY, EARLY, EARLY       ───────────▶   copy out
  *                             ◀───────────   CLEAR, when the receive is there
- *   PIECE, PIECE, ...         ───────────▶   copy out, give the chunk back
+ *   PIECE, PIECE, ...         ───────────▶   copy out, return the chunk
  *
- * Both cores copy from the first piece on, neither waits for the other within a poll,
- * and small messages pass between the pieces. A message whose pieces all went early
- * needs no CLEAR.
+ * Both cores copy from the first piece on, no poll waits for the peer, and small messages pass between the
+ * pieces. A message whose pieces were all sent early needs no CLEAR.
  */
 #include "proto/messenger.h"
 
 #include <stdlib.h>
 
-/* A piece of the early part is at least so long; shorter ones cost more than they overlap. */
+/* The shortest early piece: shorter ones cost more than their overlap saves. */
 #define EARLY_PIECE_BYTES 4096U
-/* So many messages in a row to a peer that sends none itself are not a stream yet. */
+/* A longer run of messages to a peer that sends none itself is a stream. */
 #define STREAK_ALONE 2U
-/* So many chunks out to a peer, and no message shows more of itself before it is cleared. */
+/* With this many chunks at a peer, no message sends more early pieces. */
 #define EARLY_CHUNKS_OUT 8U
 /*
- * A message that will be copied once shows this much of itself before that, so that the receiver
- * has something to do while the ends find each other. Measured: docs/decisions/0007.
+ * A message that will be copied once sends this much early, so that the receiver can copy while the ends find
+ * each other. Measured: docs/decisions/0007.
  */
 #define EARLY_PIECES_OFFERED 1U
 #define EARLY_PIECE_OFFERED 8192U
-/* In one poll, over all messages, so that what comes in meanwhile is seen to. */
+/* In one poll, over all messages, so that arriving slots are not delayed. */
 #define PIECES_PER_POLL 4U
 
-/* A copy of a large piece takes a few of a sender's polls. */
+/* A copy of a large piece lasts a few of the sender's polls, so fewer stalls are normal. */
 #define STALLS_BEFORE_ASKING 256U
 
 #define WAITING_CONTROLS_MAX (1U << 20)
 
-/* ---- control slots: sent at once, or when there is room ---- */
+/* ---- control slots ---- */
 
 static void push_control(struct peer *peer, const struct control_slot *slot)
 {
@@ -53,7 +52,7 @@ static bool keep_control(struct messenger *messenger, struct msg_peer *to, const
 	uint32_t count = to->waiting_tail - to->waiting_head;
 
 	if (count == to->waiting_capacity) {
-		/* Bounded: only a peer that asks and never reads makes it grow. */
+		/* Bounded, because only a peer that asks and never reads makes the buffer grow. */
 		uint32_t capacity = count == 0 ? 16 : count * 2;
 		struct control_slot *grown =
 			capacity > WAITING_CONTROLS_MAX ? NULL : malloc(capacity * sizeof(*grown));
@@ -76,7 +75,7 @@ bool rendezvous_send_control(struct messenger *messenger, struct msg_peer *to,
 			     const struct control_slot *slot)
 {
 	if (is_failed(to))
-		return true; /* nobody is there to read it */
+		return true; /* the peer does not read it any more */
 	if (!to->peer.sending && transport_connect(&to->peer) != 0)
 		return false;
 	if (rendezvous_sent_controls(to) && transport_room(messenger->transport, &to->peer, 1)) {
@@ -117,7 +116,7 @@ void rendezvous_ask_chunks(struct messenger *messenger)
 		struct msg_peer *peer = (struct msg_peer *)(void *)transport->peers[source];
 		if (peer == NULL || peer->peer.account.outstanding == 0 || is_failed(peer))
 			continue;
-		/* Once for all that it holds now: it answers by giving them back. */
+		/* One RECLAIM covers all chunks that the peer holds now: it answers by returning them. */
 		if (peer->peer.account.taken_at_reclaim == peer->peer.account.taken_count ||
 		    !transport_room(transport, &peer->peer, 1))
 			continue;
@@ -166,9 +165,8 @@ static uint32_t longest_piece(const struct messenger *messenger, const struct ch
 }
 
 /*
- * The length of an early piece. Alone, a message is soonest there in up to four pieces, of
- * equal length, none too short. In a stream the copies overlap anyway, and long ones cost
- * less a byte.
+ * The length of an early piece. A single message arrives soonest in up to four pieces of equal length, none
+ * of them too short. In a stream the copies overlap anyway, and long pieces cost less for each byte.
  */
 static uint32_t early_piece_length(uint32_t longest, uint64_t total, uint32_t streak)
 {
@@ -181,7 +179,7 @@ static uint32_t early_piece_length(uint32_t longest, uint64_t total, uint32_t st
 	return length > most ? most : (uint32_t)length;
 }
 
-/* The next piece into a chunk. Returns the flag that tells the receiver by which method it was copied. */
+/* Copies the next piece into a chunk. Returns the flag that tells the receiver the copy method. */
 static uint32_t copy_piece(struct send *send, shared_bytes *to, uint32_t length)
 {
 	struct copy_methods *methods = &send->to->copy_methods;
@@ -219,7 +217,7 @@ static void push_piece(struct send *send, uint32_t kind, uint64_t word, uint32_t
 	transport_wake(peer);
 }
 
-/* The caller has made sure of room for one slot. */
+/* The caller has made room for one slot. */
 ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *request, uint32_t wire_flags)
 {
 	struct transport *transport = messenger->transport;
@@ -244,7 +242,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	}
 	if (peer->account.outstanding >= EARLY_CHUNKS_OUT && chunk_collect(peer->pool, &peer->account) < 0)
 		transport_fail(transport, peer, -EPROTO, "it returned a chunk that it does not have");
-	/* Only what is certain is promised: a chunk and a slot for each early piece. */
+	/* `early` promises only pieces that have a chunk and a slot. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
 		if (peer->account.outstanding >= EARLY_CHUNKS_OUT ||
 		    peer->account.outstanding_of[CHUNK_CLASS_LARGE] >=
@@ -286,7 +284,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	return 0;
 }
 
-/* All is copied, or nothing more is wanted. */
+/* All accepted bytes were copied. */
 static void finish_copying(struct messenger *messenger, struct send *send)
 {
 	if (send->acknowledged) {
@@ -298,8 +296,8 @@ static void finish_copying(struct messenger *messenger, struct send *send)
 }
 
 /*
- * No room. That is as it should be while the receiver copies; but if it goes on, our
- * chunks lie with messages that nobody receives, and must be asked back.
+ * There is no room, which is normal while the receiver copies. If it continues, this endpoint's chunks hold
+ * messages that nobody receives, so ask for them.
  */
 static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t budget)
 {
@@ -310,8 +308,8 @@ static uint32_t stall(struct messenger *messenger, struct send *send, uint32_t b
 }
 
 /*
- * Copy pieces of a cleared message, at most `budget`. Stops where there is no room, and
- * comes back later. Returns what is left of the budget.
+ * Copies at most `budget` pieces of a cleared message. Without room it stops, and continues at a later poll.
+ * Returns the remaining budget.
  */
 static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t budget)
 {
@@ -364,7 +362,7 @@ int rendezvous_clear(struct messenger *messenger, struct msg_peer *from, uint64_
 	return 0;
 }
 
-/* The receiver cannot go on with one copy: the rest goes in pieces. */
+/* The receiver cannot continue a single copy: the rest is sent in pieces. */
 int rendezvous_resumed(struct messenger *messenger, struct msg_peer *from, uint64_t id,
 		       const struct wire_resume *resume)
 {
@@ -373,7 +371,7 @@ int rendezvous_resumed(struct messenger *messenger, struct msg_peer *from, uint6
 	if (send == NULL || send->to != from || send->waits_for_clear || send->copy == NULL ||
 	    resume->from < send->sent || resume->from > send->accepted)
 		return -EPROTO;
-	/* From here on nothing is written into the receive's buffer, and it may count on that. */
+	/* From here on, nothing writes to the receive's buffer, and the receiver relies on that. */
 	single_copy_release(messenger, send->copy);
 	send->copy = NULL;
 	send->acknowledged = (send->flags & FI_DELIVERY_COMPLETE) == 0;
@@ -390,8 +388,10 @@ int rendezvous_acknowledged(struct messenger *messenger, struct msg_peer *from, 
 
 	if (send == NULL || send->to != from || send->acknowledged || send->waits_for_clear)
 		return -EPROTO;
-	/* One copy, or read over the network, is always acknowledged: it is how the sender learns that its
-	 * buffer is free. */
+	/*
+	 * A single copy, or a message read over the network, is always acknowledged: the acknowledgement
+	 * tells the sender that its buffer is free.
+	 */
 	if (send->copy == NULL && send->grant.mr == NULL &&
 	    (send->sent < send->accepted || (send->flags & FI_DELIVERY_COMPLETE) == 0))
 		return -EPROTO;
@@ -399,7 +399,7 @@ int rendezvous_acknowledged(struct messenger *messenger, struct msg_peer *from, 
 	return 0;
 }
 
-/* Returns how many pieces were copied. */
+/* Returns the number of copied pieces. */
 uint32_t rendezvous_work(struct messenger *messenger)
 {
 	struct transport *transport = messenger->transport;
@@ -410,7 +410,7 @@ uint32_t rendezvous_work(struct messenger *messenger)
 			if (to != NULL && to->waiting_head != to->waiting_tail)
 				flush_controls(messenger, to);
 		}
-	/* The message cleared first goes first: it ends earlier, and its buffer stays in cache. */
+	/* The first cleared message goes first: so it ends earlier, and its buffer stays in cache. */
 	uint32_t budget = PIECES_PER_POLL;
 	for (struct match_link *link = messenger->pumping.next; link != &messenger->pumping && budget > 0;) {
 		struct send *send = (struct send *)(void *)link;
@@ -429,7 +429,10 @@ uint32_t rendezvous_work(struct messenger *messenger)
 
 /* ---- the receiver ---- */
 
-/* `receive` has what the header said. Returns false if no memory is left: it failed. */
+/*
+ * The caller has filled in the header's fields of `receive`. Returns false without memory: then the receive
+ * has failed.
+ */
 bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 {
 	uint64_t accepted = receive->total < receive->buffer.length ? receive->total : receive->buffer.length;
@@ -464,7 +467,7 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 static void take_piece(struct receive *receive, const shared_bytes *from, uint64_t length,
 		       enum copy_method method)
 {
-	/* What is beyond the buffer is dropped; the completion says so. */
+	/* Bytes beyond the buffer are dropped, and the completion reports the truncation. */
 	if (!buffer_in_one(&receive->buffer, receive->arrived, length))
 		(void)buffer_from_region(&receive->buffer, receive->arrived, from, length);
 	else if (method == COPY_LINEWISE)
@@ -474,8 +477,9 @@ static void take_piece(struct receive *receive, const shared_bytes *from, uint64
 }
 
 /*
- * The next `length` bytes, that went this way, or COPY_METHODS if they have waited and so say nothing
- * of it. False if so many were not expected, or are gone with their sender.
+ * Takes the next `length` bytes, copied by `method`. COPY_METHODS means that the piece has waited, so its
+ * timing says nothing about a method. Returns false if fewer bytes are expected, or if the sender's section
+ * has a new owner.
  */
 bool rendezvous_piece(struct receive *receive, const shared_bytes *from, uint32_t length,
 		      enum copy_method method)
@@ -504,7 +508,7 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 		receive->arrived = receive->expected;
 		acknowledge = true;
 	} else if (copy != NULL && copy->resumed && receive->arrived == receive->early) {
-		receive->arrived = copy->mine; /* early pieces that came late have their place before */
+		receive->arrived = copy->mine; /* early pieces that arrived late belong before `mine` */
 	}
 	if (receive->arrived < receive->expected)
 		return;
@@ -519,7 +523,7 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 			 receive->wire_flags);
 }
 
-/* One copy cannot go on at `from`: have the rest in pieces. */
+/* The receiver cannot continue a single copy at `from`: asks for the rest in pieces. */
 bool rendezvous_resume(struct messenger *messenger, struct receive *receive, uint64_t from)
 {
 	return rendezvous_send_control(messenger, receive->from,
