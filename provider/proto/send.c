@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send.c - choosing a protocol for a message, and sending the small ones. */
+/* send.c - chooses a protocol for a message, and sends small messages. */
 #include "proto/messenger.h"
 
 #include <limits.h>
@@ -35,7 +35,7 @@ void send_end(struct messenger *messenger, struct send *send, int error, const c
 	pool_give(&messenger->send_pool, send);
 }
 
-/* A message that is not done when its bytes have left: it waits for an acknowledgement. */
+/* A message that completes with an acknowledgement, instead of when its bytes have left. */
 static struct send *await_acknowledgement(struct messenger *messenger, const struct send_request *request)
 {
 	struct send *send = pool_take(&messenger->send_pool);
@@ -59,7 +59,7 @@ static struct send *await_acknowledgement(struct messenger *messenger, const str
 	return send;
 }
 
-/* [data] [id] before the bytes; returns how many bytes that is. */
+/* Writes [data] [id] before the bytes. Returns their length. */
 static uint32_t write_prefix(shared_bytes *payload, const struct send_request *request, uint32_t wire_flags,
 			     uint64_t id)
 {
@@ -88,7 +88,7 @@ size_t send_gather(const struct send_request *request, unsigned char *bytes)
 	return (size_t)(bytes - begin);
 }
 
-/* INLINE and SHORT: the bytes themselves are in the ring's slots. */
+/* INLINE and SHORT: the bytes are in slots of the ring. */
 static void send_in_slots(const struct send_request *request, uint32_t wire_flags, uint32_t slots,
 			  uint64_t id)
 {
@@ -145,7 +145,10 @@ static void send_eager(const struct send_request *request, uint32_t wire_flags, 
 	transport_wake(peer);
 }
 
-/* Room for `slots`, connecting at the first send. Returns 0, -EAGAIN or another errno. */
+/*
+ * Makes room for `slots`, and connects before the first message. Returns 0, -EAGAIN or another negative
+ * errno.
+ */
 static ssize_t make_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots)
 {
 	if (transport_room(messenger->transport, &to->peer, slots))
@@ -177,7 +180,8 @@ static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenge
 		prefix += 8;
 	}
 	bool in_slots = request->length <=
-			messenger->thresholds.short_bytes - prefix; /* no sum: any length may be asked */
+			messenger->thresholds.short_bytes -
+				prefix; /* no sum, which could overflow: any length may be requested */
 	if (in_slots && request->length + prefix > WIRE_INLINE_BYTES)
 		slots = 1 + (uint32_t)(request->length + prefix - WIRE_INLINE_BYTES +
 				       WIRE_CONTINUATION_BYTES - 1) /

@@ -8,20 +8,22 @@
 
 #include "proto/messenger.h"
 
-/* In one poll, over all peers, so that what comes in meanwhile is seen to. */
+/* In one poll, over all peers, so that arriving slots are not delayed. */
 #define SENDS_PER_POLL 32U
-/* After a look that found no room so many polls go without one: each reads every waiting peer's credit. */
+/*
+ * If no peer had room, this many polls skip the queues, because each try reads every waiting peer's credit.
+ */
 #define POLLS_TO_SKIP 16U
-/* A peer that took nothing for so long takes nothing for now. Rings are read within a few microseconds. */
+/* A peer that took nothing for this long is busy. Otherwise rings are read within a few microseconds. */
 #define STILL_NANOSECONDS UINT64_C(100000)
 
-/* A message that waits. */
+/* A waiting message. */
 struct queued_send {
 	struct queued_send *next;
-	struct send_request request; /* its pieces are those below */
-	size_t bytes;                /* of this, with what was copied */
+	struct send_request request; /* its pieces are `pieces` */
+	size_t bytes;                /* of this struct, including `copied` */
 	struct iovec pieces[BUFFER_PIECES];
-	unsigned char copied[]; /* what was injected */
+	unsigned char copied[]; /* injected bytes */
 };
 
 void send_queues_open(struct send_queues *queues)
@@ -47,7 +49,7 @@ void send_queues_tell(const struct send_queues *queues, const char *consequence)
 	queues->notice(text);
 }
 
-/* Is the peer at work on what it was sent? Then there is room soon, and no need to run ahead. */
+/* Whether the peer is taking messages. If so, there is room soon, and the sender need not run ahead. */
 static bool is_switching(const struct send_queues *queues, struct send_queue *queue)
 {
 	uint64_t now = monotonic_now();
@@ -128,7 +130,7 @@ __attribute__((cold, noinline)) ssize_t send_queue_add(struct messenger *messeng
 	return 0;
 }
 
-/* The first of a queue is done with. */
+/* Removes the first message of a queue. */
 static void remove_first(struct send_queues *queues, struct msg_peer *to)
 {
 	struct send_queue *queue = &to->queue;
@@ -144,7 +146,10 @@ static void remove_first(struct send_queues *queues, struct msg_peer *to)
 	free(entry);
 }
 
-/* A program that injects has nothing to be told by, as when what is in a ring is lost with its receiver. */
+/*
+ * Without FI_COMPLETION, nothing reports an injected message, as when a message in a ring is lost with its
+ * receiver.
+ */
 static bool is_told(const struct send_request *request)
 {
 	return (request->flags & FI_INJECT) == 0 || (request->flags & FI_COMPLETION) != 0;
@@ -159,7 +164,7 @@ static void end_in_error(struct messenger *messenger, const struct send_request 
 		messenger_count(messenger, messenger->send_counter, error);
 }
 
-/* Returns how many of at most `budget` went, or failed. */
+/* Sends at most `budget` messages of a queue. Returns how many were sent or failed. */
 static uint32_t work_off(struct messenger *messenger, struct msg_peer *to, uint32_t budget)
 {
 	struct send_queue *queue = &to->queue;
@@ -173,7 +178,7 @@ static uint32_t work_off(struct messenger *messenger, struct msg_peer *to, uint3
 		if (result != 0)
 			end_in_error(messenger, request, (int)-result, to->peer.reason);
 		remove_first(&messenger->send_queues, to);
-		/* The rest in few frames: each is a system call. */
+		/* Send the rest in few frames, because each frame is a system call. */
 		if (done++ == 0 && to->peer.network != NULL)
 			network_ship_later(&to->peer);
 	}
@@ -193,7 +198,7 @@ uint32_t send_queues_work(struct messenger *messenger)
 		queues->polls_to_skip--;
 		return 0;
 	}
-	/* Each once, and who had its turn is last from then on. */
+	/* Visit each peer once. A peer that had its turn moves to the end. */
 	for (struct match_link *link = queues->waiting.next, *next; link != &queues->waiting; link = next) {
 		struct msg_peer *to = of_queue(link);
 		bool all = link == last;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * send_queue.h - messages that a peer has no room for: kept here, in the order of the calls, so
- * that a send returns at once whatever its receiver does.
+ * send_queue.h - messages for which a peer has no room. They wait in the order of the calls, so that a send
+ * returns at once, whatever its receiver does.
  *
- * A receiver that computes takes nothing, and soon its ring is full. What is sent to it from then
- * on waits in memory of our own and goes out as the receiver takes what was before; each peer has a
- * queue of its own, so that nobody waits for another's. Injected bytes are copied, others stay
- * where they are until they go. All queues of an endpoint together have a bound.
+ * A receiver that computes takes no messages, and soon its ring is full. Further messages wait in the
+ * sender's private memory, and are sent as the receiver takes earlier ones. Each peer has its own queue, so
+ * that no message waits for another peer. Injected bytes are copied; other bytes stay in the application's
+ * buffers until they are sent. The memory of all queues of an endpoint has a bound.
  */
 #ifndef VICINAL_PROTO_SEND_QUEUE_H
 #define VICINAL_PROTO_SEND_QUEUE_H
@@ -17,13 +17,13 @@
 
 #include "match/match.h"
 
-/* All queues of an endpoint take so much memory, if VICINAL_SEND_QUEUE says nothing else. */
+/* The default of VICINAL_SEND_QUEUE: the most memory of all queues of an endpoint. */
 #define SEND_QUEUE_BYTES (UINT64_C(64) << 20)
 /*
- * So many messages wait for a peer before it matters whether it takes any: as many as tx_attr.size
- * offers. To one that does, more are taken only as it does, so that a fast sender runs no further
- * ahead of a slow receiver than that. If more than these wait when it begins to take them, one more is
- * taken for each two that go: a send never waits for all of them, and in time they are as many again.
+ * This many messages may wait for a peer whether it takes messages or not: as many as tx_attr.size offers. To
+ * a peer that takes messages, more are accepted only as it takes them, so that a fast sender runs no further
+ * ahead of a slow receiver. If more messages wait when the peer begins to take them, one is accepted for each
+ * two that leave. So a send never waits for the whole queue, and in time the queue shrinks to this length.
  */
 #define SEND_QUEUE_FREE 1024U
 
@@ -32,49 +32,51 @@ struct msg_peer;
 struct send_request;
 struct queued_send;
 
-/* Of one peer. */
+/* The queue of one peer. */
 struct send_queue {
-	struct match_link link; /* in messenger.send_queues, while there are any */
+	struct match_link link; /* in messenger.send_queues, while the queue has messages */
 	struct queued_send *first;
-	struct queued_send **end; /* where the next goes */
+	struct queued_send **end; /* where the next message is linked in */
 	uint32_t count;
-	uint32_t
-		room; /* how many may wait while the peer takes some: as many as before, or SEND_QUEUE_FREE */
-	uint64_t moved; /* when the last went out, once there are SEND_QUEUE_FREE */
+	uint32_t room;  /* how many may wait while the peer takes messages: at least SEND_QUEUE_FREE */
+	uint64_t moved; /* when the last message was sent, once SEND_QUEUE_FREE wait */
 };
 
-/* Of all queues of an endpoint. */
+/* All queues of an endpoint. */
 struct send_queues {
-	struct match_link waiting; /* struct send_queue: those that have any */
+	struct match_link waiting; /* struct send_queue: queues with messages */
 	uint32_t count;            /* messages */
-	uint32_t polls_to_skip;    /* the last ones found no room */
-	uint64_t gone;             /* messages that do not wait any more */
+	uint32_t polls_to_skip;    /* the last try found no room */
+	uint64_t gone;             /* messages that were sent or failed */
 	uint64_t bytes;
 	uint64_t most;
-	uint64_t still;                   /* nanoseconds in which one that takes none takes none for now */
-	bool full;                        /* people were told */
-	void (*notice)(const char *text); /* for people; NULL: they are not told */
+	uint64_t still;                   /* nanoseconds after which a peer that takes nothing is busy */
+	bool full;                        /* the user was told */
+	void (*notice)(const char *text); /* tells the user; NULL: nobody is told */
 };
 
 void send_queues_open(struct send_queues *queues);
-/* Tell people how much waits, and what follows of it. */
+/* Tells the user how many messages wait, and the consequence. */
 void send_queues_tell(const struct send_queues *queues, const char *consequence);
 
 /*
- * Keep a message for its peer. Returns 0, -EAGAIN if the queues are full or the peer takes messages
- * (progress, then try again), or -ENOMEM.
+ * Queues a message for its peer. Returns 0, -EAGAIN if the queues are full or the peer takes messages (make
+ * progress and try again), or -ENOMEM.
  */
 ssize_t send_queue_add(struct messenger *messenger, const struct send_request *request);
 
-/* Send what there is room for now, of all peers in turn. Returns how many messages went. */
+/*
+ * Sends queued messages for which there is room now, of all peers in turn. Returns how many were sent or
+ * failed.
+ */
 uint32_t send_queues_work(struct messenger *messenger);
 
-/* Does any wait for a peer in another process, which may take it yet when we only wait? */
+/* Whether a message waits for a living peer in another process. */
 bool send_queues_owed(const struct messenger *messenger);
 
-/* The peer failed: what waits for it fails. Returns whether anybody is told. */
+/* The peer failed, so its queued messages fail. Returns whether the application is told of any. */
 bool send_queue_fail(struct messenger *messenger, struct msg_peer *to);
-/* The same, and nobody is told. */
+/* Drops the peer's queued messages without telling the application. */
 void send_queue_drop(struct messenger *messenger, struct msg_peer *to);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* single_copy.c - the two ends of a message meet: see single_copy.h, also for why it is correct. */
+/*
+ * single_copy.c - the two ends of a message meet: see single_copy.h, which also explains why it is correct.
+ */
 #include "proto/messenger.h"
 
 /*
- * An end claims a part of what is left between the two, so that they meet soon after both run
- * out, and claims are few while there is much. A claim through the kernel costs two system calls
- * besides the copy, and so is longer. In the region other sizes made no difference, here they do:
- * docs/decisions/0007. None is so long that small messages wait for it.
+ * An end claims a part of the gap between the two ends, so that both finish at about the same time, and
+ * claims are few while the gap is large. A claim through the kernel costs two system calls besides the copy,
+ * so it is longer. In the region other sizes made no difference, through the kernel they do:
+ * docs/decisions/0007. No claim is so long that small messages wait for it.
  */
 #define CLAIM_MIN_REGION 16384U
 #define CLAIM_MAX_REGION 65536U
@@ -16,7 +18,7 @@
 #define CLAIM_SHARE_PROCESS 2U
 #define CLAIM_UNIT 4096U
 
-/* A line in another process is looked at at so many polls in a row, and then at one in as many. */
+/* The other process's line is read at this many polls in a row, and then at one of as many. */
 #define POLLS_IN_A_ROW 64U
 
 static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
@@ -34,13 +36,13 @@ static uint64_t next_claim(const struct single_copy *copy, uint64_t gap)
 	return gap < part + least / 2 ? gap : part;
 }
 
-/* What so many bytes take of a poll's budget, which is for pieces of the largest chunks. */
+/* The cost of `length` bytes in a poll's budget, which counts pieces of the largest chunks. */
 static uint32_t cost_of(uint64_t length)
 {
 	return (uint32_t)((length + CHUNK_LARGE - 1) / CHUNK_LARGE);
 }
 
-/* The place of our line in the sections, and in our record. */
+/* This end's line in the section, and in the process's record. */
 static struct transfer_line *region_line(const struct messenger *messenger, const struct single_copy *copy)
 {
 	const struct transport *transport = messenger->transport;
@@ -54,7 +56,10 @@ static struct process_line *process_line(const struct messenger *messenger, cons
 	return &messenger->single->offer.record->transfers[transfer_index(copy->own)].line;
 }
 
-/* Say what we are going to copy, so that the other sees it before we look at its line. */
+/*
+ * Stores this end's claim, with a full fence, so that the other end sees the claim before this end reads the
+ * other's line.
+ */
 static void claim(const struct messenger *messenger, const struct single_copy *copy, uint64_t claimed)
 {
 	if (copy->method == WIRE_BY_REGION)
@@ -73,7 +78,7 @@ static void done(const struct messenger *messenger, const struct single_copy *co
 }
 
 /*
- * What was claimed is not copied. What is done is said again: the line may still have the whole
+ * Withdraws the claim, because it is not copied. Stores `done` again: the line may still contain the whole
  * message's length, of which not all is wanted, and so seem to claim the rest.
  */
 static void withdraw(const struct messenger *messenger, const struct single_copy *copy)
@@ -82,15 +87,15 @@ static void withdraw(const struct messenger *messenger, const struct single_copy
 	done(messenger, copy, copy->mine);
 }
 
-/* What a look, or a copy with one, came to. */
+/* The result of reading the other's line, or of a copy that includes it. */
 enum meeting {
 	MEETING_GOES_ON,
-	MEETING_UNCLEAR, /* nothing was learned: look again */
-	MEETING_ENDED,   /* the other has closed its line, or is gone */
-	MEETING_REFUSED, /* the kernel will not copy */
+	MEETING_UNCLEAR, /* nothing was learned: read again */
+	MEETING_ENDED,   /* the other end closed its line or is gone */
+	MEETING_REFUSED, /* the kernel refuses to copy */
 };
 
-/* `length` bytes from `offset` on, as pieces for a system call. Returns how many. */
+/* Describes `length` bytes at `offset` as pieces for a system call. Returns the number of pieces. */
 static size_t slice(const struct buffer *buffer, uint64_t offset, uint64_t length, struct iovec *pieces)
 {
 	size_t count = 0;
@@ -109,10 +114,10 @@ static size_t slice(const struct buffer *buffer, uint64_t offset, uint64_t lengt
 	return count;
 }
 
-/* The other's words are only ever taken within bounds: what does not fit is told by `false`. */
+/* Takes over the other end's words if they are within bounds. Returns false otherwise. */
 static bool believe(struct single_copy *copy, uint64_t claimed, uint64_t until, bool of_sender)
 {
-	/* The sender begins with the whole message, of which we may not want all. */
+	/* The sender begins with the whole message, of which the receiver may not want all. */
 	claimed = claimed > copy->end ? copy->end : claimed;
 	until = until > copy->end ? copy->end : until;
 	if (claimed < copy->first || (of_sender && (until < claimed || until > copy->theirs_done)))
@@ -131,7 +136,10 @@ static enum meeting poll_other(struct messenger *messenger, struct single_copy *
 	if (copy->method == WIRE_BY_REGION) {
 		const struct transfer_line *line = section_transfer(
 			messenger->transport->attachments[0].region, copy->slot, transfer_index(copy->other));
-		/* Not intact: a successor has the section, and nothing there is this message's any more. */
+		/*
+		 * If the peer is not intact, a successor has the section, and its lines are not this
+		 * message's.
+		 */
 		if (!transfer_read(line, copy->other, &claimed, &until) || !transport_intact(&other->peer))
 			return MEETING_ENDED;
 	} else {
@@ -156,11 +164,11 @@ static enum meeting poll_other(struct messenger *messenger, struct single_copy *
 	return MEETING_GOES_ON;
 }
 
-/* ---- the sender: from the back ---- */
+/* ---- the sender, from the end ---- */
 
 /*
- * Into the receiver's heap, whose lines the receiver may have in its cache: past the cache is faster
- * then if the two caches are far from each other, and slower otherwise. See copy_method.h.
+ * Copies into the receiver's heap, whose lines may be in the receiver's cache. Stores that bypass the cache
+ * are faster if the two caches are far from each other, and slower otherwise: see copy_method.h.
  */
 static void write_to_heap(const struct send *send, uint64_t from, uint64_t length)
 {
@@ -197,13 +205,13 @@ static enum meeting write_part(const struct send *send, uint64_t from, uint64_t 
 	return MEETING_REFUSED;
 }
 
-/* Claim, look, copy. False if there is nothing more for us to do. */
+/* Claims a part, reads the other's line, and copies. Returns false if this end has nothing more to do. */
 static bool push_part(struct messenger *messenger, struct send *send)
 {
 	struct single_copy *copy = send->copy;
 	bool nonsense = false;
 
-	/* Our line is in our section. */
+	/* This end's line is in its own section. */
 	if (copy->mine <= copy->theirs_claimed || !transport_holds_slot(&send->to->peer))
 		return false;
 	uint64_t length = next_claim(copy, copy->mine - copy->theirs_claimed);
@@ -213,7 +221,7 @@ static bool push_part(struct messenger *messenger, struct send *send)
 	if (meeting == MEETING_GOES_ON && !nonsense && copy->theirs_claimed <= from)
 		meeting = write_part(send, from, length);
 	else if (meeting == MEETING_GOES_ON && !nonsense)
-		meeting = MEETING_UNCLEAR; /* it was faster: there is less left */
+		meeting = MEETING_UNCLEAR; /* the receiver was faster, and the gap is smaller */
 	if (meeting != MEETING_GOES_ON || nonsense) {
 		withdraw(messenger, copy);
 		if (nonsense)
@@ -237,14 +245,14 @@ uint32_t single_copy_push(struct messenger *messenger, struct send *send, uint32
 		budget = cost < budget ? budget - cost : 0;
 	}
 	if (!copy->copies) {
-		/* The receiver does what is left, and says when it has all. */
+		/* The receiver copies the rest, and acknowledges when it has everything. */
 		match_unlink(&send->link);
 		match_append(&messenger->awaiting, &send->link);
 	}
 	return budget;
 }
 
-/* ---- the receiver: from the front ---- */
+/* ---- the receiver, from the beginning ---- */
 
 static enum meeting read_part(struct messenger *messenger, struct receive *receive, uint64_t length,
 			      bool *nonsense)
@@ -253,15 +261,15 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 
 	if (copy->method == WIRE_BY_REGION) {
 		if (copy->view == NULL)
-			return MEETING_REFUSED; /* `copies` says that it is there */
-		/* The sender may have just written it, so not by the string copy: see copy_method.h. */
+			return MEETING_REFUSED; /* `copies` implies a view */
+		/* The sender may have just written these bytes, so copy by lines: see copy_method.h. */
 		if (buffer_in_one(&receive->buffer, copy->mine, length))
 			copy_linewise_in(buffer_at(&receive->buffer, copy->mine), copy->view + copy->mine,
 					 length);
 		else
 			(void)buffer_from_region(&receive->buffer, copy->mine, copy->view + copy->mine,
 						 length);
-		/* Also whether the bytes were still the message's when we had them. */
+		/* Also tells whether the bytes still were the message's when they were copied. */
 		shared_fence_loads();
 		return poll_other(messenger, copy, receive->from, true, nonsense);
 	}
@@ -270,7 +278,7 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 	struct iovec there[BUFFER_PIECES];
 	size_t here_count = slice(&receive->buffer, copy->mine, length, here);
 	size_t there_count = slice(&copy->there, copy->mine, length, there);
-	/* Perhaps the last: what is seen after it may say that all is done. */
+	/* This may be the last part: then the line that is read after it may show that all is done. */
 	bool last = copy->mine + length >= copy->theirs_claimed;
 	switch (process_read(&copy->process, here, here_count, there, there_count, length,
 			     transfer_index(copy->other), last, &seen)) {
@@ -285,7 +293,7 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 	}
 	if (seen.id != copy->other)
 		return MEETING_ENDED;
-	/* Read once it may be a mixture: good enough to choose what we copy next, and for no more. */
+	/* A line that is read once may be inconsistent. It only helps to choose the next part. */
 	if (!last) {
 		if (seen.claimed >= copy->first && seen.claimed <= copy->end)
 			copy->theirs_claimed = seen.claimed;
@@ -295,7 +303,7 @@ static enum meeting read_part(struct messenger *messenger, struct receive *recei
 	return MEETING_GOES_ON;
 }
 
-/* Go on in pieces from where we are. */
+/* Continues in pieces after the bytes copied so far. */
 static void resume(struct messenger *messenger, struct single_copy *copy)
 {
 	struct receive *receive = copy->receive;
@@ -304,8 +312,8 @@ static void resume(struct messenger *messenger, struct single_copy *copy)
 	match_unlink(&copy->link);
 	messenger->copying--;
 	/*
-	 * At least the last byte comes as a piece, whichever side copied it: when it is here, the sender
-	 * knows, and does not write into the buffer any more.
+	 * At least the last byte is sent as a piece, whichever end copied it. The sender sends it after
+	 * RESUME, when it no longer writes to the buffer.
 	 */
 	if (copy->mine == copy->end)
 		copy->mine--;
@@ -316,7 +324,10 @@ static void resume(struct messenger *messenger, struct single_copy *copy)
 			       "no memory is left to answer it");
 }
 
-/* Claim, copy, look; or only look. Returns what it took of the budget; 0 if nothing was copied. */
+/*
+ * Claims a part, copies and reads the other's line, or only reads it. Returns the cost in the budget; 0 if
+ * nothing was copied.
+ */
 static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 {
 	struct receive *receive = copy->receive;
@@ -381,16 +392,16 @@ static uint32_t pull(struct messenger *messenger, struct single_copy *copy, uint
 	return copied;
 }
 
-/* ---- an end in the middle ---- */
+/* ---- failures in the middle ---- */
 
 /*
- * A sender that broke the protocol can claim for ever that it writes, and can write into our heap anyway. So
- * its receive ends after this time. A sender that failed otherwise may be paused in the middle of a part: its
- * receive ends after the time after which a silent peer is given up.
+ * A sender that broke the protocol can claim for ever that it writes, and can write to this process's heap
+ * anyway. So its receive ends after this time. A sender that failed otherwise may be paused in the middle of
+ * a part. Its receive ends after the timeout of a silent peer.
  */
 #define LIAR_NANOSECONDS UINT64_C(1000000000)
 
-/* Does the sender live? Asks the kernel seldom. */
+/* Whether the sender lives. Rarely asks the kernel. */
 static bool lives(const struct transport *transport, struct single_copy *copy, uint64_t now)
 {
 	const struct member *self = transport->attachments[0].member;
@@ -406,7 +417,9 @@ static bool lives(const struct transport *transport, struct single_copy *copy, u
 	return state == MEMBER_ALIVE || state == MEMBER_QUIET;
 }
 
-/* may_write() for a buffer in our heap. One that died writes no more; how it is found out is transport.h's.
+/*
+ * may_write() for a buffer in this process's heap. A dead sender writes no more; transport.h describes how
+ * death is detected.
  */
 static bool may_write_in_region(const struct messenger *messenger, struct single_copy *copy)
 {
@@ -414,7 +427,7 @@ static bool may_write_in_region(const struct messenger *messenger, struct single
 	uint64_t claimed = 0;
 	uint64_t until = 0;
 
-	/* Evicted, or forked: the section is another's. */
+	/* After an eviction or a fork, the section is another's. */
 	return !transport->attachments[0].evicted &&
 	       transfer_read(section_transfer(transport->attachments[0].region, copy->slot,
 					      transfer_index(copy->other)),
@@ -422,7 +435,7 @@ static bool may_write_in_region(const struct messenger *messenger, struct single
 	       claimed < until && lives(transport, copy, monotonic_now());
 }
 
-/* May the sender be writing into our buffer? Our line is closed already. */
+/* Whether the sender may be writing to the receive's buffer. This end's line is already closed. */
 static bool may_write(const struct messenger *messenger, struct single_copy *copy)
 {
 	struct process_snapshot seen;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* single_copy_offer.c - which messages are copied once, and which way: see single_copy.h. */
+/* single_copy_offer.c - which messages are copied once, and how: see single_copy.h. */
 #include "proto/messenger.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 /*
- * Through the kernel both ends together are faster than two copies that overlap only if one
- * copy through it takes less than so many times a plain one. An estimate: here it takes five
- * times as long and was found slower (docs/decisions/0007); no machine with less was at hand.
+ * A single copy through the kernel by both ends is faster than two overlapping copies only if it takes less
+ * than this many times a plain copy. An estimate: on the machine of the measurements it takes five times as
+ * long, and was slower (docs/decisions/0007). No machine with a smaller factor was available.
  */
 #define WORTH_AT_MOST 3.5
 
@@ -26,7 +26,7 @@ int single_copy_open(struct messenger *messenger, enum single_copy_policy policy
 	for (uint32_t index = REGION_TRANSFERS; index-- > 0;)
 		single->free[single->free_count++] = (uint8_t)index;
 	single->process = policy == SINGLE_COPY_ON || process_measure() <= WORTH_AT_MOST;
-	/* Who cannot show itself, for want of locks, only is not found. */
+	/* A process that cannot publish its record, for example without locks, is only not found by peers. */
 	if (single->process)
 		(void)process_offer_open(&single->offer, messenger->transport->attachments[0].member);
 	messenger->single = single;
@@ -37,7 +37,9 @@ void single_copy_close(struct messenger *messenger)
 {
 	if (messenger->single == NULL)
 		return;
-	/* Buffers are the application's from here on: who still copies finds out. */
+	/*
+	 * From here on, buffers belong to the application. A peer that still copies notices the closed lines.
+	 */
 	const struct transport *transport = messenger->transport;
 	for (uint32_t index = 0;
 	     transport->attachments[0].member->process == getpid() &&
@@ -65,7 +67,7 @@ static struct single_copy *take(struct messenger *messenger, const struct msg_pe
 		return NULL;
 	uint32_t index = single->free[--single->free_count];
 	struct single_copy *copy = &single->copies[index];
-	/* 24 bits, and never 0: an id that is used again is 2^24 messages old. */
+	/* 24 bits, and never 0: an id is reused after 2^24 messages. */
 	uint32_t generation = (copy->generation & 0xffffffU) + 1;
 	if (generation > 0xffffffU)
 		generation = 1;
@@ -79,8 +81,8 @@ static struct single_copy *take(struct messenger *messenger, const struct msg_pe
 }
 
 /*
- * Are we still in the region, and the peer in its slot, that the transfer began with? One that left, and came
- * back elsewhere, has a slot of another region, in which nothing here means anything.
+ * Whether this endpoint is still in the region, and the peer in the slot, in which the transfer began. A peer
+ * that left and came back elsewhere has a slot of another region, in which these words mean nothing.
  */
 static bool is_where_it_began(const struct messenger *messenger, const struct single_copy *copy,
 			      const struct peer *peer)
@@ -91,7 +93,7 @@ static bool is_where_it_began(const struct messenger *messenger, const struct si
 	       peer->slot == copy->slot && peer->tenure == copy->epoch;
 }
 
-/* Our line as the other end finds it, in whichever of the two places it looks. */
+/* Publishes this end's line in both places where the other end may look. */
 static void show(struct messenger *messenger, const struct single_copy *copy, const struct msg_peer *peer,
 		 uint64_t operation, const struct buffer *buffer, uint64_t claimed, uint64_t done,
 		 uint64_t offset)
@@ -126,7 +128,7 @@ void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 	const struct transport *transport = messenger->transport;
 	uint32_t index = index_of(messenger, copy);
 
-	/* Before the buffer is the application's again, which the caller says next. */
+	/* Before the caller gives the buffer back to the application. */
 	if (attachment_holds_slot(&transport->attachments[0]))
 		transfer_close(section_transfer(transport->attachments[0].region,
 						transport->attachments[0].member->slot, index));
@@ -138,7 +140,7 @@ void single_copy_release(struct messenger *messenger, struct single_copy *copy)
 
 /* ---- through the kernel ---- */
 
-/* What was learned of a former occupant of the slot is void. */
+/* Forgets what was learned of a former member of the slot. */
 static void forget_former(struct msg_peer *peer)
 {
 	if (peer->process_epoch == peer->peer.epoch)
@@ -157,7 +159,7 @@ static bool process_is_proved(struct messenger *messenger, struct msg_peer *peer
 		return false;
 	if (peer->process_state != PROCESS_UNKNOWN)
 		return peer->process_state == PROCESS_PROVED;
-	/* It may not have shown itself yet: tried again, ever less often. */
+	/* The peer may not have published its record yet: try again, less and less often. */
 	uint32_t tries = ++peer->process_tries;
 	if ((tries & (tries - 1)) != 0)
 		return false;
@@ -175,8 +177,8 @@ void single_copy_refuse_process(struct msg_peer *peer)
 }
 
 /*
- * The other's transfer, from its own memory: is it for us and for this message, and where is its
- * buffer? What it says is checked, but it can name any memory of its own.
+ * Reads the other's transfer from its own memory, and checks that it is for this end and this message. The
+ * transfer can name any memory of the other process.
  */
 static bool read_theirs(struct messenger *messenger, struct single_copy *copy, struct msg_peer *peer,
 			uint32_t id, uint64_t operation, uint64_t bytes)
@@ -208,7 +210,10 @@ static bool read_theirs(struct messenger *messenger, struct single_copy *copy, s
 
 /* ---- the sender ---- */
 
-/* Section offset of a buffer in our heap, or 0: the section's header is there and no buffer. */
+/*
+ * The section offset of a buffer in this endpoint's heap, or 0: offset 0 has the section's header and no
+ * buffer.
+ */
 static uint64_t heap_offset_of(const struct messenger *messenger, const struct buffer *buffer,
 			       uint64_t length)
 {
@@ -230,7 +235,7 @@ bool single_copy_offer(struct messenger *messenger, struct send *send, struct wi
 	send->copy = copy;
 	header->transfer = copy->own;
 	forget_former(send->to);
-	/* What it answered last is what it will answer again. */
+	/* The peer most likely answers as it did last time. */
 	return offset != 0 || process_is_proved(messenger, send->to) || send->to->takes_single;
 }
 
@@ -263,7 +268,7 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 				return -EPROTO;
 			copy->copies = true;
 		} else if (heap_offset_of(messenger, &send->buffer, send->buffer.length) == 0) {
-			return -EPROTO; /* neither of us could */
+			return -EPROTO; /* neither end could copy */
 		}
 		copy->method = WIRE_BY_REGION;
 		break;
@@ -275,7 +280,7 @@ int single_copy_answered(struct messenger *messenger, struct send *send, const s
 	default:
 		return -EPROTO;
 	}
-	send->acknowledged = false; /* it is done when the receiver says so */
+	send->acknowledged = false; /* it completes with the receiver's acknowledgement */
 	return 0;
 }
 
