@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* thresholds.c - which there are, what they usually are, and what they can be. */
+/* thresholds.c - the thresholds, their defaults and their ranges. */
 #include "proto/thresholds.h"
 #include "proto/messenger.h"
 
@@ -11,8 +11,8 @@
 	}
 
 /*
- * The usual ones were measured: docs/decisions/0020. A receiver keeps room for WIRE_SHORT_BYTES and
- * CHUNK_LARGE, and what may be injected must fit in a chunk, so there these ranges end.
+ * The defaults were measured: docs/decisions/0020. A receiver has room for WIRE_SHORT_BYTES and CHUNK_LARGE,
+ * and an injected message must fit in a chunk. These limits bound the ranges.
  */
 const struct threshold threshold_table[THRESHOLDS] = {
 	ENTRY(short_bytes, "SHORT_BYTES", WIRE_SHORT_BYTES, WIRE_INLINE_BYTES, WIRE_SHORT_BYTES,

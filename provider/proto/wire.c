@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wire.c - what of a slot means something, for those that carry slots elsewhere. */
+/* wire.c - which bytes of a slot are meaningful, for transports that copy slots elsewhere. */
 #include "proto/wire.h"
 
 static uint32_t rounded(uint64_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wire.h - what the slots of a ring mean. docs/reference/region-format.md says the same in prose.
+ * wire.h - the meaning of a ring's slots. docs/reference/region-format.md describes it in prose.
  *
  *   kind      word          payload (48 bytes)                              length
  *   INLINE    tag           [data] [id] bytes                               of the message
@@ -13,35 +13,35 @@
  *   PIECE     receiver's id struct wire_piece                               of the piece
  *   ACKNOWLEDGE sender's id the message was delivered                       0
  *   RECLAIM   0             the sender is out of chunks: empty its messages 0
- *   RESUME    sender's id   struct wire_resume: go on with pieces           0
+ *   RESUME    sender's id   struct wire_resume: continue in pieces          0
  *   OFFER     tag           struct wire_offer: a large message to be read   0
- *   SWITCH      0             nothing more comes this way: see transport/switch.h    0
+ *   SWITCH    0             the last slot on this transport: switch.h       0
  *
- * [data] is there with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGE. An id means
- * something only to the side that made it, which checks it when it comes back.
- * Pieces of a message come in order, so they carry no offset.
+ * [data] is present with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGED. An id is meaningful only to
+ * the side that created it, which checks it when it comes back. Pieces of a message come in order, so they
+ * carry no offset.
  *
- * One-sided operations. The first five are requests; both sides count them, and a request's
- * number, from 1, is its sequence. They are carried out in the order of the ring, and answered
- * in it: an answer to one says that all before it were carried out, too.
+ * One-sided operations. The first five kinds are requests. Both sides count requests, and a request's number,
+ * from 1, is its sequence. Requests are executed and answered in the order of the ring: an answer to one
+ * means that all earlier requests were executed, too.
  *
  *   WRITE     key           address [data] bytes, goes on in CONTINUATION   of the bytes
  *   WRITE_CHUNK key         struct wire_write: one chunk holds them         of the bytes
- *   READ      key           address                                         of what is wanted
+ *   READ      key           address                                         of the wanted bytes
  *   ATOMIC    key           struct wire_atomic, operands, goes on           of the operands
  *   ATOMIC_CHUNK key        struct wire_atomic, struct wire_piece           of the operands
  *   REPLY     sequence      bytes, goes on in CONTINUATION                  of the bytes
  *   REPLY_CHUNK sequence    struct wire_piece                               of the bytes
- *   DONE      sequence      0, or why that one was refused, 4 bytes         0
+ *   DONE      sequence      0, or the reason of the refusal, 4 bytes        0
  *
- * Long ones over the network, whose bytes the core moves: see remote_core.c. They are not counted, and
- * begin and end apart from the others.
+ * Long operations over the network, whose bytes the core provider moves: see remote_core.c. They are not
+ * counted, and begin and end independently of requests.
  *
  *   CORE_WRITE initiator's id struct wire_core_write: read it from my memory    0
  *   CORE_READ  initiator's id struct wire_core_read: let me read this           0
  *   GRANT      initiator's id struct wire_grant: you may read it                0
  *   RETURN     target's id    the granted memory was read                       0
- *   ENDED      initiator's id 0: it was written; or why it was refused, 8 bytes 0
+ *   ENDED      initiator's id 0: written; or the reason of the refusal, 8 bytes 0
  */
 #ifndef VICINAL_PROTO_WIRE_H
 #define VICINAL_PROTO_WIRE_H
@@ -60,7 +60,7 @@ enum wire_kind {
 	WIRE_ACKNOWLEDGE = 9,
 	WIRE_RECLAIM = 10,
 	WIRE_RESUME = 11,
-	WIRE_OFFER = 12, /* over the network alone */
+	WIRE_OFFER = 12, /* only over the network */
 	WIRE_SWITCH = 13,
 	WIRE_WRITE = 16,
 	WIRE_WRITE_CHUNK = 17,
@@ -70,7 +70,7 @@ enum wire_kind {
 	WIRE_REPLY = 21,
 	WIRE_REPLY_CHUNK = 22,
 	WIRE_DONE = 23,
-	WIRE_CORE_WRITE = 24, /* this and the next over the network alone */
+	WIRE_CORE_WRITE = 24, /* this kind and the next one only over the network */
 	WIRE_CORE_READ = 25,
 	WIRE_GRANT = 26,
 	WIRE_RETURN = 27,
@@ -80,21 +80,19 @@ enum wire_kind {
 enum wire_flags {
 	WIRE_TAGGED = 1,
 	WIRE_DATA = 2,
-	WIRE_ACKNOWLEDGED = 4, /* an ACKNOWLEDGE is asked for, or a DONE */
+	WIRE_ACKNOWLEDGED = 4, /* asks for an ACKNOWLEDGE or a DONE */
 	WIRE_LAST = 8,         /* the last request of an operation */
-	/* with a piece: how it was copied into its chunk, and is best taken out. See copy_method.h */
+	/* of a piece: how it was copied into its chunk, and how it is best copied out. See copy_method.h */
 	WIRE_LINEWISE = 16,
 	WIRE_PAST_CACHE = 32,
-	/* with a REPLY_CHUNK: more of the answer follows, for which there are no chunks of that size */
+	/* of a REPLY_CHUNK: more of the answer follows, because no chunk is large enough */
 	WIRE_MORE = 64,
 };
 
 #define WIRE_INLINE_BYTES 48U
 #define WIRE_CONTINUATION_BYTES 56U
 
-/*
- * A short message takes at most so many slots. Measured against an eager one of the same size.
- */
+/* The most slots of a short message. Measured against an eager message of the same size. */
 #define WIRE_SHORT_SLOTS 8U
 #define WIRE_SHORT_BYTES (WIRE_INLINE_BYTES + (WIRE_SHORT_SLOTS - 1) * WIRE_CONTINUATION_BYTES)
 
@@ -106,21 +104,21 @@ struct wire_eager {
 };
 
 /*
- * What it costs the sender of the slot to take the other's pieces out of its chunks, by the
- * methods of copy_method.h, in units of WIRE_TAKING_TICKS ticks for 64 KiB. 0: not measured. Advice alone.
+ * Advice: what it costs the slot's sender to copy the other end's pieces out of chunks, for each method of
+ * copy_method.h, in units of WIRE_TAKING_TICKS ticks for 64 KiB. 0: not measured.
  */
 #define WIRE_TAKING_TICKS 64U
 struct wire_taking {
-	uint16_t cost[4]; /* the last is not used */
+	uint16_t cost[4]; /* the last is unused */
 };
 
 struct wire_rendezvous {
 	uint64_t data;
 	uint64_t id;
 	uint64_t total;
-	uint32_t early;    /* bytes that come without waiting for CLEAR, the first piece among them */
-	uint32_t transfer; /* the sender's, for one copy by both ends; 0 if it offers none */
-	uint32_t chunk;    /* of the first piece; without meaning if its length is 0 */
+	uint32_t early;    /* bytes that are sent without waiting for CLEAR, including the first piece */
+	uint32_t transfer; /* the sender's transfer id for a single copy; 0 if it offers none */
+	uint32_t chunk;    /* of the first piece; meaningless if its length is 0 */
 	uint32_t offset;
 	struct wire_taking taking;
 };
@@ -132,27 +130,27 @@ struct wire_piece {
 
 struct wire_clear {
 	uint64_t id;       /* the receiver's, for the pieces */
-	uint64_t accepted; /* bytes that the receiver wants in all, at most the total */
+	uint64_t accepted; /* bytes that the receiver wants, at most the total */
 	struct wire_taking taking;
 	uint32_t method;   /* enum wire_method */
-	uint32_t transfer; /* the receiver's, unless the method is WIRE_BY_PIECES */
+	uint32_t transfer; /* the receiver's transfer id, unless the method is WIRE_BY_PIECES */
 	uint64_t offset;   /* section offset of the receiver's buffer, 0 if it is not in its heap */
 };
 
-/* How the rest of a large message goes. */
+/* How the rest of a large message is sent. */
 enum wire_method {
 	WIRE_BY_PIECES = 0,
-	WIRE_BY_REGION = 1,  /* one copy: one buffer lies in the region, or both */
-	WIRE_BY_PROCESS = 2, /* one copy, between the processes' memory */
+	WIRE_BY_REGION = 1,  /* single copy; at least one buffer lies in the region */
+	WIRE_BY_PROCESS = 2, /* single copy between the processes' memory */
 };
 
-/* The receiver cannot go on with one copy. */
+/* The receiver cannot continue a single copy. */
 struct wire_resume {
 	uint64_t id;   /* the receiver's, for the pieces */
 	uint64_t from; /* offset in the message */
 };
 
-/* Where the core reads the message: see transport/network.h. */
+/* Where the core provider reads the message: see transport/network.h. */
 struct wire_offer {
 	uint64_t data;
 	uint64_t id;
@@ -163,7 +161,7 @@ struct wire_offer {
 
 struct wire_write {
 	uint64_t address;
-	uint64_t rest; /* bytes behind these that later requests bring: all or none is in range */
+	uint64_t rest; /* bytes of later requests: all bytes are in range, or none */
 	uint64_t data;
 	uint32_t chunk;
 	uint32_t offset;
@@ -174,11 +172,13 @@ struct wire_atomic {
 	uint16_t count;    /* of elements */
 	uint8_t datatype;  /* enum fi_datatype */
 	uint8_t operation; /* enum fi_op */
-	uint8_t form;      /* enum atomic_form: with ATOMIC_COMPARE the second operands follow */
+	uint8_t form;      /* enum atomic_form: after ATOMIC_COMPARE the second operands follow */
 	uint8_t reserved[3];
 };
 
-/* A range of the target's memory, and where the core reads what is to be written there. */
+/*
+ * A range of the target's memory, and the memory from which the target's core provider reads the new bytes.
+ */
 struct wire_core_write {
 	uint64_t key;
 	uint64_t address;
@@ -188,24 +188,24 @@ struct wire_core_write {
 	uint64_t grant_address;
 };
 
-/* A range of the target's memory that the initiator wants to read by the core. */
+/* A range of the target's memory that the initiator's core provider reads. */
 struct wire_core_read {
 	uint64_t key;
 	uint64_t address;
 	uint64_t total;
 };
 
-/* Where the core reads it. */
+/* Where the core provider reads it. */
 struct wire_grant {
 	uint64_t id; /* the target's, for RETURN */
 	uint64_t key;
 	uint64_t address;
 };
 
-/* What ENDED says besides the errors of DONE: the core cannot, so go on by requests. */
+/* An ENDED error besides those of DONE: the core provider cannot move the bytes, so continue by requests. */
 #define WIRE_BY_REQUESTS ((uint64_t)UINT32_MAX)
 
-/* What of a slot with this control word must be carried. */
+/* Which bytes of a slot with this control word must be carried. */
 struct slot_shape wire_shape(uint64_t control);
 
 _Static_assert(sizeof(struct wire_atomic) == 16, "the same everywhere");
@@ -213,18 +213,18 @@ _Static_assert(sizeof(struct wire_rendezvous) <= WIRE_INLINE_BYTES, "the largest
 _Static_assert(sizeof(struct wire_core_write) <= WIRE_INLINE_BYTES, "and this one");
 _Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a slot");
 
-/* A rendezvous shows at most so many pieces before it is cleared. */
+/* The most pieces that a rendezvous sends before CLEAR. */
 #define WIRE_EARLY_PIECES 4U
 
 /*
- * A request or a reply has at most so many bytes; of operands, an atomic request each at most
- * so many. So many answers with bytes a peer may be owed, so many requests unanswered.
+ * The most bytes of a request or reply, the most bytes of each operand list of an atomic, the most answers
+ * with bytes that a peer may be owed, and the most unanswered requests.
  */
 #define WIRE_REMOTE_BYTES CHUNK_LARGE
 #define WIRE_ATOMIC_BYTES 4096U
 #define WIRE_REPLIES_MAX 64U
 #define WIRE_REQUESTS_MAX 1024U
-/* And so many operations of one peer's may be under way by the core. */
+/* The most operations of one peer by the core provider at the same time. */
 #define WIRE_GRANTS_MAX 64U
 
 #endif
