@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-_Static_assert(AV_REMOVED == RESOLVE_NONE, "an entry that stands for nobody has no place");
+_Static_assert(AV_REMOVED == RESOLVE_NONE, "a removed entry resolves to no peer");
 
 /* The peer that `endpoint` met under this number and epoch; NULL if there is none. */
 static const struct peer *peer_met(const struct endpoint *endpoint, uint32_t number, uint32_t epoch)
@@ -184,8 +184,8 @@ static uint32_t source_of(struct av *av, const struct address *address, uint32_t
 {
 	*epoch = address->epoch;
 	if (address->version != ADDRESS_FORMAT_VERSION || !is_well_formed(address)) {
-		provider_warn(FI_LOG_AV,
-			      "an address is of another provider, or another version of this one\n");
+		provider_warn(FI_LOG_AV, "an address is not valid: it is of another provider, or of another "
+					 "version of vicinal\n");
 		return AV_REMOVED;
 	}
 	uint32_t source = domain_resolve(av->domain, address, epoch);
@@ -228,7 +228,7 @@ static void report_unreachable(struct av *av, uint64_t index, void *context)
 	};
 
 	if (eq_add_error(av->eq, &error) != 0)
-		provider_warn(FI_LOG_AV, "no memory is left to report an address that is not reachable\n");
+		provider_warn(FI_LOG_AV, "an unreachable address is not reported: no memory is left\n");
 }
 
 static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi_addr_t *indices,

@@ -12,7 +12,7 @@ _Static_assert(offsetof(struct completion, context) == offsetof(struct fi_cq_tag
 		       offsetof(struct completion, buffer) == offsetof(struct fi_cq_tagged_entry, buf) &&
 		       offsetof(struct completion, data) == offsetof(struct fi_cq_tagged_entry, data) &&
 		       offsetof(struct completion, tag) == offsetof(struct fi_cq_tagged_entry, tag),
-	       "the formats are beginnings of a completion");
+	       "each format is a prefix of struct completion");
 
 /*
  * A waiting rank reads the queue in a loop. What an MPI library does between two reads costs more than a
@@ -223,12 +223,12 @@ static const char *reason_of(int error)
 	case FI_ECONNRESET:
 		return "the peer died";
 	case FI_ECONNABORTED:
-		return "the peer left the region, or reads no more what is sent to it";
+		return "the peer left the region, or no longer reads its messages";
 	case EPROTO:
-		return "the peer broke the protocol of the region: its memory was overwritten, or it is "
-		       "hostile";
+		return "the peer broke the protocol of the region: its memory was overwritten, or the peer "
+		       "is hostile";
 	case FI_ENOMEM:
-		return "no memory was left for what the peer sent";
+		return "no memory was left for the peer's message";
 	default:
 		return fi_strerror(error);
 	}

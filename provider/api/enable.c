@@ -59,10 +59,9 @@ static void settle_reach(const struct endpoint *endpoint)
 /* The remedy for slow memory depends on the kind of region. */
 static const char *remedy_of(const struct region *region)
 {
-	return region->kind == REGION_PCI ? "give the guest the region as an nvdimm (/dev/dax), or use a "
-					    "host whose KVM maps the "
-					    "BAR write-back"
-					  : "keep the region in memory that is mapped write-back";
+	return region->kind == REGION_PCI ? "Give the guest the region as an nvdimm (/dev/dax), or use a "
+					    "host whose KVM maps the BAR write-back"
+					  : "Keep the region in memory that is mapped write-back";
 }
 
 /* Reports an uncached mapping with its remedy, instead of using it silently. */
@@ -77,7 +76,7 @@ static int check_memory(const struct messenger *messenger)
 		const struct region *region = transport->attachments[i].region;
 		double measured = member_measure(transport->attachments[i].member, SLOW_MEMORY);
 		FI_INFO(&provider, FI_LOG_EP_CTRL,
-			"a copy through region %s takes %.1f times one through private memory\n",
+			"a copy through region %s takes %.1f times as long as one through private memory\n",
 			region->name, measured);
 		slowest = measured > slower ? region : slowest;
 		slower = measured > slower ? measured : slower;
@@ -86,12 +85,11 @@ static int check_memory(const struct messenger *messenger)
 		extension_offer_heap(messenger);
 		return 0;
 	}
-	int result =
-		region_fail(&error, -FI_EIO,
-			    "the memory of region %.1024s is %.0f times slower than private memory, so it "
-			    "is mapped uncached or write-combining: %s, or set VICINAL_ALLOW_SLOW=1 to use "
-			    "it all the same",
-			    slowest->name, slower, remedy_of(slowest));
+	int result = region_fail(
+		&error, -FI_EIO,
+		"the memory of region %.1024s is %.0f times slower than private memory: it is mapped "
+		"uncached or write-combining. %s, or set VICINAL_ALLOW_SLOW=1 to use the region nevertheless",
+		slowest->name, slower, remedy_of(slowest));
 	if (parameter_allow_slow()) {
 		provider_warn(FI_LOG_EP_CTRL, "%s\n", error.text);
 		return 0;

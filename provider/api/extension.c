@@ -78,11 +78,11 @@ void extension_offer_heap(const struct messenger *messenger)
 
 	if (heap == NULL) {
 		if (heap_is_wanted())
-			provider_notice_once(
-				&said,
-				"libvicinal-heap.so was preloaded, and region %s has no heap: create it with "
-				"'vicinal region create --heap SIZE', or do not preload it",
-				messenger->transport->attachments[0].region->path);
+			provider_notice_once(&said,
+					     "libvicinal-heap.so was preloaded, and region %s has no heap: "
+					     "create the region with 'vicinal region create --heap SIZE', or "
+					     "do not preload the library",
+					     messenger->transport->attachments[0].region->path);
 		return;
 	}
 	int result = heap_offer(heap, parameter_heap_threshold(), &error);

@@ -56,9 +56,9 @@ static void conceal(const struct mr *mr)
 			direct_conceal(endpoint->messenger, &mr->registration);
 }
 
-/* So long has the core to be done with memory that is to be deregistered. */
+/* Deregistration waits this long for the core provider to end its accesses to the memory, */
 #define GRANTS_NANOSECONDS UINT64_C(1000000000)
-/* And so long the peers that lost their connection for it, to be told. */
+/* and then this long to tell peers that their connection ends for it. */
 #define RECALLS_NANOSECONDS UINT64_C(100000000)
 
 static void progress(const struct domain *domain)
@@ -82,7 +82,7 @@ static void recall(const struct mr *mr)
  * Returns whether the core provider no longer accesses the memory. A read of the core from a peer into this
  * memory cannot be stopped, so the memory must stay until the read ends.
  */
-static bool is_given_back(struct mr *mr)
+static bool is_released(struct mr *mr)
 {
 	const struct timespec pause = {.tv_nsec = 50000};
 	bool enabled = mr->registration.enabled;
@@ -113,13 +113,12 @@ static int mr_close(struct fid *fid)
 	struct domain *domain = mr->domain;
 
 	domain_lock(domain);
-	if (mr->registration.grants > 0 && !is_given_back(mr)) {
+	if (mr->registration.grants > 0 && !is_released(mr)) {
 		domain_unlock(domain);
 		provider_notice(
-			"memory stays registered: a peer's long write into it over the network has not "
-			"ended for 1 s, and cannot be stopped. Close it after the peer's operation has "
-			"ended, or again when the peer goes on or is found to be gone, or close the "
-			"endpoint before it");
+			"memory stays registered: a peer's long write into it over the network has "
+			"not ended within 1 s, and cannot be stopped. Close the registration again after the "
+			"peer's operation has ended or the peer is gone, or close the endpoint first");
 		return -FI_EBUSY;
 	}
 	conceal(mr);

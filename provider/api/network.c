@@ -47,9 +47,8 @@ int network_enable(struct endpoint *endpoint)
 			core->info->fabric_attr->prov_name, core->info->domain_attr->name);
 		if (core->stale)
 			FI_INFO(&provider, FI_LOG_EP_CTRL,
-				"large messages to them are copied: FI_MR_CACHE_MONITOR=disabled lets them "
-				"be "
-				"read in place\n");
+				"large messages to peers outside the region are copied: set "
+				"FI_MR_CACHE_MONITOR=disabled to let peers read them in place\n");
 		domain->network = NETWORK_OPEN;
 		domain->network_core = core->name.provider;
 		return 0;
@@ -73,23 +72,25 @@ uint32_t network_resolve(struct domain *domain, const struct address *address)
 	struct core_name name;
 
 	if (!address_core_name(address, &name) || domain_has(domain, address->nonce)) {
-		provider_warn(FI_LOG_AV, "an address is of another region, and in no network\n");
+		provider_warn(FI_LOG_AV,
+			      "an address is of another region, and has no address in a network\n");
 		return RESOLVE_NONE;
 	}
 	if (!parameter_network(&wanted, &interface) || domain->network == NETWORK_NONE) {
-		provider_warn(FI_LOG_AV, "an address is of another region, and there is no network here\n");
+		provider_warn(FI_LOG_AV,
+			      "an address is of another region, and this process has no network\n");
 		return RESOLVE_NONE;
 	}
 	if (domain->network == NETWORK_OPEN && domain->network_core != address->core) {
-		provider_notice_once(&said,
-				     "a peer in another region is reached by another provider than this "
-				     "process opened: set VICINAL_NET to the same on all hosts");
+		provider_notice_once(
+			&said, "a peer in another region is unreachable: its network provider is not the one "
+			       "of this process. Set VICINAL_NET to the same value on all hosts");
 		return RESOLVE_NONE;
 	}
 	uint32_t index = directory_add(&domain->directory, address->nonce, &name);
 	if (index == DIRECTORY_NONE) {
-		provider_warn(FI_LOG_AV, "an address is of another place in the network than one before, or "
-					 "there are too many\n");
+		provider_warn(FI_LOG_AV, "an address is not usable: the same endpoint has another address in "
+					 "the network already, or there are too many addresses\n");
 		return RESOLVE_NONE;
 	}
 	return domain->members + index;

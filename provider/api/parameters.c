@@ -43,18 +43,15 @@ void parameters_define(void)
 {
 	(void)fi_param_define(
 		&provider, "region", FI_PARAM_STRING,
-		"Region to use: file:/PATH, pci:ADDRESS or dax:/PATH; or up to 4 of them, with commas "
-		"between. VICINAL_REGION is the same and comes first. "
-		"(default: found by itself: an ivshmem device, /dev/dax*, /run/vicinal/region, "
-		"/dev/shm/vicinal-region)");
-	(void)fi_param_define(
-		&provider, "peer_timeout", FI_PARAM_STRING,
-		"Seconds without a heartbeat after which a peer in another guest counts as dead. "
-		"VICINAL_PEER_TIMEOUT is the same and comes first. (default: 30)");
-	(void)fi_param_define(
-		&provider, "allow_slow", FI_PARAM_BOOL,
-		"Use a region although its memory is mapped uncached, 20 times slower and more. "
-		"VICINAL_ALLOW_SLOW is the same and comes first. (default: no)");
+		"Region to use: file:/PATH, pci:ADDRESS or dax:/PATH; or up to 4 of them, separated by "
+		"commas. VICINAL_REGION takes precedence. (default: the first region found: an ivshmem "
+		"device, /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region)");
+	(void)fi_param_define(&provider, "peer_timeout", FI_PARAM_STRING,
+			      "Seconds without a heartbeat after which a peer in another guest counts as "
+			      "dead. VICINAL_PEER_TIMEOUT takes precedence. (default: 30)");
+	(void)fi_param_define(&provider, "allow_slow", FI_PARAM_BOOL,
+			      "Use a region even if its memory is mapped uncached, which is 20 or more times "
+			      "slower. VICINAL_ALLOW_SLOW takes precedence. (default: no)");
 	(void)fi_param_define(
 		&provider, "heap_threshold", FI_PARAM_STRING,
 		"With libvicinal-heap.so preloaded, the least bytes of an allocation that is placed in the "
@@ -70,27 +67,23 @@ void parameters_define(void)
 		"was measured to be faster; on, wherever it is proved possible; off, never. "
 		"VICINAL_SINGLE_COPY is the same and comes first. (default: auto)");
 	(void)fi_param_define(&provider, "net", FI_PARAM_STRING,
-			      "Provider that reaches peers which are not in the region, such as tcp or "
-			      "verbs;ofi_rxm; off for "
-			      "none. VICINAL_NET is the same and comes first. (default: the first of "
-			      "verbs;ofi_rxm, tcp and "
-			      "others that works)");
-	(void)fi_param_define(&provider, "net_interface", FI_PARAM_STRING,
-			      "Interface on which they are reached, such as eth0. VICINAL_NET_INTERFACE is "
-			      "the same and comes "
-			      "first. (default: the provider's first, loopback last)");
+			      "Provider that reaches peers outside the region, such as tcp or verbs;ofi_rxm; "
+			      "off for none. VICINAL_NET takes precedence. (default: the first of "
+			      "verbs;ofi_rxm, tcp and others that works)");
+	(void)fi_param_define(
+		&provider, "net_interface", FI_PARAM_STRING,
+		"Interface that reaches peers outside the region, such as eth0. VICINAL_NET_INTERFACE takes "
+		"precedence. (default: the provider's first, loopback last)");
 	(void)fi_param_define(
 		&provider, "send_queue", FI_PARAM_STRING,
-		"Memory for messages to peers that are busy, for each endpoint: a send beyond it waits for "
-		"them; K, M and G may follow. VICINAL_SEND_QUEUE is the same and comes first. "
-		"(default: 64M)");
-	(void)fi_param_define(
-		&provider, "rank", FI_PARAM_STRING,
-		"Rank shown for this process by 'vicinal paths'; a label only. Set as VICINAL_RANK. "
-		"(default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
+		"Memory of each endpoint for messages to busy peers; if it is full, sends wait. K, M or G "
+		"may follow. VICINAL_SEND_QUEUE takes precedence. (default: 64M)");
+	(void)fi_param_define(&provider, "rank", FI_PARAM_STRING,
+			      "Rank that 'vicinal paths' shows for this process; only a label. Set "
+			      "VICINAL_RANK. (default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
 	(void)fi_param_define(&provider, "job", FI_PARAM_STRING,
-			      "Number of the job that this process belongs to, for 'vicinal paths'; a label "
-			      "only. Set as VICINAL_JOB. (default: 0, none)");
+			      "Number of the job that 'vicinal paths' shows for this process; only a label. "
+			      "Set VICINAL_JOB. (default: 0, none)");
 	tuning_define();
 }
 
@@ -159,8 +152,8 @@ static int add_region(const char *name, size_t length, struct region_error *erro
 {
 	if (length == 0)
 		return region_fail(error, -EINVAL,
-				   "VICINAL_REGION has an empty place in its list: write file:/PATH, "
-				   "pci:ADDRESS or dax:/PATH, and one comma between two");
+				   "VICINAL_REGION has an empty entry in its list: write file:/PATH, "
+				   "pci:ADDRESS or dax:/PATH, separated by single commas");
 	if (region_count == ATTACHMENTS_MAX)
 		return region_fail(error, -E2BIG, "VICINAL_REGION names more than %u regions: leave some out",
 				   ATTACHMENTS_MAX);

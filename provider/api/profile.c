@@ -70,7 +70,7 @@ static int parse_line(const char *line, const char *end, struct thresholds *thre
 		return region_fail(fault, -EINVAL, "there is no threshold %s", key);
 	const struct threshold *threshold = &threshold_table[index];
 	if (*seen & 1U << index)
-		return region_fail(fault, -EINVAL, "%s was there before", key);
+		return region_fail(fault, -EINVAL, "%s is set twice", key);
 	*seen |= 1U << index;
 	if (!trim(equals + 1, end, value, sizeof(value)) || !threshold_set(thresholds, threshold, value))
 		return region_fail(fault, -EINVAL, "%s cannot be %s, only %u to %u", key, value,
@@ -106,16 +106,14 @@ uint32_t profile_parse(const char *name, const char *text, size_t length, struct
 		line = next;
 	}
 	if (faults == 1)
-		region_fail(
-			error, -EINVAL,
-			"profile %.1024s, line %u: %.256s: correct or delete it; it changes nothing as it is",
-			name, first_number, first.text);
+		region_fail(error, -EINVAL,
+			    "profile %.1024s, line %u: %.256s: correct or delete the line, which is ignored",
+			    name, first_number, first.text);
 	else if (faults > 1)
-		region_fail(
-			error, -EINVAL,
-			"profile %.1024s, line %u: %.256s; and %u lines more are wrong: correct or delete "
-			"them; they change nothing as they are",
-			name, first_number, first.text, faults - 1);
+		region_fail(error, -EINVAL,
+			    "profile %.1024s, line %u: %.256s (invalid lines after it: %u): correct or "
+			    "delete these lines, which are ignored",
+			    name, first_number, first.text, faults - 1);
 	return faults;
 }
 
@@ -234,8 +232,7 @@ void profile_load(const struct profile_locations *locations, struct thresholds *
 	}
 	if (locations->named != NULL && *locations->named != '\0')
 		warn("VICINAL_PROFILE is ignored by a program that has rights which its user may lack: put "
-		     "the "
-		     "profile into " PROFILE_SYSTEM);
+		     "the profile into " PROFILE_SYSTEM);
 	else if (!locations->secure && user_path(locations, path))
 		result = load_file(path, false, thresholds, &error);
 	if (result == -ENOENT)

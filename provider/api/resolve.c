@@ -45,10 +45,8 @@ static void say_contested(const struct region *region)
 	static atomic_bool said;
 
 	provider_notice_once(&said,
-			     "two members of region %.1024s say that they are one and the same endpoint of "
-			     "another region, so "
-			     "one of them lies: that endpoint is reached over the network; 'vicinal region "
-			     "check' names both",
+			     "two members of region %.1024s claim to be the same endpoint of another region: "
+			     "that endpoint is reached over the network. 'vicinal region check' names both",
 			     region->path);
 }
 

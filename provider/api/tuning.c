@@ -13,15 +13,14 @@ void tuning_define(void)
 {
 	(void)fi_param_define(
 		&provider, "profile", FI_PARAM_STRING,
-		"File with this machine's thresholds, lines of key = value; empty for none. VICINAL_PROFILE "
-		"is "
-		"the same and comes first. (default: $XDG_CONFIG_HOME/vicinal/profile, else " PROFILE_SYSTEM
-		", if it is there)");
+		"File with this host's thresholds, lines of key = value; empty for none. VICINAL_PROFILE "
+		"takes precedence. (default: $XDG_CONFIG_HOME/vicinal/profile, else " PROFILE_SYSTEM
+		", if it exists)");
 	for (uint32_t i = 0; i < THRESHOLDS; i++) {
 		const struct threshold *threshold = &threshold_table[i];
 		(void)fi_param_define(&provider, threshold->key, FI_PARAM_STRING,
-				      "%s %u to %u; K and M may follow. %s is the same and comes first. "
-				      "(default: as the profile says, else %u)",
+				      "%s %u to %u; K or M may follow. %s takes precedence. (default: the "
+				      "profile's value, else %u)",
 				      threshold->meaning, threshold->least, threshold->most,
 				      threshold->variable, threshold->usual);
 	}

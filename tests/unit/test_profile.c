@@ -105,8 +105,8 @@ static void test_lines_that_say_nothing(void **state)
 		{"eager_bytes\0 = 8192", 19, "there is no threshold eager_bytes?"},
 		{"eager_bytes = 8192\0", 19, "cannot be 8192?"},
 		{"Eager_Bytes = 8192", 0, "no threshold Eager_Bytes"},
-		{"eager_bytes = 4096\neager_bytes = 16384", 0, "line 2: eager_bytes was there before"},
-		{"x = 1\n\ny\n", 0, "line 1: there is no threshold x; and 1 lines more"},
+		{"eager_bytes = 4096\neager_bytes = 16384", 0, "line 2: eager_bytes is set twice"},
+		{"x = 1\n\ny\n", 0, "line 1: there is no threshold x (invalid lines after it: 1)"},
 	};
 
 	(void)state;

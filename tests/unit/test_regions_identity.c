@@ -12,12 +12,12 @@ static void test_two_that_say_they_are_one(void **state)
 	open_endpoints("2", "12", "2");
 	forge(C, B, '2');
 	assert_int_equal(region_between(A, B), '0');
-	assert_non_null(strstr(said, "one and the same endpoint"));
+	assert_non_null(strstr(said, "claim to be the same endpoint"));
 	assert_non_null(strstr(said, files[1]));
 	/* Neither does the one that it was said of use the region for others. */
 	said[0] = '\0';
 	assert_int_equal(region_between(B, A), '0');
-	assert_non_null(strstr(said, "one and the same endpoint"));
+	assert_non_null(strstr(said, "claim to be the same endpoint"));
 	talk_of_all(A, B);
 	close_endpoints();
 }

@@ -158,6 +158,6 @@ def test_one_job_uses_the_region_inside_and_verbs_across(
 
 def test_memory_is_not_read_in_place_where_libfabric_may_not_know_it(hosts: GuestPair) -> None:
     """Its cache of registered memory misses what some programs give back: docs/decisions/0012."""
-    copied = "large messages to them are copied"
+    copied = "large messages to peers outside the region are copied"
     assert copied in verify(hosts, Mpi.MPICH, FI_MR_CACHE_MONITOR="memhooks").stderr
     assert copied not in verify(hosts, Mpi.MPICH).stderr

@@ -178,7 +178,7 @@ def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ("file:{0},", "VICINAL_REGION has an empty place in its list"),
+        ("file:{0},", "VICINAL_REGION has an empty entry in its list"),
         ("file:{0},file:{0}", "VICINAL_REGION names one region twice"),
         ("file:{0},file:{1}", "VICINAL_REGION names one region twice"),
         ("file:{0},/dev/shm/x", "VICINAL_REGION=/dev/shm/x is not understood"),

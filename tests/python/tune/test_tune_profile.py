@@ -233,7 +233,7 @@ def test_the_provider_warns_once_and_goes_on(region_path: Path, tmp_path: Path) 
     path.chmod(0o644)
     warning = (
         f"vicinal: warning: profile {path}, line 2: there is no threshold eager: correct or delete "
-        "it; it changes nothing as it is"
+        "the line, which is ignored"
     )
     assert provider_says(region_path, VICINAL_PROFILE=str(path)) == [warning]
     assert provider_says(region_path, VICINAL_PROFILE="", VICINAL_EAGER_BYTES="1") == [
