@@ -64,8 +64,8 @@ static void find(void *function, const char *name)
 	void *symbol = dlsym(RTLD_NEXT, name);
 
 	if (symbol == NULL) {
-		static const char text[] = "vicinal: error: libvicinal-heap.so finds no allocator behind it: "
-					   "let LD_PRELOAD not name it for this program\n";
+		static const char text[] = "vicinal: error: libvicinal-heap.so finds no next allocator: "
+					   "remove the library from LD_PRELOAD for this program\n";
 		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 		abort();
 	}
@@ -282,8 +282,9 @@ void *pvalloc(size_t bytes)
 /* Aborts, as the C library does for an invalid pointer or a block that is released twice. */
 static _Noreturn void refuse(void)
 {
-	static const char text[] = "vicinal: error: free() of what is no block of the region's heap: the "
-				   "program releases a block twice, or one that it did not allocate\n";
+	static const char text[] =
+		"vicinal: error: free() of an address that is no block of the region's heap: the program "
+		"releases a block twice, or one that it did not allocate\n";
 
 	(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 	abort();

@@ -136,8 +136,8 @@ static void look_up(void)
 		void *found = library != NULL ? dlsym(library, names[i]) : NULL;
 		if (found == NULL) {
 			(void)fprintf(stderr,
-				      "vicinal: error: libvicinal-pairs.so finds no %s: leave it out of "
-				      "LD_PRELOAD, and use no accumulates of pairs with gaps\n",
+				      "vicinal: error: libvicinal-pairs.so finds no %s: remove the library "
+				      "from LD_PRELOAD, and use no accumulates of pairs with gaps\n",
 				      names[i]);
 			abort();
 		}

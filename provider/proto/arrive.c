@@ -55,11 +55,11 @@ static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger
 	if (from->peer.framed)
 		return -ENOMEM;
 	if (!messenger->kept.told && messenger->kept.notice != NULL) {
-		(void)snprintf(text, sizeof(text),
-			       "%u messages wait for their receives, %u of them from one peer: no more are "
-			       "taken from "
-			       "this peer until some are received. Post their receives first",
-			       messenger->kept.messages, from->kept);
+		(void)snprintf(
+			text, sizeof(text),
+			"%u messages wait for their receives, %u of them from one peer: further messages of "
+			"this peer wait until some are received. Post their receives first",
+			messenger->kept.messages, from->kept);
 		messenger->kept.notice(text);
 	}
 	messenger->kept.told = true;
@@ -238,7 +238,8 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 		(void)buffer_from_region(&receive->buffer, 0, bytes, arrival->length);
 		chunk_return(&from->peer.returns, header.chunk);
 		if (!transport_intact(&from->peer)) {
-			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
+			receive_fail(messenger, receive, FI_ECONNRESET,
+				     "the sender is gone, and its message is lost");
 			return -ECONNRESET;
 		}
 		int result = complete(messenger, receive, arrival);

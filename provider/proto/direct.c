@@ -65,7 +65,7 @@ static __attribute__((noinline)) bool find_exposed(struct messenger *messenger, 
 	if (exposure_find(messenger->transport->attachments[0].region, to->peer.slot, to->peer.epoch, key,
 			  known))
 		return true;
-	transport_fail(messenger->transport, &to->peer, -EPROTO, "it let us reach memory that cannot be");
+	transport_fail(messenger->transport, &to->peer, -EPROTO, "the peer exposed memory that cannot exist");
 	return false;
 }
 
@@ -286,7 +286,7 @@ bool direct_carry_out(struct messenger *messenger, const struct remote_request *
 	to->peer.bytes += request->length;
 	if (__builtin_expect(!done, 0))
 		transport_break(messenger->transport, &to->peer, -ECONNRESET,
-				"it is gone, and its slot was taken by another");
+				"the peer is gone, and another member has its slot");
 	remote_complete(messenger, request->kind, atomic && request->form != ATOMIC_BASE, request->context,
 			request->flags, done ? 0 : ECONNRESET, done ? NULL : to->peer.reason);
 	return true;

@@ -40,7 +40,7 @@ static void end(struct messenger *messenger, struct receive *receive)
 	operations_remove(&messenger->receive_ids, receive->id);
 	if (!rendezvous_acknowledge(messenger, from, receive->sender_id))
 		transport_fail(messenger->transport, &from->peer, -ENOMEM,
-			       "no memory is left to acknowledge its message");
+			       "no memory is left to acknowledge the peer's message");
 	receive_complete(messenger, receive, from, receive->total, receive->tag, receive->data,
 			 receive->wire_flags);
 }
@@ -53,7 +53,7 @@ static void fail(struct messenger *messenger, struct receive *receive)
 	if (from->state == PEER_FAILED)
 		receive_fail(messenger, receive, -from->failure, from->reason);
 	else
-		receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone");
+		receive_fail(messenger, receive, FI_ECONNRESET, "the sender is gone");
 }
 
 static void ended(struct messenger *messenger, struct reading *reading)

@@ -269,7 +269,8 @@ int messenger_join(struct messenger *messenger, struct region *region, uint32_t 
 	uint32_t members = messenger->transport->members + region->members;
 
 	if (members > ATTACHMENTS_MAX * REGION_MEMBERS_MAX)
-		return region_fail(error, -E2BIG, "an endpoint can be in %u regions and no more",
+		return region_fail(error, -E2BIG,
+				   "an endpoint can be in at most %u regions: name fewer in VICINAL_REGION",
 				   ATTACHMENTS_MAX);
 	/* Before any member of the region can send to this endpoint. */
 	(void)peer_added(messenger, members - 1);

@@ -44,7 +44,7 @@ static uint32_t ask(struct messenger *messenger, struct reading *reading)
 		}
 		if (result != 0) {
 			transport_fail(messenger->transport, &from->peer, -ECONNRESET,
-				       "the network connection to it broke");
+				       "the network connection to the peer broke");
 			break;
 		}
 		reading->asked += piece.iov_len;

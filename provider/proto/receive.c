@@ -228,7 +228,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 	}
 	if (!rendezvous_begin(messenger, receive)) {
 		transport_fail(messenger->transport, &from->peer, -ENOMEM,
-			       "no memory is left for its message");
+			       "no memory is left for the peer's message");
 		return;
 	}
 	if (message->arrived < message->early)
@@ -247,7 +247,7 @@ static void deliver_rendezvous(struct messenger *messenger, struct receive *rece
 		 */
 		if (!taken) {
 			transport_break(messenger->transport, &from->peer, -ECONNRESET,
-					"it is gone, and its slot was taken by another");
+					"the peer is gone, and another member has its slot");
 			return;
 		}
 	}
@@ -271,7 +271,7 @@ static void deliver_offer(struct messenger *messenger, struct receive *receive, 
 		receive_fail(messenger, receive, -from->peer.failure, from->peer.reason);
 	else if (!fetch_begin(messenger, receive, from, &offer, message->match.key.tag, message->wire_flags))
 		transport_fail(messenger->transport, &from->peer, -ENOMEM,
-			       "no memory is left for its message");
+			       "no memory is left for the peer's message");
 }
 
 void receive_deliver(struct messenger *messenger, struct receive *receive, struct message *message)
@@ -279,7 +279,8 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	struct msg_peer *from = message->from;
 
 	if (message->lost) {
-		receive_fail(messenger, receive, FI_ECONNRESET, "its sender went before it was all there");
+		receive_fail(messenger, receive, FI_ECONNRESET,
+			     "the sender failed before its message was complete");
 		message_free(messenger, message);
 		return;
 	}
@@ -298,7 +299,8 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 					 message->piece[0].length);
 		transport_return_chunk(&from->peer, message->piece[0].chunk);
 		if (!transport_intact(&from->peer)) {
-			receive_fail(messenger, receive, FI_ECONNRESET, "its sender is gone, and it with it");
+			receive_fail(messenger, receive, FI_ECONNRESET,
+				     "the sender is gone, and its message is lost");
 			message_free(messenger, message);
 			return;
 		}
@@ -308,7 +310,7 @@ void receive_deliver(struct messenger *messenger, struct receive *receive, struc
 	if (message->wire_flags & WIRE_ACKNOWLEDGED && !is_failed(from) &&
 	    !rendezvous_acknowledge(messenger, from, message->sender_id))
 		transport_fail(messenger->transport, &from->peer, -ENOMEM,
-			       "no memory is left to acknowledge its message");
+			       "no memory is left to acknowledge the peer's message");
 	receive_complete(messenger, receive, from, message->total, message->match.key.tag, message->data,
 			 message->wire_flags);
 	message_free(messenger, message);
@@ -511,7 +513,7 @@ static bool cancel_in(struct messenger *messenger, struct match_queue *queue, vo
 		}
 		if (receive->flags & FI_MULTI_RECV)
 			receive->flags |= FI_COMPLETION;
-		receive_fail(messenger, receive, FI_ECANCELED, "it was cancelled");
+		receive_fail(messenger, receive, FI_ECANCELED, "the receive was cancelled");
 		return true;
 	}
 	return false;

@@ -13,11 +13,11 @@ const char *remote_reason_of(int error)
 	case FI_EKEYREJECTED:
 		return "the target has no memory registered under this key";
 	case FI_EACCES:
-		return "the target's registration does not cover this range, or not for this access";
+		return "the target's registration does not contain this range, or does not allow this access";
 	case FI_EINVAL:
 		return "the address is not aligned for this datatype";
 	case FI_EOPNOTSUPP:
-		return "the target does not know this atomic operation";
+		return "the target does not support this atomic operation";
 	default:
 		return "the target had no memory for the answer";
 	}

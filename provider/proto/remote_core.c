@@ -50,7 +50,7 @@ static void push(struct remote_operation *operation)
 		.grant_address = operation->grant.address,
 	};
 	_Static_assert(offsetof(struct wire_core_write, data) == sizeof(struct wire_core_read),
-		       "the one begins as the other");
+		       "a write begins with the fields of a read");
 	bool reads = operation->kind == REMOTE_READ;
 	uint32_t flags = WIRE_LAST | ((operation->flags & FI_REMOTE_CQ_DATA) != 0 ? WIRE_DATA : 0U);
 
@@ -133,7 +133,8 @@ static void read_ended(struct messenger *messenger, struct reading *reading)
 					     .control = control_word(WIRE_RETURN, 0, 0),
 					     .word = operation->grant_id,
 				     }))
-		transport_fail(messenger->transport, &to->peer, -ENOMEM, "no memory is left to answer it");
+		transport_fail(messenger->transport, &to->peer, -ENOMEM,
+			       "no memory is left to answer the peer");
 	to->remote.by_core--;
 	end(messenger, operation, 0, NULL);
 }

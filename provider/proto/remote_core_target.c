@@ -67,7 +67,8 @@ static void written(struct messenger *messenger, struct reading *reading)
 			      grant->registration);
 	from->remote.grants--;
 	if (tell_ended(messenger, from, grant->initiator_id, 0) != 0)
-		transport_fail(messenger->transport, &from->peer, -ENOMEM, "no memory is left to answer it");
+		transport_fail(messenger->transport, &from->peer, -ENOMEM,
+			       "no memory is left to answer the peer");
 	free_grant(messenger, grant);
 }
 
@@ -196,7 +197,7 @@ void messenger_recall(struct messenger *messenger, const struct registration *re
 		const struct remote_grant *grant = (const struct remote_grant *)(const void *)link;
 		if (grant->registration == registration && grant->reads)
 			transport_fail(messenger->transport, &grant->from->peer, -EPROTO,
-				       "it did not give back memory that it read");
+				       "the peer did not end its reads of memory that was deregistered");
 	}
 }
 

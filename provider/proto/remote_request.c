@@ -321,7 +321,7 @@ static uint32_t piece_chunk(struct messenger *messenger, struct msg_peer *to, ui
 	if (account->outstanding_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT) {
 		if (chunk_collect(to->peer.pool, account) < 0)
 			transport_fail(transport, &to->peer, -EPROTO,
-				       "it returned a chunk that it does not have");
+				       "the peer returned a chunk that it does not have");
 		if (account->outstanding_of[CHUNK_CLASS_LARGE] >= LARGE_CHUNKS_IN_FLIGHT)
 			return CHUNK_NONE;
 	}

@@ -16,7 +16,7 @@
 #define OWED_MAX (2 * WIRE_REQUESTS_MAX)
 /* The largest result that an answer stores. The bytes of longer reads are read later. */
 #define OWED_BYTES WIRE_ATOMIC_BYTES
-_Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "what is ordered must be read in order");
+_Static_assert(OWED_BYTES >= REMOTE_WHOLE_BYTES, "ordered reads are answered at once");
 
 /* The known fields of a request. */
 struct request {

@@ -241,7 +241,7 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 		piece = EARLY_PIECE_OFFERED;
 	}
 	if (peer->account.outstanding >= EARLY_CHUNKS_OUT && chunk_collect(peer->pool, &peer->account) < 0)
-		transport_fail(transport, peer, -EPROTO, "it returned a chunk that it does not have");
+		transport_fail(transport, peer, -EPROTO, "the peer returned a chunk that it does not have");
 	/* `early` promises only pieces that have a chunk and a slot. */
 	for (uint64_t covered = 0; pieces < most && covered < request->length; covered += piece) {
 		if (peer->account.outstanding >= EARLY_CHUNKS_OUT ||
@@ -326,7 +326,7 @@ static uint32_t pump(struct messenger *messenger, struct send *send, uint32_t bu
 		    messenger->thresholds.pieces_in_flight) {
 			if (chunk_collect(pool, &peer->account) < 0) {
 				transport_fail(transport, peer, -EPROTO,
-					       "it returned a chunk that it does not have");
+					       "the peer returned a chunk that it does not have");
 				return budget;
 			}
 			if (peer->account.outstanding_of[CHUNK_CLASS_LARGE] >=
@@ -460,7 +460,7 @@ bool rendezvous_begin(struct messenger *messenger, struct receive *receive)
 	(void)single_copy_accept(messenger, receive, accepted, &slot.clear);
 	if (!rendezvous_send_control(messenger, receive->from, &slot))
 		transport_fail(messenger->transport, &receive->from->peer, -ENOMEM,
-			       "no memory is left to answer it");
+			       "no memory is left to answer the peer");
 	return true;
 }
 
@@ -518,7 +518,7 @@ void rendezvous_end_if_complete(struct messenger *messenger, struct receive *rec
 		single_copy_release(messenger, copy);
 	if (acknowledge && !rendezvous_acknowledge(messenger, from, receive->sender_id))
 		transport_fail(messenger->transport, &from->peer, -ENOMEM,
-			       "no memory is left to acknowledge its message");
+			       "no memory is left to acknowledge the peer's message");
 	receive_complete(messenger, receive, from, receive->total, receive->tag, receive->data,
 			 receive->wire_flags);
 }

@@ -44,8 +44,8 @@ void send_queues_tell(const struct send_queues *queues, const char *consequence)
 
 	if (queues->notice == NULL)
 		return;
-	(void)snprintf(text, sizeof(text), "%u messages (%llu KiB) wait for peers that take none now: %s",
-		       queues->count, (unsigned long long)(queues->bytes >> 10), consequence);
+	(void)snprintf(text, sizeof(text), "%u messages (%llu KiB) wait for busy peers: %s", queues->count,
+		       (unsigned long long)(queues->bytes >> 10), consequence);
 	queues->notice(text);
 }
 
@@ -106,9 +106,8 @@ __attribute__((cold, noinline)) ssize_t send_queue_add(struct messenger *messeng
 		return -EAGAIN;
 	if (queues->bytes + bytes > queues->most) {
 		if (!queues->full)
-			send_queues_tell(queues,
-					 "sends wait, too, from here on. Have the peers receive, or raise "
-					 "VICINAL_SEND_QUEUE");
+			send_queues_tell(queues, "further sends wait, too. Let the peers receive, or raise "
+						 "VICINAL_SEND_QUEUE");
 		queues->full = true;
 		return -EAGAIN;
 	}

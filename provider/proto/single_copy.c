@@ -226,7 +226,7 @@ static bool push_part(struct messenger *messenger, struct send *send)
 		withdraw(messenger, copy);
 		if (nonsense)
 			transport_fail(messenger->transport, &send->to->peer, -EPROTO,
-				       "it claimed what is not in the message");
+				       "the peer claimed bytes that are not in the message");
 		return meeting == MEETING_UNCLEAR && !nonsense;
 	}
 	done(messenger, copy, from);
@@ -321,7 +321,7 @@ static void resume(struct messenger *messenger, struct single_copy *copy)
 		receive->arrived = copy->mine;
 	if (!rendezvous_resume(messenger, receive, copy->mine))
 		transport_fail(messenger->transport, &receive->from->peer, -ENOMEM,
-			       "no memory is left to answer it");
+			       "no memory is left to answer the peer");
 }
 
 /*
@@ -357,7 +357,7 @@ static uint32_t pull_part(struct messenger *messenger, struct single_copy *copy)
 	}
 	if (nonsense) {
 		transport_fail(messenger->transport, &from->peer, -EPROTO,
-			       "it claimed what is not in the message");
+			       "the peer claimed bytes that are not in the message");
 		return copied;
 	}
 	if (meeting == MEETING_ENDED || meeting == MEETING_REFUSED) {

@@ -16,21 +16,21 @@
  */
 const struct threshold threshold_table[THRESHOLDS] = {
 	ENTRY(short_bytes, "SHORT_BYTES", WIRE_SHORT_BYTES, WIRE_INLINE_BYTES, WIRE_SHORT_BYTES,
-	      "Up to so many bytes a message goes in slots of the ring."),
+	      "The longest message in bytes that is sent in slots of the ring."),
 	ENTRY(eager_bytes, "EAGER_BYTES", EAGER_BYTES, EAGER_BYTES, CHUNK_LARGE,
-	      "Up to so many bytes a message goes in one chunk, and longer ones in pieces."),
+	      "The longest message in bytes that is sent in one chunk. Longer ones are sent in pieces."),
 	ENTRY(piece_bytes, "PIECE_BYTES", CHUNK_LARGE, CHUNK_SMALL, CHUNK_LARGE,
-	      "A piece of a large message has at most so many bytes."),
+	      "The most bytes of a piece of a large message."),
 	ENTRY(pieces_in_flight, "PIECES_IN_FLIGHT", 8, 1, 64,
-	      "So many pieces of more than 16 KiB may be under way to a process."),
+	      "The most pieces of more than 16 KiB that are in flight to a process."),
 	ENTRY(single_copy_bytes, "SINGLE_COPY_BYTES", SINGLE_COPY_BYTES, CHUNK_MEDIUM, 1U << 30,
-	      "Messages of more bytes are copied once, where that is possible."),
+	      "Messages of more bytes are copied once, if that is possible."),
 	ENTRY(polls_per_read, "POLLS_PER_READ", 64, 1, 1024,
-	      "How often a read of a completion queue polls before it reports that nothing is there."),
+	      "The polls of a completion queue's read before it reports that nothing is there."),
 	ENTRY(reads_before_yield, "READS_BEFORE_YIELD", 2000, 1, 1U << 24,
-	      "After so many reads in a row that find nothing a process offers its core to others."),
+	      "The reads in a row that find nothing before a process yields its core."),
 	ENTRY(reads_before_sleep, "READS_BEFORE_SLEEP", 20000, 1, 1U << 30,
-	      "After so many reads in a row that find nothing a process sleeps for a while."),
+	      "The reads in a row that find nothing before a process sleeps for a while."),
 };
 
 static uint32_t *field_of(struct thresholds *thresholds, const struct threshold *threshold)

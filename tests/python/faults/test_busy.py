@@ -86,4 +86,4 @@ def test_a_send_beyond_the_bound_waits_and_says_so(
         RunningJob(Job(program, RANKS, mpi="mpich", environment=bound), cluster, stderr=stderr),
     ):
         wait_for(errors, "raise VICINAL_SEND_QUEUE")
-    assert "wait for peers that take none now: sends wait, too, from here on." in errors.read_text()
+    assert "wait for busy peers: further sends wait, too." in errors.read_text()

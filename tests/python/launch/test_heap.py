@@ -135,7 +135,7 @@ def test_a_block_that_is_freed_twice_ends_the_program(
 ) -> None:
     result = run_preloaded(release, environment, "twice_freed")
     assert result.returncode in (-6, 1)  # one of the libraries of libfabric handles SIGABRT
-    assert result.stderr.startswith("vicinal: error: free() of what is no block")
+    assert result.stderr.startswith("vicinal: error: free() of an address that is no block")
 
 
 def test_a_region_without_heaps_is_told_once(
