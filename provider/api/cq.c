@@ -152,7 +152,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 	bool begun = __builtin_expect(idle_is_near(domain, cq->empty_reads), 0);
 
 	if (begun)
-		idle_look_begins();
+		idle_poll_begins();
 	for (bool again = true;; again = false) {
 		uint32_t empty = 0;
 		domain_lock(domain);
@@ -167,7 +167,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 			domain_found(domain);
 		}
 		domain_unlock(domain);
-		/* After a sleep there is something, most likely. */
+		/* After a sleep there most likely is an entry. */
 		if (empty == 0 || !idle_pause(domain, empty, begun && again) || !again ||
 		    result != -FI_EAGAIN)
 			return result;

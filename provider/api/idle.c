@@ -47,15 +47,19 @@
 #define WORK_AFTER_SLEEP_NANOSECONDS 20000U
 #define POLLS_AFTER_SLEEP 2U
 /*
- * The same holds after another thread had the core, and there a poll counts in full: an MPI that offers
- * its core before each poll, as MPICH does, has lost it each time on a busy machine. The longer the others
- * ran, the less is left in the caches: 18 us of processor time, and 60 of 99 in 100, after 4 ms of others.
- * So it is no work up to this share of their time either. Who did work as seldom would lose little by a
- * sleep, compared with what it loses to them: docs/decisions/0029.
+ * The same holds after another thread had the core, but then a poll counts in full: an MPI library that
+ * yields before each poll, as MPICH does, loses its core each time on a busy machine. The longer the other
+ * threads ran, the less is left in the caches: after 4 ms of other threads, the way back takes 18 us of
+ * processor time, in 99 of 100 cases at most 60 us. So processor time up to this share of the other threads'
+ * time is no work either. A thread that works so rarely loses little by a sleep, compared with what it loses
+ * to the other threads: docs/decisions/0029.
  */
 #define LOST_NANOSECONDS 2000U
 #define LOST_SHARE 32U
-/* What looks like work once is a reason for somewhat shorter sleeps; what finds something, for short ones. */
+/*
+ * After work, the next sleeps are this many steps shorter. After an entry was found, they start with the
+ * shortest.
+ */
 #define SLEEPS_LESS_AFTER_WORK 8U
 /*
  * A sleep needs this many reads in a row that found nothing in any domain. Open MPI reads its btl's queue
@@ -83,10 +87,10 @@ struct known {
 
 /* Recent activity of this thread. */
 static _Thread_local struct {
-	uint64_t last_poll; /* when it ended */
-	uint64_t last_work; /* the thread's processor time then */
-	uint64_t away;      /* before the poll that began: time for anything but to read queues, */
-	uint64_t lost;      /* and time that others had the core meanwhile */
+	uint64_t last_poll; /* when the last poll ended */
+	uint64_t last_work; /* the thread's processor time at that moment */
+	uint64_t away;      /* from then until the current poll began: time spent on anything but polls, */
+	uint64_t lost;      /* and time during which other threads had the core */
 	uint32_t finds;
 	uint32_t quiet;  /* reads since a queue last had an entry */
 	uint32_t sleeps; /* the same for sleeps */
@@ -114,16 +118,17 @@ static void forget_known(void)
 }
 
 /*
- * The time since the last poll that this thread spent on anything but reading queues. Processor time costs a
- * system call, so it is read only if the clock does not decide.
+ * A poll begins: notes the time since the last poll that this thread spent on anything but polls. The time of
+ * the poll itself does not count: it may take 15 us with cold caches, and more if it polls the network.
+ * Processor time costs a system call, so it is read only if the clock does not decide.
  */
-__attribute__((noinline)) void idle_look_begins(void)
+__attribute__((noinline)) void idle_poll_begins(void)
 {
 	uint64_t passed = monotonic_now() - idle.last_poll;
 
 	idle.lost = 0;
 	idle.away = passed;
-	if (idle.last_poll == 0) { /* it never polled, and its watch is not open yet */
+	if (idle.last_poll == 0) { /* the thread never polled, and its watch is not open yet */
 		idle.away = UINT64_MAX;
 	} else if (passed > WORK_NANOSECONDS) {
 		idle.away = own_time() - idle.last_work;
@@ -137,7 +142,7 @@ static void note_poll(void)
 	idle.last_poll = monotonic_now();
 }
 
-/* How long a thread that waits may have been away before this poll. */
+/* The longest time away before this poll, in nanoseconds, that is not work yet. */
 static uint64_t longest_away(void)
 {
 	if (idle.lost <= LOST_NANOSECONDS)
@@ -263,7 +268,7 @@ bool idle_pause(struct domain *domain, uint32_t empty, bool begun)
 		if (begun)
 			return idle_sleep(domain, domain->mode == PROGRESS_BLOCK ? SLEEPS_GROWING_BLOCKING
 										 : SLEEPS_GROWING_ADAPTIVE);
-		/* How long the thread was away says the next poll, which begins after this. */
+		/* The next poll notes how long the thread was away after this one. */
 		note_poll();
 		return false;
 	}

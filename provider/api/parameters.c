@@ -55,17 +55,15 @@ void parameters_define(void)
 	(void)fi_param_define(
 		&provider, "heap_threshold", FI_PARAM_STRING,
 		"With libvicinal-heap.so preloaded, the least bytes of an allocation that is placed in the "
-		"region; K, M and G may follow. VICINAL_HEAP_THRESHOLD is the same and comes first. "
-		"(default: 64K)");
+		"region; K, M or G may follow. VICINAL_HEAP_THRESHOLD takes precedence. (default: 64K)");
 	(void)fi_param_define(&provider, "progress", FI_PARAM_STRING,
-			      "What a process does that waits: poll (and never give the core away), adaptive "
-			      "(poll, then yield, then sleep) or block (sleep after some microseconds). "
-			      "VICINAL_PROGRESS is the same and comes first. (default: adaptive)");
-	(void)fi_param_define(
-		&provider, "single_copy", FI_PARAM_STRING,
-		"Copy large messages once, by both ends at the same time: auto, between processes where that "
-		"was measured to be faster; on, wherever it is proved possible; off, never. "
-		"VICINAL_SINGLE_COPY is the same and comes first. (default: auto)");
+			      "How a process waits: poll (never yield the core), adaptive (poll, then yield, "
+			      "then sleep) or block (sleep after some microseconds). VICINAL_PROGRESS takes "
+			      "precedence. (default: adaptive)");
+	(void)fi_param_define(&provider, "single_copy", FI_PARAM_STRING,
+			      "Copy large messages once, by both ends at the same time: auto (between "
+			      "processes if it was measured to be faster), on (wherever it is proved "
+			      "possible) or off. VICINAL_SINGLE_COPY takes precedence. (default: auto)");
 	(void)fi_param_define(&provider, "net", FI_PARAM_STRING,
 			      "Provider that reaches peers outside the region, such as tcp or verbs;ofi_rxm; "
 			      "off for none. VICINAL_NET takes precedence. (default: the first of "

@@ -375,7 +375,7 @@ static inline bool idle_is_near(const struct domain *domain, uint32_t empty)
 }
 
 /* idle.c: called before a read if a sleep may follow. */
-void idle_look_begins(void);
+void idle_poll_begins(void);
 /*
  * idle.c: called without the domain's lock after `empty` reads in a row found nothing. Returns whether to
  * poll again at once, because it slept or found something.

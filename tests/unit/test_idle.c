@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who reads in a loop and finds nothing is put to sleep only if it does nothing else: told from times, by
- * clocks of the test's own. A queue is read whose endpoint takes as long for a poll as the test says.
+ * A rank that reads in a loop and finds nothing sleeps only if it does nothing else. The provider decides by
+ * times, and here the clocks are the test's own. The queue's endpoint takes as long for a poll as the test
+ * says.
  */
 #include "world.h"
 
@@ -12,19 +13,19 @@
 #define SECOND UINT64_C(1000000000)
 #define MICROSECOND UINT64_C(1000)
 #define MILLISECOND (1000 * MICROSECOND)
-/* So many reads come to a nap, if any do. */
+/* Enough reads to reach a sleep, if the rank sleeps at all. */
 #define READS 200U
 
-static uint64_t clock_shows; /* what all clocks show, but for the time that others had the core */
+static uint64_t clock_shows; /* by all clocks, without the time of other threads */
 static uint64_t others_had;
 static uint64_t poll_takes;
-static uint32_t naps;
+static uint32_t sleeps;
 static bool clock_is_ours;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 uint32_t __wrap_messenger_progress(struct messenger *messenger);
-uint32_t __wrap_domain_look(struct domain *domain);
+uint32_t __wrap_domain_progress_full(struct domain *domain);
 enum sleep_end __wrap_sleep_until(const struct sleep_watch *watch, uint64_t deadline);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
@@ -43,8 +44,8 @@ uint32_t __wrap_messenger_progress(struct messenger *messenger)
 	return 0;
 }
 
-/* Between naps a read polls all of the domain. */
-uint32_t __wrap_domain_look(struct domain *domain)
+/* Between sleeps a read polls the whole domain. */
+uint32_t __wrap_domain_progress_full(struct domain *domain)
 {
 	(void)domain;
 	clock_shows += poll_takes;
@@ -54,7 +55,7 @@ uint32_t __wrap_domain_look(struct domain *domain)
 enum sleep_end __wrap_sleep_until(const struct sleep_watch *watch, uint64_t deadline)
 {
 	(void)watch;
-	naps++;
+	sleeps++;
 	if (deadline > clock_shows + others_had)
 		others_had = deadline - clock_shows;
 	return SLEEP_ELAPSED;
@@ -85,51 +86,51 @@ static int queue_close(void **state)
 	return fi_close(&queue->fid);
 }
 
-/* Naps of a rank that reads again and again, works in between, and loses the core for a while each time. */
-static uint32_t naps_with(enum progress_mode mode, uint64_t poll, uint64_t work, uint64_t lost)
+/* The sleeps of a rank that reads repeatedly, and before each read works and loses its core for a while. */
+static uint32_t sleeps_with(enum progress_mode mode, uint64_t poll, uint64_t work, uint64_t lost)
 {
 	struct fi_cq_tagged_entry entry;
 
 	domain.mode = mode;
 	domain.thresholds = (struct thresholds){.reads_before_yield = UINT32_MAX, .reads_before_sleep = 10};
 	poll_takes = poll;
-	naps = 0;
+	sleeps = 0;
 	for (uint32_t i = 0; i < READS; i++) {
 		clock_shows += work;
 		others_had += lost;
 		assert_int_equal(fi_cq_read(queue, &entry, 1), -FI_EAGAIN);
 	}
-	return naps;
+	return sleeps;
 }
 
 static const enum progress_mode sleeping[] = {PROGRESS_BLOCK, PROGRESS_ADAPTIVE};
 
-static void waiting_ends_in_naps(void **state)
+static void waiting_ends_in_sleeps(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < 2; i++)
-		assert_true(naps_with(sleeping[i], 0, MICROSECOND, 0) > READS / 2);
-	assert_int_equal(naps_with(PROGRESS_POLL, 0, MICROSECOND, 0), 0);
+		assert_true(sleeps_with(sleeping[i], 0, MICROSECOND, 0) > READS / 2);
+	assert_int_equal(sleeps_with(PROGRESS_POLL, 0, MICROSECOND, 0), 0);
 }
 
-/* What a poll takes, of the network for example, is our own: the rank waits all the same. */
+/* The time of a poll, of the network for example, is the provider's own: the rank still waits. */
 static void a_long_poll_is_no_work(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < 2; i++)
-		assert_true(naps_with(sleeping[i], 30 * MICROSECOND, MICROSECOND, 0) > READS / 2);
+		assert_true(sleeps_with(sleeping[i], 30 * MICROSECOND, MICROSECOND, 0) > READS / 2);
 }
 
-/* An MPI offers its core before each read, others take it, and the way back finds cold caches. */
+/* An MPI library yields before each read, other threads run, and the way back finds cold caches. */
 static void a_rank_that_loses_its_core_waits(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < 2; i++) {
-		assert_true(naps_with(sleeping[i], 12 * MICROSECOND, 18 * MICROSECOND, 4 * MILLISECOND) >
+		assert_true(sleeps_with(sleeping[i], 12 * MICROSECOND, 18 * MICROSECOND, 4 * MILLISECOND) >
 			    READS / 2);
-		assert_true(naps_with(sleeping[i], 12 * MICROSECOND, 60 * MICROSECOND, 4 * MILLISECOND) >
+		assert_true(sleeps_with(sleeping[i], 12 * MICROSECOND, 60 * MICROSECOND, 4 * MILLISECOND) >
 			    READS / 2);
-		assert_true(naps_with(sleeping[i], 2 * MICROSECOND, 7 * MICROSECOND, 25 * MICROSECOND) >
+		assert_true(sleeps_with(sleeping[i], 2 * MICROSECOND, 7 * MICROSECOND, 25 * MICROSECOND) >
 			    READS / 2);
 	}
 }
@@ -138,17 +139,19 @@ static void a_rank_that_works_is_not_kept_from_it(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < 2; i++) {
-		assert_int_equal(naps_with(sleeping[i], MICROSECOND, 5 * MICROSECOND, 0), 0);
-		assert_int_equal(naps_with(sleeping[i], MICROSECOND, 25 * MICROSECOND, 25 * MICROSECOND), 0);
-		assert_int_equal(naps_with(sleeping[i], MICROSECOND, MILLISECOND, 4 * MILLISECOND), 0);
-		assert_int_equal(naps_with(sleeping[i], MICROSECOND, 10 * MILLISECOND, 10 * MILLISECOND), 0);
+		assert_int_equal(sleeps_with(sleeping[i], MICROSECOND, 5 * MICROSECOND, 0), 0);
+		assert_int_equal(sleeps_with(sleeping[i], MICROSECOND, 25 * MICROSECOND, 25 * MICROSECOND),
+				 0);
+		assert_int_equal(sleeps_with(sleeping[i], MICROSECOND, MILLISECOND, 4 * MILLISECOND), 0);
+		assert_int_equal(sleeps_with(sleeping[i], MICROSECOND, 10 * MILLISECOND, 10 * MILLISECOND),
+				 0);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(waiting_ends_in_naps, queue_open, queue_close),
+		cmocka_unit_test_setup_teardown(waiting_ends_in_sleeps, queue_open, queue_close),
 		cmocka_unit_test_setup_teardown(a_long_poll_is_no_work, queue_open, queue_close),
 		cmocka_unit_test_setup_teardown(a_rank_that_loses_its_core_waits, queue_open, queue_close),
 		cmocka_unit_test_setup_teardown(a_rank_that_works_is_not_kept_from_it, queue_open,
