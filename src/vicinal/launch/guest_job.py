@@ -161,7 +161,7 @@ def job_command(
     # Beside the provider, which guests have where this host has it.
     libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
     if libraries:
-        program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, {})}", *program]
+        program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, job.environment)}", *program]
     program = with_files(job.files, f"{HOME}/files", program)
     beyond = _beyond(mpi, job, pair)
     environment = {

@@ -50,6 +50,15 @@ def test_the_providers_variables_are_handed_on(
         assert handed.keys() <= set(command)
 
 
+def test_what_a_job_preloads_stays_beside_what_its_mpi_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vicinal.mpi.preloading.library_to_preload", lambda file: f"/lib/{file}")
+    job = Job(["/bin/true"], 2, mpi="openmpi", environment={"LD_PRELOAD": "/own.so"})
+    command, _ = job_command(job, pair())
+    assert "LD_PRELOAD=/own.so:/lib/libvicinal-pairs.so" in command
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_guests_that_are_hosts_reach_each_other_by_verbs(mpi: str) -> None:
     command, environment = job_command(
