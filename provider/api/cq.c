@@ -149,13 +149,15 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buffer, size_t count, fi_ad
 {
 	struct cq *cq = (struct cq *)(void *)fid;
 	struct domain *domain = cq->domain;
-	bool begun = __builtin_expect(idle_is_near(domain, cq->empty_reads), 0);
+	bool begun = false;
 
-	if (begun)
-		idle_poll_begins();
 	for (bool again = true;; again = false) {
 		uint32_t empty = 0;
 		domain_lock(domain);
+		if (again && __builtin_expect(idle_is_near(domain, cq->empty_reads), 0)) {
+			begun = true;
+			idle_poll_begins();
+		}
 		/* A read of 0 entries asks for progress. */
 		if (completion_is_empty(&cq->queue) || count == 0)
 			progress(cq);
