@@ -261,7 +261,7 @@ uint64_t monotonic_now(void)
 
 /* ---- any frame, any peer ---- */
 
-static void open_path(void)
+static void open_transport(void)
 {
 	memset(&beyond, 0, sizeof(beyond));
 	memset(&peer, 0, sizeof(peer));
@@ -271,9 +271,9 @@ static void open_path(void)
 	region.sections_offset = REGION_PAGE;
 	region.section_bytes = REGION_PAGE / 2;
 	member.region = &region;
-	transport.ports[0].transport = &transport;
-	transport.ports[0].region = &region;
-	transport.ports[0].member = &member;
+	transport.attachments[0].transport = &transport;
+	transport.attachments[0].region = &region;
+	transport.attachments[0].member = &member;
 	transport.attachment_count = 1;
 	transport.members = 2;
 	transport.peers = peers;
@@ -296,7 +296,7 @@ static void open_path(void)
 	beyond.asking = any_u64;
 	peer.beyond = &beyond;
 	peer.network = any_u32 ? &beyond : NULL;
-	peer.attachment = any_u32 ? &transport.ports[0] : NULL;
+	peer.attachment = any_u32 ? &transport.attachments[0] : NULL;
 	peer.state = (enum peer_state)(any_u32 % 3);
 	peer.failover = (enum peer_failover)(any_u32 % 4);
 	peer.framed = any_u32;
@@ -310,7 +310,7 @@ static void take(uint8_t kind, uint32_t length)
 	const struct frame_view frame = {frame_memory + sizeof(frame_memory) - length, length};
 
 	Frama_C_make_unknown((char *)frame_memory, sizeof(frame_memory));
-	open_path();
+	open_transport();
 	if (length > offsetof(struct frame_header, kind))
 		frame_memory[sizeof(frame_memory) - length + offsetof(struct frame_header, kind)] = kind;
 	take_frame(&network, &frame);
