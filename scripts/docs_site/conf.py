@@ -55,6 +55,7 @@ hawkmoth_clang = [
     "-std=gnu11",
     "-D_GNU_SOURCE",
     "-Wno-unknown-warning-option",
+    f"-I{SITE / 'headers'}",  # guest/ includes its headers from the root
     *(f"-I{path}" for path in sorted((SITE / "headers").iterdir()) if path.is_dir()),
     *compiler.get_include_args(shutil.which("clang") or "gcc"),
 ]
