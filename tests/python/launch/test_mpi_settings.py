@@ -91,7 +91,10 @@ def test_what_lets_open_mpi_5_spawn(
     allowed = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     for mpi, variables in (("mpich", {}), ("openmpi", allowed)):
         done = vicinal(*run, programs[mpi], **variables)
-        assert done.stdout == "spawned 2\n", done.stderr
+        # MPICH's shared memory is UCX's here. UCX writes to a rank's output if another process
+        # ended before UCX opened its memory, as in one of four runs.
+        lines = [line for line in done.stdout.splitlines() if " UCX " not in line]
+        assert lines == ["spawned 2"], done.stderr
 
 
 @pytest.mark.parametrize(
