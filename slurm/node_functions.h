@@ -5,8 +5,8 @@
  * by VFIO.
  *
  * A file that only root writes, functions-JOB.nodes, lists the functions, one on each line, in
- * words separated by blanks (vicinal/slurm/lent_functions.py): the PCI address, `ethernet` or
- * `infiniband`, and further words for the supervisor.
+ * words separated by blanks: the PCI address, `ethernet` or `infiniband`, and further words for the
+ * supervisor (src/vicinal/integrations/slurm/lent_functions.py).
  *
  * Functions are released by their addresses, wherever their interfaces are then
  * (docs/how-to/slurm.md), so their use is not recorded.

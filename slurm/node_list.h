@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * node_list.h - the nodes of a job on this host, as the supervisor lists them in the file `nodes`
- * of its directory (vicinal/slurm/node_list.py):
+ * of its directory (src/vicinal/integrations/slurm/node_list.py):
  *
  *  region VALUE MEMBERS                VICINAL_REGION of tasks in containers, and its member slots
  *  identity PROCESS BEGAN              the process whose user namespace tasks in containers use

@@ -358,7 +358,7 @@ fi_addr_t av_name_sender(struct av *av, uint64_t source);
 int address_to_text(const struct address *address, char *text, size_t length);
 bool address_from_text(const char *text, struct address *address);
 
-/* Of those the first few poll 64 times: some 5 us. */
+/* The first of these reads poll 64 times each: together some 5 us. */
 #define READS_BEFORE_SLEEP_BLOCKING 4U
 
 /* Have so many reads in a row found nothing that a sleep may follow the next one? */

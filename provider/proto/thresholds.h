@@ -24,7 +24,7 @@ struct thresholds {
 	uint32_t reads_before_sleep; /* in a row that found nothing */
 };
 
-/* A threshold's properties. vicinal/tune/profile.py has the same table. */
+/* A threshold's properties. src/vicinal/labs/tune/profile.py has the same table. */
 struct threshold {
 	const char *key; /* its key in a profile */
 	const char *variable;

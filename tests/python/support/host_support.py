@@ -32,10 +32,10 @@ def shown_ways(stderr: str) -> dict[tuple[int, int], str]:
 
 
 def check_ways(stderr: str, hosts: Sequence[int]) -> None:
-    """Ranks reach those on their host by the region and others by the network: see shown_ways.
+    """Assert that ranks of one host used the region, and ranks of two hosts the network.
 
-    Each rank sends to the next one; the MPI's collectives decide which other pairs talk at all,
-    and differ between versions. `hosts` tells for each rank its host.
+    Each rank sends to the next rank. The MPI's collectives decide which other pairs talk, and
+    differ between versions. `hosts` has the host of each rank, `stderr` a table of paths.
     """
     ways = shown_ways(stderr)
     count = len(hosts)
