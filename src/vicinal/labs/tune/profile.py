@@ -3,10 +3,7 @@
 The provider takes what it can use of a file, and warns; here a file is right or an error.
 """
 
-import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
@@ -83,30 +80,6 @@ def profile_text(thresholds: Mapping[str, int], heading: str = "") -> str:
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     lines += [f"{key} = {_checked(key, str(each), key)}" for key, each in thresholds.items()]
     return "".join(f"{line}\n" for line in lines)
-
-
-def write_profile(path: Path, thresholds: Mapping[str, int], heading: str = "") -> None:
-    """Write one, whole or not at all, such that the provider trusts it: no other may write it.
-
-    Raises VicinalError for what is no threshold, and where the file cannot be made.
-    """
-    text = profile_text(thresholds, heading)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=".profile-")
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-                os.fchmod(file.fileno(), 0o644)
-            Path(part).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(part).unlink()
-            raise
-    except OSError as error:
-        raise VicinalError(
-            f"the profile {path} cannot be written ({describe_os_error(error)})", "name another"
-        ) from error
 
 
 def _checked(key: str, value: str, where: str) -> int:
