@@ -18,7 +18,7 @@ from machines_scenario import NODES, Trial, verify
 from vicinal.cluster.manager import open_nodes
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.plan.state import cluster_directory
-from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer
+from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 from vicinal.host.shared_device import SLOW
 from vicinal.labs.programs import mpi_program
 from vicinal.launch.guest_job import run_in_guests

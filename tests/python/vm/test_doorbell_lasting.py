@@ -14,17 +14,17 @@ import pytest
 from command_support import CHECKOUT
 from test_doorbell_server import Client, ring, rung
 
-from vicinal.base.claim import claim, claimant
+from vicinal.base.daemon import claim, claimant
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.plan.resource import Condition, Json
 from vicinal.cluster.resources.doorbell import DoorbellResource
 from vicinal.cluster.vm.qemu.doorbell import VECTORS
-from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer
+from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 
 BOUND = 120.0  # seconds; a hang guard
 START = (
     "import sys; from pathlib import Path\n"
-    "from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer\n"
+    "from vicinal.cluster.vm.qemu.doorbell.running import LastingServer\n"
     "here = Path(sys.argv[1])\n"
     "LastingServer(here / 'doorbell').start(here / 'region', clients=2, vectors=3)\n"
 )
@@ -172,7 +172,7 @@ def test_one_that_comes_too_late_does_not_serve(tmp_path: Path) -> None:
     file = tmp_path / "claim"
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from vicinal.base.claim import claim\n"
+        "from vicinal.base.daemon import claim\n"
         "print(claim(int(sys.argv[1]), Path(sys.argv[2])), flush=True); sys.stdin.read()\n"
     )
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -211,7 +211,7 @@ def test_one_of_another_pid_namespace_is_seen_and_left_alone(place: Path) -> Non
     resource(place).create()
     code = (
         "import sys; from pathlib import Path\n"
-        "from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer\n"
+        "from vicinal.cluster.vm.qemu.doorbell.running import LastingServer\n"
         "server = LastingServer(Path(sys.argv[1]) / 'doorbell')\n"
         "assert server.process == 0, server.process\n"
         "server.end()\n"

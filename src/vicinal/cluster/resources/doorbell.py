@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
 from vicinal.cluster.vm.qemu.doorbell import VECTORS
-from vicinal.cluster.vm.qemu.doorbell.lasting import LastingServer
+from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 
 
 class DoorbellResource(Undemanding):

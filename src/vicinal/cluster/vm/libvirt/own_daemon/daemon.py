@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import vicinal
-from vicinal.base.claim import claimant
+from vicinal.base.daemon import claimant
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock
 from vicinal.cluster.vm.libvirt.own_daemon import keeper

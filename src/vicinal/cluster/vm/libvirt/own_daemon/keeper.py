@@ -7,7 +7,7 @@ must reap it: in containers the first process often reaps nobody. This one does,
 daemon has ended and nothing is left of what that started.
 
 ALIVE is a descriptor that is open as long as the daemon lives, for the command that waits for it.
-The daemon has a lock on the file DIRECTORY/claim, by which it is found: doorbell/claim.py.
+The daemon has a lock on the file DIRECTORY/claim, by which it is found: base/daemon.py.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from vicinal.base.claim import claim
+from vicinal.base.daemon import claim
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import (
     MOUNTS,

@@ -1,25 +1,27 @@
 """The server as a process.
 
-    python -m vicinal.cluster.vm.qemu.doorbell LISTENER MEMORY VECTORS CLIENTS
+    python -m vicinal.cluster.vm.qemu.doorbell LISTENER MEMORY VECTORS CLIENTS [CLAIM FILE] READY
 
-The first two are descriptors that it inherits. When it is ready it writes a line on stdout.
-With `CLAIM FILE` behind them, a third descriptor and the path of the file that it is of, it is
-one that nobody waits for: doorbell/lasting.py says how it is found again.
+LISTENER and MEMORY are descriptors that it inherits, and so is READY, where it writes a line when
+it is ready. With CLAIM, a descriptor of FILE, nobody waits for its end: base/daemon.py says how it
+is found again.
 """
 
+import os
 import socket
 import sys
 from pathlib import Path
 
-from vicinal.base.claim import claim
+from vicinal.base.daemon import claim
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.qemu.doorbell.server import DoorbellServer
 
 
 def main() -> None:
     """Serve until killed."""
-    listener, memory, vectors, clients = map(int, sys.argv[1:5])
-    if len(sys.argv) > 5 and not claim(int(sys.argv[5]), Path(sys.argv[6])):
+    *words, ready = sys.argv[1:]
+    listener, memory, vectors, clients = map(int, words[:4])
+    if len(words) > 4 and not claim(int(words[4]), Path(words[5])):
         sys.exit("another one serves there, or nobody wants it any more")
     try:
         server = DoorbellServer(
@@ -28,8 +30,8 @@ def main() -> None:
     except VicinalError as error:
         sys.exit(str(error))
     try:
-        sys.stdout.write("ready\n")
-        sys.stdout.close()
+        os.write(int(ready), b"ready\n")
+        os.close(int(ready))
     except BrokenPipeError:
         sys.exit("nobody waits for it any more")
     server.serve()

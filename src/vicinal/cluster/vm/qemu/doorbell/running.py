@@ -1,19 +1,108 @@
-"""The server of a region's doorbells as a process that ends with the one that started it."""
+"""The process of a region's doorbells: a cluster's lasts, a command's own ends with the command.
+
+A cluster's server outlives the command that starts it, and has its files in a directory of its own:
+
+    DIRECTORY/socket    what the machines' devices connect to
+    DIRECTORY/claim     locked by the server: base/daemon.py
+    DIRECTORY/log       what it complained of
+
+Machines keep the interrupts that they have when it ends, and go on without it. One that starts
+needs a server, and knows those alone that are connected to the same one.
+"""
 
 import os
-import select
+import shutil
 import socket
 import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import vicinal
 from vicinal.base.child import dies_with_parent
-from vicinal.base.errors import VicinalError
+from vicinal.base.daemon import (
+    NotReadyError,
+    await_ready,
+    claimant,
+    end,
+    last_lines,
+    launch,
+    module_command,
+    module_environment,
+)
+from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.vm.qemu.doorbell import VECTORS, Doorbell
 
+_MODULE = Doorbell.__module__
+"""The package, which is a program."""
 _START_SECONDS = 30.0
-_BACKLOG = 16
+_END_SECONDS = 10.0
+_BACKLOG = 64
+
+
+class LastingServer:
+    """The server whose things are in a directory, whether it runs or not."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = directory / "socket"
+        self._claim = directory / "claim"
+        self._log = directory / "log"
+
+    @property
+    def process(self) -> int | None:
+        """Its process id; None where it does not run, 0 in another PID namespace."""
+        return claimant(self._claim)
+
+    def serves(self, region: Path) -> bool:
+        """Whether it runs, and has this very file, not one that had the name before."""
+        process = self.process
+        if process is None:
+            return False
+        with suppress(OSError):  # it, or the file, went meanwhile
+            wanted = region.stat()
+            for descriptor in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(descriptor.stat(), wanted):
+                        return True
+        return False
+
+    def start(self, region: Path, *, clients: int, vectors: int) -> None:
+        """Start it; guests can connect when this returns.
+
+        Raises VicinalError where it does not start; nothing runs then.
+        """
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.socket.unlink(missing_ok=True)
+        self._log.unlink(missing_ok=True)
+        try:
+            with _opened(self.socket, region) as (listener, memory):
+                lock = os.open(self._claim, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    alive = launch(
+                        _MODULE,
+                        _words(listener, memory, vectors, clients, lock, self._claim),
+                        self._log,
+                        inherited=(listener, memory, lock),
+                    )
+                finally:
+                    os.close(lock)
+                _await(alive, self._log)
+        except BaseException as error:
+            # One that comes too late finds that nobody listens, and ends by itself.
+            self.end()
+            if isinstance(error, OSError):
+                raise _not_started(describe_os_error(error)) from error
+            raise
+
+    def end(self) -> None:
+        """End it, if it runs, and wait for that. Raises VicinalError where it does not end."""
+        end(lambda: self.process, "the server of the region's doorbells", _END_SECONDS)
+
+    def remove(self) -> None:
+        """End it, and remove its directory."""
+        self.end()
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.directory)
 
 
 class RunningServer:
@@ -27,17 +116,26 @@ class RunningServer:
         self, directory: Path, region: Path, *, clients: int, vectors: int = VECTORS
     ) -> None:
         self.doorbell = Doorbell(directory / "doorbell", vectors)
-        path = self.doorbell.socket
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-            path.chmod(0o600)
-            listener.listen(_BACKLOG)
-            memory = os.open(region, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                self._process = self._start(listener.fileno(), memory, clients)
-            finally:
-                os.close(memory)
-        self._wait_ready()
+        log = directory / "doorbell.log"
+        before = dies_with_parent()
+        with _opened(self.doorbell.socket, region) as (listener, memory), log.open("wb") as output:
+            alive, ready = os.pipe()
+            words = _words(listener, memory, vectors, clients, ready)
+            self._process = subprocess.Popen(
+                [*before, *module_command(_MODULE, *words)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=module_environment(),
+                pass_fds=(listener, memory, ready),
+                start_new_session=True,  # Ctrl-C is for the manager
+            )
+            os.close(ready)
+        try:
+            _await(alive, log)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def process(self) -> int:
@@ -47,30 +145,36 @@ class RunningServer:
     def stop(self) -> None:
         """End the server; guests keep the interrupts that they have. May be called again."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
-    def _start(self, listener: int, memory: int, clients: int) -> subprocess.Popen[bytes]:
-        numbers = [str(each) for each in (listener, memory, self.doorbell.vectors, clients)]
-        package = Path(vicinal.__file__).resolve().parent.parent
-        return subprocess.Popen(
-            [*dies_with_parent(), sys.executable, "-P", "-m", __package__, *numbers],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(package)},
-            pass_fds=(listener, memory),
-            start_new_session=True,  # Ctrl-C is for the manager
-        )
 
-    def _wait_ready(self) -> None:
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
-        if readable and self._process.stdout.readline():
-            return
-        self._process.kill()
-        _, errors = self._process.communicate()
-        lines = errors.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise VicinalError(
-            f"the server of the region's doorbells did not start ({lines[-1]})",
-            "end something else, and try again",
-        )
+@contextmanager
+def _opened(path: Path, region: Path) -> Iterator[tuple[int, int]]:
+    """What a server inherits: a socket that listens at the path, and the region's file."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(_BACKLOG)
+        memory = os.open(region, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield listener.fileno(), memory
+        finally:
+            os.close(memory)
+
+
+def _words(*values: int | Path) -> list[str]:
+    return [str(value) for value in values]
+
+
+def _await(alive: int, log: Path) -> None:
+    try:
+        await_ready(alive, _START_SECONDS)
+    except NotReadyError as error:
+        raise _not_started("".join(last_lines(log)) or "it said nothing") from error
+
+
+def _not_started(why: str) -> VicinalError:
+    return VicinalError(
+        f"the server of the region's doorbells did not start ({why})",
+        "end something else, and try again",
+    )
