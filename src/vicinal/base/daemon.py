@@ -9,12 +9,13 @@ of a terminal reaches it, and it is no command's child, so no command has to rea
                    ◀── end of file ─────      has ended; its log says why
 
     a later command
-    claimant()                                finds it
+    claimant(), or Identity                   finds it
     end()          ── SIGTERM, SIGKILL ──▶    ends
 
 A process number in a file proves nothing: the number may be another process's by the time it is
 read, and a command may be killed before it wrote the number. So a daemon locks a file as long as it
-lives, and the kernel says which process has the lock.
+lives, and the kernel says which process has the lock. A daemon that cannot lock a file is known by
+its number, by the time when it began and by the boot: Identity.
 """
 
 import fcntl
@@ -27,10 +28,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import vicinal
 from vicinal.base.errors import VicinalError
+
+if TYPE_CHECKING:
+    import psutil
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 1.0
@@ -167,6 +173,42 @@ def claimant(file: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else int(process)
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What tells a process from all that had or will have its number."""
+
+    number: int
+    began: int | None
+    """As started() says; None: it had ended by then."""
+    boot: str
+
+    @classmethod
+    def of(cls, number: int) -> "Identity":
+        """That of the process which has the number now."""
+        return cls(number, started(Path(f"/proc/{number}")), boot())
+
+    @property
+    def process(self) -> int | None:
+        """The number while the process runs; None afterwards."""
+        if self.began is None or self.boot != boot():
+            return None
+        return self.number if started(Path(f"/proc/{self.number}")) == self.began else None
+
+
+def boot() -> str:
+    """An identifier of the time since the kernel was started."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def started(process: Path) -> int | None:
+    """When a process (/proc/PID) began, in the kernel's ticks; None if it is gone or a zombie."""
+    try:
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[19]) if fields[0] not in ("Z", "X") else None
+
+
 def end(
     find: Callable[[], int | None],
     name: str,
@@ -201,3 +243,29 @@ def end(
                 select.select([descriptor], [], [], _SIGNAL_SECONDS)
             finally:
                 os.close(descriptor)
+
+
+def processes_with(is_wanted: Callable[[list[str]], bool]) -> "list[psutil.Process]":
+    """The processes of this host whose command line `is_wanted`; its words are in `info`."""
+    import psutil  # commands that never ask need none
+
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if is_wanted(process.info["cmdline"] or [])
+    ]
+
+
+def end_all(
+    found: "Sequence[psutil.Process]", *, gentle_seconds: float = 0.0, seconds: float
+) -> None:
+    """End processes as end() does, as far as this user may; those that do not end stay."""
+    import psutil
+
+    left = list(found)
+    for limit, number in ((gentle_seconds, signal.SIGTERM), (seconds, signal.SIGKILL)):
+        if limit > 0.0:
+            for process in left:
+                with suppress(psutil.Error):
+                    process.send_signal(number)
+            _, left = psutil.wait_procs(left, limit)

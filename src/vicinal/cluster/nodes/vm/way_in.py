@@ -9,8 +9,9 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
+from vicinal.base.daemon import end_all, processes_with
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import OWN_FILE, take_lock
 from vicinal.cluster.nodes.job_nodes import START
@@ -122,34 +123,20 @@ class WayIn(GuestShell):
 
 def end_way_in(machine: Machine) -> None:
     """End the connection to a machine, if there is one, and wait until it has ended."""
-    import psutil
-
     master = machine.files.master(machine.number)
     option = f"ControlPath={master}"
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if option in words and "-M" in words:
-            with suppress(psutil.Error):
-                process.terminate()
-                found.append(process)
-    _, left = psutil.wait_procs(found, _END_SECONDS)
-    for process in left:
-        with suppress(psutil.Error):
-            process.kill()
+    connections = processes_with(lambda words: option in words and "-M" in words)
+    end_all(connections, gentle_seconds=_END_SECONDS, seconds=_END_SECONDS)
     master.unlink(missing_ok=True)
 
 
 def check_unused(machine: Machine) -> None:
     """Raise VicinalError where a command of this host runs in the machine: it would be cut off."""
-    import psutil
-
     option = f"ControlPath={machine.files.master(machine.number)}"
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if option in words and "-M" not in words and "-O" not in words:
-            raise VicinalError(
-                f"a command of this host runs in {machine.name}, and would be cut off: "
-                f"{words[-1][:60]}",
-                "wait for its end, or end it; what is to last runs in the machine's background",
-            )
+    is_command = {"-M", "-O"}.isdisjoint
+    for process in processes_with(lambda words: option in words and is_command(words)):
+        raise VicinalError(
+            f"a command of this host runs in {machine.name}, and would be cut off: "
+            f"{process.info['cmdline'][-1][:60]}",
+            "wait for its end, or end it; what is to last runs in the machine's background",
+        )

@@ -10,18 +10,22 @@ without it: they go on when it ends, and the next one finds them by what is in t
 """
 
 import os
-import select
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import vicinal
-from vicinal.base.daemon import claimant
+from vicinal.base.daemon import (
+    NotReadyError,
+    await_ready,
+    claimant,
+    end,
+    end_all,
+    last_lines,
+    launch,
+    processes_with,
+)
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock
 from vicinal.cluster.vm.libvirt.own_daemon import keeper
@@ -132,66 +136,33 @@ class Daemon:
     def _start(self) -> bool:
         if self.answers():  # by now: another command was faster
             return False
-        deadline = time.monotonic() + _START_SECONDS
-        alive = None
         try:
-            if self.process is None:
-                alive = self._launch()
-            while not self.answers():
-                ended = alive is not None and select.select([alive], [], [], 0)[0]
-                if ended or time.monotonic() > deadline:
-                    raise self._not_started(
-                        "ended" if ended else f"did not answer within {_START_SECONDS:.0f} s"
-                    )
-                time.sleep(_POLL_SECONDS)
+            alive = self._launch() if self.process is None else None
+            try:
+                await_ready(alive, _START_SECONDS, self.answers)
+            except NotReadyError as error:
+                raise self._not_started(str(error)) from error
             self._greet()
         except BaseException:
             self._kill()
             raise
-        else:
-            return True
-        finally:
-            if alive is not None:
-                os.close(alive)
+        return True
 
     def _launch(self) -> int:
         """Start it; a descriptor that can be read from when it has ended."""
+        program = Host().program(OWN_DAEMON) or Path(OWN_DAEMON)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_settings(self.directory, self._cache)
             self._socket.unlink(missing_ok=True)
+            return launch(keeper.__name__, [str(self.directory), str(program)], self._log)
         except OSError as error:
             raise UnreachableError(
                 f"the directory {self.directory} cannot be used ({describe_os_error(error)})",
                 "let XDG_STATE_HOME name one that you may write to",
             ) from error
-        program = Host().program(OWN_DAEMON) or Path(OWN_DAEMON)
-        ours, theirs = os.pipe()
-        # setsid forks, so that it is nobody's child who may have to reap it.
-        line = [
-            *("setsid", "--fork", sys.executable, "-P", "-m", keeper.__name__),
-            *(str(self.directory), str(program), str(theirs)),
-        ]
-        try:
-            with self._log.open("ab") as log:
-                subprocess.run(
-                    line,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=os.environ | {"PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
-                    pass_fds=(theirs,),
-                    cwd="/",
-                    check=True,
-                )
-        except (OSError, subprocess.CalledProcessError) as error:
-            os.close(ours)
-            raise UnreachableError(
-                "the tool setsid cannot be used", "install util-linux, with its programs in PATH"
-            ) from error
-        finally:
-            os.close(theirs)
-        return ours
+        except VicinalError as error:
+            raise UnreachableError(error.message, error.remedy) from error
 
     def _greet(self) -> None:
         """Be answered: it takes connections before it has looked at its settings and machines."""
@@ -205,54 +176,20 @@ class Daemon:
 
     def _kill(self) -> None:
         """End the process, if it runs, and wait for that. Raises VicinalError."""
-        begun = time.monotonic()
-        while (process := self.process) is not None:
-            waited = time.monotonic() - begun
-            if process == 0:
-                raise VicinalError(
-                    f"the libvirt with {self.directory} is in another PID namespace",
-                    "call this command where `vicinal up` was called, such as in the container",
-                )
-            if waited > _END_SECONDS:
-                raise VicinalError(
-                    f"the libvirt with {self.directory}, process {process}, does not end",
-                    "end it by hand",
-                )
-            with suppress(ProcessLookupError):
-                descriptor = os.pidfd_open(process)
-                try:
-                    # Not another that has got its number meanwhile.
-                    if self.process == process:
-                        gentle = waited < _GENTLE_SECONDS
-                        number = signal.SIGTERM if gentle else signal.SIGKILL
-                        signal.pidfd_send_signal(descriptor, number)
-                    select.select([descriptor], [], [], 1.0)
-                finally:
-                    os.close(descriptor)
+        name = f"the libvirt with {self.directory}"
+        end(lambda: self.process, name, _END_SECONDS, gentle_seconds=_GENTLE_SECONDS)
 
     def _end_strays(self) -> None:
         """End one whose directory somebody removed: nobody can reach it any more."""
-        import psutil
-
-        words = keeper.arguments(self.directory)
-        found = [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if (process.info["cmdline"] or [])[1:] == words
-        ]
-        for process in found:
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(found, _END_SECONDS)
+        ours = keeper.arguments(self.directory)
+        end_all(processes_with(lambda words: words[1:] == ours), seconds=_END_SECONDS)
         remove_mount_points()
 
     def _not_started(self, what: str) -> UnreachableError:
-        lines: list[str] = []
-        with suppress(OSError):
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-        said = " | ".join(lines[-_SHOWN_LINES:]) or "nothing"
+        lines = last_lines(self._log, _SHOWN_LINES)
+        said = " | ".join(lines) or "nothing"
         remedy = "see what it lacks, or start libvirt by other means"
-        if any(line.startswith(("unshare:", "mount:")) for line in lines[-_SHOWN_LINES:]):
+        if any(line.startswith(("unshare:", "mount:")) for line in lines):
             remedy = (
                 "give this container the right to mount (CAP_SYS_ADMIN), start libvirt by other "
                 "means, or be an ordinary user, who needs no such right"
