@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vicinal.base.daemon import started
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import Durability, write_atomically
-from vicinal.cluster.nodes.container.state import started
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,11 @@
 slurm/supervisor_record.h describes what root writes down of a keeper.
 """
 
-import os
 import re
-import select
-import signal
 from contextlib import suppress
 from pathlib import Path
 
-from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.state import boot, started
+from vicinal.base.daemon import Identity, end
 from vicinal.integrations.slurm.job_regions import idle_regions
 from vicinal.integrations.slurm.queue import active_jobs
 
@@ -55,26 +51,12 @@ def end_keeper(record: Path) -> None:
         words = record.read_text().split(" ", 3)
     except FileNotFoundError:
         return  # an epilog was faster
-    if len(words) == 4 and words[2] == boot():
-        _end(int(words[0]), int(words[1]))
+    if len(words) == 4:
+        keeper = Identity(int(words[0]), int(words[1]), boot=words[2])
+        end(
+            lambda: keeper.process,
+            "the keeper of a job's nodes",
+            _END_SECONDS,
+            remedy="see what it waits for in the kernel: /proc/PID/stack",
+        )
     record.unlink(missing_ok=True)
-
-
-def _end(process: int, began: int) -> None:
-    try:
-        handle = os.pidfd_open(process)
-    except ProcessLookupError:
-        return
-    try:
-        # What is there after the handle was opened is what the handle is of.
-        if started(Path(f"/proc/{process}")) != began:
-            return
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-        if not select.select([handle], [], [], _END_SECONDS)[0]:
-            raise VicinalError(
-                f"the keeper of a job's nodes, process {process}, does not end",
-                "see what it waits for in the kernel: /proc/PID/stack",
-            )
-    finally:
-        os.close(handle)

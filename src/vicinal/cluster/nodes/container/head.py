@@ -8,10 +8,10 @@ namespace, its bridge and the nodes' networks in namespaces that only these hold
 head ends, however it does, the kernel ends all of that; what is left are files and control
 groups. Without root the head is in a user namespace, as whose root runtimes start nodes.
 
-A command starts this module as a program: HEAD DIRECTORY IDENTIFIER LOCK NETWORK. It forks the
-head, writes down which process that is before the head does anything, and ends when it is up.
-The descriptor LOCK keeps other commands out until then. NETWORK is HOST_NETWORK where the nodes
-are to share the host's.
+A command launches this module (base/daemon.py): HEAD DIRECTORY IDENTIFIER LOCK NETWORK READY. It
+forks the head, writes down which process that is before the head does anything, and ends when it
+is up. The descriptor LOCK keeps other commands out until then, and on READY a line of JSON says
+how it went. NETWORK is HOST_NETWORK where the nodes are to share the host's.
 """
 
 import json
@@ -23,8 +23,9 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vicinal.base.daemon import Identity
 from vicinal.cluster.nodes.container import layout, remote_shell
-from vicinal.cluster.nodes.container.state import boot, started, write_json
+from vicinal.cluster.nodes.container.state import write_json
 from vicinal.cluster.nodes.layout import EXCHANGE, HEAD, NODE_DIRECTORY, RANK, RANK_TEXT
 from vicinal.cluster.nodes.layout import REMOTE_SHELL as REMOTE_SHELL_PATH
 from vicinal.cluster.nodes.netns.network import make_bridge, try_network
@@ -41,7 +42,8 @@ _UNIFIED = Path(layout.HOST_CGROUPS, "cgroup.controllers")
 
 def main() -> None:
     """Start the head, and say in a line of JSON how it went."""
-    directory, identifier, lock = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    directory, identifier = Path(sys.argv[1]), sys.argv[2]
+    lock, ready = int(sys.argv[3]), int(sys.argv[5])
     joins_host = sys.argv[4] == HOST_NETWORK
     # crun and runc know no mixture of cgroups of version 1 and 2, and get a version 2 alone.
     mixed = not _UNIFIED.exists()
@@ -51,6 +53,7 @@ def main() -> None:
     except OSError as error:
         reason = error.strerror.lower() if error.strerror else str(error)
         _fail(
+            ready,
             f"this system lets us make no namespaces ({reason})",
             "run as root, or allow unprivileged user namespaces "
             "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)",
@@ -59,36 +62,37 @@ def main() -> None:
     answer_reader, answer_writer = os.pipe()
     head = os.fork()
     if head == 0:
-        for descriptor in (go_writer, answer_reader, lock):
+        for descriptor in (go_writer, answer_reader, lock, ready):
             os.close(descriptor)
         if not os.read(go_reader, 1):
             os._exit(1)  # it was killed before it wrote us down
         os.close(go_reader)
         _run_head(directory, answer_writer, mixed=mixed, joins_host=joins_host)
     os.close(answer_writer)
+    identity = Identity.of(head)
     write_json(
         directory / RECORD,
         {
             "identifier": identifier,
-            "boot": boot(),
+            "boot": identity.boot,
             "process": head,
-            "started": started(Path(f"/proc/{head}")),
+            "started": identity.began,
             "user_namespace": user_namespace,
         },
     )
     os.write(go_writer, b"g")
     if not select.select([answer_reader], [], [], READY_SECONDS)[0]:
         os.kill(head, signal.SIGKILL)
-        _fail(f"the cluster's head was not up within {READY_SECONDS:g} s", "try again")
+        _fail(ready, f"the cluster's head was not up within {READY_SECONDS:g} s", "try again")
     with os.fdopen(answer_reader, "rb") as answers:
         answer = answers.read()
     if not answer:
-        _fail("the cluster's head ended unexpectedly", "see whether something killed it")
-    sys.stdout.buffer.write(answer)
+        _fail(ready, "the cluster's head ended unexpectedly", "see whether something killed it")
+    os.write(ready, answer + b"\n")
 
 
-def _fail(message: str, remedy: str) -> NoReturn:
-    sys.stdout.write(json.dumps({"error": message, "remedy": remedy}))
+def _fail(ready: int, message: str, remedy: str) -> NoReturn:
+    os.write(ready, json.dumps({"error": message, "remedy": remedy}).encode() + b"\n")
     sys.exit(1)
 
 

@@ -4,21 +4,19 @@ import json
 import os
 import secrets
 import shlex
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import vicinal
+from vicinal.base.daemon import Identity, NotReadyError, await_ready, end, last_lines, launch
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.head import HOST_NETWORK, OWN_NETWORK, READY_SECONDS, RECORD
 from vicinal.cluster.nodes.container.layout import NODE_MARK
-from vicinal.cluster.nodes.container.state import boot, read_json, started, write_json
+from vicinal.cluster.nodes.container.state import read_json, write_json
 from vicinal.cluster.nodes.netns.network import find_tool
 
 if TYPE_CHECKING:
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 _MODULE = "vicinal.cluster.nodes.container.head"
 _IDENTIFIER = "identifier.json"
 _STATE = "cluster.json"
+_LOG = "log"
 _COMMAND_SECONDS = 60.0
 _END_SECONDS = 20.0
 _POLL_SECONDS = 0.005
@@ -63,31 +62,21 @@ class Head:
         """
         identifier = secrets.token_hex(4)
         write_json(directory / _IDENTIFIER, {"identifier": identifier})
-        package = str(Path(vicinal.__file__).resolve().parent.parent)
         network = OWN_NETWORK if own_network else HOST_NETWORK
-        search = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+        log = directory / _LOG
+        alive = launch(
+            _MODULE,
+            [str(directory.absolute()), identifier, str(lock), network],
+            log,
+            inherited=[lock],
+            environment={NODE_MARK: f"{identifier}/"},
+        )
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", _MODULE, directory, identifier, str(lock), network],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=READY_SECONDS + 15,
-                env=os.environ | {"PYTHONPATH": search, NODE_MARK: f"{identifier}/"},
-                pass_fds=[lock],
-                start_new_session=True,  # it is to stay when our terminal goes
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
+            answer = json.loads(await_ready(alive, READY_SECONDS + 15))
+        except NotReadyError as error:
             raise VicinalError(
-                f"the cluster's head was not up within {error.timeout:g} s", "try again"
+                f"the cluster's head {error}", "".join(last_lines(log)) or "try again"
             ) from error
-        try:
-            answer = json.loads(done.stdout)
-        except ValueError:
-            raise VicinalError(
-                f"the cluster's head ended with status {done.returncode}",
-                done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "try again",
-            ) from None
         if "error" in answer:
             raise VicinalError(answer["error"], answer["remedy"])
         write_json(directory / _STATE, answer)
@@ -100,7 +89,7 @@ class Head:
     def find(cls, directory: Path) -> Self | None:
         """The head of the cluster with this state directory; None where none runs."""
         record, state = read_json(directory / RECORD), read_json(directory / _STATE)
-        if record is None or state is None or not _runs(record):
+        if record is None or state is None or _process(record) is None:
             return None
         return cls(
             directory=directory,
@@ -174,17 +163,9 @@ def end_head(directory: Path) -> None:
     Raises VicinalError where it does not end.
     """
     record = read_json(directory / RECORD)
-    if record is not None and _runs(record):
-        with suppress(ProcessLookupError):
-            os.kill(record["process"], signal.SIGKILL)
-        deadline = time.monotonic() + _END_SECONDS
-        while _runs(record):
-            if time.monotonic() > deadline:
-                raise VicinalError(
-                    f"the cluster's head, process {record['process']}, does not end",
-                    "see what it waits for in the kernel: /proc/PID/stack",
-                )
-            time.sleep(_POLL_SECONDS)
+    if record is not None:
+        remedy = "see what it waits for in the kernel: /proc/PID/stack"
+        end(lambda: _process(record), "the cluster's head", _END_SECONDS, remedy=remedy)
 
 
 def kill_marked(mark: str) -> None:
@@ -222,11 +203,8 @@ def _marked(mark: str) -> "list[psutil.Process]":
     return found
 
 
-def _runs(record: dict[str, object]) -> bool:
-    if record["boot"] != boot():
-        return False
-    began = started(Path(f"/proc/{record['process']}"))
-    return began is not None and began == record["started"]
+def _process(record: dict[str, Any]) -> int | None:
+    return Identity(record["process"], record["started"], record["boot"]).process
 
 
 def _shown(command: Sequence[str]) -> str:

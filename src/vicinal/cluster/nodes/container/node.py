@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from vicinal.base.daemon import started
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container import cgroup, layout, network
 from vicinal.cluster.nodes.container.choice import available_runtimes, choose_runtime
@@ -23,7 +24,7 @@ from vicinal.cluster.nodes.container.oci import scratch_groups
 from vicinal.cluster.nodes.container.root import mounts
 from vicinal.cluster.nodes.container.runtime import NodeState, Prepared, Runtime
 from vicinal.cluster.nodes.container.spec import ContainerSpec
-from vicinal.cluster.nodes.container.state import remove_tree, started
+from vicinal.cluster.nodes.container.state import remove_tree
 from vicinal.cluster.nodes.layout import EXCHANGE
 
 _GRACE_SECONDS = 2.0

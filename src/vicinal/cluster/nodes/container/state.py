@@ -86,17 +86,3 @@ def remove_tree(directory: Path) -> None:
     """Remove a directory with all in it; that it is not there is no error."""
     with suppress(FileNotFoundError):
         shutil.rmtree(directory)
-
-
-def boot() -> str:
-    """An identifier of the time since the kernel was started."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def started(process: Path) -> int | None:
-    """When a process (/proc/PID) began, in the kernel's ticks; None if it is gone or a zombie."""
-    try:
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[19]) if fields[0] not in ("Z", "X") else None

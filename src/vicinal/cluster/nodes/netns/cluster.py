@@ -15,7 +15,6 @@ import select
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, Self
 
 import psutil
 
-import vicinal
+from vicinal.base.daemon import module_command, module_environment
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.job_nodes import Node, Places, end_entered, signal_entered
 from vicinal.cluster.nodes.layout import (
@@ -238,21 +237,12 @@ class NativeCluster:
             raise VicinalError("the cluster is not open", "use it as a context manager")
 
     def _start_keeper(self) -> None:
-        package = str(Path(vicinal.__file__).resolve().parent.parent)
-        inherited = os.environ.get("PYTHONPATH")
-        search = package if not inherited else f"{package}{os.pathsep}{inherited}"
+        request = json.dumps(self._request.to_dict())
         self._keeper = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                KEEPER_MODULE,
-                str(os.getpid()),
-                json.dumps(self._request.to_dict()),
-            ],
+            module_command(KEEPER_MODULE, str(os.getpid()), request),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": search},
+            env=module_environment(),
             start_new_session=True,  # Ctrl-C is for the manager, which closes in order
         )
         self._init = self._receive(_START_SECONDS)["init"]
