@@ -51,8 +51,8 @@ class Trial:
         found = {}
         for key, entry in self.journal.entries().items():
             kind = type(known[key])
-            found[key] = kind.from_settings(entry.settings)  # type: ignore[attr-defined]
-            found[key]._functions = self.functions
+            recorded = kind.from_settings(entry.settings)  # type: ignore[attr-defined]
+            found[key] = replace(recorded, functions=self.functions)
         return found
 
     def up(self, network: str, count: int = 2) -> Plan:

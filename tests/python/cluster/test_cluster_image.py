@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cluster_file_support import host, read
 
+from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.nodes.vm.from_file import machines_of
@@ -46,7 +47,7 @@ def test_machines_know_theirs_by_what_it_holds(tmp_path: Path) -> None:
     assert a.additions_key
     assert b.additions_key
     assert a.additions_key != b.additions_key
-    assert Machine.from_dict(json.loads(json.dumps(a.to_dict()))) == a
+    assert decode(Machine, json.loads(json.dumps(encode(a)))) == a
     (tmp_path / "tools/file").touch()
     assert additions_key(a.additions) != a.additions_key
     assert additions_key(ImageAdditions()) == ""

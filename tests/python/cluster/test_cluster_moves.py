@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cluster_file_support import host, read
 
+from vicinal.base.codec import encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts.moving import MoveStep, MoveSteps
@@ -146,13 +147,13 @@ def test_who_has_something_that_does_not_move_is_told(cluster: Cluster) -> None:
         steps.close()
     steps = MoveSteps("lab.a", "vm1")
     with pytest.raises(VicinalError, match="it has a machine vm1 already"):
-        steps.do(MoveStep.COMES, {"machine": resource.machine.to_dict(), "bridge": "br1"})
+        steps.do(MoveStep.COMES, {"machine": encode(resource.machine), "bridge": "br1"})
     with pytest.raises(VicinalError, match="vm1 is not being moved"):
         steps.do(MoveStep.SEND_OUT, {"seconds": 1})
     steps.close()
     steps = MoveSteps("lab.c", "vm1")
     with pytest.raises(VicinalError, match="has no virtual machines of the cluster"):
-        steps.do(MoveStep.COMES, {"machine": resource.machine.to_dict(), "bridge": "br1"})
+        steps.do(MoveStep.COMES, {"machine": encode(resource.machine), "bridge": "br1"})
     assert steps.do(MoveStep.LOOK, {}) == {}
     assert steps.do(MoveStep.STAYS, {}) == {}
     steps.close()

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from cluster_file_support import host, read
 
+from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import ClusterHost
 from vicinal.cluster.hosts.record import HostRecord
@@ -91,7 +92,7 @@ def test_the_share_of_a_host(tmp_path: Path) -> None:
         FarMachine(0, "10.0.0.2", "10.0.0.1", 20001),
         FarMachine(1, "10.0.0.2", "10.0.0.1", 20002),
     )
-    assert Machine.from_dict(json.loads(json.dumps(machine.to_dict()))) == machine
+    assert decode(Machine, json.loads(json.dumps(encode(machine)))) == machine
     # The other end of each wire is where it is looked for.
     theirs = share_of(json.loads(json.dumps(whole.request("a", with_keys=True))))
     for other in machines_of(theirs, {"vm0": (), "vm1": ()}, "region", cpus, numa):

@@ -16,6 +16,7 @@ import pytest
 from cluster_file_support import host, read
 from command_support import Vicinal, error_line
 
+from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.nodes.netns.network import find_tool
@@ -114,7 +115,7 @@ def test_a_region_can_be_a_memory_module(tmp_path: Path, monkeypatch: pytest.Mon
     cluster = read(tmp_path, WHOLE.replace("region: none", "region: {members: 4, device: nvdimm}"))
     (machine, *_) = made = machines(cluster)
     assert {each.region_device for each in made} == {"nvdimm"}
-    assert Machine.from_dict(json.loads(json.dumps(machine.to_dict()))) == machine
+    assert decode(Machine, json.loads(json.dumps(encode(machine)))) == machine
 
     assert cluster.region is not None
     monkeypatch.setattr("vicinal.cluster.resources.region._DIRECTORY", tmp_path)

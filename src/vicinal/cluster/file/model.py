@@ -1,10 +1,8 @@
 """A cluster as its file describes it, once that was checked."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
 
 from vicinal.cluster.file.hosts import ClusterHost, Share, share_name
 from vicinal.cluster.file.network import Network
@@ -54,13 +52,6 @@ class Commands:
     each_boot: tuple[str, ...] = ()
     """Then, and each time that it starts."""
 
-    def to_dict(self) -> dict[str, list[str]]:
-        return {"first_boot": list(self.first_boot), "each_boot": list(self.each_boot)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Sequence[str]]) -> Self:
-        return cls(**{key: tuple(lines) for key, lines in values.items()})
-
     def __bool__(self) -> bool:
         return bool(self.first_boot or self.each_boot)
 
@@ -73,12 +64,6 @@ class ImageAdditions:
     """Of Debian."""
     files: tuple[tuple[str, str], ...] = ()
     """Paths of this host's files and directories, and where the machines have them."""
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Sequence[Any]]) -> Self:
-        """The inverse of asdict(), be it of JSON."""
-        files = ((source, target) for source, target in values.get("files", ()))
-        return cls(tuple(values.get("packages", ())), tuple(files))
 
     def __bool__(self) -> bool:
         return bool(self.packages or self.files)

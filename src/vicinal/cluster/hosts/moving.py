@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.base.printable import printable
 from vicinal.cluster.hosts.connection import Request, ShareConnection, connected
@@ -299,7 +300,7 @@ class MoveSteps:
                 part.check_leaves()
                 return _described(part, self._function)
             case MoveStep.COMES:
-                machine = Machine.from_dict(values["machine"])
+                machine = decode(Machine, values["machine"])
                 return self._comes(machine, str(values["bridge"]), values.get("function"))
             case MoveStep.LOOK:
                 if f"{MachineResource.KIND}/{self._node}" not in self._resources():
@@ -467,7 +468,7 @@ def _described(part: LocalPart, function: FunctionResource | None) -> dict[str, 
     region = side.region
     address = None if function is None else function.address
     return {
-        "machine": part.machine.to_dict(),
+        "machine": encode(part.machine),
         "domain": part.domain,
         "accelerator": part.accelerator.value,
         "region": None if region is None else [region.name, region.size_bytes],

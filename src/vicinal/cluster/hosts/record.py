@@ -7,9 +7,9 @@ whether some machines stand still, or are saved, while others run.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import share_name
 from vicinal.cluster.file.model import Cluster
@@ -60,14 +60,7 @@ class HostRecord:
     @property
     def settings(self) -> Mapping[str, Json]:
         """What it is found again by."""
-        values: dict[str, Json] = asdict(self)
-        lists: dict[str, Json] = {
-            "nodes": list(self.nodes),
-            "machines": list(self.machines),
-            "alone": list(self.alone),
-            "containers": list(self.containers),
-        }
-        return {**values, **lists}
+        return encode(self)
 
     @property
     def share(self) -> str:
@@ -78,22 +71,6 @@ class HostRecord:
     def is_this(self) -> bool:
         """Whether it is the host that we run on."""
         return Host(self.host).is_this
-
-    @classmethod
-    def from_entry(cls, entry: Entry) -> "HostRecord":
-        """The one that a journal has."""
-        given: Any = entry.settings
-        return cls(
-            cluster=given["cluster"],
-            host=given["host"],
-            nodes=tuple(given["nodes"]),
-            machines=tuple(given["machines"]),
-            alone=tuple(given["alone"]),
-            address=given["address"],
-            hypervisor=given["hypervisor"],
-            bridge=given["bridge"],
-            containers=tuple(given["containers"]),
-        )
 
     def without(self, machine: str) -> "HostRecord":
         """The same after a machine has left."""
@@ -111,7 +88,7 @@ class HostRecord:
 def host_records(entries: Mapping[str, Entry]) -> list[HostRecord]:
     """The hosts that a journal has, in order."""
     found = [entry for key, entry in entries.items() if key.startswith(f"{KIND}/")]
-    return [HostRecord.from_entry(entry) for entry in found]
+    return [decode(HostRecord, entry.settings) for entry in found]
 
 
 def on_this_host(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -157,20 +134,15 @@ class MoveRecord:
     @property
     def settings(self) -> Mapping[str, Json]:
         """What it is found again by."""
-        values: dict[str, Json] = asdict(self)
-        return values
-
-    @classmethod
-    def from_entry(cls, entry: Entry) -> "MoveRecord":
-        """The one that a journal has."""
-        given: Any = entry.settings
-        return cls(**given)
+        return encode(self)
 
 
 def moves(entries: Mapping[str, Entry]) -> dict[str, MoveRecord]:
     """The machines of which a journal knows where they were moved to, by name."""
     found = [
-        MoveRecord.from_entry(entry) for entry in _move_entries(entries).values() if entry.whole
+        decode(MoveRecord, entry.settings)
+        for entry in _move_entries(entries).values()
+        if entry.whole
     ]
     return {record.node: record for record in found}
 
@@ -178,13 +150,15 @@ def moves(entries: Mapping[str, Entry]) -> dict[str, MoveRecord]:
 def interrupted(entries: Mapping[str, Entry]) -> list[MoveRecord]:
     """The moves of which it does not know how far they came."""
     return [
-        MoveRecord.from_entry(entry) for entry in _move_entries(entries).values() if not entry.whole
+        decode(MoveRecord, entry.settings)
+        for entry in _move_entries(entries).values()
+        if not entry.whole
     ]
 
 
 def all_moves(entries: Mapping[str, Entry]) -> list[MoveRecord]:
     """Both."""
-    return [MoveRecord.from_entry(entry) for entry in _move_entries(entries).values()]
+    return [decode(MoveRecord, entry.settings) for entry in _move_entries(entries).values()]
 
 
 def with_moves(cluster: Cluster, moved: Mapping[str, str]) -> Cluster:

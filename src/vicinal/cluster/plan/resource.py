@@ -7,7 +7,9 @@ can find and take away, even if the first was killed and the cluster's file has 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, Self, TypeAlias
+
+from vicinal.base.codec import decode, encode
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Settings: TypeAlias = Mapping[str, Json]
@@ -54,7 +56,28 @@ class Held:
         )
 
 
-class Undemanding:
+class Described:
+    """What a resource has of these if it is a dataclass, of which the fields are the settings."""
+
+    KIND: ClassVar[str]
+
+    @property
+    def key(self) -> str:
+        """Its key, if a cluster has one of the kind on this host."""
+        return f"{self.KIND}/main"
+
+    @property
+    def settings(self) -> Settings:
+        """Its fields, in their order."""
+        return encode(self)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """The one that has these settings, such as those of a journal."""
+        return decode(cls, settings)
+
+
+class Undemanding(Described):
     """What a resource has of these if it takes nothing of the host that could be missing."""
 
     @property

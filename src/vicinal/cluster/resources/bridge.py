@@ -2,49 +2,35 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.netns.network import find_tool
-from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Standing
 
 _INTERFACES = Path("/sys/class/net")
 
 
+@dataclass(frozen=True)
 class BridgeResource(Standing):
     """The bridge of a cluster. libvirt makes a tap at it for each machine that runs."""
 
     KIND: ClassVar[str] = "bridge"
 
-    def __init__(self, name: str, owner: str) -> None:
-        self._name = name
-        self._mark = f"vicinal {owner}"
-        self._owner = owner
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        return cls(str(settings["name"]), str(settings["owner"]))
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {"name": self._name, "owner": self._owner}
+    name: str
+    owner: str
 
     def observe(self) -> Observation:
         """An interface of that name is ours if it says so: its alias has the cluster's name."""
-        place = _INTERFACES / self._name
+        place = _INTERFACES / self.name
         if not place.exists():
             return Observation(Condition.ABSENT)
         if not self._is_ours():
-            return Observation(Condition.BROKEN, f"the interface {self._name} is not ours")
+            return Observation(Condition.BROKEN, f"the interface {self.name} is not ours")
         if (place / "operstate").read_text().strip() == "down" and not self._is_up():
-            return Observation(Condition.BROKEN, f"the bridge {self._name} was set down")
+            return Observation(Condition.BROKEN, f"the bridge {self.name} was set down")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
@@ -54,7 +40,7 @@ class BridgeResource(Standing):
             raise VicinalError("`ip` was not found", "install iproute2")
         if os.geteuid() != 0:
             raise VicinalError(
-                f"only root can make the bridge {self._name}",
+                f"only root can make the bridge {self.name}",
                 "run it as root, or let the hypervisor be qemu:///session, which needs no bridge",
             )
 
@@ -62,26 +48,30 @@ class BridgeResource(Standing):
         """Make it, without an address: the host has no part in the network."""
         # In one go: what is there has its mark.
         self._ip(
-            f"link add {self._name} type bridge",
-            f'link set {self._name} alias "{self._mark}"',
-            f"link set {self._name} addrgenmode none",
-            f"link set {self._name} up",
+            f"link add {self.name} type bridge",
+            f'link set {self.name} alias "{self._mark}"',
+            f"link set {self.name} addrgenmode none",
+            f"link set {self.name} up",
         )
 
     def remove(self) -> None:
         if self._is_ours():
-            self._ip(f"link delete {self._name}")
+            self._ip(f"link delete {self.name}")
 
     def _is_ours(self) -> bool:
         try:
-            alias = (_INTERFACES / self._name / "ifalias").read_text().strip()
+            alias = (_INTERFACES / self.name / "ifalias").read_text().strip()
         except OSError:
             return False
         # One that a killed command made has none yet; the name is nobody else's.
         return alias in (self._mark, "")
 
+    @property
+    def _mark(self) -> str:
+        return f"vicinal {self.owner}"
+
     def _is_up(self) -> bool:
-        return bool(int((_INTERFACES / self._name / "flags").read_text(), 16) & 1)
+        return bool(int((_INTERFACES / self.name / "flags").read_text(), 16) & 1)
 
     def _ip(self, *commands: str) -> None:
         tool = find_tool("ip")
@@ -97,7 +87,7 @@ class BridgeResource(Standing):
         if done.returncode != 0:
             complaint = (done.stderr.strip().splitlines() or ["failed"])[0]
             raise VicinalError(
-                f"the bridge {self._name} could not be made or taken away ({complaint})",
+                f"the bridge {self.name} could not be made or taken away ({complaint})",
                 "see that this user may change the host's network, or let the hypervisor be "
                 "qemu:///session, which needs no bridge",
             )

@@ -4,55 +4,40 @@ They come last, when the node has its interfaces.
 """
 
 import subprocess
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Commands, Node
 from vicinal.cluster.nodes.container.state import default_base, read_json, write_json
-from vicinal.cluster.plan.resource import Condition, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Observation
 from vicinal.cluster.resources.in_container import InContainer
 
 _SECONDS = 300.0
 _TAIL_LINES = 12
 
 
+@dataclass(frozen=True)
 class CommandsResource(InContainer):
     """The commands of one node; one that is made anew runs them all."""
 
     KIND: ClassVar[str] = "commands"
 
-    def __init__(self, cluster: str, node: str, commands: Commands, base: Path) -> None:
-        super().__init__(cluster, node, base)
-        self._commands = commands
+    cluster: str
+    node: str
+    commands: Commands
+    base: Path
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
         """What a container node is to run; None where that is nothing."""
         return cls(cluster, node.name, node.commands, default_base()) if node.commands else None
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """Those that were run with these settings."""
-        given: Any = settings
-        commands = Commands.from_dict(given["commands"])
-        return cls(given["cluster"], given["node"], commands, Path(given["base"]))
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        """All that is run, and where."""
-        return {
-            "cluster": self._cluster,
-            "node": self._node,
-            "commands": {key: [*lines] for key, lines in self._commands.to_dict().items()},
-            "base": str(self._base),
-        }
-
     @property
     def runs(self) -> bool:
         """Whether there is something to do when the node starts."""
-        return bool(self._commands.each_boot)
+        return bool(self.commands.each_boot)
 
     def observe(self) -> Observation:
         """Whether they were run, those of each start since the node's last."""
@@ -64,12 +49,12 @@ class CommandsResource(InContainer):
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        self._run("first_boot", self._commands.first_boot)
+        self._run("first_boot", self.commands.first_boot)
         self.start()
 
     def start(self) -> None:
         """Run those of each start."""
-        self._run("each_boot", self._commands.each_boot)
+        self._run("each_boot", self.commands.each_boot)
         write_json(self._record, {"start": self._start()})
 
     def stop(self) -> None:
@@ -84,7 +69,7 @@ class CommandsResource(InContainer):
         cluster = self._open() if commands else None
         for command in commands:
             assert cluster is not None
-            line = cluster.exec_command(self._node, ["/bin/sh", "-c", command])
+            line = cluster.exec_command(self.node, ["/bin/sh", "-c", command])
             try:
                 done = subprocess.run(
                     line,
@@ -98,13 +83,13 @@ class CommandsResource(InContainer):
                 )
             except subprocess.TimeoutExpired as error:
                 raise VicinalError(
-                    f"{self._node}: {key}: this command took longer than {_SECONDS:g} s: {command}",
+                    f"{self.node}: {key}: this command took longer than {_SECONDS:g} s: {command}",
                     "let it run in the background, or mend it in the cluster's file",
                 ) from error
             if done.returncode != 0:
                 tail = " | ".join(done.stdout.splitlines()[-_TAIL_LINES:]) or "nothing"
                 raise VicinalError(
-                    f"{self._node}: {key}: this command ended with status {done.returncode}: "
+                    f"{self.node}: {key}: this command ended with status {done.returncode}: "
                     f"{command}; it said last: {tail}",
                     "mend it in the cluster's file",
                 )
@@ -115,4 +100,4 @@ class CommandsResource(InContainer):
             nodes = self._open().nodes
         except VicinalError:
             return ""
-        return next((node.pid_namespace for node in nodes if node.name == self._node), "")
+        return next((node.pid_namespace for node in nodes if node.name == self.node), "")

@@ -1,15 +1,16 @@
 """The server that the machines' region devices ring each other by, where they can interrupt."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
+from vicinal.cluster.plan.resource import Condition, Observation, Undemanding
 from vicinal.cluster.vm.qemu.doorbell import VECTORS
 from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 
 
+@dataclass(frozen=True)
 class DoorbellResource(Undemanding):
     """The server of a cluster. Machines that run do without it; one that starts needs it.
 
@@ -18,10 +19,9 @@ class DoorbellResource(Undemanding):
 
     KIND: ClassVar[str] = "doorbell"
 
-    def __init__(self, directory: Path, region: Path, machines: int) -> None:
-        self._server = LastingServer(directory)
-        self._region = region
-        self._machines = machines
+    directory: Path
+    region: Path
+    machines: int
 
     @classmethod
     def of(cls, machines: tuple[Machine, ...], region: Path) -> Self | None:
@@ -29,28 +29,10 @@ class DoorbellResource(Undemanding):
         doorbell = machines[0].doorbell
         return None if doorbell is None else cls(Path(doorbell).parent, region, len(machines))
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(Path(given["directory"]), Path(given["region"]), given["machines"])
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
-
     @property
     def needs(self) -> tuple[str, ...]:
         """The region, whose memory it hands out."""
         return ("region/main",)
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {
-            "directory": str(self._server.directory),
-            "region": str(self._region),
-            "machines": self._machines,
-        }
 
     @property
     def runs(self) -> bool:
@@ -58,11 +40,11 @@ class DoorbellResource(Undemanding):
 
     def observe(self) -> Observation:
         """Whether it runs, and has the region that is there now."""
-        if not self._server.directory.is_dir():
+        if not self.directory.is_dir():
             return Observation(Condition.ABSENT)
         if self._server.process is None:
             return Observation(Condition.STOPPED, "it does not run")
-        if not self._server.serves(self._region):
+        if not self._server.serves(self.region):
             return Observation(Condition.BROKEN, "it serves a region that is not there any more")
         return Observation(Condition.READY)
 
@@ -72,7 +54,7 @@ class DoorbellResource(Undemanding):
 
     def start(self) -> None:
         """Start it. Machines that run stay with the one that they were connected to."""
-        self._server.start(self._region, clients=self._machines, vectors=VECTORS)
+        self._server.start(self.region, clients=self.machines, vectors=VECTORS)
 
     def stop(self) -> None:
         """End it; machines that still run keep their interrupts."""
@@ -81,3 +63,7 @@ class DoorbellResource(Undemanding):
     def remove(self) -> None:
         """End it, and remove its directory."""
         self._server.remove()
+
+    @property
+    def _server(self) -> LastingServer:
+        return LastingServer(self.directory)

@@ -7,13 +7,14 @@ was lost.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from vicinal.base.codec import SPARSE, UNRECORDED
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
 from vicinal.cluster.file.network import FunctionNetwork
-from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Resource, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Resource, Standing
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, assigned_to, owner_of
 from vicinal.host.functions.settings import Settings
@@ -74,201 +75,153 @@ def function_resources(
     return found
 
 
+@dataclass(frozen=True)
 class CardResource(Standing):
     """The functions of one card, which this cluster has it make."""
 
     KIND: ClassVar[str] = "functions"
 
-    def __init__(
-        self, cluster: str, address: str, count: int, functions: Functions | None = None
-    ) -> None:
-        self._cluster = cluster
-        self._address = address
-        self._count = count
-        self._functions = functions or Functions()
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(given["cluster"], given["card"], given["count"])
+    cluster: str
+    card: str
+    """Its PCI address."""
+    count: int
+    functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
 
     @property
     def key(self) -> str:
-        return f"{self.KIND}/{self._address}"
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {"cluster": self._cluster, "card": self._address, "count": self._count}
+        return f"{self.KIND}/{self.card}"
 
     def observe(self) -> Observation:
         """As many as were made, and ours."""
         card = self._card()
         if card is None or not card.functions:
             return Observation(Condition.ABSENT)
-        if card.owner != owner_of(self._cluster):
+        if card.owner != owner_of(self.cluster):
             whose = card.owner or "somebody else"
             return Observation(Condition.BROKEN, f"its functions are of {whose}")
-        if len(card.functions) != self._count:
+        if len(card.functions) != self.count:
             return Observation(Condition.BROKEN, f"it has {len(card.functions)} functions")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
         """Whether this user may have a card make functions; how many it can was seen before."""
         del released
-        self._functions.check_helper()
+        self.functions.check_helper()
 
     def create(self) -> None:
         """Have the card make them."""
-        self._functions.create(self._address, self._count, owner=owner_of(self._cluster))
+        self.functions.create(self.card, self.count, owner=owner_of(self.cluster))
 
     def remove(self) -> None:
         card = self._card()
-        if card is not None and card.owner == owner_of(self._cluster):
-            self._functions.remove(self._address, owner=owner_of(self._cluster))
+        if card is not None and card.owner == owner_of(self.cluster):
+            self.functions.remove(self.card, owner=owner_of(self.cluster))
 
     def _card(self) -> PhysicalFunction | None:
-        cards = self._functions.cards()
-        return next((card for card in cards if card.address == self._address), None)
+        cards = self.functions.cards()
+        return next((card for card in cards if card.address == self.card), None)
 
 
+@dataclass(frozen=True)
 class FunctionResource(Standing):
     """One function, assigned to a node and set up."""
 
     KIND: ClassVar[str] = "function"
 
-    def __init__(
-        self,
-        cluster: str,
-        node: str,
-        named: str,
-        card: str,
-        wanted: Settings,
-        *,
-        stays: bool,
-        made: bool,
-        functions: Functions | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._node = node
-        self._named = named
-        """The card as the cluster's file has it: what each host calls its own."""
-        self._card = card
-        self._wanted = wanted
-        self._stays = stays
-        self._made = made
-        self._functions = functions or Functions()
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was assigned with these settings."""
-        given: Any = settings
-        return cls(
-            given["cluster"],
-            given["node"],
-            given["named"],
-            given["card"],
-            Settings(**given["wanted"]),
-            stays=given["stays"],
-            made=given["made"],
-        )
+    cluster: str
+    node: str
+    named: str
+    """The card as the cluster's file has it: what each host calls its own."""
+    card: str
+    wanted: Settings = field(metadata=SPARSE)
+    stays: bool
+    made: bool
+    functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
 
     @property
     def key(self) -> str:
-        return f"{self.KIND}/{self._node}"
+        return f"{self.KIND}/{self.node}"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The card's functions, where this cluster made them."""
-        return (f"{CardResource.KIND}/{self._card}",) if self._made else ()
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        wanted = {name: value for name, value in asdict(self._wanted).items() if value is not None}
-        return {
-            "cluster": self._cluster,
-            "node": self._node,
-            "named": self._named,
-            "card": self._card,
-            "wanted": wanted,
-            "stays": self._stays,
-            "made": self._made,
-        }
+        return (f"{CardResource.KIND}/{self.card}",) if self.made else ()
 
     def observe(self) -> Observation:
         """The records have one, and it is there."""
-        assigned = assigned_to(self._functions, self._owner)
+        assigned = assigned_to(self.functions, self._owner)
         if not assigned:
             return Observation(Condition.ABSENT)
-        if len(assigned) > 1 or not self._functions.host.device(assigned[0]).is_dir():
+        if len(assigned) > 1 or not self.functions.host.device(assigned[0]).is_dir():
             return Observation(Condition.BROKEN, f"{assigned[-1]} is not as it was assigned")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
         """Whether this user may set one up; that the card has one was seen before."""
         del released
-        self._functions.check_helper()
+        self.functions.check_helper()
 
     def create(self) -> None:
         """Take the card's first free one, and set it up."""
-        self._functions.assign(
-            self._card,
+        self.functions.assign(
+            self.card,
             owner=self._owner,
-            settings=self._wanted,
+            settings=self.wanted,
             # The port of one that a guest is to have comes up in the guest.
-            wait=_ACTIVE_SECONDS if self._stays else 0,
+            wait=_ACTIVE_SECONDS if self.stays else 0,
         )
 
     def remove(self) -> None:
         """Put it back as it was, and free it."""
-        self._functions.release([], owner=self._owner)
+        self.functions.release([], owner=self._owner)
 
     def at_this_host(self) -> Self:
         """The same of another host's, for a machine that comes here: with the same addresses.
 
         Raises VicinalError where this host's card of the name has none to give.
         """
-        card = find_card(self._functions.cards(), self._named)
+        card = find_card(self.functions.cards(), self.named)
         if not any(each.free for each in card.functions):
             raise VicinalError(
-                f"{self._named} has no free function for {self._node}",
+                f"{self.named} has no free function for {self.node}",
                 "let it have more: see `vicinal functions list`, and call `vicinal up`",
             )
-        wanted = _for_driver(self._wanted, card)
+        wanted = _for_driver(self.wanted, card)
         wanted.for_card(card)
-        made = card.owner == owner_of(self._cluster)
+        made = card.owner == owner_of(self.cluster)
         return type(self)(
-            self._cluster,
-            self._node,
-            self._named,
+            self.cluster,
+            self.node,
+            self.named,
             card.address,
             wanted,
-            stays=self._stays,
+            stays=self.stays,
             made=made,
-            functions=self._functions,
+            functions=self.functions,
         )
 
     @property
     def address(self) -> str | None:
         """PCI address of the function that the node has; None: none yet."""
-        return next(iter(assigned_to(self._functions, self._owner)), None)
+        return next(iter(assigned_to(self.functions, self._owner)), None)
 
     def reserve(self) -> None:
         """Take the card's first free one, and leave it as it is until announce()."""
-        self._functions.assign(self._card, owner=self._owner, wait=0)
+        self.functions.assign(self.card, owner=self._owner, wait=0)
 
     def announce(self) -> None:
         """Set the one that was taken up: the network is to find its addresses here."""
-        address = assigned_address(self._functions, self._owner)
-        self._functions.assign(address, owner=self._owner, settings=self._wanted, wait=0)
+        address = assigned_address(self.functions, self._owner)
+        self.functions.assign(address, owner=self._owner, settings=self.wanted, wait=0)
 
     def withdraw(self) -> None:
         """Put it back as it was, and keep it: its addresses are to be found elsewhere."""
-        address = assigned_address(self._functions, self._owner)
-        self._functions.withdraw(address, owner=self._owner)
+        address = assigned_address(self.functions, self._owner)
+        self.functions.withdraw(address, owner=self._owner)
 
     @property
     def _owner(self) -> str:
-        return owner_of(self._cluster, self._node)
+        return owner_of(self.cluster, self.node)
 
 
 def _count(

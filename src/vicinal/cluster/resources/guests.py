@@ -3,12 +3,11 @@
 They boot at the same time, since each machine is started before anybody waits for one.
 """
 
-import json
 import shutil
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
@@ -16,39 +15,23 @@ from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.together import together
 from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Undemanding
+from vicinal.cluster.plan.resource import Condition, Observation, Undemanding
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
 from vicinal.cluster.vm.image.layout import READY_LINE
 
 
+@dataclass(frozen=True)
 class GuestsResource(Undemanding):
     """All guests of a cluster."""
 
     KIND: ClassVar[str] = "guests"
 
-    def __init__(self, machines: tuple[Machine, ...]) -> None:
-        self._machines = machines
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(tuple(Machine.from_dict(each) for each in given["machines"]))
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
+    machines: tuple[Machine, ...]
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(f"machine/{machine.name}" for machine in self._machines)
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        machines = [machine.to_dict() for machine in self._machines]
-        settings: Mapping[str, Json] = json.loads(json.dumps({"machines": machines}))
-        return settings
+        return tuple(f"machine/{machine.name}" for machine in self.machines)
 
     @property
     def runs(self) -> bool:
@@ -58,7 +41,7 @@ class GuestsResource(Undemanding):
         """Whether all have booted. Without the mark that somebody waited there are none yet."""
         if not self._files.entered.exists():
             return Observation(Condition.ABSENT)
-        for machine in self._machines:
+        for machine in self.machines:
             if not WayIn(machine).alive:
                 return Observation(Condition.STOPPED, f"{machine.name} does not run")
             if not _has_booted(machine):
@@ -72,21 +55,21 @@ class GuestsResource(Undemanding):
         """
         self._files.entered.touch()
         seconds = BOOT_SECONDS * Made.read(self._files).accelerator.patience
-        together(partial(self._wait, machine, seconds) for machine in self._machines)
-        for machine in self._machines:
+        together(partial(self._wait, machine, seconds) for machine in self.machines)
+        for machine in self.machines:
             write_commands(machine, first=False)
 
     def start(self) -> None:
         """Wait again, after the machines were started. Those that had been saved go on."""
         from vicinal.cluster.vm.libvirt.lifecycle import resume
 
-        for machine in self._machines:
+        for machine in self.machines:
             resume(hypervisor_at(machine.uri), machine.domain)
         self.create()
 
     def stop(self) -> None:
         """End the connections to them."""
-        for machine in self._machines:
+        for machine in self.machines:
             end_way_in(machine)
 
     def remove(self) -> None:
@@ -96,7 +79,7 @@ class GuestsResource(Undemanding):
 
     @property
     def _files(self) -> Files:
-        return self._machines[0].files
+        return self.machines[0].files
 
     @staticmethod
     def _wait(machine: Machine, seconds: float) -> None:

@@ -1,7 +1,6 @@
 """What is added to a node that is a container, when that runs: interfaces, cables, commands."""
 
 from pathlib import Path
-from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
@@ -12,36 +11,33 @@ from vicinal.cluster.plan.state import cluster_directory
 class InContainer(Undemanding):
     """What such a resource is known by, and how it finds its node."""
 
-    KIND: ClassVar[str]
-
-    def __init__(self, cluster: str, node: str, base: Path) -> None:
-        self._cluster = cluster
-        self._node = node
-        self._base = base
-        """Where containers' state is."""
+    cluster: str
+    node: str
+    base: Path
+    """Where containers' state is."""
 
     @property
     def key(self) -> str:
         """Its key: a node has one of a kind."""
-        return f"{self.KIND}/{self._node}"
+        return f"{self.KIND}/{self.node}"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (f"node/{self._node}",)
+        return (f"node/{self.node}",)
 
     @property
     def _record(self) -> Path:
         """A file of its own beside the cluster's journal."""
-        return cluster_directory(self._cluster) / f"{self.KIND}-{self._node}.json"
+        return cluster_directory(self.cluster) / f"{self.KIND}-{self.node}.json"
 
     def _open(self) -> ContainerCluster:
         """The containers of its cluster. Raises VicinalError where their head does not run."""
-        return ContainerCluster.open(self._cluster, self._base)
+        return ContainerCluster.open(self.cluster, self.base)
 
     def _network(self) -> Path | None:
         """What stands for the node's network; None where it has none of its own, or is gone."""
         try:
-            network = self._open().network_of(self._node)
+            network = self._open().network_of(self.node)
         except VicinalError:
             return None
         return network if network is not None and network.exists() else None

@@ -13,10 +13,12 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from vicinal.base.codec import UNRECORDED
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Node
 from vicinal.cluster.file.network import BridgeNetwork, DeviceNetwork, FunctionNetwork
@@ -30,7 +32,7 @@ from vicinal.cluster.nodes.container.passthrough import (
 from vicinal.cluster.nodes.container.state import default_base, read_json, write_json
 from vicinal.cluster.nodes.host_network import check_bridge, find_interface, ip
 from vicinal.cluster.nodes.vm.links import local_mac
-from vicinal.cluster.plan.resource import Condition, Held, Json, Observation
+from vicinal.cluster.plan.resource import Condition, Held, Observation
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.in_container import InContainer
 from vicinal.cluster.resources.whole_device import check_whole_device, held_device
@@ -46,25 +48,19 @@ _APPEAR_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 
 
+@dataclass(frozen=True)
 class InterfaceResource(InContainer):
     """The interface of one node, and its RDMA devices."""
 
     KIND: ClassVar[str] = "interface"
 
-    def __init__(
-        self,
-        cluster: str,
-        node: str,
-        device: str | None,
-        address: IPv4Interface | None,
-        base: Path,
-        functions: Functions | None = None,
-    ) -> None:
-        super().__init__(cluster, node, base)
-        self._device = device
-        """PCI address; None: that of the node's function."""
-        self._address = address
-        self._functions = functions or Functions()
+    cluster: str
+    node: str
+    device: str | None
+    """PCI address; None: that of the node's function."""
+    address: IPv4Interface | None
+    base: Path
+    functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
@@ -83,28 +79,11 @@ class InterfaceResource(InContainer):
         device = network.device if isinstance(network, DeviceNetwork) else None
         return cls(cluster, node.name, device, network.address, default_base())
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The one that was moved with these settings."""
-        given: Any = settings
-        address = given["address"] and IPv4Interface(given["address"])
-        return cls(given["cluster"], given["node"], given["device"], address, Path(given["base"]))
-
     @property
     def needs(self) -> tuple[str, ...]:
         """Its node, and the function."""
-        function = () if self._device else (f"{FunctionResource.KIND}/{self._node}",)
+        function = () if self.device else (f"{FunctionResource.KIND}/{self.node}",)
         return (*function, *super().needs)
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {
-            "cluster": self._cluster,
-            "node": self._node,
-            "device": self._device,
-            "address": None if self._address is None else str(self._address),
-            "base": str(self._base),
-        }
 
     def observe(self) -> Observation:
         """It is in the node's network, or was taken from it while the node is stopped."""
@@ -126,31 +105,31 @@ class InterfaceResource(InContainer):
     @property
     def held(self) -> Held:
         """The device, if it is a whole one."""
-        return held_device(self._device)
+        return held_device(self.device)
 
     def check(self, released: Held) -> None:
         """Whether a whole device is there, and nobody else uses it."""
-        check_whole_device(self._functions, self._device, released)
+        check_whole_device(self.functions, self.device, released)
 
     def create(self) -> None:
         """Move it in, and show the device files of its RDMA device."""
         network = self._network()
         if network is None:
             raise VicinalError(
-                f"{self._node} has no network of its own, into which an interface could go",
+                f"{self.node} has no network of its own, into which an interface could go",
                 "see `vicinal status` for why",
             )
-        if self._device is not None:
-            check_device(self._functions, self._device)
-        owner = owner_of(self._cluster, self._node)
-        address = self._device or assigned_address(self._functions, owner)
-        devices = _rdma_devices(self._functions, address)
+        if self.device is not None:
+            check_device(self.functions, self.device)
+        owner = owner_of(self.cluster, self.node)
+        address = self.device or assigned_address(self.functions, owner)
+        devices = _rdma_devices(self.functions, address)
         interface = self._wait_here(address, needed=not devices)
         name = self._name_inside(interface)
         kept = {"address": address, "interface": interface, "name": name, "stopped": False}
         write_json(self._record, {**kept, "devices": list(map(str, devices))})
         if interface:
-            move_in(interface, network, name, self._address)
+            move_in(interface, network, name, self.address)
         process = self._process()
         if devices and process is not None:
             show_devices(process, devices)
@@ -182,7 +161,7 @@ class InterfaceResource(InContainer):
         network = self._network()
         if network is not None and kept["name"] in interfaces_in(network):
             move_back(network, kept["name"], kept["interface"])
-        if not self._functions.host.device(kept["address"]).is_dir():
+        if not self.functions.host.device(kept["address"]).is_dir():
             return  # the device itself is gone
         # The kernel takes its time where the node's network has just ended.
         here = self._wait_here(kept["address"], needed=True)
@@ -192,7 +171,7 @@ class InterfaceResource(InContainer):
     def _wait_here(self, address: str, *, needed: bool) -> str:
         """The device's interface in this network; "" where it has none and needs none."""
         deadline = time.monotonic() + (_APPEAR_SECONDS if needed else 0)
-        while not (names := self._functions.host.names(address, "net")):
+        while not (names := self.functions.host.names(address, "net")):
             if time.monotonic() > deadline:
                 if not needed:
                     return ""
@@ -206,12 +185,12 @@ class InterfaceResource(InContainer):
     def _name_inside(self, interface: str) -> str:
         if not interface:
             return ""
-        kind = self._functions.host.sysfs / "class/net" / interface / "type"
-        infiniband = self._functions.host.read(kind) == _INFINIBAND_TYPE
+        kind = self.functions.host.sysfs / "class/net" / interface / "type"
+        infiniband = self.functions.host.read(kind) == _INFINIBAND_TYPE
         return _INFINIBAND_NAME if infiniband else _ETHERNET_NAME
 
     def _process(self) -> int | None:
-        return self._open().process_of(self._node)
+        return self._open().process_of(self.node)
 
 
 def _rdma_devices(functions: Functions, address: str) -> list[Path]:
@@ -225,28 +204,18 @@ def _rdma_devices(functions: Functions, address: str) -> list[Path]:
     return [each for each in files if each.exists()]
 
 
+@dataclass(frozen=True)
 class CableResource(InContainer):
     """The cable of one node."""
 
     KIND: ClassVar[str] = "cable"
 
-    def __init__(
-        self,
-        cluster: str,
-        node: str,
-        *,
-        bridge: str,
-        mac: str,
-        address: IPv4Interface | None,
-        base: Path,
-    ) -> None:
-        super().__init__(cluster, node, base)
-        self._bridge = bridge
-        self._mac = mac
-        self._address = address
-        self._mark = f"vicinal {os.geteuid()}-{cluster} {node}"
-        # A network interface has 15 letters at most.
-        self._name = f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"
+    cluster: str
+    node: str
+    bridge: str
+    mac: str
+    address: IPv4Interface | None
+    base: Path
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
@@ -272,29 +241,6 @@ class CableResource(InContainer):
             base=default_base(),
         )
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(
-            given["cluster"],
-            given["node"],
-            bridge=given["bridge"],
-            mac=given["mac"],
-            address=given["address"] and IPv4Interface(given["address"]),
-            base=Path(given["base"]),
-        )
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {
-            "cluster": self._cluster,
-            "node": self._node,
-            "bridge": self._bridge,
-            "mac": self._mac,
-            "address": None if self._address is None else str(self._address),
-            "base": str(self._base),
-        }
-
     def observe(self) -> Observation:
         """Both ends are where they are to be, or it was pulled while the node is stopped."""
         found = find_interface(self._name)
@@ -303,8 +249,8 @@ class CableResource(InContainer):
             return Observation(Condition.STOPPED if stopped else Condition.ABSENT)
         if not self._is_ours(found):
             return Observation(Condition.BROKEN, f"the interface {self._name} is not ours")
-        if found.get("master") != self._bridge:
-            return Observation(Condition.BROKEN, f"it is not at the bridge {self._bridge}")
+        if found.get("master") != self.bridge:
+            return Observation(Condition.BROKEN, f"it is not at the bridge {self.bridge}")
         network = self._network()
         if network is None or LINK_NAME not in interfaces_in(network):
             return Observation(Condition.BROKEN, "it does not end in the node's network")
@@ -315,22 +261,22 @@ class CableResource(InContainer):
         network = self._network()
         if network is None:
             raise VicinalError(
-                f"{self._node} has no network of its own, into which a cable could go",
+                f"{self.node} has no network of its own, into which a cable could go",
                 "see `vicinal status` for why",
             )
-        check_bridge(self._bridge)
-        end = f"name {LINK_NAME} address {self._mac} netns {network}"
+        check_bridge(self.bridge)
+        end = f"name {LINK_NAME} address {self.mac} netns {network}"
         ip(
             ["-batch", "-"],
             lines=[
                 f"link add {self._name} type veth peer {end}",
                 f'link set {self._name} alias "{self._mark}"',
                 f"link set {self._name} addrgenmode none",
-                f"link set {self._name} master {self._bridge}",
+                f"link set {self._name} master {self.bridge}",
                 f"link set {self._name} up",
             ],
         )
-        address = [] if self._address is None else [f"address add {self._address} dev {LINK_NAME}"]
+        address = [] if self.address is None else [f"address add {self.address} dev {LINK_NAME}"]
         ip(["-batch", "-"], network, lines=[*address, f"link set {LINK_NAME} up"])
 
     @property
@@ -361,3 +307,12 @@ class CableResource(InContainer):
         kind = found.get("linkinfo", {}).get("info_kind")
         # One that a killed command made has no mark yet; the name is nobody else's.
         return kind == "veth" and found.get("ifalias", "") in (self._mark, "")
+
+    @property
+    def _mark(self) -> str:
+        return f"vicinal {os.geteuid()}-{self.cluster} {self.node}"
+
+    @property
+    def _name(self) -> str:
+        # A network interface has 15 letters at most.
+        return f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"

@@ -4,12 +4,13 @@ The command's host makes them, and hands them to the others, which keep them for
 """
 
 import shutil
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
+from vicinal.base.codec import UNRECORDED
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Standing
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.vm.guest.identity import (
     KeyTexts,
@@ -21,6 +22,7 @@ from vicinal.cluster.vm.guest.identity import (
 )
 
 
+@dataclass(frozen=True)
 class KeysResource(Standing):
     """The keys of a cluster over several hosts, on one of them.
 
@@ -30,30 +32,14 @@ class KeysResource(Standing):
 
     KIND: ClassVar[str] = "keys"
 
-    def __init__(self, directory: Path, known_by: str = "", given: KeyTexts | None = None) -> None:
-        self.directory = directory
-        self._known_by = known_by
-        self._given = given
+    directory: Path
+    known_by: str = ""
+    given: KeyTexts | None = field(default=None, repr=False, metadata=UNRECORDED)
 
     @classmethod
     def of(cls, kept_as: str, known_by: str = "", given: KeyTexts | None = None) -> Self:
         """Those of the cluster that is kept under this name."""
         return cls(cluster_directory(kept_as) / "keys", known_by, given)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        """The ones that were made with these settings."""
-        return cls(Path(str(settings["directory"])), str(settings["known_by"]))
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        """All that they are made by; nothing of it is secret."""
-        return {"directory": str(self.directory), "known_by": self._known_by}
 
     def texts(self) -> KeyTexts | None:
         """The keys; None where they are not there, or not whole."""
@@ -67,24 +53,24 @@ class KeysResource(Standing):
         if not self.directory.exists():
             return Observation(Condition.ABSENT)
         texts = self.texts()
-        if texts is None or self._known_by not in ("", fingerprint(texts)):
+        if texts is None or self.known_by not in ("", fingerprint(texts)):
             return Observation(Condition.BROKEN, f"the keys in {self.directory} are not whole")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
         """Whether there is the tool that makes them."""
         del released  # it takes nothing that others have
-        if self._given is None and not self._known_by:
+        if self.given is None and not self.known_by:
             check_keygen()
 
     def create(self) -> None:
         """Make them, or keep what was given."""
         try:
             self.directory.mkdir(mode=0o700, parents=True)
-            if self._given is None:
+            if self.given is None:
                 generate_keys(self.directory)
             else:
-                write_keys(self.directory, self._given)
+                write_keys(self.directory, self.given)
         except OSError as error:
             raise VicinalError(
                 f"{self.directory} could not be made ({describe_os_error(error)})",

@@ -1,16 +1,17 @@
 """Vicinal's own libvirt, which all clusters of a user have in common that have machines in it."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Observation, Standing
 from vicinal.cluster.plan.state import cluster_names, journal_of
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.cluster.vm.libvirt.uri import is_own
 
 
+@dataclass(frozen=True)
 class LibvirtResource(Standing):
     """A cluster's part in it: it runs from when the first cluster has one until the last has none.
 
@@ -20,9 +21,7 @@ class LibvirtResource(Standing):
     KIND: ClassVar[str] = "libvirt"
     KEY: ClassVar[str] = "libvirt/main"
 
-    def __init__(self, cluster: str) -> None:
-        self._cluster = cluster
-        self._daemon = Daemon.of_this_user()
+    cluster: str
 
     @classmethod
     def of(cls, cluster: str, uri: str) -> Self | None:
@@ -38,22 +37,9 @@ class LibvirtResource(Standing):
             resource._daemon.check()
         return resource
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        return cls(str(settings["cluster"]))
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return self.KEY
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {"cluster": self._cluster}
-
     def observe(self) -> Observation:
         """Whether the cluster has a part in it, and it runs."""
-        if self._cluster not in _users():
+        if self.cluster not in _users():
             return Observation(Condition.ABSENT)
         if not self._daemon.answers():
             return Observation(Condition.STOPPED, "it does not run")
@@ -73,8 +59,12 @@ class LibvirtResource(Standing):
             self._check_empty()
             self._daemon.end(wanted=lambda: bool(self._others()))
 
+    @property
+    def _daemon(self) -> Daemon:
+        return Daemon.of_this_user()
+
     def _others(self) -> set[str]:
-        return _users() - {self._cluster}
+        return _users() - {self.cluster}
 
     def _check_empty(self) -> None:
         """Raise VicinalError where somebody made a machine there by hand: it would be lost."""

@@ -1,14 +1,14 @@
 """Nodes that are virtual machines, and what they have in common."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
+from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.faults import Faults
 from vicinal.cluster.file.hosts import Share
@@ -56,6 +56,7 @@ _BUTTON_SECONDS = 30.0
 """For a guest to go by itself when it is stopped."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class MachinesResource(Standing):
     """What belongs to all machines of a cluster: what they boot, their names and their keys.
 
@@ -64,24 +65,14 @@ class MachinesResource(Standing):
 
     KIND: ClassVar[str] = "machines"
 
-    def __init__(
-        self,
-        *,
-        directory: Path,
-        uri: str,
-        guests: tuple[Identity, ...],
-        image: str,
-        additions: Mapping[str, ImageAdditions],
-        keys: Path | None = None,
-    ) -> None:
-        self._files = Files(directory)
-        self.uri = uri
-        """The libvirt that has them."""
-        self._guests = guests
-        self._image = image
-        self._additions = additions
-        """What is added to it for some of them, by its key."""
-        self._keys = keys
+    directory: Path
+    uri: str
+    """The libvirt that has them."""
+    guests: tuple[Identity, ...]
+    image: str
+    additions: Mapping[str, ImageAdditions] = field(default_factory=dict)
+    """What is added to it for some of them, by its key."""
+    keys: Path | None = None
 
     @classmethod
     def of(
@@ -101,57 +92,28 @@ class MachinesResource(Standing):
             keys=keys,
         )
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(
-            directory=Path(given["directory"]),
-            uri=given["uri"],
-            guests=tuple(map(Identity.from_dict, given["guests"])),
-            image=given["image"],
-            additions={
-                key: ImageAdditions.from_dict(each)
-                for key, each in given.get("additions", {}).items()
-            },
-            keys=Path(given["keys"]) if given.get("keys") else None,
-        )
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
-
     @property
     def needs(self) -> tuple[str, ...]:
         """Vicinal's own libvirt, and the keys that the machines share with those of other hosts."""
         libvirt = (LibvirtResource.KEY,) if is_own(self.uri) else ()
-        keys = () if self._keys is None else (f"{KeysResource.KIND}/main",)
+        keys = () if self.keys is None else (f"{KeysResource.KIND}/main",)
         return (*libvirt, *keys)
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        settings = {
-            "directory": str(self._files.directory),
-            "uri": self.uri,
-            "guests": [asdict(guest) for guest in self._guests],
-            "image": self._image,
-            "additions": {key: asdict(each) for key, each in self._additions.items()},
-            "keys": None if self._keys is None else str(self._keys),
-        }
-        plain: Mapping[str, Json] = json.loads(json.dumps(settings))  # lists, where it has tuples
-        return plain
 
     def prepare(self, say: Callable[[str], None]) -> None:
         """Make what it is made of and is kept for all clusters, where that is not there."""
         _, choice = prepare(say)
         if not is_own(self.uri):  # which another resource starts, and takes away
             hypervisor_at(self.uri).check(choice.accelerator)
-        for additions in self._additions.values():
+        for additions in self.additions.values():
             build_additions(additions, say)
 
     def at_this_host(self, machine: Machine, bridge: str) -> Machine:
         """A machine of another host's, as it is to be here."""
         return replace(machine, uri=self.uri, directory=str(self._files.directory), bridge=bridge)
+
+    @property
+    def _files(self) -> Files:
+        return Files(self.directory)
 
     def made(self) -> Made:
         """What was found out when it was made. Raises VicinalError where it is not there."""
@@ -175,7 +137,7 @@ class MachinesResource(Standing):
             find_qemu,
             check_keygen,
             partial(check_usable, self.uri),
-            partial(self._files.check_lengths, len(self._guests)),
+            partial(self._files.check_lengths, len(self.guests)),
         ):
             with faults.catch():
                 check()
@@ -184,20 +146,20 @@ class MachinesResource(Standing):
     def create(self) -> None:
         """Make it; the image is made too, if there is none for what is on this host now."""
         files = self._files
-        files.check_lengths(len(self._guests))
+        files.check_lengths(len(self.guests))
         image, choice = prepare()
         hypervisor_at(self.uri).check(choice.accelerator)
         files.directory.mkdir(mode=0o700, parents=True)
         # Of their own: the next image that is made takes the place of this one.
         _keep(image.kernel, files.kernel)
         _keep(image.files, files.system)
-        for key, additions in self._additions.items():
+        for key, additions in self.additions.items():
             join(image, build_additions(additions, _silent), files.system_with(key))
-        if self._keys is None:
+        if self.keys is None:
             generate_keys(files.directory)
         else:
-            write_keys(files.directory, read_keys(self._keys))
-        write_archives(files.directory, self._guests)
+            write_keys(files.directory, read_keys(self.keys))
+        write_archives(files.directory, self.guests)
         Made(choice.accelerator, choice.reason, tuple(sorted(image.holds))).write(files)
 
     def remove(self) -> None:
@@ -212,17 +174,17 @@ class MachinesResource(Standing):
             ) from error
 
 
+@dataclass(frozen=True)
 class MachineResource(Undemanding):
     """One machine."""
 
     KIND: ClassVar[str] = "machine"
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    machine: Machine
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        return cls(Machine.from_dict(settings))
+        return cls(decode(Machine, settings))
 
     @property
     def key(self) -> str:
@@ -241,8 +203,7 @@ class MachineResource(Undemanding):
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        settings: Mapping[str, Json] = json.loads(json.dumps(self.machine.to_dict()))
-        return settings
+        return encode(self.machine)
 
     @property
     def runs(self) -> bool:

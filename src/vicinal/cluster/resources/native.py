@@ -1,42 +1,35 @@
 """A node that is this host itself."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 from vicinal.cluster.nodes.host.node import HostNode
-from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Undemanding
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Undemanding
 
 
+@dataclass(frozen=True)
 class NativeResource(Undemanding):
     """The one native node of a cluster."""
 
     KIND: ClassVar[str] = "native"
 
-    def __init__(self, cluster: str, name: str, cpus: tuple[int, ...]) -> None:
-        self._cluster = cluster
-        self.node = HostNode(cluster, name, cpus)
+    cluster: str
+    name: str
+    cpus: tuple[int, ...]
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(given["cluster"], given["name"], tuple(given["cpus"]))
+    @property
+    def node(self) -> HostNode:
+        """The node, whether it is there or not."""
+        return HostNode(self.cluster, self.name, self.cpus)
 
     @property
     def key(self) -> str:
-        return f"{self.KIND}/{self.node.name}"
+        return f"{self.KIND}/{self.name}"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """It stands on nothing: processes find a region when they start."""
         return ()
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {
-            "cluster": self._cluster,
-            "name": self.node.name,
-            "cpus": list(self.node.cpus),
-        }
 
     def observe(self) -> Observation:
         """Its directory is there, and it may be stopped."""

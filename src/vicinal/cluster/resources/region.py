@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, TypedDict
 
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.file.model import BackEnd, Cluster, RegionSettings
-from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Held, Observation, Standing
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import create, inspect
 from vicinal.region.creation import LABEL_BYTES, check_creation, file_bytes
@@ -24,27 +25,18 @@ class _Made(TypedDict):
     label: str
 
 
+@dataclass(frozen=True)
 class RegionResource(Standing):
     """The region of a cluster."""
 
     KIND: ClassVar[str] = "region"
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        members: int,
-        section_bytes: int,
-        heap_bytes: int,
-        label: str,
-        device: RegionDevice | None = None,
-    ) -> None:
-        self.path = path
-        self._device = device
-        self._members = members
-        self._section_bytes = section_bytes
-        self._heap_bytes = heap_bytes
-        self._label = label
+    path: Path
+    members: int
+    section_bytes: int
+    heap_bytes: int
+    label: str
+    device: RegionDevice | None = None
 
     @classmethod
     def of(cls, cluster: Cluster, region: RegionSettings) -> Self:
@@ -57,33 +49,6 @@ class RegionResource(Standing):
             label=cluster.name[:LABEL_BYTES],
             device=region.device if cluster.of(BackEnd.VM) else None,
         )
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        return cls(
-            Path(str(settings["path"])),
-            members=int(str(settings["members"])),
-            section_bytes=int(str(settings["section_bytes"])),
-            heap_bytes=int(str(settings["heap_bytes"])),
-            label=str(settings["label"]),
-            device=RegionDevice(str(settings["device"])) if settings.get("device") else None,
-        )
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {
-            "path": str(self.path),
-            "members": self._members,
-            "section_bytes": self._section_bytes,
-            "heap_bytes": self._heap_bytes,
-            "label": self._label,
-            "device": None if self._device is None else self._device.value,
-        }
 
     def observe(self) -> Observation:
         """A region of ours there is whole; anything else under its name is not ours to use."""
@@ -98,9 +63,9 @@ class RegionResource(Standing):
             header, offset = state.header, state.offset
         except VicinalError as error:
             return Observation(Condition.BROKEN, error.message)
-        if self._device is not None and (offset > 0) is not (self._device is RegionDevice.NVDIMM):
+        if self.device is not None and (offset > 0) is not (self.device is RegionDevice.NVDIMM):
             return Observation(Condition.BROKEN, f"{self.path} is for another device")
-        if header.members != self._members or header.label != self._label:
+        if header.members != self.members or header.label != self.label:
             return Observation(Condition.BROKEN, f"{self.path} is another region")
         return Observation(Condition.READY)
 
@@ -131,7 +96,7 @@ class RegionResource(Standing):
     @property
     def file_bytes(self) -> int:
         """What it takes of memory when it is made, to the nearest page."""
-        return file_bytes(self._members, self._section_bytes + self._heap_bytes, **self._fits)
+        return file_bytes(self.members, self.section_bytes + self.heap_bytes, **self._fits)
 
     def create(self) -> None:
         """Make the file; all of its memory is reserved then."""
@@ -140,15 +105,15 @@ class RegionResource(Standing):
     @property
     def _made_with(self) -> _Made:
         return {
-            "members": self._members,
-            "section_bytes": self._section_bytes,
-            "heap_bytes": self._heap_bytes,
-            "label": self._label,
+            "members": self.members,
+            "section_bytes": self.section_bytes,
+            "heap_bytes": self.heap_bytes,
+            "label": self.label,
         }
 
     @property
     def _fits(self) -> Mapping[str, bool]:
-        return {} if self._device is None else self._device.fits
+        return {} if self.device is None else self.device.fits
 
     def remove(self) -> None:
         """Remove the file, if it is ours. Who has mapped it keeps that."""

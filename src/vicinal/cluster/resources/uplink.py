@@ -7,6 +7,7 @@ cluster are in one network, and the heads as well, from which launchers reach th
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,24 +18,21 @@ from vicinal.cluster.nodes.container.state import default_base
 from vicinal.cluster.nodes.host_network import check_bridge, find_interface, ip
 from vicinal.cluster.nodes.layout import PREFIX_BITS, head_address
 from vicinal.cluster.nodes.netns.network import BRIDGE
-from vicinal.cluster.plan.resource import Condition, Json, Observation, Standing
+from vicinal.cluster.plan.resource import Condition, Observation, Standing
 
 _END = "uplink"
 
 
+@dataclass(frozen=True)
 class UplinkResource(Standing):
     """The cable of one host."""
 
     KIND: ClassVar[str] = "uplink"
 
-    def __init__(self, cluster: str, bridge: str, address: str, base: Path) -> None:
-        self._cluster = cluster
-        self._bridge = bridge
-        self._address = address
-        self._base = base
-        self._mark = f"vicinal {os.geteuid()}-{cluster} {_END}"
-        # A network interface has 15 letters at most.
-        self._name = f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"
+    cluster: str
+    bridge: str
+    address: str
+    base: Path
 
     @classmethod
     def of(cls, cluster: str, bridge: str, address: str) -> Self:
@@ -50,29 +48,10 @@ class UplinkResource(Standing):
         check_bridge(bridge)
         return cls(cluster, bridge, address, default_base())
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        given: Any = settings
-        return cls(given["cluster"], given["bridge"], given["address"], Path(given["base"]))
-
-    @property
-    def key(self) -> str:
-        """Its key: a cluster has one on this host."""
-        return f"{self.KIND}/main"
-
     @property
     def needs(self) -> tuple[str, ...]:
         """The head, in whose network it ends."""
         return ("containers/main",)
-
-    @property
-    def settings(self) -> Mapping[str, Json]:
-        return {
-            "cluster": self._cluster,
-            "bridge": self._bridge,
-            "address": self._address,
-            "base": str(self._base),
-        }
 
     def observe(self) -> Observation:
         """It is at the bridge; its other end goes with the head."""
@@ -81,26 +60,26 @@ class UplinkResource(Standing):
             return Observation(Condition.ABSENT)
         if not self._is_ours(found):
             return Observation(Condition.BROKEN, f"the interface {self._name} is not ours")
-        if found.get("master") != self._bridge:
-            return Observation(Condition.BROKEN, f"it is not at the bridge {self._bridge}")
+        if found.get("master") != self.bridge:
+            return Observation(Condition.BROKEN, f"it is not at the bridge {self.bridge}")
         return Observation(Condition.READY)
 
     def create(self) -> None:
         """Plug it in, and give the head its address among those of all hosts."""
-        network = ContainerCluster.open(self._cluster, self._base).head_network
+        network = ContainerCluster.open(self.cluster, self.base).head_network
         if network is None:
             raise VicinalError(
                 "containers have no network of their own here, which those of other hosts reach",
                 "see `vicinal status` for why",
             )
-        check_bridge(self._bridge)
+        check_bridge(self.bridge)
         ip(
             ["-batch", "-"],
             lines=[
                 f"link add {self._name} type veth peer name {_END} netns {network}",
                 f'link set {self._name} alias "{self._mark}"',
                 f"link set {self._name} addrgenmode none",
-                f"link set {self._name} master {self._bridge}",
+                f"link set {self._name} master {self.bridge}",
                 f"link set {self._name} up",
             ],
         )
@@ -109,7 +88,7 @@ class UplinkResource(Standing):
             network,
             lines=[
                 f"address flush dev {BRIDGE}",
-                f"address add {self._address}/{PREFIX_BITS} dev {BRIDGE}",
+                f"address add {self.address}/{PREFIX_BITS} dev {BRIDGE}",
                 f"link set {_END} master {BRIDGE}",
                 f"link set {_END} up",
             ],
@@ -125,6 +104,15 @@ class UplinkResource(Standing):
         kind = found.get("linkinfo", {}).get("info_kind")
         # One that a killed command made has no mark yet; the name is nobody else's.
         return kind == "veth" and found.get("ifalias", "") in (self._mark, "")
+
+    @property
+    def _mark(self) -> str:
+        return f"vicinal {os.geteuid()}-{self.cluster} {_END}"
+
+    @property
+    def _name(self) -> str:
+        # A network interface has 15 letters at most.
+        return f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"
 
 
 def head_of(number: int) -> str:

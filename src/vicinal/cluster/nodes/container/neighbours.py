@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from vicinal.base.codec import SPARSE, decode, encode
 from vicinal.cluster.nodes.container.state import read_json, write_json
 
 _FILE = "neighbours.json"
@@ -20,7 +21,7 @@ class Neighbours:
     """Addresses of the containers of this host."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Those of other hosts'."""
-    mtu: int | None = None
+    mtu: int | None = field(default=None, metadata=SPARSE)
     """The largest packet of their network; None: Ethernet's."""
 
     @classmethod
@@ -32,26 +33,12 @@ class Neighbours:
             others={name: address for name, address in addresses.items() if name not in own},
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "head": self.head,
-            "own": dict(self.own),
-            "others": dict(self.others),
-            **({} if self.mtu is None else {"mtu": self.mtu}),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any] | None) -> Self | None:
-        """The inverse of to_dict(); None where there is nothing."""
-        if values is None:
-            return None
-        return cls(values["head"], values["own"], values["others"], values.get("mtu"))
-
     def write(self, directory: Path) -> None:
         """Keep it in a cluster's directory."""
-        write_json(directory / _FILE, self.to_dict())
+        write_json(directory / _FILE, encode(self))
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
         """What write() kept; None: the cluster is on one host."""
-        return cls.from_dict(read_json(directory / _FILE))
+        values = read_json(directory / _FILE)
+        return None if values is None else decode(cls, values)

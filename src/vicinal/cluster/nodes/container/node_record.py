@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal.base.codec import decode, encode
 from vicinal.cluster.nodes.container.cgroup import Group
 from vicinal.cluster.nodes.container.spec import ContainerSpec
 from vicinal.cluster.nodes.container.state import read_json, write_json
@@ -27,23 +28,13 @@ class NodeRecord:
 
     def write(self, directory: Path) -> None:
         """Put it into the node's directory."""
-        values: dict[str, Any] = dict(vars(self))
-        values["spec"] = self.spec.to_dict()
-        values["groups"] = [vars(group) for group in self.groups]
-        write_json(directory / _RECORD, values)
+        write_json(directory / _RECORD, encode(self))
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
         """What write() wrote; None where it did not get so far."""
         values = read_json(directory / _RECORD)
-        if values is None:
-            return None
-        groups = tuple(
-            Group(each["path"], tuple(each["controllers"]), each["version"])
-            for each in values["groups"]
-        )
-        spec = ContainerSpec.from_dict(values["spec"])
-        return cls(**values | {"spec": spec, "groups": groups})
+        return None if values is None else decode(cls, values)
 
 
 def mark_made(directory: Path) -> None:

@@ -4,9 +4,8 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_short_size
@@ -108,18 +107,3 @@ class ContainerSpec:
                 raise VicinalError(
                     f"{self.address!r} is no IPv4 address", "write it as 10.0.0.1"
                 ) from None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The specification as JSON can hold it."""
-        return asdict(self) | {"environment": dict(self.environment), "cpus": list(self.cpus)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        return cls(
-            **dict(values)
-            | {
-                "cpus": tuple(values["cpus"]),
-                "regions": tuple(RegionFile(**each) for each in values["regions"]),
-                "binds": tuple(Bind(**each) for each in values["binds"]),
-            }
-        )

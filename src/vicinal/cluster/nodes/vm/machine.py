@@ -6,10 +6,9 @@ with these commands changes when the first boot has succeeded.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
 
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.file.model import Commands, ImageAdditions
@@ -118,23 +117,6 @@ class Machine:
     def saved(self) -> Path:
         """A file that is there from when it is saved until it begins anew."""
         return self.files.saved(self.name)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in asdict(self).items()
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        given: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        given["link"] = Link.from_dict(given.get("link"))
-        given["additions"] = ImageAdditions.from_dict(given.get("additions", {}))
-        given["commands"] = Commands.from_dict(given.get("commands", {}))
-        given["far"] = tuple(FarMachine(**each) for each in given.get("far", ()))
-        return cls(**given)
 
     def spec(self, functions: tuple[HostFunction, ...] = ()) -> DomainSpec:
         """Its domain, with these of the host's devices.

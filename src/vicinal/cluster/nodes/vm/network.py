@@ -16,7 +16,6 @@ import hashlib
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 from urllib.parse import urlsplit
 
 from vicinal.base.errors import VicinalError, describe_os_error
@@ -74,11 +73,6 @@ class Link:
         if self.tap is not None:
             return Tap(self.tap, self.mac)
         return Bridge(str(self.bridge), self.mac)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any] | None) -> Self | None:
-        """The inverse of asdict(); None is none."""
-        return None if values is None else cls(**values)
 
 
 def bridge_for(owner: str, uri: str, machines: int) -> str | None:

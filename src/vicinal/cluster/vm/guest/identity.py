@@ -18,7 +18,6 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.image.layout import GUESTS_FILE, HOME, PREFIX_BITS, USER_ID
@@ -59,11 +58,6 @@ class Identity:
     cards: tuple[Card, ...]
     drivers: tuple[str, ...] = ()
     """Those of the SR-IOV functions among them."""
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of asdict(), be it of JSON."""
-        return cls(**{**values, "cards": tuple(Card(**each) for each in values["cards"])})
 
 
 @dataclass(frozen=True)
