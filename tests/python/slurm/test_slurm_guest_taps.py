@@ -109,7 +109,7 @@ def test_guests_of_several_hosts_are_numbered_over_all() -> None:
     with ExitStack() as ends:
         (wire,), none = joining.wires(ends)
         assert none == []
-        assert wire.words == f"tap,fd={wire.file}"
+        assert wire.words("wire0") == f"tap,id=wire0,fd={wire.file}"
 
 
 def test_guests_of_one_host_have_a_wire_between_each_two() -> None:
@@ -121,4 +121,4 @@ def test_guests_of_one_host_have_a_wire_between_each_two() -> None:
         os.write(one.file, b"word")
         assert os.read(other.file, 9) == b"word"
     assert [len(each.cards) for each in joining.identities()] == [1, 1, 0]
-    assert Wire(7).words == "stream,addr.type=fd,addr.str=7"
+    assert Wire(7).words("wire0") == "stream,id=wire0,addr.type=fd,addr.str=7"

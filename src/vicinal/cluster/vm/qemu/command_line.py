@@ -52,34 +52,39 @@ def guest_command(
     command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
     command += [*_machine(devices), *processor(accelerator)]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
+    command += ["-append", " ".join([*KERNEL_WORDS, *_words(devices)])]
     command += ["-chardev", f"file,id=console,path={escaped(console)}"]
     command += ["-serial", "chardev:console"]
-    words = [*KERNEL_WORDS]
     if devices is None:
-        return [*command, "-append", " ".join([*words, "vicinal.probe=1"])]
+        return command
     if devices.fabric is not None:
-        words.append("vicinal.verbs=1")
         # A card makes functions only behind a port of its own.
         command += ["-device", "pcie-root-port,id=socket,chassis=1"]
         command += ["-netdev", f"stream,id=fabric,addr.type=fd,addr.str={devices.fabric}"]
         hardware_address = f"52:54:00:00:01:{devices.number + 1:02x}"
         command += ["-device", f"igb,bus=socket,netdev=fabric,mac={hardware_address},romfile="]
     if devices.doorbell is not None:
-        words += ["vicinal.doorbell=1", "intel_iommu=on"]
         # Before what it translates for. vfio-pci takes no device without.
         command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
-    command += ["-append", " ".join(words)]
     command += ["-fw_cfg", f"name={IDENTITY_FILE},file={escaped(devices.identity)}"]
     command += _region(devices)
-    command += ["-netdev", f"stream,id=wire,addr.type=fd,addr.str={devices.network}"]
+    command += ["-netdev", f"stream,id=wire0,addr.type=fd,addr.str={devices.network}"]
     command += [
         "-device",
-        f"virtio-net-pci,netdev=wire,mac={card_address(devices.number)},romfile=",
+        f"virtio-net-pci,netdev=wire0,mac={card_address(devices.number)},romfile=",
     ]
     command += ["-device", "virtio-serial-pci"]
     control = f"path={escaped(devices.control)},server=on,wait=off"
-    command += ["-chardev", f"socket,id=control,{control}"]
-    return [*command, "-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
+    command += ["-chardev", f"socket,id=port1,{control}"]
+    return [*command, "-device", f"virtserialport,chardev=port1,name={CONTROL_PORT},nr=1"]
+
+
+def _words(devices: GuestDevices | None) -> list[str]:
+    """More of the kernel's command line."""
+    if devices is None:
+        return ["vicinal.probe=1"]
+    words = [] if devices.fabric is None else ["vicinal.verbs=1"]
+    return words if devices.doorbell is None else [*words, "vicinal.doorbell=1", "intel_iommu=on"]
 
 
 def _region(devices: GuestDevices) -> list[str]:

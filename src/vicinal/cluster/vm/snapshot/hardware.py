@@ -49,10 +49,11 @@ class Wire:
     file: int
     is_tap: bool = False
 
-    @property
-    def words(self) -> str:
+    def words(self, name: str) -> str:
         """It as QEMU is told."""
-        return f"tap,fd={self.file}" if self.is_tap else f"stream,addr.type=fd,addr.str={self.file}"
+        if self.is_tap:
+            return f"tap,id={name},fd={self.file}"
+        return f"stream,id={name},addr.type=fd,addr.str={self.file}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Hardware:
         command += ["-chardev", f"socket,id=monitor,fd={sockets.monitor}"]
         command += ["-mon", "chardev=monitor,mode=control"]
         for number, wire in enumerate(wires):
-            command += ["-netdev", f"{wire.words},id=wire{number}"]
+            command += ["-netdev", wire.words(f"wire{number}")]
         return command
 
     def _board(self, memory: str) -> list[str]:
