@@ -14,13 +14,14 @@ from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.identity import make_keys
 from vicinal.cluster.vm.guest.shell import GuestShell
 from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.libvirt.connection import connect
 from vicinal.cluster.vm.libvirt.domain_devices import has_region
-from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.libvirt.leftovers import remove_leftover
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, find, observe, remove, start
 from vicinal.cluster.vm.libvirt.migrate import migrate

@@ -25,6 +25,7 @@ from test_domain_migration import files
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.devices import HostFunction, SharedRegion
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.identity import Keys, make_keys
 from vicinal.cluster.vm.guest.shell import GuestShell
@@ -32,7 +33,7 @@ from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.libvirt import domain_devices
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_devices import attach_function, has_function
-from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, HostFunction, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, find, observe, remove, start
 from vicinal.cluster.vm.libvirt.migrate import migrate
 from vicinal.cluster.vm.libvirt.side import Side

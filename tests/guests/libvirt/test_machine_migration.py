@@ -34,7 +34,7 @@ from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.cluster.vm.libvirt.domain_spec import SharedRegion
+from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
 from vicinal.cluster.vm.libvirt.side import Side
 from vicinal.labs.bench.output import read_records

@@ -22,10 +22,11 @@ from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 from opennebula_support import Host, asks
 
+from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.guest.identity import make_keys
 from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
-from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu

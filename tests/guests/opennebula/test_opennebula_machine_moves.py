@@ -24,11 +24,12 @@ from guest_verify import Pair
 from opennebula_support import Host, error_text
 from test_opennebula import deploy, written
 
+from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.guest.identity import make_keys
 from vicinal.cluster.vm.guest.shell import GuestShell
 from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
-from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.cluster.vm.qemu.pair import pair_identities

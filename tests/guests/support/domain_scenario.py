@@ -22,22 +22,16 @@ from guest_verify import Pair, verify
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.devices import FileRegion, NvdimmRegion, SharedRegion, Wire
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.identity import Keys, card_address, make_keys
 from vicinal.cluster.vm.guest.shell import GuestShell
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.building import GuestImage
 from vicinal.cluster.vm.image.layout import IDENTITY_FILE
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_devices import attach_region, detach_region, has_region
-from vicinal.cluster.vm.libvirt.domain_spec import (
-    DirectBoot,
-    DomainSpec,
-    FileRegion,
-    NvdimmRegion,
-    Placement,
-    SharedRegion,
-    Wire,
-)
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 from vicinal.cluster.vm.libvirt.leftovers import remove_leftover
 from vicinal.cluster.vm.libvirt.lifecycle import (

@@ -23,9 +23,10 @@ from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.libvirt import lifecycle
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState
 
 NAME = "lab"
@@ -76,7 +77,13 @@ class Lab:
     def _start(self, machine: Machine) -> Machine:
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
         console = Path("/console")
-        spec = DomainSpec(machine.domain, machine.owner, machine.name, boot, console)
+        spec = DomainSpec(
+            name=machine.domain,
+            cluster=machine.owner,
+            node=machine.name,
+            boot=boot,
+            console=console,
+        )
         lifecycle.define(self.hypervisor, spec)
         lifecycle.start(self.hypervisor, machine.domain)
         machine.files.directory.mkdir(parents=True, exist_ok=True)

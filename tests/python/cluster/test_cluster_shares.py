@@ -18,8 +18,10 @@ from vicinal.cluster.nodes.vm.from_file import machines_of
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.network import FarMachine, interfaces
 from vicinal.cluster.resources.desired import desired_resources
+from vicinal.cluster.vm.devices import UdpWire, Wire
 from vicinal.cluster.vm.guest.identity import card_address
-from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec, UdpWire, Wire
+from vicinal.cluster.vm.hardware import DirectBoot
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 
 

@@ -37,9 +37,10 @@ from vicinal.cluster.resources.desired import desired_resources, recorded_resour
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.guest.identity import make_keys
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.libvirt import lifecycle
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, observe, save
 from vicinal.host.topology import HugePages
 from vicinal.region import inspect
@@ -433,7 +434,13 @@ def two(hypervisor: Hypervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         machine = replace(each, directory=str(tmp_path))
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
         console = tmp_path / "console"
-        spec = DomainSpec(machine.domain, machine.owner, machine.name, boot, console)
+        spec = DomainSpec(
+            name=machine.domain,
+            cluster=machine.owner,
+            node=machine.name,
+            boot=boot,
+            console=console,
+        )
         define(hypervisor, spec)
         MachineResource(machine).start()
         found.append(machine)

@@ -35,8 +35,8 @@ from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.functions import CardResource, FunctionResource
 from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.devices import HostFunction
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.libvirt.domain_xml import function_address
+from vicinal.cluster.vm.devices import function_address
 
 LATE_SECONDS = 0.5
 

@@ -19,23 +19,22 @@ from launch_support import GUARD_SECONDS, package_path, unprivileged_python
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.image.layout import KERNEL_WORDS
-from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
-from vicinal.cluster.vm.libvirt.domain_spec import (
+from vicinal.cluster.vm.devices import (
     Bridge,
-    DirectBoot,
     Disk,
-    DomainSpec,
     DoorbellRegion,
     FileRegion,
     HostFunction,
     Multicast,
     NvdimmRegion,
-    Placement,
     SharedRegion,
     Tap,
     Wire,
 )
+from vicinal.cluster.vm.hardware import DirectBoot
+from vicinal.cluster.vm.image.layout import KERNEL_WORDS
+from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml, identity, region_device, region_xml
 from vicinal.cluster.vm.libvirt.leftovers import remove_leftover
 from vicinal.cluster.vm.libvirt.lifecycle import (

@@ -16,10 +16,11 @@ from test_domain_library import FULL, MIB
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.devices import HostFunction, SharedRegion
 from vicinal.cluster.vm.libvirt import domain_devices, migrate
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.cluster.vm.libvirt.domain_devices import attach_function, detach_function, has_function
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction, Placement, SharedRegion
+from vicinal.cluster.vm.libvirt.domain_spec import Placement
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml, function_device, function_xml
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, observe, start, suspend
 from vicinal.cluster.vm.libvirt.migrate import flags_for, settle

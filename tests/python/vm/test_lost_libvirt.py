@@ -33,8 +33,9 @@ from vicinal.cluster.resources import all_machines
 from vicinal.cluster.resources import machines as machines_module
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_spec import DirectBoot, DomainSpec
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.libvirt.lifecycle import define, start
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.cluster.vm.libvirt.uri import own_uri
@@ -146,7 +147,14 @@ def test_those_that_a_libvirt_has_are_not_forgotten(
     for machine in made:
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
         console = machine.files.directory / "console"
-        define(found, DomainSpec(machine.domain, machine.owner, machine.name, boot, console))
+        spec = DomainSpec(
+            name=machine.domain,
+            cluster=machine.owner,
+            node=machine.name,
+            boot=boot,
+            console=console,
+        )
+        define(found, spec)
         start(found, machine.domain)
     said: list[str] = []
     assert take_down("lab", forget_machines=True, say=said.append)

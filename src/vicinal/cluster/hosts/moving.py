@@ -32,7 +32,7 @@ from vicinal.cluster.resources.guests import GuestsResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.libvirt.domain_spec import SharedRegion
+from vicinal.cluster.vm.devices import SharedRegion
 
 if TYPE_CHECKING:
     from vicinal.cluster.nodes.vm.migration import Report
@@ -126,7 +126,7 @@ class FarPart:
     def side(self) -> "Side":
         """What its domain has there."""
         # Loaded here, as below: whoever moves no machines needs no libvirt.
-        from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
+        from vicinal.cluster.vm.devices import HostFunction
         from vicinal.cluster.vm.libvirt.side import Side
 
         address = self.record.address

@@ -31,6 +31,7 @@ from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
 from vicinal.cluster.resources.whole_device import check_whole_device, held_device
+from vicinal.cluster.vm.devices import HostFunction
 from vicinal.cluster.vm.guest.identity import (
     Card,
     Identity,
@@ -42,7 +43,6 @@ from vicinal.cluster.vm.guest.identity import (
 )
 from vicinal.cluster.vm.image.building import GuestImage, build_image, image_identity
 from vicinal.cluster.vm.image.layout import guest_address
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
 from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu

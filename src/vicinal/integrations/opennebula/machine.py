@@ -17,6 +17,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import HostFunction, function_address, set_function_address
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_devices import (
@@ -25,8 +26,6 @@ from vicinal.cluster.vm.libvirt.domain_devices import (
     detach_region,
     has_region,
 )
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
-from vicinal.cluster.vm.libvirt.domain_xml import function_address, set_function_address
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, lookup, observe, ours, resume, suspend
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to

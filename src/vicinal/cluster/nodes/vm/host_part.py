@@ -15,7 +15,7 @@ from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
 from vicinal.cluster.nodes.vm.way_in import QUIET_SECONDS, check_unused, end_way_in
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.libvirt.domain_spec import SharedRegion
+from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import inspect
 

@@ -14,17 +14,11 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.file.model import Commands, ImageAdditions
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.network import FarMachine, Link, cards, interfaces
+from vicinal.cluster.vm.devices import DoorbellRegion, HostFunction, NvdimmRegion, SharedRegion
 from vicinal.cluster.vm.guest.identity import Identity
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.layout import COMMANDS_FILE, IDENTITY_FILE, guest_address
-from vicinal.cluster.vm.libvirt.domain_spec import (
-    DirectBoot,
-    DomainSpec,
-    DoorbellRegion,
-    HostFunction,
-    NvdimmRegion,
-    Placement,
-    SharedRegion,
-)
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 from vicinal.cluster.vm.qemu.doorbell import VECTORS
 from vicinal.cluster.vm.region_device import RegionDevice
 

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.file.hosts import Share
 from vicinal.cluster.nodes.vm.layout import Files
+from vicinal.cluster.vm.devices import Bridge, Interface, Tap, UdpWire, Wire
 from vicinal.cluster.vm.guest.identity import Card, card_address
 from vicinal.cluster.vm.image.layout import guest_address
-from vicinal.cluster.vm.libvirt.domain_spec import Bridge, Interface, Tap, UdpWire, Wire
 
 MOST_WIRED = 64
 """Machines that wires join: each has a PCI device for each of the others."""

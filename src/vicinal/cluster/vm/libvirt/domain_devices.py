@@ -11,9 +11,9 @@ from queue import Empty, Queue
 from xml.etree import ElementTree
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import HostFunction, SharedRegion
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction, SharedRegion
 from vicinal.cluster.vm.libvirt.domain_xml import (
     function_device,
     function_xml,

@@ -11,25 +11,25 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.image.layout import CONTROL_PORT, KERNEL_WORDS
-from vicinal.cluster.vm.libvirt.domain_spec import (
+from vicinal.cluster.vm.devices import (
     Bridge,
-    DirectBoot,
     Disk,
-    DomainSpec,
     DoorbellRegion,
     FileRegion,
     HostFunction,
     Interface,
     Multicast,
     NvdimmRegion,
-    Placement,
     Region,
     SharedRegion,
     Tap,
     UdpWire,
     Wire,
+    function_address,
 )
+from vicinal.cluster.vm.hardware import DirectBoot
+from vicinal.cluster.vm.image.layout import CONTROL_PORT, KERNEL_WORDS
+from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 
 METADATA = "urn:vicinal:cluster"
 """XML namespace of what a domain says about its cluster."""
@@ -45,7 +45,6 @@ _SLOT = 0x1E
 """Of QEMU's own devices, beginning here on the root bus, which libvirt fills from the other end."""
 _FUNCTIONS = 8
 """Of a slot, each of which can be a device."""
-_PCI_PARTS = ("domain", "bus", "slot", "function")
 
 ElementTree.register_namespace("vicinal", METADATA)
 ElementTree.register_namespace("qemu", _QEMU)
@@ -125,21 +124,6 @@ def function_device(xml: str, function: HostFunction) -> str | None:
         if function_address(device) == function.address:
             return _alias(device)
     return None
-
-
-def function_address(device: Element) -> str:
-    """PCI address, on the host, of a function that a domain has."""
-    source = device.find("source/address")
-    found = {} if source is None else source.attrib
-    domain, bus, slot, function = (int(found.get(part, "0"), 16) for part in _PCI_PARTS)
-    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
-
-
-def set_function_address(device: Element, function: HostFunction) -> None:
-    """Have it be another function of the host's."""
-    source = device.find("source/address")
-    assert source is not None
-    source.attrib.update(_pci_parts(function))
 
 
 def _alias(device: Element) -> str:
@@ -286,11 +270,7 @@ def _function(devices: Element, function: HostFunction) -> None:
     # managed: libvirt gives it to vfio-pci, and back to its driver afterwards.
     device = SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
     source = SubElement(device, "source")
-    SubElement(source, "address", _pci_parts(function))
-
-
-def _pci_parts(function: HostFunction) -> dict[str, str]:
-    return {name: f"0x{part}" for name, part in zip(_PCI_PARTS, function.parts, strict=True)}
+    SubElement(source, "address", function.address_parts)
 
 
 def _region(devices: Element, region: Region | None) -> None:

@@ -5,7 +5,7 @@ import stat
 from contextlib import suppress
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.cluster.vm.libvirt.domain_spec import SharedRegion
+from vicinal.cluster.vm.devices import SharedRegion
 
 
 def remove_leftover(region: SharedRegion, owners: frozenset[int] = frozenset()) -> bool:

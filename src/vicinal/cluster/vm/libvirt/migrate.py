@@ -12,6 +12,7 @@ from queue import Empty, Queue
 from threading import Thread
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import HostFunction
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.domain_devices import (
     attach_function,
@@ -22,7 +23,6 @@ from vicinal.cluster.vm.libvirt.domain_devices import (
     has_function,
     has_region,
 )
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction
 from vicinal.cluster.vm.libvirt.domain_xml import is_emulated
 from vicinal.cluster.vm.libvirt.lifecycle import (
     DomainState,

@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from vicinal.cluster.vm.devices import (
+    HostFunction,
+    SharedRegion,
+    function_address,
+    set_function_address,
+)
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_spec import HostFunction, Placement, SharedRegion
-from vicinal.cluster.vm.libvirt.domain_xml import function_address, place, set_function_address
+from vicinal.cluster.vm.libvirt.domain_spec import Placement
+from vicinal.cluster.vm.libvirt.domain_xml import place
 
 
 def _nothing() -> None:
