@@ -1,15 +1,66 @@
-"""The devices of a virtual machine: plain values, checked when they are made."""
+"""The devices of a virtual machine, each described once: for QEMU, for libvirt, or for both.
+
+`element()` gives the device as libvirt takes it, in XML. libvirt knows no element for a wire of
+Unix sockets and for a region outside of /dev/shm: `options()` gives these as QEMU takes them, and a
+domain hands the options to QEMU past libvirt.
+"""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from typing import ClassVar
+from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.region_device import RegionDevice
+
+REGION_PORT = 1
+"""Index of the PCIe port that a domain keeps for its region, which comes and goes while the guest
+runs."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _PCI_ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])")
 _PCI_PARTS = ("domain", "bus", "slot", "function")
+
+# --- QEMU's and libvirt's syntax -------------------------------------------------------------
+
+_KINDS = ("backend", "driver", "qom-type", "type")
+"""Properties that come first, of which QEMU's command line has only the value."""
+
+Properties = dict[str, str | int | bool]
+"""Properties of one of QEMU's options, in the order of the command line."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of QEMU with properties, such as a device."""
+
+    name: str
+    properties: Properties
+
+    @property
+    def words(self) -> list[str]:
+        """The option on QEMU's command line."""
+        properties = (_property(key, value) for key, value in self.properties.items())
+        return [f"-{self.name}", ",".join(properties)]
+
+    def at(self, address: str) -> "Option":
+        """The device at a PCI address of its own, `SLOT.FUNCTION` on the root bus."""
+        return Option(self.name, {**self.properties, "multifunction": True, "addr": address})
+
+
+def _property(key: str, value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    text = str(value).replace(",", ",,")
+    return text if key in _KINDS else f"{key}={text}"
+
+
+def add_text(parent: Element, tag: str, text: str | int | Path, **attributes: str) -> Element:
+    """Add an element with a text to another one."""
+    element = SubElement(parent, tag, attributes)
+    element.text = str(text)
+    return element
 
 
 def check_name(what: str, name: str) -> None:
@@ -24,8 +75,23 @@ def check_name(what: str, name: str) -> None:
 # --- the region ------------------------------------------------------------------------------
 
 
+class _Region:
+    """What the devices of a region may ask of the rest of the machine."""
+
+    kernel_words: ClassVar[tuple[str, ...]] = ()
+    """More of the kernel's command line."""
+    interrupts: ClassVar[bool] = False
+    """Whether the device interrupts. Then the guest has an IOMMU: without one its kernel lets no
+    program have an interrupt."""
+
+    @property
+    def module_bytes(self) -> int:
+        """Size of the memory module, for which the board has a slot; 0: the device is none."""
+        return 0
+
+
 @dataclass(frozen=True)
-class SharedRegion:
+class SharedRegion(_Region):
     """A region in /dev/shm, by its name there, as the memory of an ivshmem device (<shmem>).
 
     It can be detached and attached while the machine runs.
@@ -43,15 +109,22 @@ class SharedRegion:
         """The region's file on the host."""
         return Path("/dev/shm") / self.name
 
+    def element(self) -> Element:
+        device = _shmem(self.name, RegionDevice.IVSHMEM)
+        add_text(device, "size", self.size_bytes >> 20, unit="M")
+        return _at_region_port(device)
+
 
 @dataclass(frozen=True)
-class DoorbellRegion:
+class DoorbellRegion(_Region):
     """A region as the memory of an ivshmem device that can interrupt: ivshmem-doorbell (<shmem>).
 
-    The guest gets an IOMMU, without which its kernel lets no program have an interrupt. The server
-    (vicinal.cluster.vm.qemu.doorbell) must run when the machine starts, which gets the memory
-    from it.
+    The server (vicinal.cluster.vm.qemu.doorbell) must run when the machine starts, which gets the
+    memory from it.
     """
+
+    kernel_words: ClassVar[tuple[str, ...]] = ("vicinal.doorbell=1", "intel_iommu=on")
+    interrupts: ClassVar[bool] = True
 
     name: str
     server: Path
@@ -62,9 +135,15 @@ class DoorbellRegion:
     def __post_init__(self) -> None:
         check_name("the region", self.name)
 
+    def element(self) -> Element:
+        device = _shmem(self.name, RegionDevice.DOORBELL)
+        SubElement(device, "server", path=str(self.server))
+        SubElement(device, "msi", vectors=str(self.vectors), ioeventfd="on")
+        return _at_region_port(device)
+
 
 @dataclass(frozen=True)
-class FileRegion:
+class FileRegion(_Region):
     """A region in a file anywhere, such as on hugetlbfs, as the memory of an ivshmem device.
 
     libvirt's <shmem> knows /dev/shm alone, so QEMU gets the device past libvirt, which can then
@@ -77,9 +156,12 @@ class FileRegion:
     def __post_init__(self) -> None:
         _check_power_of_two(str(self.path), self.size_bytes)
 
+    def options(self) -> list[Option]:
+        return _memory_device(RegionDevice.IVSHMEM, self.path, self.size_bytes)
+
 
 @dataclass(frozen=True)
-class NvdimmRegion:
+class NvdimmRegion(_Region):
     """A region in a file, as a persistent memory module: /dev/dax in a guest, mapped write-back."""
 
     path: Path
@@ -92,8 +174,50 @@ class NvdimmRegion:
                 "choose a multiple of 2 MiB",
             )
 
+    @property
+    def module_bytes(self) -> int:
+        return self.size_bytes
+
+    def element(self) -> Element:
+        module = Element("memory", model="nvdimm", access="shared")
+        add_text(SubElement(module, "source"), "path", self.path)
+        target = SubElement(module, "target")
+        add_text(target, "size", self.size_bytes >> 10, unit="KiB")
+        add_text(target, "node", 0)
+        return module
+
 
 Region = SharedRegion | DoorbellRegion | FileRegion | NvdimmRegion
+
+
+class Iommu:
+    """Translates for a device that interrupts: the guest's vfio-pci takes no device without it."""
+
+    def element(self) -> Element:
+        device = Element("iommu", model="intel")
+        SubElement(device, "driver", intremap="on", caching_mode="on")
+        return device
+
+
+def _memory_device(device: RegionDevice, path: Path, size_bytes: int) -> list[Option]:
+    memory: Properties = {"qom-type": "memory-backend-file", "id": "region"}
+    return [
+        Option("object", {**memory, "mem-path": str(path), "size": size_bytes, "share": True}),
+        Option("device", {"driver": device.value, "memdev": "region"}),
+    ]
+
+
+def _shmem(name: str, device: RegionDevice) -> Element:
+    # With the role of a peer, libvirt would refuse to save it: see lifecycle.save().
+    element = Element("shmem", name=name, role="master")
+    SubElement(element, "model", type=device.value)
+    return element
+
+
+def _at_region_port(device: Element) -> Element:
+    address = {"domain": "0x0000", "bus": f"0x{REGION_PORT:02x}", "slot": "0x00"}
+    SubElement(device, "address", address, type="pci", function="0x0")
+    return device
 
 
 def _check_power_of_two(name: str, size_bytes: int) -> None:
@@ -131,6 +255,12 @@ class HostFunction:
         assert found is not None
         return {name: f"0x{part}" for name, part in zip(_PCI_PARTS, found.groups(), strict=True)}
 
+    def element(self) -> Element:
+        # managed: libvirt gives it to vfio-pci, and back to its driver afterwards.
+        device = Element("hostdev", mode="subsystem", type="pci", managed="yes")
+        SubElement(SubElement(device, "source"), "address", self.address_parts)
+        return device
+
 
 def set_function_address(device: Element, function: HostFunction) -> None:
     """Have a device of a domain be another function of the host's."""
@@ -157,6 +287,9 @@ class Bridge:
     bridge: str
     mac: str
 
+    def element(self) -> Element:
+        return _interface("bridge", self.mac, Element("source", bridge=self.bridge))
+
 
 @dataclass(frozen=True)
 class Tap:
@@ -164,6 +297,9 @@ class Tap:
 
     tap: str
     mac: str
+
+    def element(self) -> Element:
+        return _interface("ethernet", self.mac, Element("target", dev=self.tap, managed="no"))
 
 
 @dataclass(frozen=True)
@@ -176,6 +312,12 @@ class Wire:
     own: Path
     other: Path
     mac: str
+
+    def options(self, name: str) -> list[Option]:
+        wire: Properties = {"type": "dgram", "id": name}
+        wire |= {"local.type": "unix", "local.path": str(self.own)}
+        wire |= {"remote.type": "unix", "remote.path": str(self.other)}
+        return [Option("netdev", wire), virtio_card(name, self.mac)]
 
 
 @dataclass(frozen=True)
@@ -193,6 +335,12 @@ class UdpWire:
     """On both hosts."""
     mac: str
 
+    def element(self) -> Element:
+        port = str(self.port)
+        source = Element("source", address=self.other, port=port)
+        SubElement(source, "local", address=self.own, port=port)
+        return _interface("udp", self.mac, source)
+
 
 @dataclass(frozen=True)
 class Multicast:
@@ -205,12 +353,65 @@ class Multicast:
     port: int
     mac: str
 
+    def element(self) -> Element:
+        source = Element("source", address=self.group, port=str(self.port))
+        return _interface("mcast", self.mac, source)
+
 
 Interface = Bridge | Tap | Wire | UdpWire | Multicast
 """A card of a domain."""
 
 
-# --- disks -----------------------------------------------------------------------------------
+def virtio_card(name: str, mac: str) -> Option:
+    """A virtio card at QEMU's network back end `name`."""
+    card: Properties = {"driver": "virtio-net-pci", "netdev": name, "mac": mac, "romfile": ""}
+    return Option("device", card)
+
+
+def _interface(kind: str, mac: str, joined: Element) -> Element:
+    card = Element("interface", type=kind)
+    SubElement(card, "mac", address=mac)
+    card.append(joined)
+    SubElement(card, "model", type="virtio")
+    SubElement(card, "rom", enabled="no")
+    return card
+
+
+# --- consoles, ports, disks ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Console:
+    """The serial line that a guest writes its console to, in a file of the host."""
+
+    file: Path
+
+    def elements(self) -> list[Element]:
+        """The serial line, and the console that libvirt wants to hear of besides."""
+        found = []
+        for kind in ("serial", "console"):
+            console = Element(kind, type="file")
+            SubElement(console, "source", path=str(self.file), append="off")
+            target = {"port": "0"} if kind == "serial" else {"type": "serial", "port": "0"}
+            SubElement(console, "target", target)
+            found.append(console)
+        return found
+
+
+@dataclass(frozen=True)
+class Port:
+    """A virtio port of a guest, by which a program in the guest talks with the host."""
+
+    name: str
+    """What the guest finds it by."""
+    end: Path
+    """The host's end: the path of a socket that QEMU makes."""
+
+    def element(self) -> Element:
+        channel = Element("channel", type="unix")
+        SubElement(channel, "source", mode="bind", path=str(self.end))
+        SubElement(channel, "target", type="virtio", name=self.name)
+        return channel
 
 
 @dataclass(frozen=True)
@@ -219,3 +420,10 @@ class Disk:
 
     file: Path
     format: str = "qcow2"
+
+    def element(self) -> Element:
+        disk = Element("disk", type="file", device="disk")
+        SubElement(disk, "driver", name="qemu", type=self.format)
+        SubElement(disk, "source", file=str(self.file))
+        SubElement(disk, "target", dev="vda", bus="virtio")
+        return disk

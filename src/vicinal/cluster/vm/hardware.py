@@ -1,10 +1,19 @@
-"""A virtual machine's hardware, whoever runs its QEMU."""
+"""A virtual machine's hardware, whoever runs its QEMU: Vicinal itself, or libvirt.
+
+Hardware has what both need: processors, memory, what the machine boots, and its devices, which
+devices.py describes. libvirt/domain_xml.py makes a domain's XML of Hardware.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.devices import Disk, Interface, Region
+from vicinal.cluster.vm.devices import Disk, Interface, Region, add_text
+from vicinal.cluster.vm.image.layout import KERNEL_WORDS
+
+_SLOW_FEATURES = ("erms", "fsrm")
+"""Without these the C library copies by vectors, not by emulated single bytes."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +24,38 @@ class DirectBoot:
     initrd: Path
     words: tuple[str, ...] = ()
     """More of the kernel's command line; the console is on it already."""
+
+
+@dataclass(frozen=True)
+class Processors:
+    """A machine's processors, and what executes their instructions."""
+
+    accelerator: Accelerator
+    count: int
+
+    @property
+    def most(self) -> int:
+        """How many there may be.
+
+        With one processor for ever, TCG makes no barriers and no atomic instructions of a guest's,
+        since nobody inside could tell. But other guests share its memory: so there may be two.
+        """
+        return self.count if self.accelerator is Accelerator.KVM else max(2, self.count)
+
+    def add_count(self, domain: Element) -> None:
+        """Add their number to a domain."""
+        count = add_text(domain, "vcpu", self.most, placement="static")
+        if self.most != self.count:
+            count.set("current", str(self.count))
+
+    def add_model(self, domain: Element) -> Element:
+        """Add their model to a domain."""
+        if self.accelerator is Accelerator.KVM:
+            return SubElement(domain, "cpu", mode="host-passthrough")
+        model = SubElement(domain, "cpu", mode="maximum")
+        for feature in _SLOW_FEATURES:
+            SubElement(model, "feature", policy="disable", name=feature)
+        return model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +74,33 @@ class Hardware:
     memory_mib: int = 1024
     region: Region | None = None
     interfaces: tuple[Interface, ...] = ()
+
+    @property
+    def cpu(self) -> Processors:
+        """The processors, with what executes their instructions."""
+        return Processors(self.accelerator, self.processors)
+
+    @property
+    def kernel_line(self) -> str:
+        """The command line of a kernel that the hypervisor loads."""
+        of_region = self.region.kernel_words if self.region is not None else ()
+        of_boot = self.boot.words if isinstance(self.boot, DirectBoot) else ()
+        return " ".join([*KERNEL_WORDS, *of_region, *of_boot])
+
+    @property
+    def module_bytes(self) -> int:
+        """Size of the memory module, for which the board has a slot; 0: there is none."""
+        return self.region.module_bytes if self.region is not None else 0
+
+    @property
+    def most_memory_bytes(self) -> int:
+        """Size of the memory and of the memory module, which lies beside it."""
+        return (self.memory_mib << 20) + self.module_bytes
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether the region's device interrupts.
+
+        KVM leaves to QEMU what an IOMMU that remaps interrupts has a part in.
+        """
+        return self.region is not None and self.region.interrupts

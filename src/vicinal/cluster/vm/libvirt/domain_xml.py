@@ -6,37 +6,31 @@ that: wires of Unix sockets, and regions in files outside of /dev/shm.
 
 import os
 from collections.abc import Collection
-from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import (
-    Bridge,
+    REGION_PORT,
+    Console,
     Disk,
-    DoorbellRegion,
     FileRegion,
     HostFunction,
-    Interface,
-    Multicast,
-    NvdimmRegion,
-    Region,
+    Iommu,
+    Port,
     SharedRegion,
-    Tap,
-    UdpWire,
     Wire,
+    add_text,
     function_address,
 )
 from vicinal.cluster.vm.hardware import DirectBoot
-from vicinal.cluster.vm.image.layout import CONTROL_PORT, KERNEL_WORDS
+from vicinal.cluster.vm.image.layout import CONTROL_PORT
 from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 
 METADATA = "urn:vicinal:cluster"
 """XML namespace of what a domain says about its cluster."""
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 
-_REGION_PORT = 1
-"""Index of the PCIe port that is kept for the region: it comes and goes while the guest runs."""
 _SPARE_PORTS = 4
 """More than the devices need, since no port can be added to a machine that runs."""
 _OWN_DEVICES = 3
@@ -54,27 +48,28 @@ def domain_xml(spec: DomainSpec) -> str:
     """The definition of a domain."""
     kvm = spec.accelerator is Accelerator.KVM
     domain = Element("domain", type="kvm" if kvm else "qemu")
-    _text(domain, "name", spec.name)
+    add_text(domain, "name", spec.name)
     _metadata(domain, spec)
-    nvdimm = spec.region if isinstance(spec.region, NvdimmRegion) else None
-    if nvdimm is not None:
-        _text(domain, "maxMemory", spec.memory_mib * 1024 + nvdimm.size_bytes // 1024, slots="1")
-    _text(domain, "memory", spec.memory_mib, unit="MiB")
+    if spec.module_bytes:
+        add_text(domain, "maxMemory", spec.most_memory_bytes // 1024, slots="1")
+    add_text(domain, "memory", spec.memory_mib, unit="MiB")
     if spec.hugepages:
         SubElement(SubElement(domain, "memoryBacking"), "hugepages")
-    _processors(domain, spec)
+    spec.cpu.add_count(domain)
+    place(domain, spec.placement)
     _boot(domain, spec)
     features = SubElement(domain, "features")
     SubElement(features, "acpi")  # the power button, and devices that come and go
     SubElement(features, "apic")
-    if isinstance(
-        spec.region, DoorbellRegion
-    ):  # KVM leaves to QEMU what an IOMMU that remaps interrupts has a part in
+    if spec.interrupts:
         SubElement(features, "ioapic", driver="qemu")
-    _processor_model(domain, spec, numa=nvdimm is not None)
-    _text(domain, "on_poweroff", "destroy")
-    _text(domain, "on_reboot", "destroy")  # a guest whose kernel panics must not boot for ever
-    _text(domain, "on_crash", "destroy")
+    model = spec.cpu.add_model(domain)
+    if spec.module_bytes:  # QEMU wants it of a machine that memory modules can be put into
+        memory = {"id": "0", "memory": str(spec.memory_mib), "unit": "MiB"}
+        SubElement(SubElement(model, "numa"), "cell", memory, cpus=_set(range(spec.cpu.most)))
+    add_text(domain, "on_poweroff", "destroy")
+    add_text(domain, "on_reboot", "destroy")  # a guest whose kernel panics must not boot for ever
+    add_text(domain, "on_crash", "destroy")
     _devices(domain, spec)
     _user(domain, spec)
     _past_libvirt(domain, spec)
@@ -88,18 +83,16 @@ def region_xml(region: SharedRegion) -> str:
     It is called anew each time: QEMU lets go of a device's memory only some time after the device
     is gone, and aborts, guest and all, where memory of the same name comes before that.
     """
-    devices = Element("devices")
-    _region(devices, region)
-    SubElement(devices[0], "alias", name=f"ua-region-{os.urandom(4).hex()}")
-    return ElementTree.tostring(devices[0], encoding="unicode")
+    device = region.element()
+    SubElement(device, "alias", name=f"ua-region-{os.urandom(4).hex()}")
+    return ElementTree.tostring(device, encoding="unicode")
 
 
 def function_xml(function: HostFunction) -> str:
     """The device of a function alone, to attach it to a domain."""
-    devices = Element("devices")
-    _function(devices, function)
-    SubElement(devices[0], "alias", name=f"ua-function-{os.urandom(4).hex()}")
-    return ElementTree.tostring(devices[0], encoding="unicode")
+    device = function.element()
+    SubElement(device, "alias", name=f"ua-function-{os.urandom(4).hex()}")
+    return ElementTree.tostring(device, encoding="unicode")
 
 
 def identity(xml: str) -> tuple[str, str] | None:
@@ -146,16 +139,6 @@ def _metadata(domain: Element, spec: DomainSpec) -> None:
     SubElement(metadata, f"{{{METADATA}}}machine", cluster=spec.cluster, node=spec.node)
 
 
-def _processors(domain: Element, spec: DomainSpec) -> None:
-    # An emulated guest with one processor for ever gets no barriers and no atomic instructions,
-    # since nobody inside could tell; but others share its memory: so there may be a second.
-    most = max(2, spec.processors) if spec.accelerator is Accelerator.TCG else spec.processors
-    count = _text(domain, "vcpu", most, placement="static")
-    if most != spec.processors:
-        count.set("current", str(spec.processors))
-    place(domain, spec.placement)
-
-
 def place(domain: Element, placement: Placement) -> None:
     """Say where on the host a domain runs, instead of what it said before."""
     for tag in ("cputune", "numatune"):
@@ -178,164 +161,64 @@ def _boot(domain: Element, spec: DomainSpec) -> None:
         for name, file in spec.firmware_files:
             SubElement(information, "entry", name=name, file=str(file))
     system = SubElement(domain, "os")
-    _text(system, "type", "hvm", arch="x86_64", machine="q35")
+    add_text(system, "type", "hvm", arch="x86_64", machine="q35")
     if isinstance(spec.boot, DirectBoot):
-        _text(system, "kernel", spec.boot.kernel)
-        _text(system, "initrd", spec.boot.initrd)
-        words = [*KERNEL_WORDS]
-        if isinstance(spec.region, DoorbellRegion):
-            words += ["vicinal.doorbell=1", "intel_iommu=on"]
-        _text(system, "cmdline", " ".join([*words, *spec.boot.words]))
+        add_text(system, "kernel", spec.boot.kernel)
+        add_text(system, "initrd", spec.boot.initrd)
+        add_text(system, "cmdline", spec.kernel_line)
     else:
         SubElement(system, "boot", dev="hd")
-
-
-def _processor_model(domain: Element, spec: DomainSpec, *, numa: bool) -> None:
-    if spec.accelerator is Accelerator.KVM:
-        model = SubElement(domain, "cpu", mode="host-passthrough")
-    else:
-        model = SubElement(domain, "cpu", mode="maximum")
-        # Without these the C library copies by vectors, not by emulated single bytes.
-        for feature in ("erms", "fsrm"):
-            SubElement(model, "feature", policy="disable", name=feature)
-    if numa:  # QEMU wants it of a machine that memory modules can be put into
-        most = max(2, spec.processors) if spec.accelerator is Accelerator.TCG else spec.processors
-        cell = SubElement(model, "numa")
-        memory = {"id": "0", "memory": str(spec.memory_mib), "unit": "MiB"}
-        SubElement(cell, "cell", memory, cpus=_set(range(most)))
 
 
 def _devices(domain: Element, spec: DomainSpec) -> None:
     devices = SubElement(domain, "devices")
     SubElement(devices, "controller", type="usb", model="none")
     SubElement(devices, "controller", type="pci", index="0", model="pcie-root")
-    cards = sum(not isinstance(interface, Wire) for interface in spec.interfaces)
-    ports = _REGION_PORT + _OWN_DEVICES + cards + len(spec.functions) + _SPARE_PORTS
+    cards = [each.element() for each in spec.interfaces if not isinstance(each, Wire)]
+    ports = REGION_PORT + _OWN_DEVICES + len(cards) + len(spec.functions) + _SPARE_PORTS
     for number in range(ports):
         SubElement(devices, "controller", type="pci", index=str(number + 1), model="pcie-root-port")
     if isinstance(spec.boot, Disk):
-        disk = SubElement(devices, "disk", type="file", device="disk")
-        SubElement(disk, "driver", name="qemu", type=spec.boot.format)
-        SubElement(disk, "source", file=str(spec.boot.file))
-        SubElement(disk, "target", dev="vda", bus="virtio")
-    for interface in spec.interfaces:
-        _interface(devices, interface)
-    for kind in ("serial", "console"):
-        console = SubElement(devices, kind, type="file")
-        SubElement(console, "source", path=str(spec.console), append="off")
-        target = {"port": "0"} if kind == "serial" else {"type": "serial", "port": "0"}
-        SubElement(console, "target", target)
+        devices.append(spec.boot.element())
+    devices.extend([*cards, *Console(spec.console).elements()])
     if spec.control is not None:
-        channel = SubElement(devices, "channel", type="unix")
-        SubElement(channel, "source", mode="bind", path=str(spec.control))
-        SubElement(channel, "target", type="virtio", name=CONTROL_PORT)
+        devices.append(Port(CONTROL_PORT, spec.control).element())
     SubElement(SubElement(devices, "video"), "model", type="none")
-    for function in spec.functions:
-        _function(devices, function)
+    devices.extend(function.element() for function in spec.functions)
     # A balloon would take away memory that was reserved.
     SubElement(devices, "memballoon", model="none")
-    _region(devices, spec.region)
-    if isinstance(spec.region, DoorbellRegion):  # vfio-pci takes no device without
-        remapper = SubElement(devices, "iommu", model="intel")
-        SubElement(remapper, "driver", intremap="on", caching_mode="on")
-
-
-def _interface(devices: Element, interface: Interface) -> None:
-    match interface:
-        case Bridge():
-            card = SubElement(devices, "interface", type="bridge")
-            SubElement(card, "mac", address=interface.mac)
-            SubElement(card, "source", bridge=interface.bridge)
-        case Tap():
-            card = SubElement(devices, "interface", type="ethernet")
-            SubElement(card, "mac", address=interface.mac)
-            SubElement(card, "target", dev=interface.tap, managed="no")
-        case Multicast():
-            card = SubElement(devices, "interface", type="mcast")
-            SubElement(card, "mac", address=interface.mac)
-            SubElement(card, "source", address=interface.group, port=str(interface.port))
-        case UdpWire():
-            card = SubElement(devices, "interface", type="udp")
-            SubElement(card, "mac", address=interface.mac)
-            port = str(interface.port)
-            source = SubElement(card, "source", address=interface.other, port=port)
-            SubElement(source, "local", address=interface.own, port=port)
-        case Wire():
-            return  # past libvirt
-    SubElement(card, "model", type="virtio")
-    SubElement(card, "rom", enabled="no")
-
-
-def _function(devices: Element, function: HostFunction) -> None:
-    # managed: libvirt gives it to vfio-pci, and back to its driver afterwards.
-    device = SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
-    source = SubElement(device, "source")
-    SubElement(source, "address", function.address_parts)
-
-
-def _region(devices: Element, region: Region | None) -> None:
-    if isinstance(region, SharedRegion | DoorbellRegion):
-        # With the role of a peer, libvirt would refuse to save it: see lifecycle.save().
-        device = SubElement(devices, "shmem", name=region.name, role="master")
-        if isinstance(region, SharedRegion):
-            SubElement(device, "model", type="ivshmem-plain")
-            _text(device, "size", region.size_bytes >> 20, unit="M")
-        else:
-            SubElement(device, "model", type="ivshmem-doorbell")
-            SubElement(device, "server", path=str(region.server))
-            SubElement(device, "msi", vectors=str(region.vectors), ioeventfd="on")
-        address = {"domain": "0x0000", "bus": f"0x{_REGION_PORT:02x}", "slot": "0x00"}
-        SubElement(device, "address", address, type="pci", function="0x0")
-    elif isinstance(region, NvdimmRegion):
-        module = SubElement(devices, "memory", model="nvdimm", access="shared")
-        _text(SubElement(module, "source"), "path", region.path)
-        target = SubElement(module, "target")
-        _text(target, "size", region.size_bytes >> 10, unit="KiB")
-        _text(target, "node", 0)
+    if spec.region is not None and not isinstance(spec.region, FileRegion):
+        devices.append(spec.region.element())
+    if spec.interrupts:
+        devices.append(Iommu().element())
 
 
 def _user(domain: Element, spec: DomainSpec) -> None:
     if spec.user is not None:
         label = SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
-        _text(label, "label", "+{}:+{}".format(*spec.user))
+        add_text(label, "label", "+{}:+{}".format(*spec.user))
 
 
 def _past_libvirt(domain: Element, spec: DomainSpec) -> None:
     arguments: list[str] = []
     # Addresses of their own: QEMU would take the first free ones, and libvirt its own later.
     addresses = (
-        f"multifunction=on,addr=0x{slot:x}.{function}"
-        for slot in range(_SLOT, 0, -1)
-        for function in range(_FUNCTIONS)
+        f"0x{slot:x}.{function}" for slot in range(_SLOT, 0, -1) for function in range(_FUNCTIONS)
     )
-    for number, interface in enumerate(spec.interfaces):
-        if isinstance(interface, Wire):
-            wire = f"wire{number}"
-            ends = f"local.type=unix,local.path={_escaped(interface.own)}"
-            ends += f",remote.type=unix,remote.path={_escaped(interface.other)}"
-            arguments += ["-netdev", f"dgram,id={wire},{ends}"]
-            card = f"virtio-net-pci,netdev={wire},mac={interface.mac},romfile="
-            arguments += ["-device", f"{card},{next(addresses)}"]
+    past = [
+        each.options(f"wire{number}")
+        for number, each in enumerate(spec.interfaces)
+        if isinstance(each, Wire)
+    ]
     if isinstance(spec.region, FileRegion):
-        memory = f"mem-path={_escaped(spec.region.path)},size={spec.region.size_bytes},share=on"
-        arguments += ["-object", f"memory-backend-file,id=region,{memory}"]
-        arguments += ["-device", f"ivshmem-plain,memdev=region,{next(addresses)}"]
+        past.append(spec.region.options())
+    for behind, device in past:
+        arguments += [*behind.words, *device.at(next(addresses)).words]
     if arguments:
         line = SubElement(domain, f"{{{_QEMU}}}commandline")
         for argument in arguments:
             SubElement(line, f"{{{_QEMU}}}arg", value=argument)
 
 
-def _text(parent: Element, tag: str, text: str | int | Path, **attributes: str) -> Element:
-    element = SubElement(parent, tag, attributes)
-    element.text = str(text)
-    return element
-
-
 def _set(numbers: Collection[int]) -> str:
     return ",".join(str(number) for number in sorted(numbers))
-
-
-def _escaped(path: Path) -> str:
-    """A path as QEMU's option syntax wants it."""
-    return str(path).replace(",", ",,")
