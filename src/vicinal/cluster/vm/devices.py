@@ -1,8 +1,9 @@
 """The devices of a virtual machine, each described once: for QEMU, for libvirt, or for both.
 
-`element()` gives the device as libvirt takes it, in XML. libvirt knows no element for a wire of
-Unix sockets and for a region outside of /dev/shm: `options()` gives these as QEMU takes them, and a
-domain hands the options to QEMU past libvirt.
+`options()` gives the device as QEMU's command line has it, `element()` as libvirt has it, in XML.
+libvirt knows no element for a wire of Unix sockets and for a region outside of /dev/shm: a domain
+hands their options to QEMU past libvirt. Cards of open files belong to guests whose QEMU Vicinal
+starts itself.
 """
 
 import re
@@ -135,6 +136,11 @@ class DoorbellRegion(_Region):
     def __post_init__(self) -> None:
         check_name("the region", self.name)
 
+    def options(self) -> list[Option]:
+        server: Properties = {"backend": "socket", "id": "doorbell", "path": str(self.server)}
+        device: Properties = {"driver": RegionDevice.DOORBELL.value, "chardev": "doorbell"}
+        return [Option("chardev", server), Option("device", {**device, "vectors": self.vectors})]
+
     def element(self) -> Element:
         device = _shmem(self.name, RegionDevice.DOORBELL)
         SubElement(device, "server", path=str(self.server))
@@ -178,6 +184,9 @@ class NvdimmRegion(_Region):
     def module_bytes(self) -> int:
         return self.size_bytes
 
+    def options(self) -> list[Option]:
+        return _memory_device(RegionDevice.NVDIMM, self.path, self.size_bytes)
+
     def element(self) -> Element:
         module = Element("memory", model="nvdimm", access="shared")
         add_text(SubElement(module, "source"), "path", self.path)
@@ -192,6 +201,10 @@ Region = SharedRegion | DoorbellRegion | FileRegion | NvdimmRegion
 
 class Iommu:
     """Translates for a device that interrupts: the guest's vfio-pci takes no device without it."""
+
+    def options(self) -> list[Option]:
+        device: Properties = {"driver": "intel-iommu", "intremap": True, "caching-mode": True}
+        return [Option("device", device)]
 
     def element(self) -> Element:
         device = Element("iommu", model="intel")
@@ -362,6 +375,44 @@ Interface = Bridge | Tap | Wire | UdpWire | Multicast
 """A card of a domain."""
 
 
+@dataclass(frozen=True)
+class OpenEnd:
+    """What a card is joined with: an open socket, whose other end is another guest's."""
+
+    file: int
+    """Its descriptor, which QEMU inherits."""
+
+    def options(self, name: str) -> list[Option]:
+        end: Properties = {"type": "stream", "id": name, "addr.type": "fd", "addr.str": self.file}
+        return [Option("netdev", end)]
+
+
+@dataclass(frozen=True)
+class OpenWire:
+    """A virtio card that is joined with an open end."""
+
+    end: OpenEnd
+    mac: str
+
+    def options(self, name: str) -> list[Option]:
+        return [*self.end.options(name), virtio_card(name, self.mac)]
+
+
+@dataclass(frozen=True)
+class SriovCard:
+    """An emulated card with virtual functions of its own, joined with an open end."""
+
+    end: OpenEnd
+    mac: str
+
+    def options(self, name: str) -> list[Option]:
+        # A card makes functions only behind a port of its own.
+        port: Properties = {"driver": "pcie-root-port", "id": "socket", "chassis": 1}
+        card: Properties = {"driver": "igb", "bus": "socket", "netdev": name, "mac": self.mac}
+        card["romfile"] = ""
+        return [Option("device", port), *self.end.options(name), Option("device", card)]
+
+
 def virtio_card(name: str, mac: str) -> Option:
     """A virtio card at QEMU's network back end `name`."""
     card: Properties = {"driver": "virtio-net-pci", "netdev": name, "mac": mac, "romfile": ""}
@@ -386,6 +437,12 @@ class Console:
 
     file: Path
 
+    @property
+    def words(self) -> list[str]:
+        """The serial line on QEMU's command line."""
+        backend: Properties = {"backend": "file", "id": "console", "path": str(self.file)}
+        return [*Option("chardev", backend).words, "-serial", "chardev:console"]
+
     def elements(self) -> list[Element]:
         """The serial line, and the console that libvirt wants to hear of besides."""
         found = []
@@ -406,6 +463,13 @@ class Port:
     """What the guest finds it by."""
     end: Path
     """The host's end: the path of a socket that QEMU makes."""
+
+    def options(self, number: int) -> list[Option]:
+        port = f"port{number}"
+        socket: Properties = {"backend": "socket", "id": port}
+        socket |= {"path": str(self.end), "server": True, "wait": False}
+        device: Properties = {"driver": "virtserialport", "chardev": port, "name": self.name}
+        return [Option("chardev", socket), Option("device", {**device, "nr": number})]
 
     def element(self) -> Element:
         channel = Element("channel", type="unix")

@@ -1,7 +1,8 @@
 """A virtual machine's hardware, whoever runs its QEMU: Vicinal itself, or libvirt.
 
 Hardware has what both need: processors, memory, what the machine boots, and its devices, which
-devices.py describes. libvirt/domain_xml.py makes a domain's XML of Hardware.
+devices.py describes. qemu/command_line.py makes QEMU's command line of Hardware, and
+libvirt/domain_xml.py a domain's XML.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.devices import Disk, Interface, Region, add_text
+from vicinal.cluster.vm.devices import Disk, Interface, OpenWire, Region, add_text
 from vicinal.cluster.vm.image.layout import KERNEL_WORDS
 
 _SLOW_FEATURES = ("erms", "fsrm")
@@ -42,6 +43,15 @@ class Processors:
         """
         return self.count if self.accelerator is Accelerator.KVM else max(2, self.count)
 
+    @property
+    def words(self) -> list[str]:
+        """The processors on QEMU's command line."""
+        if self.accelerator is Accelerator.KVM:
+            return ["-accel", "kvm", "-cpu", "host", "-smp", str(self.count)]
+        model = ",".join(["max", *(f"-{feature}" for feature in _SLOW_FEATURES)])
+        count = f"cpus={self.count},maxcpus={self.most}"
+        return ["-accel", "tcg,thread=multi", "-cpu", model, "-smp", count]
+
     def add_count(self, domain: Element) -> None:
         """Add their number to a domain."""
         count = add_text(domain, "vcpu", self.most, placement="static")
@@ -73,7 +83,7 @@ class Hardware:
     processors: int = 1
     memory_mib: int = 1024
     region: Region | None = None
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[Interface | OpenWire, ...] = ()
 
     @property
     def cpu(self) -> Processors:

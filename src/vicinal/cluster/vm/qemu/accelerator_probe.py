@@ -18,6 +18,7 @@ from typing import Any
 from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.building import (
     GuestImage,
     guests_directory,
@@ -26,7 +27,7 @@ from vicinal.cluster.vm.image.building import (
 )
 from vicinal.cluster.vm.image.layout import USER_SPACE_LINE
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.qemu.command_line import guest_command
+from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB, QemuGuest
 
 _DEVICE = Path("/dev/kvm")
 _CACHE = "accelerator.json"
@@ -145,10 +146,17 @@ def _closed() -> Choice | None:
 def _probe(qemu: Qemu, image: GuestImage) -> Choice:
     console = consoles_directory() / "kvm-probe.log"
     console.unlink(missing_ok=True)
-    command = guest_command(qemu, "kvm-probe", image, Accelerator.KVM, console, None)
+    # The guest powers off as soon as its user space runs.
+    guest = QemuGuest(
+        name="kvm-probe",
+        boot=DirectBoot(image.kernel, image.files, ("vicinal.probe=1",)),
+        console=console,
+        accelerator=Accelerator.KVM,
+        memory_mib=MEMORY_MIB,
+    )
     try:
         done = subprocess.run(
-            command,
+            guest.command(qemu),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,123 +1,83 @@
-"""QEMU's command line of a guest."""
+"""QEMU's command line of a guest whose QEMU Vicinal starts itself."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.base.child import dies_with_parent
-from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.guest.identity import card_address
-from vicinal.cluster.vm.image.building import GuestImage
-from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_FILE, KERNEL_WORDS
+from vicinal.cluster.vm.devices import (
+    Console,
+    DoorbellRegion,
+    FileRegion,
+    Iommu,
+    NvdimmRegion,
+    OpenWire,
+    Option,
+    Port,
+    Properties,
+    SriovCard,
+)
+from vicinal.cluster.vm.hardware import DirectBoot, Hardware
+from vicinal.cluster.vm.image.layout import CONTROL_PORT
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.qemu.doorbell import Doorbell
-from vicinal.cluster.vm.region_device import RegionDevice
 
 MEMORY_MIB = 1024
 
 
-@dataclass(frozen=True)
-class GuestDevices:
-    """What a guest of a pair is connected to."""
+@dataclass(frozen=True, kw_only=True)
+class QemuGuest(Hardware):
+    """A guest whose QEMU Vicinal starts itself."""
 
-    region: Path
-    region_bytes: int
-    region_device: RegionDevice
-    doorbell: Doorbell | None
-    """What the region's device connects to, if it is one that can interrupt."""
-    network: int
-    """File descriptor of this guest's end of the wire between the two."""
-    fabric: int | None
-    """The same of another wire, between SR-IOV cards; None: there are none."""
-    control: Path
-    """Where QEMU is to open the socket of the virtio port that the host gets in by."""
-    identity: Path
-    """Archive of what this guest alone has: ../guest/identity.py."""
-    number: int
-    """The guest's, which its cards have in their hardware addresses."""
+    name: str
+    boot: DirectBoot
+    region: FileRegion | DoorbellRegion | NvdimmRegion | None = None
+    interfaces: tuple[OpenWire, ...] = ()
+    sriov_card: SriovCard | None = None
 
+    def command(self, qemu: Qemu) -> list[str]:
+        """The command line. QEMU ends with the thread that starts it, even if that is killed."""
+        command = [*dies_with_parent(), *qemu.command, "-name", self.name]
+        command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
+        command += [*self._board(), *self.cpu.words]
+        command += ["-kernel", str(self.boot.kernel), "-initrd", str(self.boot.initrd)]
+        command += ["-append", self.kernel_line, *Console(self.console).words]
+        return [*command, *(word for option in self._options() for word in option.words)]
 
-def guest_command(
-    qemu: Qemu,
-    name: str,
-    image: GuestImage,
-    accelerator: Accelerator,
-    console: Path,
-    devices: GuestDevices | None,
-) -> list[str]:
-    """The command line of a guest. It ends with the process that starts it, even if killed.
+    @property
+    def files(self) -> list[int]:
+        """The open files that QEMU is to inherit."""
+        files = [card.end.file for card in self.interfaces]
+        if self.sriov_card is not None:
+            files.append(self.sriov_card.end.file)
+        return files
 
-    Without `devices` the guest powers off as soon as its user space runs.
-    """
-    command = [*dies_with_parent(), *qemu.command, "-name", name]
-    command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
-    command += [*_machine(devices), *processor(accelerator)]
-    command += ["-kernel", str(image.kernel), "-initrd", str(image.files)]
-    command += ["-append", " ".join([*KERNEL_WORDS, *_words(devices)])]
-    command += ["-chardev", f"file,id=console,path={escaped(console)}"]
-    command += ["-serial", "chardev:console"]
-    if devices is None:
-        return command
-    if devices.fabric is not None:
-        # A card makes functions only behind a port of its own.
-        command += ["-device", "pcie-root-port,id=socket,chassis=1"]
-        command += ["-netdev", f"stream,id=fabric,addr.type=fd,addr.str={devices.fabric}"]
-        hardware_address = f"52:54:00:00:01:{devices.number + 1:02x}"
-        command += ["-device", f"igb,bus=socket,netdev=fabric,mac={hardware_address},romfile="]
-    if devices.doorbell is not None:
-        # Before what it translates for. vfio-pci takes no device without.
-        command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
-    command += ["-fw_cfg", f"name={IDENTITY_FILE},file={escaped(devices.identity)}"]
-    command += _region(devices)
-    command += ["-netdev", f"stream,id=wire0,addr.type=fd,addr.str={devices.network}"]
-    command += [
-        "-device",
-        f"virtio-net-pci,netdev=wire0,mac={card_address(devices.number)},romfile=",
-    ]
-    command += ["-device", "virtio-serial-pci"]
-    control = f"path={escaped(devices.control)},server=on,wait=off"
-    command += ["-chardev", f"socket,id=port1,{control}"]
-    return [*command, "-device", f"virtserialport,chardev=port1,name={CONTROL_PORT},nr=1"]
+    def _board(self) -> list[str]:
+        """The board and its memory; the bytes of a memory module are beside the guest's own."""
+        machine: Properties = {"type": "q35"}
+        memory = f"{self.memory_mib}M"
+        if self.module_bytes:
+            machine["nvdimm"] = True
+            memory += f",slots=1,maxmem={self.most_memory_bytes >> 20}M"
+        if self.interrupts:
+            machine["kernel-irqchip"] = "split"
+        return [*Option("machine", machine).words, "-m", memory]
 
-
-def _words(devices: GuestDevices | None) -> list[str]:
-    """More of the kernel's command line."""
-    if devices is None:
-        return ["vicinal.probe=1"]
-    words = [] if devices.fabric is None else ["vicinal.verbs=1"]
-    return words if devices.doorbell is None else [*words, "vicinal.doorbell=1", "intel_iommu=on"]
-
-
-def _region(devices: GuestDevices) -> list[str]:
-    """The device that shows the region."""
-    if devices.doorbell is not None:  # the server has the memory
-        command = ["-chardev", f"socket,id=doorbell,path={escaped(devices.doorbell.socket)}"]
-        device = f"{devices.region_device},chardev=doorbell,vectors={devices.doorbell.vectors}"
-        return [*command, "-device", device]
-    memory = f"mem-path={escaped(devices.region)},size={devices.region_bytes},share=on"
-    command = ["-object", f"memory-backend-file,id=region,{memory}"]
-    return [*command, "-device", f"{devices.region_device},memdev=region"]
-
-
-def _machine(devices: GuestDevices | None) -> list[str]:
-    """The board and its memory; a module takes a slot, and its bytes are beside the guest's own."""
-    if devices is None or devices.region_device is not RegionDevice.NVDIMM:
-        # KVM leaves to QEMU what an IOMMU that remaps interrupts has a part in.
-        split = ",kernel-irqchip=split" if devices is not None and devices.doorbell else ""
-        return ["-machine", f"q35{split}", "-m", f"{MEMORY_MIB}M"]
-    most = MEMORY_MIB + (devices.region_bytes >> 20)
-    return ["-machine", "q35,nvdimm=on", "-m", f"{MEMORY_MIB}M,slots=1,maxmem={most}M"]
-
-
-def processor(accelerator: Accelerator, cpus: int = 1) -> list[str]:
-    """What executes a guest, and its processors."""
-    if accelerator is Accelerator.KVM:
-        return ["-accel", "kvm", "-cpu", "host", "-smp", str(cpus)]
-    # With one processor for ever, TCG makes no barriers and no atomic instructions of a
-    # guest's, since nobody could tell. Here the other guest could: so say there may be two.
-    # Without erms and fsrm the C library copies by vectors, not by emulated single bytes.
-    features = "max,-erms,-fsrm"
-    smp = f"cpus={cpus},maxcpus={max(cpus, 2)}"
-    return ["-accel", "tcg,thread=multi", "-cpu", features, "-smp", smp]
+    def _options(self) -> list[Option]:
+        """The devices; QEMU gives them addresses in this order."""
+        options = []
+        if self.sriov_card is not None:
+            options += self.sriov_card.options("fabric")
+        if self.interrupts:  # before what it translates for
+            options += Iommu().options()
+        for name, file in self.firmware_files:
+            options.append(Option("fw_cfg", {"name": name, "file": str(file)}))
+        if self.region is not None:
+            options += self.region.options()
+        for number, card in enumerate(self.interfaces):
+            options += card.options(f"wire{number}")
+        if self.control is not None:
+            options.append(Option("device", {"driver": "virtio-serial-pci"}))
+            options += Port(CONTROL_PORT, self.control).options(1)
+        return options
 
 
 def escaped(path: Path) -> str:

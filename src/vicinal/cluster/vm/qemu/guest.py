@@ -12,9 +12,8 @@ from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_tail, consoles_directory
 from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell, complaints
-from vicinal.cluster.vm.image.building import GuestImage
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.qemu.command_line import GuestDevices, guest_command
+from vicinal.cluster.vm.qemu.command_line import QemuGuest
 
 _LOST_SECONDS = 2.0
 
@@ -49,20 +48,17 @@ class Guest:
         """Whether QEMU runs."""
         return self._qemu is not None and self._qemu.poll() is None
 
-    def start(
-        self, qemu: Qemu, image: GuestImage, accelerator: Accelerator, devices: GuestDevices
-    ) -> None:
+    def start(self, qemu: Qemu, hardware: QemuGuest) -> None:
         """Start QEMU; the guest boots while this returns."""
-        self._accelerator = accelerator
+        self._accelerator = hardware.accelerator
         self.console.unlink(missing_ok=True)
-        command = guest_command(qemu, self.name, image, accelerator, self.console, devices)
         with self._errors.open("wb") as errors:
             self._qemu = subprocess.Popen(
-                command,
+                hardware.command(qemu),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                pass_fds=[wire for wire in (devices.network, devices.fabric) if wire is not None],
+                pass_fds=hardware.files,
                 start_new_session=True,  # Ctrl-C is for the manager, which stops guests in order
             )
 

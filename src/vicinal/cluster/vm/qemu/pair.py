@@ -20,13 +20,22 @@ from threading import Thread
 from typing import Self, TypeVar
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import (
+    DoorbellRegion,
+    FileRegion,
+    NvdimmRegion,
+    OpenEnd,
+    OpenWire,
+    SriovCard,
+)
 from vicinal.cluster.vm.guest.identity import Card, Identity, card_address, make_keys
+from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.building import GuestImage, build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.cluster.vm.image.layout import function_address, guest_address
+from vicinal.cluster.vm.image.layout import IDENTITY_FILE, function_address, guest_address
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator
 from vicinal.cluster.vm.qemu.choice import Qemu, find_qemu, qemu_for
-from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB, GuestDevices
+from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB, QemuGuest
 from vicinal.cluster.vm.qemu.doorbell.running import RunningServer
 from vicinal.cluster.vm.qemu.guest import Guest
 from vicinal.cluster.vm.region_device import RegionDevice
@@ -195,24 +204,35 @@ class GuestPair:
             region = self._regions[number % len(self._regions)]
             guest = Guest(name, directory, keys)
             self.guests.append(guest)
-            devices = GuestDevices(
-                region=region.path,
-                region_bytes=region.path.stat().st_size,
-                region_device=self.region_device,
-                doorbell=self._doorbell.doorbell if self._doorbell else None,
-                network=wire[number].fileno(),
-                fabric=fabric[number].fileno() if fabric else None,
+            hardware = QemuGuest(
+                name=name,
+                boot=DirectBoot(image.kernel, image.files, ("vicinal.verbs=1",) if verbs else ()),
+                console=guest.console,
                 control=guest.control,
-                identity=keys.archive(name),
-                number=number,
+                firmware_files=((IDENTITY_FILE, keys.archive(name)),),
+                accelerator=choice.accelerator,
+                memory_mib=MEMORY_MIB,
+                region=self._device(region.path),
+                interfaces=(OpenWire(OpenEnd(wire[number].fileno()), card_address(number)),),
+                sriov_card=_sriov_card(number, fabric[number]) if fabric else None,
             )
-            guest.start(qemu, image, choice.accelerator, devices)
+            guest.start(qemu, hardware)
         for end in (*wire, *fabric):
             end.close()
         for guest in self.guests:
             guest.wait_ready()
             # A daemon: it ends with the guest, which ends with us.
             Thread(target=self._watch, args=(guest, self.region), daemon=True).start()
+
+    def _device(self, region: Path) -> FileRegion | DoorbellRegion | NvdimmRegion:
+        """What a guest has the region of that file as."""
+        if self._doorbell is not None:  # its server has the memory
+            server = self._doorbell.doorbell
+            return DoorbellRegion(region.name, server.socket, server.vectors)
+        size = region.stat().st_size
+        if self.region_device is RegionDevice.NVDIMM:
+            return NvdimmRegion(region, size)
+        return FileRegion(region, size)
 
     def _check(self) -> None:
         """See that each guest can do what a job will ask of it; say what it cannot do."""
@@ -268,6 +288,10 @@ def pair_identities() -> list[Identity]:
         Identity(number, name, guest_address(number), (Card(card_address(number)),))
         for number, name in enumerate(_NAMES)
     ]
+
+
+def _sriov_card(number: int, end: socket.socket) -> SriovCard:
+    return SriovCard(OpenEnd(end.fileno()), f"52:54:00:00:01:{number + 1:02x}")
 
 
 def _check_memory() -> None:

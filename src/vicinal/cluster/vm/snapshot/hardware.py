@@ -16,10 +16,11 @@ from vicinal.base.child import dies_with_parent
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.guest.identity import Card, Identity
+from vicinal.cluster.vm.hardware import Processors
 from vicinal.cluster.vm.image.building import content_key
 from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_PORT, KERNEL_WORDS
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.qemu.command_line import escaped, processor
+from vicinal.cluster.vm.qemu.command_line import escaped
 
 _MACHINE = "pc"
 _WORDS = " ".join([*KERNEL_WORDS, "vicinal.waits=1"])
@@ -119,7 +120,7 @@ class Hardware:
         board = ["-machine", f"{_MACHINE},memory-backend=memory", "-m", f"{self.memory_mib}M"]
         backend = f"memory-backend-{memory},id=memory,size={self.memory_mib}M"
         board += ["-global", _HOLE, "-object", backend]
-        return [*board, *processor(self.accelerator, self.cpus)]
+        return [*board, *Processors(self.accelerator, self.cpus).words]
 
 
 def _stamp(file: Path) -> str:
