@@ -18,7 +18,7 @@ from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.building import write_function_modules
 from vicinal.cluster.vm.image.modules import load_order
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.cluster.vm.snapshot.hardware import Hardware
+from vicinal.cluster.vm.snapshot.hardware import SnapshotHardware
 from vicinal.cluster.vm.snapshot.waiting import WaitingGuest
 from vicinal.mpi.environment import GUEST_RESEED_FILE, provider_directory
 
@@ -39,7 +39,7 @@ def machine_files(directory: Path) -> dict[str, Path]:
     _write(archive, system)
     memory, state = directory / "memory", directory / "state"
     _save(
-        Hardware(find_qemu(), Accelerator.TCG, kernel_of(system), archive, MEMORY_MIB, 1),
+        SnapshotHardware(find_qemu(), Accelerator.TCG, kernel_of(system), archive, MEMORY_MIB, 1),
         memory,
         state,
     )
@@ -83,7 +83,7 @@ def _write(target: Path, system: Path) -> None:
         write_function_modules(archive, modules_of(system))
 
 
-def _save(hardware: Hardware, memory: Path, state: Path) -> None:
+def _save(hardware: SnapshotHardware, memory: Path, state: Path) -> None:
     place = memory.parent
     template = WaitingGuest("template", place, Keys(place), hardware)
     with memory.open("wb+") as memory_file, state.open("wb+") as state_file:

@@ -19,7 +19,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.guest.identity import Identity, write_archives, write_keys
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.snapshot.hardware import Hardware, PassedFunction, with_functions
+from vicinal.cluster.vm.snapshot.hardware import PassedFunction, SnapshotHardware, with_functions
 from vicinal.cluster.vm.snapshot.store import Snapshot
 from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 from vicinal.host.functions.operations import Functions
@@ -65,7 +65,7 @@ def machine(line: str) -> None:
     write_keys(OWN, dict.fromkeys(_KEYS, "none"))  # there is no sshd in it
     identity = with_functions(Identity(0, "node0", "10.1.0.1", ()), (passed,))
     keys = write_archives(OWN, [identity], {"node0": COMMANDS})
-    hardware = Hardware(qemu, Accelerator.TCG, kernel, files, MEMORY_MIB, 1)
+    hardware = SnapshotHardware(qemu, Accelerator.TCG, kernel, files, MEMORY_MIB, 1)
     guest = WaitingGuest("node0", OWN, keys, hardware)
     with (MACHINE / "memory").open("rb") as memory, (MACHINE / "state").open("rb") as state:
         guest.restore(Snapshot(memory.fileno(), state.fileno()))

@@ -14,7 +14,7 @@ import pytest
 from launch_support import NOBODY
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.snapshot.hardware import Wire
+from vicinal.cluster.vm.devices import OpenEnd
 from vicinal.cluster.vm.snapshot.starting import CommonNetwork, GuestMake, joining_of
 from vicinal.integrations.slurm.guest_nodes import MOST_TAPS, make_taps
 
@@ -109,7 +109,13 @@ def test_guests_of_several_hosts_are_numbered_over_all() -> None:
     with ExitStack() as ends:
         (wire,), none = joining.wires(ends)
         assert none == []
-        assert wire.words("wire0") == f"tap,id=wire0,fd={wire.file}"
+        assert words(wire) == f"tap,id=wire0,fd={wire.file}"
+
+
+def words(end: OpenEnd) -> str:
+    """What QEMU is told of an end."""
+    (option,) = end.options("wire0")
+    return option.words[1]
 
 
 def test_guests_of_one_host_have_a_wire_between_each_two() -> None:
@@ -121,4 +127,4 @@ def test_guests_of_one_host_have_a_wire_between_each_two() -> None:
         os.write(one.file, b"word")
         assert os.read(other.file, 9) == b"word"
     assert [len(each.cards) for each in joining.identities()] == [1, 1, 0]
-    assert Wire(7).words("wire0") == "stream,id=wire0,addr.type=fd,addr.str=7"
+    assert words(OpenEnd(7)) == "stream,id=wire0,addr.type=fd,addr.str=7"

@@ -24,8 +24,8 @@ from vicinal.cluster.vm.qemu.choice import QEMU, Qemu
 from vicinal.cluster.vm.snapshot import store
 from vicinal.cluster.vm.snapshot.hardware import (
     MOST_DEVICES,
-    Hardware,
     PassedFunction,
+    SnapshotHardware,
     Sockets,
     with_functions,
 )
@@ -185,16 +185,16 @@ def test_one_that_others_could_have_written_is_not_taken(
 
 
 @pytest.fixture
-def hardware(tmp_path: Path) -> Hardware:
+def hardware(tmp_path: Path) -> SnapshotHardware:
     if shutil.which(QEMU) is None:
         pytest.skip(f"{QEMU} is missing")
     for name in ("kernel", "files"):
         (tmp_path / name).write_text(name)
     kernel, files = tmp_path / "kernel", tmp_path / "files"
-    return Hardware(Qemu((QEMU,)), Accelerator.TCG, kernel, files, 1024, 1)
+    return SnapshotHardware(Qemu((QEMU,)), Accelerator.TCG, kernel, files, 1024, 1)
 
 
-def test_each_make_of_a_guest_has_a_snapshot_of_its_own(hardware: Hardware) -> None:
+def test_each_make_of_a_guest_has_a_snapshot_of_its_own(hardware: SnapshotHardware) -> None:
     first = hardware.key
     assert hardware.key == first
     others = [
@@ -318,12 +318,13 @@ def test_a_qemu_that_ended_is_said_to_be_silent(said: tuple[bytes, ...]) -> None
 def test_a_qemu_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     """It closes its sockets before it is seen to have ended: why it did would be lost."""
 
-    def command(_name: str, _console: Path, sockets: Sockets, *_: object) -> list[str]:
+    def guest_of(_name: str, _console: Path, sockets: Sockets, *_: object) -> SimpleNamespace:
         last_words = "echo 'cannot allocate memory' >&2; sleep 0.3; exit 1"
-        return ["bash", "-c", f"exec {sockets.monitor}>&-; {last_words}"]
+        command = ["bash", "-c", f"exec {sockets.monitor}>&-; {last_words}"]
+        return SimpleNamespace(command=lambda _qemu: command, files=[sockets.monitor])
 
-    hardware = SimpleNamespace(command=command, accelerator=Accelerator.TCG)
-    guest = WaitingGuest("guest0", tmp_path, Keys(tmp_path), cast("Hardware", hardware))
+    hardware = SimpleNamespace(guest=guest_of, qemu=None, accelerator=Accelerator.TCG)
+    guest = WaitingGuest("guest0", tmp_path, Keys(tmp_path), cast("SnapshotHardware", hardware))
     with pytest.raises(VicinalError, match=r"QEMU ended \(cannot allocate memory\)"):
         guest.boot()
     guest.stop()

@@ -1,9 +1,9 @@
 """The devices of a virtual machine, each described once: for QEMU, for libvirt, or for both.
 
-`options()` gives the device as QEMU's command line has it, `element()` as libvirt has it, in XML.
-libvirt knows no element for a wire of Unix sockets and for a region outside of /dev/shm: a domain
-hands their options to QEMU past libvirt. Cards of open files belong to guests whose QEMU Vicinal
-starts itself.
+`options()` gives the device as QEMU takes it: as words of a command line, or as requests to the
+monitor of a QEMU that runs. `element()` gives the device as libvirt takes it, in XML. libvirt knows
+no element for a wire of Unix sockets and for a region outside of /dev/shm: a domain hands their
+options to QEMU past libvirt. Cards of open files belong to guests whose QEMU Vicinal starts itself.
 """
 
 import re
@@ -27,6 +27,7 @@ _PCI_PARTS = ("domain", "bus", "slot", "function")
 
 _KINDS = ("backend", "driver", "qom-type", "type")
 """Properties that come first, of which QEMU's command line has only the value."""
+_PLUGGED = {"device": "device_add", "object": "object-add"}
 
 Properties = dict[str, str | int | bool]
 """Properties of one of QEMU's options, in the order of the command line."""
@@ -48,6 +49,11 @@ class Option:
     def at(self, address: str) -> "Option":
         """The device at a PCI address of its own, `SLOT.FUNCTION` on the root bus."""
         return Option(self.name, {**self.properties, "multifunction": True, "addr": address})
+
+    @property
+    def request(self) -> tuple[str, dict[str, object]]:
+        """What plugs a device, or the memory behind one, into a QEMU that runs."""
+        return _PLUGGED[self.name], dict(self.properties)
 
 
 def _property(key: str, value: str | int | bool) -> str:
@@ -268,6 +274,11 @@ class HostFunction:
         assert found is not None
         return {name: f"0x{part}" for name, part in zip(_PCI_PARTS, found.groups(), strict=True)}
 
+    @property
+    def option(self) -> Option:
+        """The function, which is on vfio-pci, as QEMU takes it."""
+        return Option("device", {"driver": "vfio-pci", "host": self.address})
+
     def element(self) -> Element:
         # managed: libvirt gives it to vfio-pci, and back to its driver afterwards.
         device = Element("hostdev", mode="subsystem", type="pci", managed="yes")
@@ -377,13 +388,15 @@ Interface = Bridge | Tap | Wire | UdpWire | Multicast
 
 @dataclass(frozen=True)
 class OpenEnd:
-    """What a card is joined with: an open socket, whose other end is another guest's."""
+    """What a card is joined with: an open socket, whose other end is another guest's, or a tap."""
 
     file: int
     """Its descriptor, which QEMU inherits."""
+    is_tap: bool = False
 
     def options(self, name: str) -> list[Option]:
-        end: Properties = {"type": "stream", "id": name, "addr.type": "fd", "addr.str": self.file}
+        end: Properties = {"type": "tap" if self.is_tap else "stream", "id": name}
+        end |= {"fd": self.file} if self.is_tap else {"addr.type": "fd", "addr.str": self.file}
         return [Option("netdev", end)]
 
 
@@ -413,9 +426,11 @@ class SriovCard:
         return [Option("device", port), *self.end.options(name), Option("device", card)]
 
 
-def virtio_card(name: str, mac: str) -> Option:
-    """A virtio card at QEMU's network back end `name`."""
+def virtio_card(name: str, mac: str, mtu: int | None = None) -> Option:
+    """A virtio card at QEMU's network back end `name`; `mtu` None: Ethernet's largest packet."""
     card: Properties = {"driver": "virtio-net-pci", "netdev": name, "mac": mac, "romfile": ""}
+    if mtu is not None:
+        card["host_mtu"] = mtu
     return Option("device", card)
 
 
@@ -461,13 +476,16 @@ class Port:
 
     name: str
     """What the guest finds it by."""
-    end: Path
-    """The host's end: the path of a socket that QEMU makes."""
+    end: Path | int
+    """The host's end: the path of a socket that QEMU makes, or an open socket."""
 
     def options(self, number: int) -> list[Option]:
         port = f"port{number}"
         socket: Properties = {"backend": "socket", "id": port}
-        socket |= {"path": str(self.end), "server": True, "wait": False}
+        if isinstance(self.end, int):
+            socket["fd"] = self.end
+        else:
+            socket |= {"path": str(self.end), "server": True, "wait": False}
         device: Properties = {"driver": "virtserialport", "chardev": port, "name": self.name}
         return [Option("chardev", socket), Option("device", {**device, "nr": number})]
 

@@ -1,7 +1,7 @@
 """QEMU's command line of a guest whose QEMU Vicinal starts itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from vicinal.base.child import dies_with_parent
 from vicinal.cluster.vm.devices import (
@@ -10,6 +10,7 @@ from vicinal.cluster.vm.devices import (
     FileRegion,
     Iommu,
     NvdimmRegion,
+    OpenEnd,
     OpenWire,
     Option,
     Port,
@@ -17,10 +18,58 @@ from vicinal.cluster.vm.devices import (
     SriovCard,
 )
 from vicinal.cluster.vm.hardware import DirectBoot, Hardware
-from vicinal.cluster.vm.image.layout import CONTROL_PORT
+from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_PORT
 from vicinal.cluster.vm.qemu.choice import Qemu
 
 MEMORY_MIB = 1024
+
+_HOLE = "i440FX-pcihost.pci-hole64-size=256G"
+"""Of addresses, for regions that are plugged in."""
+
+
+@dataclass(frozen=True)
+class OpenMemory:
+    """What the memory of a guest is in: an open file, or QEMU's own memory."""
+
+    file: int | None = None
+    is_shared: bool = False
+    """Whether what the guest writes goes to the file."""
+
+    def option(self, mib: int) -> Option:
+        """The memory as QEMU takes it."""
+        kind: Properties = {"qom-type": "memory-backend-ram"}
+        if self.file is not None:
+            kind = {"qom-type": "memory-backend-file", "mem-path": f"/proc/self/fd/{self.file}"}
+            kind["share"] = self.is_shared
+        return Option("object", {**kind, "id": "memory", "size": f"{mib}M"})
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a guest has that waits to be told who it is, and gets the devices of its own then."""
+
+    memory: OpenMemory
+    monitor: int
+    """Open socket, by which QEMU is told to plug devices in."""
+    identity: int
+    """Open socket of the port by which the guest is told who it is."""
+    ends: Sequence[OpenEnd]
+    """What its cards will be joined with."""
+
+    @property
+    def files(self) -> list[int]:
+        """The open files that QEMU is to inherit."""
+        own = [self.monitor, self.identity, *(end.file for end in self.ends)]
+        return own if self.memory.file is None else [*own, self.memory.file]
+
+    def options(self) -> list[Option]:
+        """All of it but memory and port."""
+        monitor: Properties = {"backend": "socket", "id": "monitor", "fd": self.monitor}
+        options = [Option("chardev", monitor)]
+        options.append(Option("mon", {"chardev": "monitor", "mode": "control"}))
+        for number, end in enumerate(self.ends):
+            options += end.options(f"wire{number}")
+        return options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +81,8 @@ class QemuGuest(Hardware):
     region: FileRegion | DoorbellRegion | NvdimmRegion | None = None
     interfaces: tuple[OpenWire, ...] = ()
     sriov_card: SriovCard | None = None
+    waiting: Waiting | None = None
+    """None: the guest has all of its devices from the start, and knows who it is."""
 
     def command(self, qemu: Qemu) -> list[str]:
         """The command line. QEMU ends with the thread that starts it, even if that is killed."""
@@ -48,10 +99,12 @@ class QemuGuest(Hardware):
         files = [card.end.file for card in self.interfaces]
         if self.sriov_card is not None:
             files.append(self.sriov_card.end.file)
-        return files
+        return files if self.waiting is None else [*self.waiting.files, *files]
 
     def _board(self) -> list[str]:
         """The board and its memory; the bytes of a memory module are beside the guest's own."""
+        if self.waiting is not None:
+            return pluggable_board(self.waiting.memory, self.memory_mib)
         machine: Properties = {"type": "q35"}
         memory = f"{self.memory_mib}M"
         if self.module_bytes:
@@ -74,12 +127,19 @@ class QemuGuest(Hardware):
             options += self.region.options()
         for number, card in enumerate(self.interfaces):
             options += card.options(f"wire{number}")
+        ports = []
         if self.control is not None:
+            ports.append(Port(CONTROL_PORT, self.control))
+        if self.waiting is not None:
+            ports.append(Port(IDENTITY_PORT, self.waiting.identity))
+        if ports:
             options.append(Option("device", {"driver": "virtio-serial-pci"}))
-            options += Port(CONTROL_PORT, self.control).options(1)
-        return options
+        for number, port in enumerate(ports, 1):
+            options += port.options(number)
+        return [*options, *(self.waiting.options() if self.waiting is not None else ())]
 
 
-def escaped(path: Path) -> str:
-    """A path as QEMU's option syntax wants it."""
-    return str(path).replace(",", ",,")
+def pluggable_board(memory: OpenMemory, mib: int) -> list[str]:
+    """The older one of QEMU's boards, into which any device can be plugged as it is."""
+    board = ["-machine", "pc,memory-backend=memory", "-m", f"{mib}M", "-global", _HOLE]
+    return [*board, *memory.option(mib).words]

@@ -1,7 +1,6 @@
-"""What guests that can share a snapshot have in common, and QEMU's command line of one.
+"""What guests that can share a snapshot have in common.
 
-Nothing of it tells one guest from another: cards and the region are plugged in later. For that the
-board is the older one of QEMU's, into which any device can be plugged as it is.
+Nothing of it tells one guest from another: cards and the region are plugged in later.
 
 No snapshot has an SR-IOV function in it. Functions of this host's cards are plugged in by VFIO once
 the guest is there. A function is on vfio-pci by then, and its group's file in /dev/vfio is this
@@ -12,20 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vicinal.base.child import dies_with_parent
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.cluster.vm.devices import HostFunction, OpenEnd
 from vicinal.cluster.vm.guest.identity import Card, Identity
-from vicinal.cluster.vm.hardware import Processors
+from vicinal.cluster.vm.hardware import DirectBoot, Processors
 from vicinal.cluster.vm.image.building import content_key
-from vicinal.cluster.vm.image.layout import CONTROL_PORT, IDENTITY_PORT, KERNEL_WORDS
+from vicinal.cluster.vm.image.layout import KERNEL_WORDS
 from vicinal.cluster.vm.qemu.choice import Qemu
-from vicinal.cluster.vm.qemu.command_line import escaped
+from vicinal.cluster.vm.qemu.command_line import OpenMemory, QemuGuest, Waiting, pluggable_board
 
-_MACHINE = "pc"
-_WORDS = " ".join([*KERNEL_WORDS, "vicinal.waits=1"])
-_HOLE = "i440FX-pcihost.pci-hole64-size=256G"
-"""Of addresses, for regions that are plugged in."""
+_WORDS = ("vicinal.waits=1",)
 _PROCESSOR = Path("/proc/cpuinfo")
 _PROCESSOR_LINES = ("vendor_id", "model name", "stepping", "microcode", "flags")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -44,21 +40,7 @@ class Sockets:
 
 
 @dataclass(frozen=True)
-class Wire:
-    """What a card is joined with: an open socket, whose other end is another guest's, or a tap."""
-
-    file: int
-    is_tap: bool = False
-
-    def words(self, name: str) -> str:
-        """It as QEMU is told."""
-        if self.is_tap:
-            return f"tap,id={name},fd={self.file}"
-        return f"stream,id={name},addr.type=fd,addr.str={self.file}"
-
-
-@dataclass(frozen=True)
-class Hardware:
+class SnapshotHardware:
     """The make of a guest."""
 
     qemu: Qemu
@@ -79,48 +61,33 @@ class Hardware:
                 *self.qemu.command,
                 self.accelerator,
                 *inputs,
-                *self._board("ram"),
-                _WORDS,
+                *pluggable_board(OpenMemory(), self.memory_mib),
+                *Processors(self.accelerator, self.cpus).words,
+                " ".join([*KERNEL_WORDS, *_WORDS]),
                 _processor_text(),
                 _BOOT.read_text(),
             ]
         )
 
-    def command(
+    def guest(
         self,
         name: str,
         console: Path,
         sockets: Sockets,
-        memory: str,
-        wires: Sequence[Wire],
-    ) -> list[str]:
-        """The command line; it ends with the thread that starts it.
-
-        `memory` is what its memory is in, as QEMU is told, and `wires` are what its cards will be
-        joined with.
-        """
-        command = [*dies_with_parent(), *self.qemu.command, "-name", name]
-        command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
-        command += self._board(memory)
-        command += ["-kernel", str(self.kernel), "-initrd", str(self.files), "-append", _WORDS]
-        command += ["-chardev", f"file,id=console,path={escaped(console)}"]
-        command += ["-serial", "chardev:console", "-device", "virtio-serial-pci"]
-        control = f"path={escaped(sockets.control)},server=on,wait=off"
-        ports = ((CONTROL_PORT, control), (IDENTITY_PORT, f"fd={sockets.identity}"))
-        for number, (port, end) in enumerate(ports, 1):
-            command += ["-chardev", f"socket,id=port{number},{end}"]
-            command += ["-device", f"virtserialport,chardev=port{number},name={port},nr={number}"]
-        command += ["-chardev", f"socket,id=monitor,fd={sockets.monitor}"]
-        command += ["-mon", "chardev=monitor,mode=control"]
-        for number, wire in enumerate(wires):
-            command += ["-netdev", wire.words(f"wire{number}")]
-        return command
-
-    def _board(self, memory: str) -> list[str]:
-        board = ["-machine", f"{_MACHINE},memory-backend=memory", "-m", f"{self.memory_mib}M"]
-        backend = f"memory-backend-{memory},id=memory,size={self.memory_mib}M"
-        board += ["-global", _HOLE, "-object", backend]
-        return [*board, *Processors(self.accelerator, self.cpus).words]
+        memory: OpenMemory,
+        ends: Sequence[OpenEnd],
+    ) -> QemuGuest:
+        """A guest of this make; `ends` are what its cards will be joined with."""
+        return QemuGuest(
+            name=name,
+            boot=DirectBoot(self.kernel, self.files, _WORDS),
+            console=console,
+            control=sockets.control,
+            accelerator=self.accelerator,
+            processors=self.cpus,
+            memory_mib=self.memory_mib,
+            waiting=Waiting(memory, sockets.monitor, sockets.identity, ends),
+        )
 
 
 def _stamp(file: Path) -> str:
@@ -152,7 +119,7 @@ class PassedFunction:
     @property
     def device(self) -> dict[str, object]:
         """It as QEMU is told to plug it in."""
-        return {"driver": "vfio-pci", "host": self.address}
+        return dict(HostFunction(self.address).option.properties)
 
 
 Functions = tuple[PassedFunction, ...]

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import OpenEnd
 from vicinal.cluster.vm.guest.identity import (
     Card,
     Identity,
@@ -36,8 +37,7 @@ from vicinal.cluster.vm.snapshot import store
 from vicinal.cluster.vm.snapshot.hardware import (
     MOST_DEVICES,
     Functions,
-    Hardware,
-    Wire,
+    SnapshotHardware,
     with_functions,
 )
 from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
@@ -165,7 +165,7 @@ class Wired:
         number = self._numbers[name]
         return [card_address(number, peer) for peer in self._peers(number)]
 
-    def wires(self, stack: ExitStack) -> list[list[Wire]]:
+    def wires(self, stack: ExitStack) -> list[list[OpenEnd]]:
         """Each guest's ends of them; closed here when all have been started."""
         ends = {}
         for one, other in combinations(range(len(self._guests)), 2):
@@ -173,7 +173,7 @@ class Wired:
                 pair = socket.socketpair()
                 ends[one, other], ends[other, one] = (stack.enter_context(end) for end in pair)
         return [
-            [Wire(ends[number, peer].fileno()) for peer in self._peers(number)]
+            [OpenEnd(ends[number, peer].fileno()) for peer in self._peers(number)]
             for number in range(len(self._guests))
         ]
 
@@ -204,16 +204,16 @@ class Common:
         """Hardware address of a guest's card."""
         return [] if name in self._alone else [card_address(self._numbers[name])]
 
-    def wires(self, stack: ExitStack) -> list[list[Wire]]:
+    def wires(self, stack: ExitStack) -> list[list[OpenEnd]]:
         """Each guest's tap; closed here when all have been started."""
         for tap in self._network.taps:
             stack.callback(os.close, tap)
         taps = zip(self._network.taps, self._joined, strict=True)
-        return [[Wire(tap, is_tap=True)] if joined else [] for tap, joined in taps]
+        return [[OpenEnd(tap, is_tap=True)] if joined else [] for tap, joined in taps]
 
 
 def _begin(
-    waiting: WaitingGuest, hardware: Hardware, wires: Sequence[Wire], say: Say | None
+    waiting: WaitingGuest, hardware: SnapshotHardware, wires: Sequence[OpenEnd], say: Say | None
 ) -> None:
     """Start it from a snapshot, or let it boot where there can be none, or is to be none."""
     if say is None:
@@ -236,7 +236,7 @@ def _begin(
             waiting.boot(wires)
 
 
-def _save(hardware: Hardware, memory: int, state: int) -> None:
+def _save(hardware: SnapshotHardware, memory: int, state: int) -> None:
     """Boot a guest that nobody tells who it is, and save it to two open files."""
     with TemporaryDirectory(prefix="vicinal-") as temporary:
         template = WaitingGuest(_TEMPLATE, Path(temporary), Keys(Path(temporary)), hardware)
@@ -248,9 +248,9 @@ def _save(hardware: Hardware, memory: int, state: int) -> None:
             template.stop()
 
 
-def _hardware(say: Say) -> Callable[[GuestMake], Hardware]:
+def _hardware(say: Say) -> Callable[[GuestMake], SnapshotHardware]:
     qemu, image = find_qemu(), find_image(say)
     accelerator = choose_accelerator(qemu, image, say).accelerator
-    return lambda guest: Hardware(
+    return lambda guest: SnapshotHardware(
         qemu, accelerator, image.kernel, image.files, guest.memory_mib, guest.cpus
     )

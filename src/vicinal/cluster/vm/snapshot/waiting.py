@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.devices import FileRegion, OpenEnd, virtio_card
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_tail
 from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell, complaints
-from vicinal.cluster.vm.region_device import RegionDevice
-from vicinal.cluster.vm.snapshot.hardware import Functions, Hardware, Sockets, Wire
+from vicinal.cluster.vm.qemu.command_line import OpenMemory
+from vicinal.cluster.vm.snapshot.hardware import Functions, SnapshotHardware, Sockets
 from vicinal.cluster.vm.snapshot.store import Snapshot
 
 _ANSWER_SECONDS = 60.0
@@ -47,7 +48,7 @@ class Plugged:
 class WaitingGuest:
     """One guest. What its QEMU needs is in `directory`; it ends with the thread that starts it."""
 
-    def __init__(self, name: str, directory: Path, keys: Keys, hardware: Hardware) -> None:
+    def __init__(self, name: str, directory: Path, keys: Keys, hardware: SnapshotHardware) -> None:
         self.name = name
         self.shell = GuestShell(
             name, directory, keys, alive=lambda _lost: self.alive, failure=self.failure
@@ -72,10 +73,9 @@ class WaitingGuest:
         """Whether QEMU runs."""
         return self._qemu is not None and self._qemu.poll() is None
 
-    def boot(self, wires: Sequence[Wire] = (), memory: int | None = None) -> None:
+    def boot(self, ends: Sequence[OpenEnd] = (), memory: int | None = None) -> None:
         """Let it boot, with its memory in an open file if there is one."""
-        where = "ram" if memory is None else f"file,mem-path=/proc/self/fd/{memory},share=on"
-        self._start(where, wires, [], [] if memory is None else [memory])
+        self._start(OpenMemory(memory, is_shared=True), ends)
 
     def wait_booted(self) -> None:
         """Wait until it waits to be told who it is. Raises VicinalError if it does not come up."""
@@ -96,11 +96,10 @@ class WaitingGuest:
                 raise self.failure("it did not come up")
             said += some
 
-    def restore(self, snapshot: Snapshot, wires: Sequence[Wire] = ()) -> None:
+    def restore(self, snapshot: Snapshot, ends: Sequence[OpenEnd] = ()) -> None:
         """Start it from a snapshot, whose memory it sees and changes for itself alone."""
-        where = f"file,mem-path=/proc/self/fd/{snapshot.memory},share=off"
         self._restored = True
-        self._start(where, wires, ["-S", "-incoming", "defer"], [snapshot.memory])
+        self._start(OpenMemory(snapshot.memory), ends, "-S", "-incoming", "defer")
         os.lseek(snapshot.state, 0, os.SEEK_SET)
         self._ask().migrate("migrate-incoming", snapshot.state)
 
@@ -118,14 +117,10 @@ class WaitingGuest:
         """Plug in what is its own, and let it know who it is. Then it comes up."""
         monitor = self._ask()
         if plugged.region is not None:
-            size = plugged.region.stat().st_size
-            backend = {"qom-type": "memory-backend-file", "id": "region", "share": True}
-            monitor.ask("object-add", {**backend, "mem-path": str(plugged.region), "size": size})
-            monitor.ask("device_add", {"driver": RegionDevice.IVSHMEM, "memdev": "region"})
-        bound = {} if plugged.mtu is None else {"host_mtu": plugged.mtu}
+            for option in FileRegion(plugged.region, plugged.region.stat().st_size).options():
+                monitor.ask(*option.request)
         for number, mac in enumerate(plugged.cards):
-            card = {"driver": "virtio-net-pci", "netdev": f"wire{number}", "mac": mac}
-            monitor.ask("device_add", {**card, **bound, "romfile": ""})
+            monitor.ask(*virtio_card(f"wire{number}", mac, plugged.mtu).request)
         for function in plugged.functions:
             try:
                 monitor.ask("device_add", function.device)
@@ -178,26 +173,19 @@ class WaitingGuest:
         """How long it may take to come up, and then to let us in."""
         return BOOT_SECONDS * self._hardware.accelerator.patience
 
-    def _start(
-        self, memory: str, wires: Sequence[Wire], how: Sequence[str], files: Sequence[int]
-    ) -> None:
+    def _start(self, memory: OpenMemory, ends: Sequence[OpenEnd], *how: str) -> None:
         """Start QEMU, with this end of the port by which the guest hears who it is."""
         self._identity, identity = socket.socketpair()
         end, monitor = socket.socketpair()
         sockets = Sockets(monitor.fileno(), identity.fileno(), self.shell.control)
-        command = self._hardware.command(self.name, self._console, sockets, memory, wires)
+        guest = self._hardware.guest(self.name, self._console, sockets, memory, ends)
         with identity, monitor, self._errors.open("wb") as errors:
             self._qemu = subprocess.Popen(
-                [*command, *how],
+                [*guest.command(self._hardware.qemu), *how],
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                pass_fds=[
-                    monitor.fileno(),
-                    identity.fileno(),
-                    *(each.file for each in wires),
-                    *files,
-                ],
+                pass_fds=guest.files,
                 start_new_session=True,
             )
         try:
