@@ -75,9 +75,10 @@ def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault
                     meant=() if close is None else (*place, close),
                 )
         case "required":
-            for key in [each for each in asked if each not in found]:
-                whole = name_of(place) or "the file"
-                yield Fault((*place, key), f"{whole} has no {key}", "add it", missing=True)
+            yield from _missing(place, asked, found)
+        case "anyOf" if all(each.keys() == {"required"} for each in asked):
+            # The keys that a part needs, by alternatives: the first is the usual one.
+            yield from _missing(place, asked[0]["required"], found)
         case "type" if not place:
             yield Fault(place, f"it is not a {kind}, which has keys and values", begin)
         case "uniqueItems":
@@ -85,6 +86,12 @@ def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault
         case _:
             message = f"{name_of(place)} cannot be {in_quotes(found)}"
             yield Fault(place, message, _remedy(error, found))
+
+
+def _missing(place: Place, asked: Sequence[str], found: Any) -> Iterator[Fault]:
+    whole = name_of(place) or "the file"
+    for key in [each for each in asked if each not in found]:
+        yield Fault((*place, key), f"{whole} has no {key}", "add it", missing=True)
 
 
 def name_of(place: Sequence[str | int]) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +38,17 @@ class Form:
     documentation: str
     begin: str
     """What to do where a file is none of this kind."""
+    keys: tuple[str, ...] = ()
+    """The keys of the schema that such a file has, the first of which it needs; none: all keys."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
         """The schema as data."""
         schema: Mapping[str, Any] = json.loads(self.file.read_text())
-        return schema
+        if not self.keys:
+            return schema
+        properties = {key: schema["properties"][key] for key in self.keys}
+        return {**schema, "properties": properties, "required": [self.keys[0]]}
 
     @cached_property
     def validator(self) -> "Draft202012Validator":
@@ -83,6 +89,19 @@ def load_parts(form: Form, path: Path, text: str, faults: Faults) -> Any:
     values = _load(path, text)
     mark_faults(form, path, values, faults)
     return values
+
+
+def to_text(values: Any) -> str:
+    """Values that `load` gave, and that were changed since, as YAML, with the file's comments."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.default_flow_style = None
+    yaml.width = 100
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = StringIO()
+    yaml.dump(values, stream)
+    return stream.getvalue()
 
 
 def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def show(
     study: Study,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print its file.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print its file, whole.")] = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -53,6 +53,7 @@ def show(
     from vicinal.labs.study.file.adapt import adapt
     from vicinal.labs.study.file.json_form import study_to_json
     from vicinal.labs.study.file.machine import examine_machine
+    from vicinal.labs.study.file.reading import whole_text
     from vicinal.labs.study.file.shipped import load_study, study_file
     from vicinal.labs.study_commands.showing import show_study
 
@@ -60,7 +61,7 @@ def show(
         raise VicinalError("--yaml and --json are two forms", "give one of them")
     found = load_study(study)
     if as_yaml:
-        typer.echo(study_file(study).read_text(), nl=False)
+        typer.echo(whole_text(study_file(study)), nl=False)
         return
     adapted = adapt(found, examine_machine(host or ()))
     if as_json:

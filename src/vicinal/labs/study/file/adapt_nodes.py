@@ -9,7 +9,7 @@ from typing import Any
 from vicinal.base.sizes import parse_size
 from vicinal.labs.study.file.machine import MachineFacts
 from vicinal.labs.study.file.model import Adaptation, Environment, Study
-from vicinal.labs.study.file.reading import plain
+from vicinal.labs.study.file.reading_environments import plain
 from vicinal.mpi.libraries import STANDARD, Mpi
 
 HOST = re.compile(r"HOST\d+")

@@ -9,7 +9,8 @@ from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.study.file.model import Design, Environment, Published, Study, Workload
-from vicinal.labs.study.file.reading import plain, study_from_values
+from vicinal.labs.study.file.reading import study_from_values
+from vicinal.labs.study.file.reading_environments import plain
 
 _PLACE = Path("the study")
 """What errors name where there is no file."""

@@ -16,13 +16,16 @@ from typing import Any
 from vicinal import papers
 from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError
+from vicinal.base.faults import Faults
 from vicinal.base.wording import nearest
-from vicinal.base.yaml import load, read_text
+from vicinal.base.yaml import Form, load, load_parts, mark_faults, read_text
 from vicinal.labs.study.file.model import Study
-from vicinal.labs.study.file.reading import FORM, parse_study, plain, read_study, study_from_values
+from vicinal.labs.study.file.reading import FORM, parse_study, read_study
+from vicinal.labs.study.file.reading_environments import FORM as ENVIRONMENTS
+from vicinal.labs.study.file.reading_environments import plain
 
 STUDIES = Path(papers.__file__).parent
-"""Where they are: NAME.yaml."""
+"""Where they are: NAME.yaml, and environments/PAPER.yaml for those that a paper's studies share."""
 
 
 def study_names() -> list[str]:
@@ -60,9 +63,14 @@ def load_study(name_or_path: str) -> Study:
 
 
 def _read(path: Path, parsed: Mapping[str, Any]) -> Study:
-    text = read_text(FORM, path)
-    values = parsed.get(digest(text))
-    return parse_study(path, text) if values is None else study_from_values(path, values)
+    def kept(form: Form, file: Path, text: str, faults: Faults) -> Any:
+        values = parsed.get(digest(text))
+        if values is None:
+            return load_parts(form, file, text, faults)
+        mark_faults(form, file, values, faults)
+        return values
+
+    return parse_study(path, read_text(FORM, path), kept)
 
 
 def _order(name: str) -> tuple[bool, str, bool, int, str]:
@@ -90,17 +98,22 @@ def digest(text: str) -> str:
 
 
 def keep(paths: Iterable[Path]) -> bool:
-    """Parse what is not kept yet; returns whether there was any. Raises VicinalError."""
+    """Parse what is not kept yet of studies, and of environments that the shipped studies share.
+
+    Returns whether there was any. Raises VicinalError.
+    """
     file = _file()
     if file is None:
         return False
-    texts = {path: read_text(FORM, path) for path in paths}
+    files = [(FORM, path) for path in paths]
+    files += [(ENVIRONMENTS, path) for path in sorted(STUDIES.glob("environments/*.yaml"))]
+    texts = [(form, path, read_text(form, path)) for form, path in files]
     kept = parsed_values()
-    if {digest(text) for text in texts.values()} == set(kept):
+    if {digest(text) for *_, text in texts} == set(kept):
         return False
     values = {
-        (key := digest(text)): kept[key] if key in kept else plain(load(FORM, path, text))
-        for path, text in texts.items()
+        (key := digest(text)): kept[key] if key in kept else plain(load(form, path, text))
+        for form, path, text in texts
     }
     new = file.with_name(f"{file.name}.{os.getpid()}")
     new.write_text(json.dumps(values, ensure_ascii=False))

@@ -1,0 +1,204 @@
+"""Reading the environments of a study file, and of a file that several studies share.
+
+    environments_from: environments/p5.yaml
+    environments:
+      - from: native
+      - {from: vm-here, title: the same, mpi: openmpi}
+
+`take_environments` replaces each `from` by the keys that it stands for, before anything else reads
+the environments. So a study, and the result of its run, has all of them whole.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vicinal.base.errors import VicinalError
+from vicinal.base.faults import FAULTY, Faults
+from vicinal.base.wording import nearest
+from vicinal.base.yaml import Form, line_of, load_parts, read_text
+from vicinal.cluster.file.reading import part_cluster
+from vicinal.labs.study.file.model import Environment
+from vicinal.labs.study.file.reading_published import check_names
+from vicinal.mpi.environment import MessagePath, Progress
+from vicinal.mpi.libraries import Mpi
+
+FORM = Form(
+    kind="file of environments",
+    file=Path(__file__).with_name("schema.json"),
+    documentation="docs/reference/study-file.md",
+    begin="begin with environments:, or see docs/reference/study-file.md",
+    keys=("environments", "environments_from"),
+)
+
+_NEEDED = ("name", "cluster", "path")
+"""Keys without which nothing can be said of an environment."""
+
+Load = Callable[[Form, Path, str, Faults], Any]
+"""How the values of a file's text are found, as load_parts does."""
+
+
+def take_environments(
+    path: Path, values: Any, faults: Faults, load: Load = load_parts, around: tuple[str, ...] = ()
+) -> None:
+    """Give the environments of a file that have `from` the keys of those that it names.
+
+    `around` are the files from which this one was named. Errors are collected.
+    """
+    items = faults.attempt(lambda: list(values["environments"]), otherwise=[])
+    if "environments_from" in values:
+        where = faults.attempt(lambda: str(values["environments_from"]))
+        known = faults.attempt(_named_in, path, values, load, around)
+    else:
+        where = "this file"
+        known = {}
+        for each in items:
+            with faults.catch():
+                if "name" in each:
+                    known.setdefault(str(each["name"]), each)
+    for each in items:
+        faults.attempt(_take, path, each, known, where)
+
+
+def _named_in(
+    path: Path, values: Any, load: Load, around: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    """The environments of the file that `environments_from` names, by name, each of them whole.
+
+    Raises VicinalError, with all that is wrong in that file.
+    """
+    place = line_of(path, values, "environments_from")
+    file = path.parent / str(values["environments_from"])
+    around = (*around, os.path.realpath(path))
+    if os.path.realpath(file) in around:
+        raise VicinalError(
+            f"{place}: {values['environments_from']} leads back to itself",
+            "name a file that has environments and does not name this file",
+        )
+    try:
+        text = read_text(FORM, file)
+    except VicinalError as error:
+        raise VicinalError(
+            f"{place}: {error.message}", f"give its path from the folder {path.absolute().parent}"
+        ) from error
+    faults = Faults()
+    found = load(FORM, file, text, faults)
+    take_environments(file, found, faults, load, around)
+    for each in faults.attempt(lambda: list(found["environments"]), otherwise=[]):
+        faults.attempt(read_environment, file, each, faults)
+    faults.extend(check_names(file, found["environments"]))
+    faults.check()
+    for each in found["environments"]:
+        # The study that takes it may lie elsewhere.
+        each["cluster"] = _with_whole_paths(file, plain(each["cluster"]))
+    return {str(each["name"]): each for each in found["environments"]}
+
+
+def _take(
+    path: Path, values: Any, known: Mapping[str, Any], where: str, around: tuple[Any, ...] = ()
+) -> None:
+    """Replace `from` of one environment by the keys that it does not have itself.
+
+    `around` are the environments that take keys from this one. Raises VicinalError.
+    """
+    if "from" not in values:
+        return
+    place, name = line_of(path, values, "from"), values.pop("from")
+    taken: Mapping[str, Any] = dict.fromkeys(_NEEDED, FAULTY)
+    try:
+        if name not in known:
+            raise VicinalError(
+                f"{place}: there is no environment {name} in {where}",
+                nearest(name, known) if known else "name a file that has it by environments_from",
+            )
+        if any(known[name] is each for each in (*around, values)):
+            raise VicinalError(
+                f"{place}: {name} takes its keys from itself", "write out one of the environments"
+            )
+        _take(path, known[name], known, where, (*around, values))
+        taken = known[name]
+    finally:
+        for key in taken:
+            values.setdefault(key, taken[key])
+
+
+def read_environment(path: Path, values: Any, faults: Faults) -> Environment:
+    """The environment of values from which `from` is gone; what is wrong is collected."""
+    # What is a cluster is for the cluster file's reader to say; it is made of the same values.
+    sound = faults.attempt(part_cluster, path, values["cluster"]) is not FAULTY
+    faults.extend(_path_faults(path, values))
+    name = str(values["name"])
+    return Environment(
+        name=name,
+        title=str(values.get("title", name)),
+        cluster=_with_whole_paths(path, plain(values["cluster"])) if sound else FAULTY,
+        mpi=Mpi(values.get("mpi", Mpi.MPICH)),
+        path=MessagePath(values.get("path", MessagePath.REGION)),
+        progress=Progress(values["progress"]) if "progress" in values else None,
+        cma=bool(values.get("cma", True)),
+        variables={str(key): str(value) for key, value in values.get("variables", {}).items()},
+        unsupported=text_of(values, "unsupported"),
+        stands_for=text_of(values, "stands_for"),
+    )
+
+
+def _path_faults(path: Path, values: Any) -> Iterator[VicinalError]:
+    """Errors for keys that mean nothing with an environment's path."""
+    name = str(values["name"])
+    if "cma" in values and values.get("path") != MessagePath.SHARED_MEMORY:
+        yield VicinalError(
+            f"{line_of(path, values, 'cma')}: {name} has cma, and its path is not shared-memory",
+            "leave it out, or choose the path shared-memory",
+        )
+    if "progress" in values and values.get("path", MessagePath.REGION) != MessagePath.REGION:
+        yield VicinalError(
+            f"{line_of(path, values, 'progress')}: {name} has progress, which is the provider's, "
+            "and its path is not region",
+            "leave it out, or choose the path region",
+        )
+
+
+def _with_whole_paths(path: Path, cluster: dict[str, Any]) -> dict[str, Any]:
+    """A cluster whose directories of this host no longer begin where the file lies."""
+    base = path.parent.absolute()
+    for part in (cluster, *cluster["nodes"]):
+        if "mounts" in part:
+            part["mounts"] = [_whole(base, mount) for mount in part["mounts"]]
+        if "files" in part.get("image", {}):
+            files = part["image"]["files"]
+            part["image"]["files"] = {_whole(base, name): to for name, to in files.items()}
+    return cluster
+
+
+def _whole(base: Path, text: str) -> str:
+    """SOURCE, or SOURCE:DESTINATION, with a source that begins at the root."""
+    source, colon, rest = text.partition(":")
+    return f"{os.path.normpath(base / source)}{colon}{rest}"
+
+
+def paragraph(text: str) -> str:
+    """Text that a file may have in several lines."""
+    return " ".join(str(text).split())
+
+
+def text_of(values: Any, key: str) -> str | None:
+    """The text of a key, or None without the key."""
+    return paragraph(values[key]) if key in values else None
+
+
+def plain(values: Any) -> Any:
+    """Values as JSON has them, without what the YAML reader knows of their lines."""
+    if isinstance(values, Mapping):
+        return {str(key): plain(value) for key, value in values.items()}
+    if isinstance(values, str):
+        return str(values)
+    if isinstance(values, bool) or values is None:
+        return values
+    if isinstance(values, int):
+        return int(values)
+    if isinstance(values, float):
+        return float(values)
+    if isinstance(values, Iterable):
+        return [plain(value) for value in values]
+    return str(values)  # such as a date
