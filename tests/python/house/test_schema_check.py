@@ -16,11 +16,12 @@ from vicinal.cluster.file.reading import FORM as CLUSTER
 from vicinal.labs.study.file.reading import FORM as STUDY
 from vicinal.labs.study.file.reading_environments import FORM as ENVIRONMENTS
 from vicinal.labs.study.file.reading_environments import plain
-from vicinal.labs.study.file.shipped import study_file
+from vicinal.labs.study.file.shipped import STUDIES, study_file
 
 FILES = [
     *((CLUSTER, path) for path in sorted((CHECKOUT / "examples").glob("*.yaml"))),
     *((STUDY, study_file(name)) for name in ("aa", "quick", "p3-fig4")),
+    (ENVIRONMENTS, STUDIES / "environments" / "p2.yaml"),
 ]
 ODD: list[Any] = [None, True, False, 0, -1, 1.0, 0.5, 10**12, float("nan"), "", "none", "?!"]
 ODD += [[], {}, [1, 1]]

@@ -18,6 +18,7 @@ def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in NAMES:
         shutil.copy(shipped.study_file(name), folder)
+    shutil.copytree(shipped.STUDIES / "environments", folder / "environments")
     monkeypatch.setattr(shipped, "STUDIES", folder)
     monkeypatch.setattr(shipped, "_file", lambda: tmp_path / "studies.json")
     return folder
@@ -51,7 +52,19 @@ def test_a_study_that_was_changed_is_read_anew(studies: Path) -> None:
     assert shipped.list_studies() == read()
     kept = set(shipped.parsed_values())
     assert keep()
-    assert len(kept & set(shipped.parsed_values())) == len(NAMES) - 1
+    shared = list((studies / "environments").iterdir())
+    assert len(kept & set(shipped.parsed_values())) == len(NAMES) + len(shared) - 1
+
+
+def test_environments_that_were_changed_are_read_anew(studies: Path) -> None:
+    assert keep()
+    file = studies / "environments" / "p1.yaml"
+    file.write_text(file.read_text().replace("title: hosts", "title: all hosts", 1))
+    found = {each.name: each for each in shipped.list_studies()}
+    assert found["p1-fig2"].environment("native").title.startswith("all hosts")
+    assert shipped.list_studies() == read()
+    assert keep()
+    assert not keep()
 
 
 @pytest.mark.usefixtures("studies")
