@@ -1,11 +1,15 @@
-"""The programs of programs/, of which the Makefile makes one binary for each MPI library.
+"""The programs of programs/: making, running and reading them.
 
-The sources are plain MPI and know nothing of Vicinal; memory.c does without MPI.
+The Makefile makes one binary for each MPI library. The sources are plain MPI and know nothing of
+Vicinal; memory.c does without MPI. Each program prints one JSON object a line.
 """
 
+import json
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vicinal.base.directories import may_write
 from vicinal.base.errors import VicinalError
@@ -68,3 +72,49 @@ def _make(tree: Path, target: Path, *options: str) -> subprocess.CompletedProces
 def memory_program() -> Path:
     """Path of the program that measures the machine's limits; it uses no MPI."""
     return mpi_program(Mpi.MPICH, "memory")
+
+
+def run_program(
+    command: Sequence[str],
+    timeout: float,
+    *,
+    failed: str,
+    late: str,
+    remedy: str,
+    variables: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Run a program that is no MPI job on this host to its end; return what it printed.
+
+    Raises VicinalError if it fails: `failed` with the last line of its standard error in place of
+    `{}`, and `remedy`. If the program runs longer than `timeout` seconds, the message is `late`.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | (variables or {}),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise VicinalError(late, "free the machine and try again") from error
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise VicinalError(failed.format(lines[-1]), remedy)
+    return read_records(done.stdout)
+
+
+def read_records(text: str) -> list[dict[str, Any]]:
+    """The JSON objects among the lines of a job's output; an MPI may print others."""
+    records = []
+    for line in text.splitlines():
+        if line.startswith("{"):
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise VicinalError(
+                    f"a measuring program printed a broken line ({line[:60]!r})",
+                    "run it again; if it happens again, report it",
+                ) from error
+    return records

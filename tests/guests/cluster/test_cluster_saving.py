@@ -17,8 +17,7 @@ from machines_scenario import Trial
 
 from vicinal.cluster.manager import open_nodes
 from vicinal.cluster.nodes.vm.guests import MachineGuests
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi

@@ -12,8 +12,7 @@ from vicinal.cluster.vm.image.layout import USER_ID
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.host.shared_device import SLOW
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command, run_in_guests
 from vicinal.mpi.environment import Mpi
 from vicinal.mpi.job import CompletedJob, Job

@@ -18,8 +18,7 @@ from vicinal.cluster.vm.image.layout import HOME, guest_address
 from vicinal.cluster.vm.qemu.guest import Guest
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.cluster.vm.region_device import RegionDevice
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory
 from vicinal.mpi.job import Job

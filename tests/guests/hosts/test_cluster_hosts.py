@@ -20,8 +20,7 @@ from host_support import Hosts, check_ways
 from process_support import named, words_of
 
 from vicinal.cluster.vm.image.building import build_image
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.libraries import STANDARD
 
 NAME = "h2"

@@ -23,8 +23,7 @@ from process_support import named, signal_all
 from test_cluster_hosts import NAME, TwoHosts
 
 from vicinal.cluster.vm.image.building import build_image
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.libraries import Mpi
 
 JOB_SECONDS = 7200  # it is told when to end

@@ -28,8 +28,7 @@ from vicinal.cluster.hosts.guests import NoImage
 from vicinal.cluster.vm.guest.commands import SSH_FAILED, GuestCommands
 from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi

@@ -37,8 +37,7 @@ from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
 from vicinal.cluster.vm.libvirt.side import Side
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi

@@ -22,9 +22,8 @@ from vicinal.labs.bench.guest_demo import (
 )
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import DEMO_METRICS
-from vicinal.labs.bench.output import read_records
 from vicinal.labs.bench.schema import validate
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.job import CompletedJob, Job

@@ -7,7 +7,7 @@ from guest_support import BOUND
 from vicinal.cluster.vm.guest.shell import GuestShell
 from vicinal.cluster.vm.image.building import GuestImage
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import read_records
 from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.job import Job
 from vicinal.region import RegionState, inspect

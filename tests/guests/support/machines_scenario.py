@@ -22,7 +22,7 @@ import psutil
 from guest_support import GUARD_SECONDS
 
 from vicinal.cluster.vm.libvirt.uri import default_uri
-from vicinal.labs.bench.output import read_records
+from vicinal.labs.programs import read_records
 from vicinal.region import inspect
 
 SLOW = 240.0

@@ -15,8 +15,7 @@ from guest_support import BOUND
 from vicinal.cluster.vm.image.layout import HOME
 from vicinal.cluster.vm.qemu.guest import Guest
 from vicinal.cluster.vm.qemu.pair import GuestPair
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import VERBS_CORE, run_in_guests
 from vicinal.mpi.environment import Mpi
 from vicinal.mpi.job import CompletedJob, Job

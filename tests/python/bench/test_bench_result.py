@@ -22,6 +22,7 @@ from vicinal.labs.bench.output import Trial, read_trial
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head, write_result
 from vicinal.labs.bench.schema import load_schema, validate
+from vicinal.labs.programs import run_program
 from vicinal.mpi.environment import Mpi
 
 OUTPUT = """\
@@ -121,6 +122,30 @@ def test_output_without_all_results_is_an_error(text: str, sizes: list[int]) -> 
 def test_a_broken_line_is_an_error() -> None:
     with pytest.raises(VicinalError, match="broken line"):
         read_trial(OUTPUT + '{"size": 8, ', Metric.LATENCY, [8])
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo one >&2; echo two >&2; exit 3", "it failed: two: mend it"),
+        ("exit 3", "it failed: status 3: mend it"),
+        ("exec sleep 60", "it is late: free the machine and try again"),
+    ],
+)
+def test_a_program_that_fails_or_does_not_end_is_an_error(script: str, message: str) -> None:
+    with pytest.raises(VicinalError) as raised:
+        run_program(
+            ["sh", "-c", script], 1.0, failed="it failed: {}", late="it is late", remedy="mend it"
+        )
+    assert str(raised.value) == message
+
+
+def test_a_program_on_this_host_gets_its_variables() -> None:
+    script = """echo '{"word": "'$WORD'"}'; echo another line"""
+    records = run_program(
+        ["sh", "-c", script], 60.0, failed="{}", late="", remedy="", variables={"WORD": "some"}
+    )
+    assert records == [{"word": "some"}]
 
 
 def test_an_operation_is_read_by_its_name() -> None:

@@ -22,8 +22,7 @@ from launch_support import GUARD_SECONDS
 from process_support import named, words_of
 
 from vicinal.base.errors import VicinalError
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.libraries import STANDARD, Mpi
 
 NAME = "overhosts-c2"

@@ -11,8 +11,7 @@ from command_support import Vicinal, error_line
 
 from vicinal import region
 from vicinal.base.errors import VicinalError
-from vicinal.labs.bench.output import read_records
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.environment import Mpi, check_region_name
 from vicinal.region import format as layout
 from vicinal.region.detaching import condemn

@@ -4,8 +4,6 @@ What idle peers cost: memory of the region, polls, and messages; and what the ne
 the core's own time.
 """
 
-import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.labs.bench.bars import (
     ACROSS_NETWORK,
@@ -27,9 +24,8 @@ from vicinal.labs.bench.bars import (
 )
 from vicinal.labs.bench.compare import make_row
 from vicinal.labs.bench.jobs import Stage
-from vicinal.labs.bench.output import read_records
 from vicinal.labs.bench.scenario import Scenario
-from vicinal.labs.programs import fabric_program
+from vicinal.labs.programs import fabric_program, read_records, run_program
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.mpi.environment import provider_directory
 from vicinal.region import Region, RegionState, create, inspect
@@ -68,27 +64,19 @@ def _region() -> Iterator[Region]:
 
 def _run(command: Sequence[str], region: Region) -> list[dict[str, Any]]:
     """What one of the programs in programs/fabric prints, with endpoints in a region."""
-    environment = dict(os.environ) | {
-        "FI_PROVIDER": "vicinal",
-        "FI_PROVIDER_PATH": str(provider_directory()),
-        "VICINAL_REGION": region.name,
-    }
     name = Path(command[0]).name
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        lines = error.stderr.strip().splitlines() or [f"status {error.returncode}"]
-        raise VicinalError(f"{name} failed ({lines[-1]})", "run it by hand") from error
-    except subprocess.TimeoutExpired as error:
-        raise VicinalError(f"{name} did not end", "free the machine and try again") from error
-    return read_records(done.stdout)
+    return run_program(
+        command,
+        _TIMEOUT_SECONDS,
+        failed=f"{name} failed ({{}})",
+        late=f"{name} did not end",
+        remedy="run it by hand",
+        variables={
+            "FI_PROVIDER": "vicinal",
+            "FI_PROVIDER_PATH": str(provider_directory()),
+            "VICINAL_REGION": region.name,
+        },
+    )
 
 
 def _run_peers(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]:

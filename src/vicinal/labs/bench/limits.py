@@ -1,16 +1,14 @@
 """The machine's own limits, without which no figure means much."""
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_exact_size
-from vicinal.labs.bench.output import Trial, read_records
-from vicinal.labs.programs import memory_program
+from vicinal.labs.bench.output import Trial
+from vicinal.labs.programs import memory_program, run_program
 from vicinal.labs.statistics.describe import median_estimate
 
 _TIMEOUT_SECONDS = 300.0
@@ -45,20 +43,13 @@ def run_memory(cpus: Sequence[int], arguments: Sequence[str]) -> list[dict[str, 
     Raises VicinalError if it fails.
     """
     command = [str(memory_program()), *map(str, cpus), *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
-        )
-    except subprocess.CalledProcessError as error:
-        raise VicinalError(
-            f"the machine's limits could not be measured: {error.stderr.strip()}",
-            "see that both CPUs are usable",
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise VicinalError(
-            "measuring the machine's limits took too long", "free the machine and try again"
-        ) from error
-    return read_records(done.stdout)
+    return run_program(
+        command,
+        _TIMEOUT_SECONDS,
+        failed="the machine's limits could not be measured: {}",
+        late="measuring the machine's limits took too long",
+        remedy="see that both CPUs are usable",
+    )
 
 
 def line_nanoseconds(cpus: Sequence[int]) -> float:

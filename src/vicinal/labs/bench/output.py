@@ -1,14 +1,13 @@
-"""Reading what the programs print: one JSON object a line."""
+"""A trial: what one start of a program measured."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.bench.metric import FACTS, Metric
+from vicinal.labs.programs import read_records
 
 
 @dataclass(frozen=True)
@@ -25,21 +24,6 @@ class Trial:
     def value(self, size: int) -> float:
         """The trial's value for one size: the median of its repetitions."""
         return float(np.median(self.repetitions[size]))
-
-
-def read_records(text: str) -> list[dict[str, Any]]:
-    """The JSON objects among the lines of a job's output; an MPI may print others."""
-    records = []
-    for line in text.splitlines():
-        if line.startswith("{"):
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise VicinalError(
-                    f"a measuring program printed a broken line ({line[:60]!r})",
-                    "run it again; if it happens again, report it",
-                ) from error
-    return records
 
 
 def read_trial(text: str, metric: Metric, sizes: Iterable[int]) -> Trial:
