@@ -1,6 +1,6 @@
 """The demonstration: both MPI libraries on every path, side by side on this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ DEFAULT_AMOUNT = Amount(trials=3, repetitions=1, seconds=0.02)
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What to measure, and how much."""
+    """What to measure on the nodes of this host, and how much."""
 
     mpis: Sequence[Mpi] = STANDARD
     sizes: Sequence[int] = tuple(PLOT_SIZES)
@@ -48,12 +48,15 @@ class DemoPlan:
             )
         ]
 
+    @property
+    def runs(self) -> list[tuple[Scenario, Metric]]:
+        """What one trial consists of."""
+        return [(scenario, metric) for scenario in self.scenarios for metric in DEMO_METRICS]
+
 
 def run_demo(plan: DemoPlan) -> dict[str, Any]:
-    """Measure all of a plan, one trial of everything after the other; return the result."""
-    runs = [(scenario, metric) for scenario in plan.scenarios for metric in DEMO_METRICS]
-    trials: dict[tuple[Scenario, Metric], list[Trial]] = {run: [] for run in runs}
-    with show_steps(len(runs) * plan.amount.trials) as steps:
+    """Measure all of a plan on isolated nodes of this host; return the result."""
+    with show_steps(len(plan.runs) * plan.amount.trials) as steps:
         steps.begin("starting two isolated nodes")
         with Stage() as stage:
             head = result_head(
@@ -62,21 +65,43 @@ def run_demo(plan: DemoPlan) -> dict[str, Any]:
                 amount=plan.amount,
                 limitations=stage.limitations,
             )
-            for number in range(plan.amount.trials):
-                for scenario, metric in runs:
-                    steps.begin(
-                        f"{scenario.title}: {metric} ({number + 1} of {plan.amount.trials})"
-                    )
-                    trial = stage.measure(scenario, metric, plan.sizes, plan.amount)
-                    trials[scenario, metric].append(trial)
-                    steps.finish()
-    return head | {
+
+            def measure(scenario: Scenario, metric: Metric) -> Trial:
+                trial = stage.measure(scenario, {metric: plan.sizes}, plan.amount)[metric]
+                steps.finish()
+                return trial
+
+            return head | measure_series(plan, measure, steps.begin)
+
+
+def measure_series(
+    plan: DemoPlan, measure: Callable[[Scenario, Metric], Trial], begin: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure all of a plan, one trial of everything after the other; return all but the head.
+
+    `measure` runs one trial. `begin` is told of each trial before it starts.
+    """
+    trials: dict[tuple[Scenario, Metric], list[Trial]] = {run: [] for run in plan.runs}
+    for number in range(plan.amount.trials):
+        for (scenario, metric), results in trials.items():
+            begin(f"{scenario.title}: {metric} ({number + 1} of {plan.amount.trials})")
+            results.append(measure(scenario, metric))
+    return {
         "format": "vicinal-demo-1",
         "series": [
             series_of(scenario, metric, results, plan.sizes)
             for (scenario, metric), results in trials.items()
         ],
     }
+
+
+def write_demo(result: dict[str, Any], directory: Path, caption: str | None = None) -> list[Path]:
+    """Write plot.png, plot.svg and result.json; return their paths. See plot_demo()."""
+    figures = [directory / "plot.png", directory / "plot.svg"]
+    plot_demo(result, figures, caption)
+    path = directory / "result.json"
+    write_result(result, "demo", path)
+    return [*figures, path]
 
 
 def show_demo(result: dict[str, Any], plan: DemoPlan, directory: Path, console: Console) -> None:
@@ -88,10 +113,8 @@ def show_demo(result: dict[str, Any], plan: DemoPlan, directory: Path, console: 
         console.print()
     legend = DEMO_LEGEND.format(trials=result["conditions"]["trials"])
     console.print(legend, style="dim", highlight=False)
-    figures = [directory / "plot.png", directory / "plot.svg"]
-    plot_demo(result, figures)
-    write_result(result, "demo", directory / "result.json")
+    written = write_demo(result, directory)
     for note in notes(result):
         console.print(note, markup=False, highlight=False)
-    for path in [*figures, directory / "result.json"]:
+    for path in written:
         console.print(f"Written: {path}", markup=False, soft_wrap=True, highlight=False)

@@ -8,45 +8,40 @@ from typing import Any
 
 from rich.table import Table
 
-from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import KIB, MIB, show_exact_size
 from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
 from vicinal.cluster.vm.qemu.pair import GuestPair
-from vicinal.labs.bench.jobs import Amount
+from vicinal.labs.bench.demo import DemoPlan, measure_series, write_demo
+from vicinal.labs.bench.jobs import Amount, GuestsRunner, measure_on
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
-from vicinal.labs.bench.output import Trial, read_trial
-from vicinal.labs.bench.plot import plot_demo
+from vicinal.labs.bench.output import Trial
 from vicinal.labs.bench.report import format_value
-from vicinal.labs.bench.result import result_head, series_of, write_result
+from vicinal.labs.bench.result import result_head
 from vicinal.labs.bench.scenario import MPI_TITLES, Scenario
 from vicinal.labs.programs import mpi_program
-from vicinal.launch.guest_job import check_guests_have, run_in_guests
+from vicinal.launch.guest_job import check_guests_have
 from vicinal.mpi.environment import MessagePath, Mpi, provider_directory
-from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import STANDARD
 
 _SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 _WINDOW = 16
 """Messages in flight; emulated processors need seconds for more of the large ones."""
-_TIMEOUT_SECONDS = 240.0  # a hang guard: with TCG the longest job takes some twenty seconds
 
 
 @dataclass(frozen=True)
-class GuestDemoPlan:
+class GuestDemoPlan(DemoPlan):
     """What to measure between two guests, and how much."""
 
-    mpis: Sequence[Mpi] = STANDARD
     sizes: Sequence[int] = _SIZES
     amount: Amount = Amount(trials=1, repetitions=3, seconds=0.05)  # noqa: RUF009 - frozen too
 
     @property
-    def runs(self) -> list[tuple[Scenario, Metric]]:
-        """What one trial consists of."""
+    def scenarios(self) -> list[Scenario]:
+        """Every MPI library on the paths from guest to guest."""
         return [
-            (Scenario(mpi, path), metric)
+            Scenario(mpi, path, arguments=("--window", str(_WINDOW)))
             for mpi in self.mpis
             for path in (MessagePath.NETWORK, MessagePath.REGION)
-            for metric in DEMO_METRICS
         ]
 
 
@@ -75,14 +70,15 @@ def run_guest_demo(
         amount=plan.amount,
         limitations=[],
     )
-    trials: dict[tuple[Scenario, Metric], list[Trial]] = {run: [] for run in plan.runs}
-    for number in range(plan.amount.trials):
-        for run, results in trials.items():
-            scenario, metric = run
-            step(f"{scenario.title}: {metric} ({number + 1} of {plan.amount.trials})")
-            results.append(_measure(scenario, metric, plan, pair))
-    return head | {
-        "format": "vicinal-demo-1",
+    runner = GuestsRunner(pair)
+
+    def measure(scenario: Scenario, metric: Metric) -> Trial:
+        return measure_on(runner, scenario, {metric: plan.sizes}, plan.amount)[metric]
+
+    series = measure_series(plan, measure, step)
+    return {
+        **head,
+        **series,
         "guests": {
             "number": len(pair.guests),
             "accelerator": pair.choice.accelerator.value,
@@ -93,52 +89,12 @@ def run_guest_demo(
             "processors": 1,
             "memory_mib": MEMORY_MIB,
         },
-        "series": [
-            series_of(scenario, metric, results, plan.sizes)
-            for (scenario, metric), results in trials.items()
-        ],
     }
 
 
 def write_guest_demo(result: dict[str, Any], directory: Path) -> list[Path]:
-    """Write result.json, plot.png and plot.svg; return their paths."""
-    figures = [directory / "plot.png", directory / "plot.svg"]
-    plot_demo(result, figures, caption=_caption(result))
-    write_result(result, "demo", directory / "result.json")
-    return [*figures, directory / "result.json"]
-
-
-def _measure(scenario: Scenario, metric: Metric, plan: GuestDemoPlan, pair: GuestPair) -> Trial:
-    """One start of the metric's program, one rank in each guest."""
-    arguments = ["--sizes", ",".join(map(str, plan.sizes)), "--window", str(_WINDOW)]
-    arguments += ["--repetitions", str(plan.amount.repetitions)]
-    arguments += ["--seconds", str(plan.amount.seconds)]
-    job = Job(
-        program=[str(mpi_program(scenario.mpi, FACTS[metric].program)), *arguments],
-        ranks=len(pair.guests),
-        mpi=scenario.mpi,
-        path=scenario.path,
-    )
-    done = run_in_guests(job, pair, timeout=_TIMEOUT_SECONDS)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if any(map(str.isalpha, line))]
-        raise VicinalError(
-            f"{scenario.title}: {metric} failed with status {done.returncode} "
-            f"({lines[0].strip() if lines else 'it wrote nothing'})",
-            f"run it by hand: vicinal guests run --path {scenario.path} -n 2 {job.program[0]}",
-        )
-    trial = read_trial(done.stdout, metric, plan.sizes)
-    if sorted(trial.hosts) != sorted(guest.name for guest in pair.guests):
-        raise VicinalError(
-            f"{scenario.title}: the ranks ran on {' and '.join(trial.hosts)}, not one a guest",
-            "report this: the figures would not be what they are called",
-        )
-    if scenario.path is MessagePath.REGION and not (done.region and done.region.connections):
-        raise VicinalError(
-            f"{scenario.title}: {metric} ran, but nothing went through the region",
-            "report this: the figures would not be what they are called",
-        )
-    return trial
+    """Write plot.png, plot.svg and result.json; return their paths."""
+    return write_demo(result, directory, _caption(result))
 
 
 def _caption(result: dict[str, Any]) -> str:

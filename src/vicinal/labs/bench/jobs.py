@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.netns.cluster import NativeCluster
@@ -24,19 +24,46 @@ _TIMEOUT_SECONDS = 300.0  # a hang guard: the longest job takes some ten seconds
 _NOT_WHAT_IT_SAYS = "report this: the figures would not be what they are called"
 
 
-class GuestStage:
-    """The guests, one rank in each."""
+class Runner(Protocol):
+    """What runs jobs on the nodes of a scenario."""
 
-    def __init__(self) -> None:
-        self._pair: GuestPair | None = None
+    command: str
+    """The command by which a user does the same by hand."""
+    pins: bool
+    """Whether each rank gets a core of its own."""
 
-    def run(self, job: Job, timeout: float) -> CompletedJob:
-        """Run a job to its end; see run_in_guests(). The guests are started if need be."""
+    def run(self, job: Job) -> CompletedJob:
+        """Run a job to its end. Raises VicinalError where it cannot be started."""
+
+
+class NodesRunner:
+    """Isolated nodes on this host."""
+
+    command = "vicinal run"
+    pins = True
+
+    def __init__(self, cluster: NativeCluster) -> None:
+        self._cluster = cluster
+
+    def run(self, job: Job) -> CompletedJob:
+        return launch(job, self._cluster, timeout=_TIMEOUT_SECONDS)
+
+
+class GuestsRunner:
+    """Two guests. Without a pair that is up, the first job starts one."""
+
+    command = "vicinal guests run"
+    pins = False
+
+    def __init__(self, pair: GuestPair | None = None) -> None:
+        self._pair = pair
+
+    def run(self, job: Job) -> CompletedJob:
         if self._pair is None:
             pair = GuestPair()
             pair.open()
             self._pair = pair
-        return run_in_guests(job, self._pair, timeout=timeout)
+        return run_in_guests(job, self._pair, timeout=_TIMEOUT_SECONDS)
 
     @property
     def notes(self) -> list[str]:
@@ -78,109 +105,57 @@ class Amount:
     """That one repetition takes, about."""
 
 
-class Stage:
-    """Isolated nodes and two cores, the same for everything that is compared."""
+def measure_on(
+    runner: Runner, scenario: Scenario, wanted: Mapping[Metric, Sequence[int]], amount: Amount
+) -> dict[Metric, Trial]:
+    """One start of the program that measures all of the wanted metrics and sizes: one trial.
 
-    def __init__(self, nodes: int = 2) -> None:
-        self.cpus = choose_cpus()
-        """The CPUs that ranks 0 and 1 are pinned to."""
-        self._cluster = NativeCluster(nodes=nodes)
-        self._single: NativeCluster | None = None
-        self._guests = GuestStage()
-
-    def __enter__(self) -> Self:
-        self._cluster.open()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._cluster.close()
-        if self._single is not None:
-            self._single.close()
-        self._guests.close()
-
-    @property
-    def limitations(self) -> list[str]:
-        """What the nodes had to do without."""
-        return self._cluster.limitations
-
-    def measure(
-        self, scenario: Scenario, metric: Metric, sizes: Sequence[int], amount: Amount
-    ) -> Trial:
-        """One start of the metric's program: one trial. See measure_all()."""
-        return self.measure_all(scenario, {metric: sizes}, amount)[metric]
-
-    def measure_all(
-        self, scenario: Scenario, wanted: Mapping[Metric, Sequence[int]], amount: Amount
-    ) -> dict[Metric, Trial]:
-        """One start of the program that measures all of the wanted metrics and sizes.
-
-        Raises VicinalError if it fails, or if the ranks or their messages were not where the
-        scenario says.
-        """
-        (program,) = {FACTS[metric].program for metric in wanted}
-        sizes = sorted({size for each in wanted.values() for size in each})
-        arguments = [*scenario.arguments, "--sizes", ",".join(map(str, sizes))]
-        arguments += ["--repetitions", str(amount.repetitions), "--seconds", str(amount.seconds)]
-        done = self.run(scenario, program, arguments, scenario.ranks)
-        trials = {metric: read_trial(done.stdout, metric, each) for metric, each in wanted.items()}
-        hosts = next(iter(trials.values())).hosts
-        if len(set(hosts)) != scenario.nodes:
-            raise VicinalError(
-                f"{scenario.title}: the ranks ran on {' and '.join(hosts)}, "
-                f"not on {scenario.nodes} node(s)",
-                _NOT_WHAT_IT_SAYS,
-            )
-        if scenario.path is MessagePath.REGION:
-            _check_regions(scenario, program, done)
-        return trials
-
-    @property
-    def cluster(self) -> NativeCluster:
-        """The nodes, for what no launcher starts."""
-        return self._cluster
-
-    def notes(self, scenario: Scenario) -> list[str]:
-        """What a reader of its figures has to know about where its ranks ran."""
-        return self._guests.notes if scenario.guests else []
-
-    def _cluster_for(self, scenario: Scenario) -> NativeCluster:
-        """The nodes that a scenario's ranks are spread over."""
-        if not scenario.one_node:
-            return self._cluster
-        if self._single is None:
-            self._single = NativeCluster(nodes=1)
-            self._single.open()
-        return self._single
-
-    def run(
-        self, scenario: Scenario, program: str, arguments: Sequence[str], ranks: int = 2
-    ) -> CompletedJob:
-        """Run one of the programs to its end. Raises VicinalError if it fails."""
-        job = Job(
-            program=[str(mpi_program(scenario.mpi, program)), *arguments],
-            ranks=ranks,
-            mpi=scenario.mpi,
-            path=scenario.path,
-            cma=scenario.cma,
-            pin=not scenario.guests,
-            heap=scenario.heap,
-            hosts=scenario.hosts,
-            environment=dict(scenario.variables),
-            label=f"bench {program}",
+    Raises VicinalError if it fails, or if the ranks or their messages were not where the
+    scenario says.
+    """
+    (program,) = {FACTS[metric].program for metric in wanted}
+    sizes = sorted({size for each in wanted.values() for size in each})
+    arguments = [*scenario.arguments, "--sizes", ",".join(map(str, sizes))]
+    arguments += ["--repetitions", str(amount.repetitions), "--seconds", str(amount.seconds)]
+    done = run_on(runner, scenario, program, arguments, scenario.ranks)
+    trials = {metric: read_trial(done.stdout, metric, each) for metric, each in wanted.items()}
+    hosts = next(iter(trials.values())).hosts
+    if len(set(hosts)) != scenario.nodes:
+        raise VicinalError(
+            f"{scenario.title}: the ranks ran on {' and '.join(hosts)}, "
+            f"not on {scenario.nodes} node(s)",
+            _NOT_WHAT_IT_SAYS,
         )
-        if scenario.guests:
-            done = self._guests.run(job, _TIMEOUT_SECONDS)
-        else:
-            done = launch(job, self._cluster_for(scenario), timeout=_TIMEOUT_SECONDS)
-        if done.returncode != 0:
-            command = "vicinal guests run" if scenario.guests else "vicinal run"
-            raise VicinalError(
-                f"{scenario.title}: {program} failed with status {done.returncode}"
-                f" ({_first_line(done)})",
-                f"run it by hand: {command} --mpi {scenario.mpi} "
-                f"--path {scenario.path} -n {ranks} {job.program[0]}",
-            )
-        return done
+    if scenario.path is MessagePath.REGION:
+        _check_regions(scenario, program, done)
+    return trials
+
+
+def run_on(
+    runner: Runner, scenario: Scenario, program: str, arguments: Sequence[str], ranks: int
+) -> CompletedJob:
+    """Run one of the programs to its end. Raises VicinalError if it fails."""
+    job = Job(
+        program=[str(mpi_program(scenario.mpi, program)), *arguments],
+        ranks=ranks,
+        mpi=scenario.mpi,
+        path=scenario.path,
+        cma=scenario.cma,
+        pin=runner.pins,
+        heap=scenario.heap,
+        hosts=scenario.hosts,
+        environment=dict(scenario.variables),
+        label=f"bench {program}",
+    )
+    done = runner.run(job)
+    if done.returncode != 0:
+        raise VicinalError(
+            f"{scenario.title}: {program} failed with status {done.returncode}"
+            f" ({_first_line(done)})",
+            f"run it by hand: {runner.command} --mpi {scenario.mpi} "
+            f"--path {scenario.path} -n {ranks} {job.program[0]}",
+        )
+    return done
 
 
 def _check_regions(scenario: Scenario, program: str, done: CompletedJob) -> None:
@@ -201,3 +176,56 @@ def _first_line(done: CompletedJob) -> str:
         if any(letter.isalpha() for letter in line):
             return line.strip()
     return "it wrote nothing"
+
+
+class Stage:
+    """Isolated nodes and two cores, the same for everything that is compared."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.cpus = choose_cpus()
+        """The CPUs that ranks 0 and 1 are pinned to."""
+        self.cluster = NativeCluster(nodes=nodes)
+        """The nodes, also for what no launcher starts."""
+        self._single: NativeCluster | None = None
+        self._guests = GuestsRunner()
+
+    def __enter__(self) -> Self:
+        self.cluster.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.close()
+        if self._single is not None:
+            self._single.close()
+        self._guests.close()
+
+    @property
+    def limitations(self) -> list[str]:
+        """What the nodes had to do without."""
+        return self.cluster.limitations
+
+    def measure(
+        self, scenario: Scenario, wanted: Mapping[Metric, Sequence[int]], amount: Amount
+    ) -> dict[Metric, Trial]:
+        """One trial on the nodes of a scenario; see measure_on()."""
+        return measure_on(self._runner(scenario), scenario, wanted, amount)
+
+    def run(
+        self, scenario: Scenario, program: str, arguments: Sequence[str], ranks: int
+    ) -> CompletedJob:
+        """Run one of the programs on the nodes of a scenario; see run_on()."""
+        return run_on(self._runner(scenario), scenario, program, arguments, ranks)
+
+    def notes(self, scenario: Scenario) -> list[str]:
+        """What a reader of its figures has to know about where its ranks ran."""
+        return self._guests.notes if scenario.guests else []
+
+    def _runner(self, scenario: Scenario) -> Runner:
+        if scenario.guests:
+            return self._guests
+        if not scenario.one_node:
+            return NodesRunner(self.cluster)
+        if self._single is None:
+            self._single = NativeCluster(nodes=1)
+            self._single.open()
+        return NodesRunner(self._single)

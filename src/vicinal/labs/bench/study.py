@@ -238,7 +238,7 @@ def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[
     """One trial of a side."""
     side, wanted = group.sides[name], group.sizes(name)
     if isinstance(side, Scenario):
-        return stage.measure_all(side, wanted, amount)
+        return stage.measure(side, wanted, amount)
     ((metric, sizes),) = wanted.items()
     assert isinstance(side, Limit), "a cluster that is made is compared with nothing"
     if side.kind == CACHE_LINE:
