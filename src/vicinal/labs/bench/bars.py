@@ -15,11 +15,9 @@ from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_exact_size
-from vicinal.labs.bench.limits import Limit
 from vicinal.labs.bench.metric import Metric
-from vicinal.labs.bench.scenario import Scenario
 from vicinal.labs.bench.schema import validate
-from vicinal.labs.bench.setup_side import Setup
+from vicinal.labs.bench.sides import Side, read_side
 
 IDLE_ENDPOINT = "idle-endpoint"
 PEER_MEMORY = "peer-memory"
@@ -38,8 +36,6 @@ _OWN_UNITS = {
     FIRST_MESSAGE: "s",
 }
 """Of metrics whose bar is no ratio."""
-
-Side = Scenario | Limit | Setup
 
 
 class Against(StrEnum):
@@ -144,8 +140,7 @@ class Group:
         wanted: dict[Metric, set[int]] = {}
         for bar in self.bars:
             if bar.size is not None and name in (bar.ours, *bar.theirs):
-                own = side.metric if isinstance(side, Scenario) else None
-                wanted.setdefault(own or Metric(bar.metric), set()).add(bar.size)
+                wanted.setdefault(side.metric or Metric(bar.metric), set()).add(bar.size)
         return {metric: sorted(sizes) for metric, sizes in wanted.items()}
 
     def only(self, bars: Iterable[Bar]) -> "Group":
@@ -166,7 +161,7 @@ def load_groups() -> list[Group]:
 
 def read_groups(values: Mapping[str, Any]) -> list[Group]:
     """The groups in the data of a file of bars, which has been validated."""
-    known = {name: _read_side(entry) for name, entry in values["sides"].items()}
+    known = {name: read_side(entry) for name, entry in values["sides"].items()}
     groups = []
     for entry in values["groups"]:
         bars = [bar for each in entry["bars"] for bar in Bar.from_dict(each)]
@@ -174,12 +169,6 @@ def read_groups(values: Mapping[str, Any]) -> list[Group]:
         sides = {name: known[name] for name in names}
         groups.append(Group(entry["name"], entry["title"], tuple(bars), sides))
     return groups
-
-
-def _read_side(entry: Mapping[str, Any]) -> Side:
-    if "limit" in entry:
-        return Limit(entry["limit"])
-    return Setup.from_dict(entry) if "backend" in entry else Scenario.from_dict(entry)
 
 
 def select_groups(

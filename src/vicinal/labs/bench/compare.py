@@ -14,10 +14,9 @@ import numpy as np
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.bench.bars import Against, Bar, Group
-from vicinal.labs.bench.limits import Limit
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.output import Trial
-from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.sides import Scenario, Side
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.statistics.ratio import best_ratio_estimate, sum_ratio_estimate
@@ -186,26 +185,36 @@ def _raw(bar: Bar, group: Group, name: str, rounds: Rounds) -> list[list[float]]
     """The repetitions of each trial."""
     assert bar.size is not None
     side = group.sides[name]
-    own = side.metric if isinstance(side, Scenario) else None
-    metric = own or Metric(bar.metric)
+    metric = side.metric or Metric(bar.metric)
     return [sample.trials[metric].repetitions[bar.size] for sample in rounds.samples[name]]
 
 
 def _side(bar: Bar, group: Group, name: str, rounds: Rounds) -> dict[str, Any]:
-    side = group.sides[name]
     samples = rounds.samples[name]
-    values = _values(bar, group, name, rounds)
-    entry: dict[str, Any] = {
-        "name": name,
-        "unit": FACTS[Metric(bar.metric)].unit,
-        "median": median_estimate(values).to_dict(),
-        "raw": _raw(bar, group, name, rounds),
-        "line_ns": [[sample.line.before, sample.line.after] for sample in samples],
-    }
-    entry["limit" if isinstance(side, Limit) else "scenario"] = side.to_dict()
-    if isinstance(side, Scenario):
+    unit = FACTS[Metric(bar.metric)].unit
+    entry = side_entry(name, group.sides[name], unit, _raw(bar, group, name, rounds))
+    entry["line_ns"] = [[sample.line.before, sample.line.after] for sample in samples]
+    if isinstance(group.sides[name], Scenario):
         entry["hosts"] = next(iter(samples[0].trials.values())).hosts
     return entry
+
+
+def side_entry(
+    name: str,
+    side: Side,
+    unit: str,
+    raw: list[list[float]],
+    detail: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One side of a row: all repetitions of each trial, and the median of the trials."""
+    entry = {
+        "name": name,
+        side.result_key: side.to_dict(),
+        "unit": unit,
+        "median": median_estimate([float(np.median(values)) for values in raw]).to_dict(),
+        "raw": raw,
+    }
+    return entry if detail is None else entry | {"detail": detail}
 
 
 def _sum_side(name: str, values: list[float], parts: list[dict[str, Any]]) -> dict[str, Any]:

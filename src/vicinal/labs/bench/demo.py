@@ -15,7 +15,7 @@ from vicinal.labs.bench.output import Trial
 from vicinal.labs.bench.plot import plot_demo
 from vicinal.labs.bench.report import DEMO_LEGEND, demo_tables, notes
 from vicinal.labs.bench.result import result_head, series_of, write_result
-from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.sides import Scenario
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.libraries import STANDARD
 

@@ -24,7 +24,7 @@ from vicinal.labs.bench.bars import (
 )
 from vicinal.labs.bench.compare import make_row
 from vicinal.labs.bench.jobs import Stage
-from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.programs import fabric_program, read_records, run_program
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.mpi.environment import provider_directory

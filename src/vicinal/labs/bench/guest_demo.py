@@ -17,7 +17,7 @@ from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.labs.bench.output import Trial
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head
-from vicinal.labs.bench.scenario import MPI_TITLES, Scenario
+from vicinal.labs.bench.sides import MPI_TITLES, Scenario
 from vicinal.labs.programs import mpi_program
 from vicinal.launch.guest_job import check_guests_have
 from vicinal.mpi.environment import MessagePath, Mpi, provider_directory

@@ -9,7 +9,7 @@ from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.output import Trial, read_trial
-from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.programs import mpi_program
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.guest_job import run_in_guests

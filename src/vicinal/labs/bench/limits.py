@@ -1,40 +1,18 @@
 """The machine's own limits, without which no figure means much."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.sides import PIPELINED_COPY, Limit
 from vicinal.labs.programs import memory_program, run_program
 from vicinal.labs.statistics.describe import median_estimate
 
 _TIMEOUT_SECONDS = 300.0
 _FIELDS = {"nanoseconds": "ns", "megabytes_per_second": "MB/s"}
-
-CACHE_LINE = "cache-line"
-PIPELINED_COPY = "pipelined-copy"
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A limit of the machine that a bar compares with, measured in turn with the rest."""
-
-    kind: str
-    """CACHE_LINE or PIPELINED_COPY."""
-
-    @property
-    def title(self) -> str:
-        """The limit in a few words, for tables."""
-        if self.kind == CACHE_LINE:
-            return "one cache line from core to core"
-        return "two cores that copy through shared chunks"
-
-    def to_dict(self) -> dict[str, object]:
-        """The limit as results hold it."""
-        return {"limit": self.kind, "title": self.title}
 
 
 def run_memory(cpus: Sequence[int], arguments: Sequence[str]) -> list[dict[str, Any]]:

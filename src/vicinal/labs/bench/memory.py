@@ -5,7 +5,7 @@ from typing import Any
 from vicinal.labs.bench.bars import IDLE_ENDPOINT, Bar, Group
 from vicinal.labs.bench.compare import make_row
 from vicinal.labs.bench.jobs import Stage
-from vicinal.labs.bench.scenario import Scenario
+from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.ratio import ratio_estimate
 from vicinal.region import RegionState

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.metric import FACTS, Metric
-from vicinal.labs.bench.scenario import MPI_TITLES
+from vicinal.labs.bench.sides import MPI_TITLES
 from vicinal.mpi.environment import Mpi
 
 # Colours that people with any colour vision tell apart (Okabe and Ito), and a marker each.

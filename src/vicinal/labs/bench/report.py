@@ -9,7 +9,7 @@ from rich.table import Table
 
 from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
-from vicinal.labs.bench.scenario import MPI_TITLES
+from vicinal.labs.bench.sides import MPI_TITLES
 from vicinal.mpi.environment import Mpi
 
 _DIGITS = 3

@@ -10,8 +10,8 @@ from typing import Any
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import UNITS, Metric
 from vicinal.labs.bench.output import Trial
-from vicinal.labs.bench.scenario import Scenario
 from vicinal.labs.bench.schema import validate
+from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.provenance import describe_machine, describe_versions
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.mpi.environment import Mpi

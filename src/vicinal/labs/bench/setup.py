@@ -14,8 +14,8 @@ from typing import Any
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.labs.bench.bars import CLUSTER_PLAN, CLUSTER_UP, FIRST_MESSAGE, Bar, Group
-from vicinal.labs.bench.compare import make_row
-from vicinal.labs.bench.setup_side import Setup
+from vicinal.labs.bench.compare import make_row, side_entry
+from vicinal.labs.bench.sides import Setup
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.mpi.environment import Mpi
@@ -44,13 +44,7 @@ def measure_setup(bar: Bar, group: Group, trials: int) -> dict[str, Any]:
             took, notes = _MEASURES[bar.metric](cluster)
             seconds.append(took)
     median = median_estimate(seconds)
-    side = {
-        "name": bar.ours,
-        "setup": setup.to_dict(),
-        "unit": "s",
-        "median": median.to_dict(),
-        "raw": [[took] for took in seconds],
-    }
+    side = side_entry(bar.ours, setup, "s", [[took] for took in seconds])
     row = make_row(bar, median, unit="s", trials=trials, ours=side, theirs=None)
     row["notes"] += notes
     return row | {"group": group.name}

@@ -11,13 +11,11 @@ from typing import Any
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import Durability, write_atomically
 from vicinal.base.progress import Steps, show_steps
-from vicinal.labs.bench.bars import Bar, Group, Side
+from vicinal.labs.bench.bars import Bar, Group
 from vicinal.labs.bench.compare import Rounds, alternate, decide, unmeasured_row
 from vicinal.labs.bench.fabric import is_fabric, measure_fabric
 from vicinal.labs.bench.jobs import Amount, Stage
 from vicinal.labs.bench.limits import (
-    CACHE_LINE,
-    Limit,
     line_nanoseconds,
     measure_limits,
     pipelined_copy,
@@ -26,8 +24,8 @@ from vicinal.labs.bench.memory import measure_memory
 from vicinal.labs.bench.metric import Metric
 from vicinal.labs.bench.output import Trial
 from vicinal.labs.bench.result import result_head
-from vicinal.labs.bench.scenario import Scenario
 from vicinal.labs.bench.setup import is_setup, measure_setup
+from vicinal.labs.bench.sides import CACHE_LINE, Limit, Scenario
 from vicinal.mpi.libraries import Mpi
 
 PRIORITY = 50
@@ -103,18 +101,12 @@ class StudyPlan:
     @property
     def nodes(self) -> int:
         """As many as the widest scenario takes."""
-        scenarios = [side for side in self._sides if isinstance(side, Scenario)]
-        return max([2, *(scenario.nodes for scenario in scenarios if not scenario.guests)])
+        return max([2, *(each.nodes for each in self._scenarios if not each.guests)])
 
     @property
     def mpis(self) -> list[Mpi]:
         """The MPI libraries that can be measured."""
-        names = {
-            side.mpi
-            for side in self._sides
-            if isinstance(side, Scenario) and not side.unavailable()
-        }
-        return sorted(names)
+        return sorted({each.mpi for each in self._scenarios if not each.unavailable()})
 
     def steps(self, group: Group) -> int:
         """How many starts of a program a group takes, about."""
@@ -122,8 +114,9 @@ class StudyPlan:
         return runs + sum(not bar.theirs for bar in group.bars)
 
     @property
-    def _sides(self) -> list[Side]:
-        return [side for group in self.groups for side in group.sides.values()]
+    def _scenarios(self) -> list[Scenario]:
+        sides = [side for group in self.groups for side in group.sides.values()]
+        return [side for side in sides if isinstance(side, Scenario)]
 
 
 def run_study(plan: StudyPlan) -> dict[str, Any]:
@@ -176,16 +169,11 @@ def _runnable(group: Group) -> Group:
     bars = [
         bar
         for bar in group.bars
-        if bar.theirs and not bar.waits_for and _why_not(group, bar.ours) is None
+        if bar.theirs and not bar.waits_for and group.sides[bar.ours].unavailable() is None
     ]
     kept = group.only(bars)
-    sides = {name: side for name, side in kept.sides.items() if _why_not(group, name) is None}
+    sides = {name: side for name, side in kept.sides.items() if side.unavailable() is None}
     return Group(kept.name, kept.title, kept.bars, sides)
-
-
-def _why_not(group: Group, name: str) -> str | None:
-    side = group.sides[name]
-    return None if isinstance(side, Limit) else side.unavailable()
 
 
 def _measure_group(
@@ -211,8 +199,8 @@ def _measure_group(
             rounds = alternate(
                 list(runnable.sides), plan.amount.trials, run, lambda: line_nanoseconds(stage.cpus)
             )
-        for name in group.sides:
-            reason = _why_not(group, name)
+        for name, side in group.sides.items():
+            reason = side.unavailable()
             if reason is not None:
                 rounds.missing[name] = reason
         rows = []
@@ -249,7 +237,7 @@ def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[
 
 def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict[str, Any]:
     """The row of a bar that is a figure of ours alone."""
-    reason = f"waits for {bar.waits_for}" if bar.waits_for else _why_not(group, bar.ours)
+    reason = f"waits for {bar.waits_for}" if bar.waits_for else group.sides[bar.ours].unavailable()
     if reason is not None:
         return unmeasured_row(bar, group, reason)
     try:

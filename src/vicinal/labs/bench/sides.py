@@ -1,10 +1,11 @@
-"""What is measured: an MPI library on one of the paths between its ranks."""
+"""What bars compare: MPI libraries on paths, limits of the machine, clusters that are made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.choice import choose_runtime
 from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.labs.bench.metric import Metric
 from vicinal.mpi.environment import MessagePath
@@ -12,11 +13,16 @@ from vicinal.mpi.libraries import Mpi, mpi_prefix
 
 MPI_TITLES = {mpi: mpi.full_name for mpi in Mpi}
 
+CACHE_LINE = "cache-line"
+PIPELINED_COPY = "pipelined-copy"
+
 
 @dataclass(frozen=True)
 class Scenario:
     """One MPI library on one path; nodes, cores and programs are the same for all."""
 
+    result_key: ClassVar[str] = "scenario"
+    """The key that holds a side of this kind in a result."""
     mpi: Mpi
     path: MessagePath
     cma: bool = True
@@ -104,3 +110,91 @@ class Scenario:
             "arguments": list(self.arguments),
             "variables": dict(self.variables),
         }
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of the machine that a bar compares with, measured in turn with the rest."""
+
+    result_key: ClassVar[str] = "limit"
+    metric: ClassVar[None] = None
+    kind: str
+    """CACHE_LINE or PIPELINED_COPY."""
+
+    @property
+    def title(self) -> str:
+        """The limit in a few words, for tables."""
+        if self.kind == CACHE_LINE:
+            return "one cache line from core to core"
+        return "two cores that copy through shared chunks"
+
+    def unavailable(self) -> str | None:
+        """None: every machine has limits."""
+        return None
+
+    def to_dict(self) -> dict[str, object]:
+        """The limit as results hold it."""
+        return {"limit": self.kind, "title": self.title}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A virtual cluster that is made to see how long that takes: so many nodes that are alike."""
+
+    result_key: ClassVar[str] = "setup"
+    metric: ClassVar[None] = None
+    backend: str
+    """As in a cluster's file: container or vm."""
+    count: int
+    runtime: str | None = None
+    """For containers."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Setup":
+        """Make one of the data that a file of bars holds."""
+        return cls(values["backend"], values["count"], values.get("runtime"))
+
+    @property
+    def title(self) -> str:
+        """The cluster in a few words, for tables."""
+        if self.runtime is None:
+            return f"{self.count} virtual machines"
+        return f"{self.count} containers by {self.runtime}"
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """All of the cluster's file but its name."""
+        nodes = {"name": "node", "count": self.count, "backend": self.backend}
+        if self.runtime is not None:
+            nodes["runtime"] = self.runtime
+        return {"nodes": [nodes], "region": {"members": max(16, 2 * self.count)}}
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be measured here, as a phrase; None where it can."""
+        try:
+            if self.backend == "container":
+                choose_runtime(self.runtime)
+            else:
+                find_qemu()
+        except VicinalError as error:
+            return error.message
+        return None
+
+    def to_dict(self) -> dict[str, object]:
+        """The cluster as results hold it."""
+        return {
+            "backend": self.backend,
+            "count": self.count,
+            "runtime": self.runtime,
+            "title": self.title,
+        }
+
+
+Side = Scenario | Limit | Setup
+
+
+def read_side(entry: Mapping[str, Any]) -> Side:
+    """The side that an entry of a file of bars describes."""
+    if "limit" in entry:
+        return Limit(entry["limit"])
+    return Setup.from_dict(entry) if "backend" in entry else Scenario.from_dict(entry)
