@@ -5,6 +5,7 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -19,9 +20,11 @@ from vicinal.labs.bench.compare import LineTimes, Rounds, Sample, alternate, dec
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.output import Trial, read_trial
+from vicinal.labs.bench.own_figures import measure_own
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head, write_result
 from vicinal.labs.bench.schema import load_schema, validate
+from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.programs import run_program
 from vicinal.mpi.environment import Mpi
 
@@ -349,6 +352,37 @@ def test_a_sum_has_a_ratio_in_each_placement_too() -> None:
 def test_without_a_change_of_placement_nothing_is_told_apart() -> None:
     assert some_row()["placement"]["states"] == []
     assert states_table([some_row()]) is None
+
+
+class FakeStage:
+    """Runs no job: each ends with a region of so many bytes in use as there are talkers."""
+
+    def run(self, scenario: Scenario, program: str, arguments: list[str], ranks: int) -> Any:
+        assert (scenario.mpi, program) == (Mpi.MPICH, "pairs")
+        used = {"none": 0, "neighbours": 10, "all": 40}[arguments[0]]
+        return SimpleNamespace(
+            region=SimpleNamespace(
+                header=SimpleNamespace(region_bytes=4096, members=4),
+                members=[SimpleNamespace(arena_used=used)] * ranks,
+                connections=range(ranks),
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "value", "theirs"),
+    [("idle-endpoint", "bytes", 1024, None), ("ring-memory", "ratio", 0.25, 320)],
+)
+def test_memory_is_read_from_the_region_of_a_job(
+    metric: str, unit: str, value: float, theirs: int | None
+) -> None:
+    made = group({"metric": metric, "size": None, "theirs": None, "at_most": 2000})
+    stage: Any = FakeStage()
+    row = measure_own(stage, made.bars[0], made)
+    assert (row["unit"], row["measured"]["value"], row["met"]) == (unit, value, True)
+    assert row["ours"]["scenario"]["mpi"] == "mpich"
+    assert (row["theirs"]["median"]["value"] if row["theirs"] else None) == theirs
+    validate(bench_result(row), "bench")
 
 
 @pytest.mark.parametrize("name", ["bars", "bench", "common", "demo"])

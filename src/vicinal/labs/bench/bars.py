@@ -20,6 +20,7 @@ from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.sides import Side, read_side
 
 IDLE_ENDPOINT = "idle-endpoint"
+RING_MEMORY = "ring-memory"
 PEER_MEMORY = "peer-memory"
 EMPTY_POLL = "empty-poll"
 BESIDE_NETWORK = "beside-network"

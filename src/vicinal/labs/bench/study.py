@@ -13,16 +13,15 @@ from vicinal.base.files import Durability, write_atomically
 from vicinal.base.progress import Steps, show_steps
 from vicinal.labs.bench.bars import Bar, Group
 from vicinal.labs.bench.compare import Rounds, alternate, decide, unmeasured_row
-from vicinal.labs.bench.fabric import is_fabric, measure_fabric
 from vicinal.labs.bench.jobs import Amount, Stage
 from vicinal.labs.bench.limits import (
     line_nanoseconds,
     measure_limits,
     pipelined_copy,
 )
-from vicinal.labs.bench.memory import measure_memory
 from vicinal.labs.bench.metric import Metric
 from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.own_figures import measure_own
 from vicinal.labs.bench.result import result_head
 from vicinal.labs.bench.setup import is_setup, measure_setup
 from vicinal.labs.bench.sides import CACHE_LINE, Limit, Scenario
@@ -243,9 +242,7 @@ def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict
     try:
         if is_setup(bar):
             return measure_setup(bar, group, amount.trials)
-        if is_fabric(bar):
-            return measure_fabric(stage, bar, group)
-        return measure_memory(stage, bar, group)
+        return measure_own(stage, bar, group)
     except VicinalError as error:
         return unmeasured_row(bar, group, error.message, failed=True)
 

@@ -1,11 +1,12 @@
-"""What is measured by libfabric alone, without any MPI.
+"""Figures of ours alone, which are compared with no other path.
 
-What idle peers cost: memory of the region, polls, and messages; and what the network path adds to
-the core's own time.
+What endpoints, connections and idle peers cost: memory of the region, polls and messages. What the
+network path adds to the core's own time. The figures on memory of MPI libraries are read from the
+region of a job; all others are measured by libfabric alone, by the programs in programs/fabric.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +19,18 @@ from vicinal.labs.bench.bars import (
     ACROSS_NETWORK,
     BESIDE_NETWORK,
     EMPTY_POLL,
+    IDLE_ENDPOINT,
     PEER_MEMORY,
+    RING_MEMORY,
     Bar,
     Group,
 )
-from vicinal.labs.bench.compare import make_row
+from vicinal.labs.bench.compare import make_row, side_entry
 from vicinal.labs.bench.jobs import Stage
 from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.programs import fabric_program, read_records, run_program
 from vicinal.labs.statistics.describe import median_estimate
+from vicinal.labs.statistics.ratio import ratio_estimate
 from vicinal.mpi.environment import provider_directory
 from vicinal.region import Region, RegionState, create, inspect
 
@@ -38,16 +42,52 @@ _BESIDE_STARTS = 7
 _ACROSS_STARTS = 7
 _REPETITIONS = 5
 _TIMEOUT_SECONDS = 150.0
+RANKS = 8
+"""Of the jobs that show how ring memory grows; enough that pairs outnumber neighbours."""
 
 
-def is_fabric(bar: Bar) -> bool:
-    """Whether measure_fabric() measures it, by the programs in programs/fabric."""
-    return bar.metric in _MEASURES
+def measure_own(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+    """The row for a bar on such a figure. Raises VicinalError if a program fails."""
+    scenario = group.sides[bar.ours]
+    assert isinstance(scenario, Scenario), "the figures are those of a job or of endpoints"
+    return _MEASURES[bar.metric](stage, bar, scenario) | {"group": group.name}
 
 
-def measure_fabric(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
-    """The row for such a bar. Raises VicinalError if the program fails."""
-    return _MEASURES[bar.metric](stage, bar, group) | {"group": group.name}
+def _job_region(stage: Stage, scenario: Scenario, talking: str, ranks: int) -> RegionState:
+    region = stage.run(scenario, "pairs", [talking], ranks).region
+    assert region is not None, "jobs on the path region have one"
+    return region
+
+
+def _idle_endpoint(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
+    """The whole region shared out over its slots, headers and tables included.
+
+    A member's section is set aside when it joins, used or not, so this is what an endpoint
+    takes which never sends anything. Bytes do not vary: one trial is enough.
+    """
+    header = _job_region(stage, scenario, "none", 2).header
+    cost = header.region_bytes / header.members
+    detail = {"region_bytes": header.region_bytes, "members": header.members}
+    side = side_entry(bar.ours, scenario, "B", [[cost]], detail)
+    return make_row(bar, median_estimate([cost]), unit="bytes", trials=1, ours=side, theirs=None)
+
+
+def _rings(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
+    """Arena in use where only neighbours talk, against where every pair does."""
+    sides = []
+    for talking in ("neighbours", "all"):
+        region = _job_region(stage, scenario, talking, RANKS)
+        used = sum(member.arena_used for member in region.members)
+        detail = {
+            "talking": talking,
+            "ranks": RANKS,
+            "connections": len(region.connections),
+            "pairs": RANKS * (RANKS - 1),
+        }
+        sides.append(side_entry(bar.ours, scenario, "B", [[used]], detail))
+    neighbours, everybody = sides
+    ratio = ratio_estimate([neighbours["median"]["value"]], [everybody["median"]["value"]])
+    return make_row(bar, ratio, unit="ratio", trials=1, ours=neighbours, theirs=everybody)
 
 
 @contextmanager
@@ -87,7 +127,7 @@ def _run_peers(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]
     return _run(with_peers, region)
 
 
-def _memory(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+def _peers_memory(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """The region, shared out over its members, in which one talked with all of the others.
 
     `peers_arena_bytes` is what the endpoint took of its section for its connections.
@@ -98,18 +138,18 @@ def _memory(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
     header = state.header
     cost = header.region_bytes / header.members
     most = max(member.arena_used for member in state.members)
-    side = _side(bar, group, "B", [[cost]])
-    side["detail"] = {
+    detail = {
         "region_bytes": header.region_bytes,
         "members": header.members,
         "peers": PEERS,
         "arena_used_bytes": most,
         "connections": len(state.connections),
     }
+    side = side_entry(bar.ours, scenario, "B", [[cost]], detail)
     return make_row(bar, median_estimate([cost]), unit="bytes", trials=1, ours=side, theirs=None)
 
 
-def _poll(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+def _poll(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """Nanoseconds of one read of a completion queue that stays empty."""
     starts = []
     for _ in range(_STARTS):
@@ -119,25 +159,25 @@ def _poll(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
         alone = _run_peers(stage, region, 0)
     raw = [[record["steady_nanoseconds"] for record in start] for start in starts]
     values = [float(np.median(values)) for values in raw]
-    side = _side(bar, group, "ns", raw)
-    side["detail"] = {
+    detail = {
         "peers": PEERS,
         "first_32_reads_ns": float(
             np.median([record["after_nanoseconds"] for start in starts for record in start])
         ),
         "without_peers_ns": float(np.median([record["steady_nanoseconds"] for record in alone])),
     }
+    side = side_entry(bar.ours, scenario, "ns", raw, detail)
     row = make_row(
         bar, median_estimate(values), unit="ns", trials=len(starts), ours=side, theirs=None
     )
     row["notes"].append(
         "a read without any peer takes {without_peers_ns:.0f} ns; the first 32 after a completion "
-        "look again and again, and take {first_32_reads_ns:.0f} ns each".format(**side["detail"])
+        "look again and again, and take {first_32_reads_ns:.0f} ns each".format(**detail)
     )
     return row
 
 
-def _beside(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+def _beside(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """How many times longer 8 bytes through the region take beside idle network peers.
 
     The program compares two pairs of endpoints, which differ by a few per cent by where their rings
@@ -165,29 +205,25 @@ def _beside(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
         }
         raw.append([value / float(np.median(slower[0])) for value in slower[NETWORK_PEERS]])
         times += [each["plain_nanoseconds"] for each in starts[NETWORK_PEERS]]
-    side = _side(bar, group, "ratio", raw)
-    side["detail"] = {
+    detail = {
         "network_peers": NETWORK_PEERS,
         "without_them_ns": float(np.median(times)),
     }
-    measured = median_estimate([float(np.median(values)) for values in raw])
-    return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)
+    return _ratio_row(bar, scenario, raw, detail)
 
 
-def _across(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
+def _across(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """How many times longer 8 bytes take between two hosts than by the core alone, in turn."""
     starts = [_run_across(stage) for _ in range(_ACROSS_STARTS)]
     raw = [[record["ratio"] for record in start] for start in starts]
     cores = {record["core"] for start in starts for record in start}
-    side = _side(bar, group, "ratio", raw)
-    side["detail"] = {
+    detail = {
         "core": ", ".join(sorted(cores)),
         "core_ns": float(
             np.median([record["core_nanoseconds"] for start in starts for record in start])
         ),
     }
-    measured = median_estimate([float(np.median(values)) for values in raw])
-    return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)
+    return _ratio_row(bar, scenario, raw, detail)
 
 
 def _run_across(stage: Stage) -> list[dict[str, Any]]:
@@ -212,20 +248,19 @@ def _run_across(stage: Stage) -> list[dict[str, Any]]:
     return left
 
 
-def _side(bar: Bar, group: Group, unit: str, raw: list[list[float]]) -> dict[str, Any]:
-    scenario = group.sides[bar.ours]
-    assert isinstance(scenario, Scenario)
-    return {
-        "name": bar.ours,
-        "scenario": scenario.to_dict(),
-        "unit": unit,
-        "median": median_estimate([float(np.median(values)) for values in raw]).to_dict(),
-        "raw": raw,
-    }
+def _ratio_row(
+    bar: Bar, scenario: Scenario, raw: list[list[float]], detail: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The row of ratios that the programs form themselves, one list of repetitions a start."""
+    side = side_entry(bar.ours, scenario, "ratio", raw, detail)
+    measured = median_estimate([float(np.median(values)) for values in raw])
+    return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)
 
 
 _MEASURES = {
-    PEER_MEMORY: _memory,
+    IDLE_ENDPOINT: _idle_endpoint,
+    RING_MEMORY: _rings,
+    PEER_MEMORY: _peers_memory,
     EMPTY_POLL: _poll,
     BESIDE_NETWORK: _beside,
     ACROSS_NETWORK: _across,
