@@ -118,3 +118,9 @@ def read_records(text: str) -> list[dict[str, Any]]:
                     "run it again; if it happens again, report it",
                 ) from error
     return records
+
+
+def first_words(text: str) -> str:
+    """The first line of an output that has a letter in it; empty if no line has."""
+    lines = (line.strip() for line in text.splitlines() if any(map(str.isalpha, line)))
+    return next(lines, "")

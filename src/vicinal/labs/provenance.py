@@ -1,4 +1,4 @@
-"""Where a result comes from: the machine, its network cards and hypervisor, versions, variables."""
+"""Where a result comes from: when, the machine, its cards and hypervisor, versions, variables."""
 
 import hashlib
 import os
@@ -6,7 +6,10 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -16,6 +19,35 @@ from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
 from vicinal.mpi.libfabric import libfabric_of
 from vicinal.mpi.libfabric import libfabric_version as version_of
 from vicinal.mpi.libraries import Mpi, installation
+
+
+def now() -> str:
+    """UTC, as results have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def describe_origin(mpis: Sequence[Mpi]) -> dict[str, Any]:
+    """When a result is begun, and by what: the head of each kind of result.
+
+    Call it when measuring begins, because the load counts.
+    """
+    return {
+        "created": now(),
+        "versions": describe_versions(mpis),
+        "machine": describe_machine(),
+    }
+
+
+def changes(facts: Iterable[tuple[str, object, object]], absent: str) -> list[str]:
+    """What is another than it was when a result was begun, as phrases.
+
+    `facts` are what is compared, its value then and its value now; None reads as `absent`.
+    """
+    return [
+        f"{what} was {absent if was is None else was}, is {absent if is_now is None else is_now}"
+        for what, was, is_now in facts
+        if was != is_now
+    ]
 
 
 def describe_machine() -> dict[str, object]:
@@ -31,7 +63,7 @@ def describe_machine() -> dict[str, object]:
     }
 
 
-def describe_versions(mpis: list[Mpi]) -> dict[str, str]:
+def describe_versions(mpis: Sequence[Mpi]) -> dict[str, str]:
     """Versions of Vicinal, the kernel, Python, and the libfabric of each MPI library.
 
     `provider` is the beginning of the SHA-256 of the file that was measured.

@@ -7,7 +7,8 @@ import pytest
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.bench.compare import LineTimes, State, find_boundary
-from vicinal.labs.bench.study import Partial, realtime
+from vicinal.labs.bench.running import Partial, realtime
+from vicinal.labs.provenance import changes
 from vicinal.labs.statistics.ratio import best_ratio_estimate
 
 
@@ -61,6 +62,11 @@ def test_priority_is_taken_back() -> None:
         # Whoever may not have it is told so, and this is the only other possibility.
         assert "may not use real-time priority" in str(error)  # noqa: PT017
     assert os.sched_getscheduler(0) == before
+
+
+def test_what_changed_since_a_result_was_begun_is_said_in_phrases() -> None:
+    facts = [("trials", 9, 9), ("commit", "abc", "abd"), ("realtime", None, True)]
+    assert changes(facts, "unset") == ["commit was abc, is abd", "realtime was unset, is True"]
 
 
 def kept(directory: Path, **conditions: object) -> Partial:

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from work_count import calls_of
 
+from vicinal.labs.provenance import now
 from vicinal.labs.study.result.layout import Trial, samples_file
-from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.manifest import make_manifest
 from vicinal.labs.study.result.reading import open_result
 from vicinal.labs.study.result.samples import Series
 from vicinal.labs.study.result.writing import ResultWriter

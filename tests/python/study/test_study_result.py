@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from launch_support import package_path
 
 from vicinal.base.errors import VicinalError
+from vicinal.labs.provenance import now
 from vicinal.labs.study.result.layout import SCHEMA, Figure, Trial, samples_file, trial_file
-from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.manifest import make_manifest
 from vicinal.labs.study.result.reading import Result, open_result
 from vicinal.labs.study.result.samples import Series, slowest
 from vicinal.labs.study.result.writing import ResultWriter

@@ -98,12 +98,12 @@ def bench(
     directory = results_directory(output, "bench")
     from vicinal.labs.bench.jobs import Amount
     from vicinal.labs.bench.result import write_result
-    from vicinal.labs.bench.study import StudyPlan, run_study
+    from vicinal.labs.bench.running import BenchPlan, run_bench
 
     amount = Amount(trials, repetitions, seconds)
-    plan = StudyPlan(groups, amount, directory / "partial", resume=resume, realtime=realtime)
+    plan = BenchPlan(groups, amount, directory / "partial", resume=resume, realtime=realtime)
     try:
-        result = run_study(plan)
+        result = run_bench(plan)
     except Ended:
         kept = len(list(plan.partial.glob("*.json")))
         message = f"interrupted; {kept} of {len(groups)} groups are kept: go on with --resume"

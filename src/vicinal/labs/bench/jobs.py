@@ -10,7 +10,7 @@ from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.metric import FACTS, Metric
 from vicinal.labs.bench.output import Trial, read_trial
 from vicinal.labs.bench.sides import Scenario
-from vicinal.labs.programs import mpi_program
+from vicinal.labs.programs import first_words, mpi_program
 from vicinal.launch.cores import usable_cpus
 from vicinal.launch.guest_job import run_in_guests
 from vicinal.launch.running import launch
@@ -149,9 +149,9 @@ def run_on(
     )
     done = runner.run(job)
     if done.returncode != 0:
+        said = first_words(f"{done.stderr}\n{done.stdout}") or "it wrote nothing"
         raise VicinalError(
-            f"{scenario.title}: {program} failed with status {done.returncode}"
-            f" ({_first_line(done)})",
+            f"{scenario.title}: {program} failed with status {done.returncode} ({said})",
             f"run it by hand: {runner.command} --mpi {scenario.mpi} "
             f"--path {scenario.path} -n {ranks} {job.program[0]}",
         )
@@ -168,14 +168,6 @@ def _check_regions(scenario: Scenario, program: str, done: CompletedJob) -> None
                 f"{'something' if apart else 'nothing'} went through the region",
                 _NOT_WHAT_IT_SAYS,
             )
-
-
-def _first_line(done: CompletedJob) -> str:
-    """The first line of a failed job's errors that says something."""
-    for line in done.stderr.splitlines() + done.stdout.splitlines():
-        if any(letter.isalpha() for letter in line):
-            return line.strip()
-    return "it wrote nothing"
 
 
 class Stage:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from vicinal.labs.bench.metric import UNITS, Metric
 from vicinal.labs.bench.output import Trial
 from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.sides import Scenario
-from vicinal.labs.provenance import describe_machine, describe_versions
+from vicinal.labs.provenance import describe_origin
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.mpi.environment import Mpi
 
@@ -25,11 +24,9 @@ def result_head(
     limitations: Sequence[str],
     realtime: bool = False,
 ) -> dict[str, Any]:
-    """What every result begins with; call it when measuring begins, for the load counts."""
+    """What every result begins with; call it when measuring begins."""
     return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": describe_versions(list(mpis)),
-        "machine": describe_machine(),
+        **describe_origin(mpis),
         "units": UNITS,
         "conditions": {
             "cpus": list(cpus),

@@ -20,6 +20,7 @@ from vicinal.base.errors import TimeLimitError, VicinalError, describe_os_error
 from vicinal.cluster.manager import cluster_state, node_command
 from vicinal.cluster.status import ClusterState
 from vicinal.cluster.vm.accelerator import Accelerator
+from vicinal.labs.programs import first_words
 from vicinal.labs.study.environments.nodes import (
     accelerator_of,
     limitations_of,
@@ -42,6 +43,9 @@ _KEPT_BYTES = 1 << 20
 
 _ROOM_BYTES = 4096
 """That there must be behind an output, or its end may be missing."""
+
+_SAID_MOST = 200
+"""Characters of what a launch says that failed."""
 
 _LIMIT = "the limit of a launch here: give launches more by --timeout, or see what it waits for"
 
@@ -107,8 +111,9 @@ def launch(start: Start, stdin: bytes, seconds: float) -> Launched:
             _check_room(stream)
             stream.seek(0)
             written.append(stream.read())
-        if trouble is not None and (said := _first_words(written)):
-            trouble = f"{trouble} ({said})"
+        if trouble is not None:
+            said = first_words(written[1].decode(errors="replace"))
+            trouble += f" ({said[:_SAID_MOST]})" if said else ""
         return Launched(written[0], written[1], took, trouble)
 
 
@@ -141,14 +146,6 @@ def _writing() -> Iterator[None]:
 def source(given: IO[bytes], stdin: bytes) -> IO[bytes] | int:
     """The input of a program: nothing is no empty file, which launchers treat differently."""
     return given if stdin else subprocess.DEVNULL
-
-
-def _first_words(written: list[bytes]) -> str:
-    """The first line of its errors that says something."""
-    for line in written[1].decode(errors="replace").splitlines():
-        if any(letter.isalpha() for letter in line):
-            return line.strip()[:200]
-    return ""
 
 
 def _shortened(content: bytes) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import OWN_FILE, lock
+from vicinal.labs.provenance import now
 from vicinal.labs.study.result.layout import (
     MANIFEST,
     OUTPUTS,
@@ -29,7 +30,6 @@ from vicinal.labs.study.result.layout import (
     samples_file,
     trial_file,
 )
-from vicinal.labs.study.result.manifest import now
 from vicinal.labs.study.result.reading import Result, open_result, trial_numbers
 from vicinal.labs.study.result.samples import Series
 from vicinal.labs.study.result.schema import problem_of

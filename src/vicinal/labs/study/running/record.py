@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
+from vicinal.labs.provenance import changes, now
 from vicinal.labs.study.file.json_form import study_to_json
 from vicinal.labs.study.file.model import Study
 from vicinal.labs.study.result.layout import StoredTrial
-from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.manifest import make_manifest
 from vicinal.labs.study.result.reading import Result
 from vicinal.labs.study.result.samples import Series
 from vicinal.labs.study.result.writing import ResultWriter
@@ -134,12 +135,4 @@ def differences(before: Mapping[str, Any], now_is: Mapping[str, Any]) -> list[st
             (words.format(name), before[kind].get(name), now_is[kind].get(name))
             for name in sorted({*before[kind], *now_is[kind]})
         ]
-    return [
-        f"{what} was {_word(was)}, is {_word(is_now)}"
-        for what, was, is_now in pairs
-        if was != is_now
-    ]
-
-
-def _word(value: object) -> str:
-    return "unset" if value is None else str(value)
+    return changes(pairs, "unset")

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 
 from vicinal.base.errors import VicinalError
+from vicinal.labs.provenance import now
 from vicinal.labs.study.environments.opened import Launched, OpenEnvironment
 from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.result.layout import Condition, Trial
-from vicinal.labs.study.result.manifest import now
 from vicinal.labs.study.running.plan import Planned
 from vicinal.labs.study.workloads.driver import Driver, Measured, Tools
 

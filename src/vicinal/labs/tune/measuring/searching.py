@@ -12,9 +12,10 @@ from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.yaml import read_text
+from vicinal.labs.provenance import now
 from vicinal.labs.study.file.json_form import study_to_json
 from vicinal.labs.study.file.model import Study
-from vicinal.labs.study.result.manifest import make_manifest, now
+from vicinal.labs.study.result.manifest import make_manifest
 from vicinal.labs.study.running.ready import check_ready
 from vicinal.labs.study.running.record import differences
 from vicinal.labs.study.running.trial import Limits, expected_seconds

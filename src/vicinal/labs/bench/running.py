@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.base.files import Durability, write_atomically
 from vicinal.base.progress import Steps, show_steps
 from vicinal.labs.bench.bars import Bar, Group
 from vicinal.labs.bench.compare import Rounds, alternate, decide, unmeasured_row
@@ -25,6 +24,8 @@ from vicinal.labs.bench.own_figures import measure_own
 from vicinal.labs.bench.result import result_head
 from vicinal.labs.bench.setup import is_setup, measure_setup
 from vicinal.labs.bench.sides import CACHE_LINE, Limit, Scenario
+from vicinal.labs.provenance import changes
+from vicinal.labs.study.result.whole import write_json
 from vicinal.mpi.libraries import Mpi
 
 PRIORITY = 50
@@ -55,7 +56,10 @@ class Partial:
             except (OSError, ValueError, KeyError, TypeError):
                 self.differences.append(f"{path.name} cannot be read")
                 continue
-            reasons = _differences(before, self.conditions)
+            names = sorted({*before, *self.conditions})
+            reasons = changes(
+                ((each, before.get(each), self.conditions.get(each)) for each in names), "unknown"
+            )
             # Whoever goes on has mended what went wrong, or wants to see it again.
             reasons += [f"{row['name']} failed" for row in rows if row.get("failed")]
             if reasons:
@@ -69,24 +73,13 @@ class Partial:
             path.unlink(missing_ok=True)
 
     def keep(self, group: str, rows: list[dict[str, Any]]) -> None:
-        """Keep the rows of a finished group."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / f"{group}.json"
+        """Keep the rows of a finished group. Raises VicinalError where they cannot be written."""
         kept = {"conditions": dict(self.conditions), "rows": rows}
-        text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(path, text, Durability.NONE)
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{name} was {before.get(name, 'unknown')}, is {now.get(name, 'unknown')}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    ]
+        write_json(self.directory / f"{group}.json", kept)
 
 
 @dataclass(frozen=True)
-class StudyPlan:
+class BenchPlan:
     """What to measure, how much, and how."""
 
     groups: Sequence[Group]
@@ -118,7 +111,7 @@ class StudyPlan:
         return [side for side in sides if isinstance(side, Scenario)]
 
 
-def run_study(plan: StudyPlan) -> dict[str, Any]:
+def run_bench(plan: BenchPlan) -> dict[str, Any]:
     """Measure all that a plan asks for and return the result, a row for each bar in its order.
 
     Finished groups are kept while it runs. Raises VicinalError where nothing can be measured.
@@ -176,7 +169,7 @@ def _runnable(group: Group) -> Group:
 
 
 def _measure_group(
-    stage: Stage, group: Group, plan: StudyPlan, steps: Steps
+    stage: Stage, group: Group, plan: BenchPlan, steps: Steps
 ) -> list[dict[str, Any]]:
     runnable = _runnable(group)
     oversubscribed = any(
