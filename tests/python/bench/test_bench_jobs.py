@@ -13,8 +13,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.bench import jobs
 from vicinal.labs.bench.demo import DemoPlan, measure_series
 from vicinal.labs.bench.jobs import Amount, measure_on
-from vicinal.labs.bench.metric import Metric
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import Metric, Trial
 from vicinal.labs.bench.sides import Scenario
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.job import CompletedJob, Job

@@ -18,8 +18,7 @@ from vicinal.labs.bench.bars import Group, load_groups, read_groups, select_grou
 from vicinal.labs.bench.bench_report import bars_table, bench_table, states_table, summary
 from vicinal.labs.bench.compare import LineTimes, Rounds, Sample, alternate, decide
 from vicinal.labs.bench.jobs import Amount
-from vicinal.labs.bench.metric import FACTS, Metric
-from vicinal.labs.bench.output import Trial, read_trial
+from vicinal.labs.bench.metric import FACTS, Metric, Trial, read_trial
 from vicinal.labs.bench.own_figures import measure_own
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head, write_result

@@ -14,8 +14,7 @@ import numpy as np
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.bench.bars import Against, Bar, Group
-from vicinal.labs.bench.metric import FACTS, Metric
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import FACTS, Metric, Trial
 from vicinal.labs.bench.sides import Scenario, Side
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.estimate import Estimate

@@ -10,8 +10,7 @@ from rich.console import Console
 from vicinal.base.progress import show_steps
 from vicinal.base.sizes import KIB, MIB
 from vicinal.labs.bench.jobs import Amount, Stage
-from vicinal.labs.bench.metric import DEMO_METRICS, Metric
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import DEMO_METRICS, Metric, Trial
 from vicinal.labs.bench.plot import plot_demo
 from vicinal.labs.bench.report import DEMO_LEGEND, demo_tables, notes
 from vicinal.labs.bench.result import result_head, series_of, write_result

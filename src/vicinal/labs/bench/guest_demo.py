@@ -13,8 +13,7 @@ from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.demo import DemoPlan, measure_series, write_demo
 from vicinal.labs.bench.jobs import Amount, GuestsRunner, measure_on
-from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric, Trial
 from vicinal.labs.bench.report import format_value
 from vicinal.labs.bench.result import result_head
 from vicinal.labs.bench.sides import MPI_TITLES, Scenario

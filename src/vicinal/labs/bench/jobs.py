@@ -7,8 +7,7 @@ from typing import Protocol, Self
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.cluster.vm.qemu.pair import GuestPair
-from vicinal.labs.bench.metric import FACTS, Metric
-from vicinal.labs.bench.output import Trial, read_trial
+from vicinal.labs.bench.metric import FACTS, Metric, Trial, read_trial
 from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.programs import first_words, mpi_program
 from vicinal.launch.cores import usable_cpus

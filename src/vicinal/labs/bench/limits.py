@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.base.sizes import show_exact_size
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import Trial
 from vicinal.labs.bench.sides import PIPELINED_COPY, Limit
 from vicinal.labs.programs import memory_program, run_program
 from vicinal.labs.statistics.describe import median_estimate

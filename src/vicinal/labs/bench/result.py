@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.labs.bench.jobs import Amount
-from vicinal.labs.bench.metric import UNITS, Metric
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import UNITS, Metric, Trial
 from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.provenance import describe_origin

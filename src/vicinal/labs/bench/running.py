@@ -18,8 +18,7 @@ from vicinal.labs.bench.limits import (
     measure_limits,
     pipelined_copy,
 )
-from vicinal.labs.bench.metric import Metric
-from vicinal.labs.bench.output import Trial
+from vicinal.labs.bench.metric import Metric, Trial
 from vicinal.labs.bench.own_figures import measure_own
 from vicinal.labs.bench.result import result_head
 from vicinal.labs.bench.setup import is_setup, measure_setup
