@@ -14,14 +14,10 @@ from rich.console import Console
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.image.layout import USER_ID
 from vicinal.cluster.vm.qemu.pair import GuestPair
-from vicinal.labs.bench.guest_demo import (
-    GuestDemoPlan,
-    guest_table,
-    run_guest_demo,
-    write_guest_demo,
-)
+from vicinal.labs.bench.demo import GuestDemoPlan, run_guest_demo, write_guest_demo
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import DEMO_METRICS
+from vicinal.labs.bench.report import guest_table
 from vicinal.labs.bench.schema import validate
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import run_in_guests

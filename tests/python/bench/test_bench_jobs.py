@@ -1,6 +1,8 @@
 """A trial counts only if its ranks and messages were where the scenario says."""
 
+import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +10,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.labs.bench import jobs
-from vicinal.labs.bench.demo import DemoPlan, measure_series
+from vicinal.labs.bench.demo import (
+    DemoPlan,
+    GuestDemoPlan,
+    measure_series,
+    run_guest_demo,
+    write_guest_demo,
+)
 from vicinal.labs.bench.jobs import Amount, measure_on
 from vicinal.labs.bench.metric import Metric, Trial
+from vicinal.labs.bench.report import demo_tables, guest_table
+from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.sides import Scenario
 from vicinal.mpi.environment import MessagePath, Mpi
 from vicinal.mpi.job import CompletedJob, Job
@@ -120,3 +132,53 @@ def test_a_demo_measures_one_trial_of_everything_after_the_other() -> None:
     assert said[:2] == ["MPICH, network: latency (1 of 2)", "MPICH, network: bandwidth (1 of 2)"]
     assert said[8] == "MPICH, network: latency (2 of 2)"
     assert [line["points"][0]["raw"] for line in result["series"][:2]] == [[[1], [9]], [[2], [10]]]
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two guests, in which the region is five times as fast as the network."""
+    unit = {"latency": "microseconds", "bandwidth": "megabytes_per_second"}
+
+    def run_in_guests(job: Job, pair: Any, *, timeout: float) -> CompletedJob:
+        assert timeout > 0
+        assert job.program[1:3] == ["--window", "16"]
+        assert not job.pin
+        program = Path(job.program[0]).name
+        better = (job.path is MessagePath.REGION) == (program == "bandwidth")
+        hosts = [guest.name for guest in pair.guests]
+        head = {"program": program, "mpi": "Some MPI", "hosts": hosts}
+        records: list[dict[str, Any]] = [head]
+        records += [{"size": size, unit[program]: 10 if better else 2} for size in (8, 4096)]
+        regions: tuple[Any, ...] = ("state",) if job.path is MessagePath.REGION else ()
+        return CompletedJob(0, "\n".join(map(json.dumps, records)), "", 1.0, None, regions)
+
+    talked = [SimpleNamespace(sender=0, receiver=1)]
+    monkeypatch.setattr(jobs, "run_in_guests", run_in_guests)
+    monkeypatch.setattr(jobs, "pair_traffic", lambda region: talked if region == "state" else [])
+    return SimpleNamespace(
+        guests=[SimpleNamespace(name="guest0"), SimpleNamespace(name="guest1")],
+        choice=SimpleNamespace(accelerator=Accelerator.TCG, reason="no other"),
+        qemu=SimpleNamespace(version="7.2.1 (Debian)"),
+        image=SimpleNamespace(kernel_version="6.1"),
+    )
+
+
+def test_the_demo_between_guests_is_a_demo_s_result_with_its_guests(
+    pair: Any, tmp_path: Path
+) -> None:
+    plan = GuestDemoPlan(mpis=[Mpi.MPICH], sizes=(8, 4096), amount=AMOUNT)
+    said: list[str] = []
+    result = run_guest_demo(plan, pair, said.append)
+    assert len(said) == 2 * len(plan.runs) == 8
+    files = write_guest_demo(result, tmp_path)
+    assert [file.name for file in files] == ["plot.png", "plot.svg", "result.json"]
+    written = json.loads((tmp_path / "result.json").read_text())
+    validate(written, "demo")
+    assert written["guests"]["number"] == 2
+    assert all(line["hosts"] == ["guest0", "guest1"] for line in written["series"])
+    assert "two QEMU 7.2.1 guests on" in (tmp_path / "plot.svg").read_text()
+    text = io.StringIO()
+    Console(file=text, width=120).print(guest_table(result), demo_tables(result, Mpi.MPICH, [8]))
+    for value in ("8 B", "4 KiB"):
+        assert re.search(rf"{value} +│ +10\.0 +│ +2\.00 +│ +5\.00 × +│ +2\.00 +│", text.getvalue())
+    assert re.search(r"8 B +10\.0 +2\.00 +5\.00 × +– +–", text.getvalue())

@@ -1,5 +1,6 @@
-"""The demonstration: both MPI libraries on every path, side by side on this machine."""
+"""The demonstrations: both MPI libraries on every path, on nodes of this host or between guests."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +10,24 @@ from rich.console import Console
 
 from vicinal.base.progress import show_steps
 from vicinal.base.sizes import KIB, MIB
-from vicinal.labs.bench.jobs import Amount, Stage
-from vicinal.labs.bench.metric import DEMO_METRICS, Metric, Trial
+from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
+from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.labs.bench.jobs import Amount, GuestsRunner, Stage, measure_on
+from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric, Trial
 from vicinal.labs.bench.plot import plot_demo
 from vicinal.labs.bench.report import DEMO_LEGEND, demo_tables, notes
 from vicinal.labs.bench.result import result_head, series_of, write_result
 from vicinal.labs.bench.sides import Scenario
-from vicinal.mpi.environment import MessagePath, Mpi
+from vicinal.labs.programs import mpi_program
+from vicinal.launch.guest_job import check_guests_have
+from vicinal.mpi.environment import MessagePath, Mpi, provider_directory
 from vicinal.mpi.libraries import STANDARD
 
 PLOT_SIZES = [1 << power for power in range(23)]
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
-
+GUEST_SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
+_GUEST_WINDOW = 16
+"""Messages in flight; emulated processors need seconds for more of the large ones."""
 
 DEFAULT_AMOUNT = Amount(trials=3, repetitions=1, seconds=0.02)
 
@@ -53,6 +60,23 @@ class DemoPlan:
         return [(scenario, metric) for scenario in self.scenarios for metric in DEMO_METRICS]
 
 
+@dataclass(frozen=True)
+class GuestDemoPlan(DemoPlan):
+    """What to measure between two guests, and how much."""
+
+    sizes: Sequence[int] = GUEST_SIZES
+    amount: Amount = Amount(trials=1, repetitions=3, seconds=0.05)  # noqa: RUF009 - frozen too
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        """Every MPI library on the paths from guest to guest."""
+        return [
+            Scenario(mpi, path, arguments=("--window", str(_GUEST_WINDOW)))
+            for mpi in self.mpis
+            for path in (MessagePath.NETWORK, MessagePath.REGION)
+        ]
+
+
 def run_demo(plan: DemoPlan) -> dict[str, Any]:
     """Measure all of a plan on isolated nodes of this host; return the result."""
     with show_steps(len(plan.runs) * plan.amount.trials) as steps:
@@ -71,6 +95,53 @@ def run_demo(plan: DemoPlan) -> dict[str, Any]:
                 return trial
 
             return head | measure_series(plan, measure, steps.begin)
+
+
+def check_guest_demo(plan: GuestDemoPlan) -> None:
+    """See that there is all that a plan needs, and compile its programs for the image.
+
+    Raises VicinalError for what guests do not have.
+    """
+    provider_directory()
+    for scenario, metric in plan.runs:
+        check_guests_have(scenario.mpi)
+        mpi_program(scenario.mpi, FACTS[metric].program)
+
+
+def run_guest_demo(
+    plan: GuestDemoPlan, pair: GuestPair, step: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure all of a plan in guests that are up; return the result.
+
+    `step` is told of each job before it begins. Raises VicinalError if a job fails, or if
+    its messages did not go where they should.
+    """
+    head = result_head(
+        plan.mpis,
+        cpus=sorted(os.sched_getaffinity(0)),
+        amount=plan.amount,
+        limitations=[],
+    )
+    runner = GuestsRunner(pair)
+
+    def measure(scenario: Scenario, metric: Metric) -> Trial:
+        return measure_on(runner, scenario, {metric: plan.sizes}, plan.amount)[metric]
+
+    series = measure_series(plan, measure, step)
+    return {
+        **head,
+        **series,
+        "guests": {
+            "number": len(pair.guests),
+            "accelerator": pair.choice.accelerator.value,
+            "accelerator_note": pair.choice.accelerator.description,
+            "accelerator_reason": pair.choice.reason,
+            "qemu": pair.qemu.version,
+            "kernel": pair.image.kernel_version,
+            "processors": 1,
+            "memory_mib": MEMORY_MIB,
+        },
+    }
 
 
 def measure_series(
@@ -101,6 +172,19 @@ def write_demo(result: dict[str, Any], directory: Path, caption: str | None = No
     path = directory / "result.json"
     write_result(result, "demo", path)
     return [*figures, path]
+
+
+def write_guest_demo(result: dict[str, Any], directory: Path) -> list[Path]:
+    """Write plot.png, plot.svg and result.json; return their paths."""
+    return write_demo(result, directory, _guest_caption(result))
+
+
+def _guest_caption(result: dict[str, Any]) -> str:
+    guests = result["guests"]
+    return (
+        f"two QEMU {guests['qemu'].split()[0]} guests on {result['machine']['cpu']}; "
+        f"{guests['accelerator_note']}; {result['created'][:10]}"
+    )
 
 
 def show_demo(result: dict[str, Any], plan: DemoPlan, directory: Path, console: Console) -> None:

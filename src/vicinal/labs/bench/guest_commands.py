@@ -41,13 +41,13 @@ def demo(
 
     from vicinal.base.progress import show_steps
     from vicinal.cluster.vm.qemu.pair import GuestPair
-    from vicinal.labs.bench.guest_demo import (
+    from vicinal.labs.bench.demo import (
         GuestDemoPlan,
         check_guest_demo,
-        guest_table,
         run_guest_demo,
         write_guest_demo,
     )
+    from vicinal.labs.bench.report import guest_table
 
     plan = GuestDemoPlan()
     plan = replace(plan, mpis=mpi or plan.mpis, amount=replace(plan.amount, trials=trials))

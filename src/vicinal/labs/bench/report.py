@@ -1,4 +1,4 @@
-"""The demonstration as tables for people, and figures as people read them."""
+"""The demonstrations as tables for people, and figures as people read them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from rich.table import Table
 from vicinal.base.sizes import show_exact_size
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric
 from vicinal.labs.bench.sides import MPI_TITLES
-from vicinal.mpi.environment import Mpi
+from vicinal.mpi.libraries import STANDARD, Mpi
 
 _DIGITS = 3
 
@@ -71,20 +71,63 @@ without CMA: the same without copying straight out of the other process."""
 
 
 def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) -> list[str]:
-    values = {
+    values = _values(result, mpi, metric, size)
+    network, region = values.get(("network", None)), values.get(("region", None))
+    gain = _gain(metric, network, region) if network and region else "–"
+    own = [format_cell(values.get(("shared-memory", cma))) for cma in (True, False)]
+    return [format_cell(network), format_cell(region), gain, *own]
+
+
+def _values(
+    result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int
+) -> dict[tuple[str, bool | None], float]:
+    """The medians by path, and for shared memory by whether it has CMA."""
+    return {
         (line["scenario"]["path"], line["scenario"]["cma"]): point["median"]["value"]
         for line in result["series"]
         if line["metric"] == metric and line["scenario"]["mpi"] == mpi
         for point in line["points"]
         if point["size"] == size
     }
-    network, region = values.get(("network", None)), values.get(("region", None))
-    gain = "–"
-    if network and region:
-        times = network / region if FACTS[metric].lower_is_better else region / network
-        gain = f"{format_value(times)} ×"
-    own = [format_cell(values.get(("shared-memory", cma))) for cma in (True, False)]
-    return [format_cell(network), format_cell(region), gain, *own]
+
+
+def _gain(metric: Metric, network: float, region: float) -> str:
+    """How many times better the region is."""
+    times = network / region if FACTS[metric].lower_is_better else region / network
+    return f"{format_value(times)} ×"
+
+
+def guest_table(result: Mapping[str, Any]) -> Table:
+    """Latency and bandwidth over the network and over the region, for all sizes."""
+    guests = result["guests"]
+    table = Table(
+        title=f"MPI between two virtual machines, one rank in each\n{guests['accelerator_note']}",
+        title_justify="left",
+        caption=f"latency: half a round trip; bandwidth: one way, 1 MB = 10⁶ bytes\n"
+        f"QEMU {guests['qemu'].split()[0]}, guests' Linux {guests['kernel']}, "
+        f"network: virtio, region: ivshmem",
+        caption_justify="left",
+    )
+    table.add_column("message\nsize", justify="right", no_wrap=True)
+    for metric in DEMO_METRICS:
+        unit = FACTS[metric].unit
+        table.add_column(f"{metric.value}\nnetwork\n{unit}", justify="right", no_wrap=True)
+        table.add_column(f"\nregion\n{unit}", justify="right", no_wrap=True, style="bold")
+        table.add_column("\n\nratio", justify="right", no_wrap=True)
+    for mpi in STANDARD:
+        series = [line for line in result["series"] if line["scenario"]["mpi"] == mpi]
+        sizes = sorted({point["size"] for line in series for point in line["points"]})
+        for size in sizes:
+            cells = [show_exact_size(size)]
+            for metric in DEMO_METRICS:
+                values = _values(result, mpi, metric, size)
+                network, region = values["network", None], values["region", None]
+                cells += [format_value(network), format_value(region)]
+                cells.append(_gain(metric, network, region))
+            if size == sizes[0]:
+                table.add_row(f"[bold]{MPI_TITLES[mpi]}[/]")
+            table.add_row(*cells, end_section=size == sizes[-1])
+    return table
 
 
 def format_cell(value: float | None) -> str:
