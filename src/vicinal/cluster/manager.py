@@ -29,7 +29,7 @@ from vicinal.cluster.ownership import ownership_of
 from vicinal.cluster.plan.applying import Show, apply, take_away
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, check_plan, make_plan, removal
-from vicinal.cluster.plan.resource import Condition, Resource
+from vicinal.cluster.plan.resource import Condition, Resource, all_of, find
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.cluster.resources.all_machines import check_memory, forget_lost, running_machines
 from vicinal.cluster.resources.containers import ContainersResource
@@ -229,7 +229,7 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
 
 def restore_cluster(name: str, show: Show = lambda _: None) -> None:
     """Let saved virtual machines go on. Raises VicinalError where none were saved."""
-    machines = [each for each in _resources(name).values() if isinstance(each, MachineResource)]
+    machines = all_of(_resources(name), MachineResource)
     entries = journal_of(name).entries()
     far = is_saved(entries) or is_half_saved(entries)
     if not far and not any(each.machine.saved.exists() for each in machines):
@@ -281,8 +281,8 @@ def open_nodes(name: str) -> "ClusterNodes | MachineGuests | FarGuests | FarCont
         return _far_containers(name, hosts)
     if hosts:
         return FarGuests(name, hosts)
-    machines = [each.machine for each in resources.values() if isinstance(each, MachineResource)]
-    head = resources.get("containers/main")
+    machines = [each.machine for each in all_of(resources, MachineResource)]
+    head = find(resources, ContainersResource)
     if machines and head is not None:
         raise VicinalError(
             f"the cluster {name} has containers and virtual machines, which have no network "
@@ -290,13 +290,12 @@ def open_nodes(name: str) -> "ClusterNodes | MachineGuests | FarGuests | FarCont
             "give each kind a cluster of its own",
         )
     if machines:
-        region = resources.get("region/main")
-        return MachineGuests(machines, region.path if isinstance(region, RegionResource) else None)
-    if isinstance(head, ContainersResource):
+        region = find(resources, RegionResource)
+        return MachineGuests(machines, None if region is None else region.path)
+    if head is not None:
         return head.open()
-    for resource in resources.values():
-        if isinstance(resource, NativeResource):
-            return resource.node
+    for resource in all_of(resources, NativeResource):
+        return resource.node
     raise VicinalError(f"the cluster {name} has no nodes", "see `vicinal status`")
 
 
@@ -307,8 +306,8 @@ def _far_containers(name: str, records: Sequence[HostRecord]) -> "FarContainers"
     having = [record for record in records if record.containers]
     for record in having:
         if record.is_this:
-            head = _resources(record.share).get("containers/main")
-            if isinstance(head, ContainersResource) and head.neighbours is not None:
+            head = find(_resources(record.share), ContainersResource)
+            if head is not None and head.neighbours is not None:
                 return FarContainers(having, head.open(), head.neighbours)
     raise VicinalError(
         f"jobs in the containers of {name} are started on a host that has some of them",
@@ -331,17 +330,16 @@ def node_command(name: str, node: str, command: list[str], *, tty: bool) -> list
             if record.is_this:
                 return node_command(record.share, node, command, tty=tty)
             return far_command(record, node, command, tty=tty)
-    machine = resources.get(f"{MachineResource.KIND}/{node}")
-    if isinstance(machine, MachineResource):
+    machine = find(resources, MachineResource, node)
+    if machine is not None:
         way_in = WayIn(machine.machine)
         way_in.enter()
         return way_in.command(command, {}, tty=tty)
-    head = resources.get("containers/main")
-    if isinstance(head, ContainersResource):
+    head = find(resources, ContainersResource)
+    if head is not None:
         return head.open().exec_command(node, command, tty=tty)
-    for resource in resources.values():
-        if isinstance(resource, NativeResource):
-            return resource.node.exec_command(node, command, tty=tty)
+    for resource in all_of(resources, NativeResource):
+        return resource.node.exec_command(node, command, tty=tty)
     raise VicinalError(f"the cluster {name} has no {node}", "see `vicinal status`")
 
 

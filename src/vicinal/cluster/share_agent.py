@@ -33,6 +33,7 @@ from vicinal.cluster.manager import (
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.plan.planning import Shown
+from vicinal.cluster.plan.resource import find
 from vicinal.cluster.plan.state import cluster_names, journal_of
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.region import RegionResource
@@ -188,8 +189,8 @@ def _share(request: dict[str, Any]) -> str:
 def _guests(name: str) -> MachineGuests | OwnContainers:
     nodes = open_nodes(name)
     if isinstance(nodes, ContainerCluster):
-        region = recorded_resources(journal_of(name).entries()).get("region/main")
-        return OwnContainers(nodes, region.path if isinstance(region, RegionResource) else None)
+        region = find(recorded_resources(journal_of(name).entries()), RegionResource)
+        return OwnContainers(nodes, None if region is None else region.path)
     if not isinstance(nodes, MachineGuests):
         raise VicinalError(
             "its nodes are neither virtual machines nor containers", "see `vicinal status`"

@@ -10,7 +10,7 @@ from vicinal.base.printable import printable
 from vicinal.cluster.nodes.vm.layout import Made
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Entry
-from vicinal.cluster.plan.resource import Condition, Observation, Resource
+from vicinal.cluster.plan.resource import Condition, Observation, Resource, all_of, find
 from vicinal.cluster.plan.state import is_worked_on
 from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.machines import IS_SAVED, MachineResource, MachinesResource
@@ -187,10 +187,10 @@ def state_on_this_host(
     pieces = [
         seen(key, entry, _observe(resources[key]), busy=busy) for key, entry in entries.items()
     ]
-    nodes = [_native_facts(each) for each in resources.values() if isinstance(each, NativeResource)]
+    nodes = [_native_facts(each) for each in all_of(resources, NativeResource)]
     limitations: tuple[str, ...] = ()
-    head = resources.get("containers/main")
-    if isinstance(head, ContainersResource) and head.observe().condition is Condition.READY:
+    head = find(resources, ContainersResource)
+    if head is not None and head.observe().condition is Condition.READY:
         try:
             nodes += _container_facts(head)
             limitations = tuple(dict.fromkeys(head.open().limitations))
@@ -198,24 +198,23 @@ def state_on_this_host(
             if not busy:  # else it was taken away while we looked
                 raise
     made = None
-    common = resources.get("machines/main")
-    if isinstance(common, MachinesResource) and common.observe().condition is Condition.READY:
+    common = find(resources, MachinesResource)
+    if common is not None and common.observe().condition is Condition.READY:
         made = common.made()
     found = {piece.key: piece for piece in pieces}
     nodes += [
         _machine_facts(each.machine, found[each.key], made)
-        for each in resources.values()
-        if isinstance(each, MachineResource)
+        for each in all_of(resources, MachineResource)
     ]
-    region = resources.get("region/main")
+    region = find(resources, RegionResource)
     return ClusterState(
         name=name,
         pieces=tuple(pieces),
         nodes=tuple(nodes),
-        region=region.path if isinstance(region, RegionResource) else None,
+        region=None if region is None else region.path,
         limitations=limitations,
         accelerator=made,
-        libvirt=common.uri if isinstance(common, MachinesResource) else None,
+        libvirt=None if common is None else common.uri,
         busy=busy,
     )
 

@@ -24,7 +24,7 @@ from vicinal.cluster.nodes.vm.host_part import LocalPart
 from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.ranks import Endpoint, Return
 from vicinal.cluster.plan.journal import Event, Journal
-from vicinal.cluster.plan.resource import Json, Resource
+from vicinal.cluster.plan.resource import Json, Resource, all_of, find
 from vicinal.cluster.plan.state import journal_of, sole_command
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.functions import FunctionResource
@@ -303,7 +303,7 @@ class MoveSteps:
                 machine = decode(Machine, values["machine"])
                 return self._comes(machine, str(values["bridge"]), values.get("function"))
             case MoveStep.LOOK:
-                if f"{MachineResource.KIND}/{self._node}" not in self._resources():
+                if find(self._resources(), MachineResource, self._node) is None:
                     return {}
                 return _described(self._look(), self._function)
             case MoveStep.SEND_OUT:
@@ -347,8 +347,7 @@ class MoveSteps:
     def _look(self) -> LocalPart:
         """What the journal has of the machine."""
         part = self._part = LocalPart(self._machine())
-        found = self._resources().get(f"{FunctionResource.KIND}/{self._node}")
-        self._function = found if isinstance(found, FunctionResource) else None
+        self._function = find(self._resources(), FunctionResource, self._node)
         return part
 
     def _release(self) -> None:
@@ -367,8 +366,8 @@ class MoveSteps:
         return recorded_resources(journal_of(self._share).entries())
 
     def _machine(self) -> Machine:
-        found = self._resources().get(f"{MachineResource.KIND}/{self._node}")
-        if not isinstance(found, MachineResource):
+        found = find(self._resources(), MachineResource, self._node)
+        if found is None:
             raise VicinalError(f"there is no virtual machine {self._node}", "see `vicinal status`")
         return found.machine
 
@@ -383,17 +382,17 @@ class MoveSteps:
                 "let the cluster be one user's on all hosts",
             )
         resources = self._resources()
-        if f"{MachineResource.KIND}/{self._node}" in resources:
+        if find(resources, MachineResource, self._node) is not None:
             raise VicinalError(f"it has a machine {self._node} already", "see `vicinal status`")
-        common, region = resources.get("machines/main"), resources.get("region/main")
-        if not isinstance(common, MachinesResource):
+        common, region = find(resources, MachinesResource), find(resources, RegionResource)
+        if common is None:
             raise VicinalError(
                 "it has no virtual machines of the cluster",
                 "choose a host that the file gives some, and call `vicinal up`",
             )
         own = common.at_this_host(machine, bridge)
         if own.region is not None:
-            if not isinstance(region, RegionResource):
+            if region is None:
                 raise VicinalError("it has no region of the cluster", "call `vicinal up`")
             own = replace(own, region=region.path.name)
         part = LocalPart(own)
@@ -433,11 +432,11 @@ class MoveSteps:
         journal, resources = journal_of(self._share), self._resources()
         machines = tuple(
             each.machine
-            for each in resources.values()
-            if isinstance(each, MachineResource) and each.machine.name != without
+            for each in all_of(resources, MachineResource)
+            if each.machine.name != without
         )
         ordered = tuple(sorted(machines, key=lambda each: each.number))
-        there = resources.get(f"{GuestsResource.KIND}/main")
+        there = find(resources, GuestsResource)
         if ordered:
             journal.write(GuestsResource(ordered), Event.MADE)
         elif there is not None:

@@ -36,7 +36,7 @@ from vicinal.cluster.nodes.vm.saving import Saving
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.planning import Action, Step
-from vicinal.cluster.plan.resource import Resource
+from vicinal.cluster.plan.resource import Resource, all_of, find
 from vicinal.cluster.plan.state import journal_of, sole_command
 from vicinal.cluster.resources.all_machines import running_machines
 from vicinal.cluster.resources.desired import recorded_resources
@@ -255,13 +255,13 @@ class SaveSteps:
                 self._undo = False
                 self._saving.stand_still()
             case SaveStep.ENTER:
-                guests = self._resources().get(f"{GuestsResource.KIND}/main")
+                guests = find(self._resources(), GuestsResource)
                 if guests is not None and self._saving.all_run:
                     guests.start()
         return {}
 
     def _look(self) -> dict[str, Any]:
-        found = [each for each in self._resources().values() if isinstance(each, MachineResource)]
+        found = all_of(self._resources(), MachineResource)
         self._saving = Saving([each.machine for each in found])
         self._saving.check_room()
         states = ("running", "paused", "saved")

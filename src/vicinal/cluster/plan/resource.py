@@ -7,7 +7,7 @@ can find and take away, even if the first was killed and the cluster's file has 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Protocol, Self, TypeAlias
+from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from vicinal.base.codec import decode, encode
 
@@ -156,3 +156,21 @@ class Resource(Recorded, Protocol):
 
     def remove(self) -> None:
         """Take it away, or a part of it, or nothing if nothing is there. Raises VicinalError."""
+
+
+class _OfKind(Resource, Protocol):
+    KIND: ClassVar[str]
+
+
+_Kind = TypeVar("_Kind", bound=_OfKind)
+
+
+def find(resources: Mapping[str, Resource], kind: type[_Kind], name: str = "main") -> _Kind | None:
+    """The resource of this kind and name; None where there is none."""
+    found = resources.get(f"{kind.KIND}/{name}")
+    return found if isinstance(found, kind) else None
+
+
+def all_of(resources: Mapping[str, Resource], kind: type[_Kind]) -> list[_Kind]:
+    """The resources of this kind, in their order."""
+    return [each for each in resources.values() if isinstance(each, kind)]
