@@ -23,7 +23,6 @@ from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.cluster_job import job_on_cluster
 from vicinal.launch.host_job import HostJob
-from vicinal.launch.machine_job import RunningGuestJob
 from vicinal.launch.paths_command import show_tables
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
@@ -200,7 +199,7 @@ def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -
     return _attend(RunningJob(job, cluster, stdin=_input()), timeout, show_paths)
 
 
-def _attend(job: RunningJob | RunningGuestJob, timeout: float | None, show_paths: bool) -> int:
+def _attend(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
     """Wait for a job of this host, hand signals on to it, and show its paths at its end."""
     with _closing(job), _signals_forwarded(job):
         try:
@@ -281,7 +280,7 @@ def _run_on_hosts(
         return status
 
 
-def _show_paths(running: RunningJob | RunningGuestJob | HostJob) -> None:
+def _show_paths(running: StartedJob) -> None:
     with told("asking the regions what went through them"):
         traffic = running.traffic()
     if traffic is None:

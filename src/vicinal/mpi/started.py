@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import IO, ClassVar, Self
 
 from vicinal.base.errors import TimeLimitError
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.traffic import JobTraffic
 
 Stream = IO[bytes] | int | None
 """Standard input or output of a job as subprocess takes it; None means this process's own."""
@@ -23,6 +25,9 @@ class StartedJob(ABC):
 
     grace_seconds: ClassVar[float] = 3.0
     """How long a launcher that was asked to end may take."""
+
+    path: MessagePath
+    """How its messages travel."""
 
     notes: Sequence[str] = ()
     """What its user has to know of the way that it runs, to be said at its start."""
@@ -82,6 +87,13 @@ class StartedJob(ABC):
     def why_late(self) -> str:
         """A phrase about what keeps the job, to follow that it did not end in time."""
         return ""
+
+    @abstractmethod
+    def traffic(self) -> JobTraffic | None:
+        """What its regions say now of its messages; None for a job without a region.
+
+        Raises VicinalError where a region cannot be read.
+        """
 
     @abstractmethod
     def look(self) -> None:
