@@ -7,30 +7,23 @@ far_shell.py.
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Container, Sequence
 from pathlib import Path
 
 import psutil
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
+from vicinal.cluster.hosts.entered import EnteredShares
 from vicinal.cluster.hosts.far_shell import FarShell
 from vicinal.cluster.hosts.guests import far_command
 from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.container.remote_shell import FAR_SHELL
 from vicinal.cluster.nodes.job_nodes import START, Node, Places
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.mpi.job_region import check_heap, usable_region
-from vicinal.mpi.placement import place
-from vicinal.mpi.traffic import JobTraffic, job_traffic
-from vicinal.region import inspect
-
-_CHECK_SECONDS = 5.0
-"""How often hosts are asked whether their containers still run."""
+from vicinal.cluster.nodes.own_region import OwnRegion
+from vicinal.mpi.traffic import JobTraffic
 
 
 class FarContainers:
@@ -43,30 +36,16 @@ class FarContainers:
         self.here = here
         """Those of this host."""
         self._neighbours = neighbours
-        self._connections: list[ShareConnection] = []
+        self._shares = EnteredShares(records)
         self._shell: FarShell | None = None
         self._name = f"far-{secrets.token_hex(4)}"
-        self._checked = 0.0
 
     def enter(self, ranks: int | None, *, heap: bool) -> None:
         """See that the containers run; `ranks`: and have regions with room for so many.
 
         Raises VicinalError.
         """
-        self._connections = [ShareConnection(host) for host in self._records]
-
-        def ask(connection: ShareConnection) -> None:
-            connection.hello()
-            record = self._records[connection.name]
-            count = None
-            if ranks is not None:
-                placed = place(ranks, [node.name for node in self.nodes])
-                count = sum(each.ranks for each in placed if each.node in record.containers)
-            asked = {"share": record.share, "ranks": count, "heap": heap}
-            connection.ask(Request.ENTER, asked)
-
-        ask_all(self._connections, lambda each, _: ask(each)).all()
-        self._checked = time.monotonic()
+        self._shares.enter([node.name for node in self.nodes], ranks, heap=heap)
         self._shell = FarShell(self.here.exchange / self._name, self._far_command)
 
     def close(self) -> None:
@@ -74,15 +53,11 @@ class FarContainers:
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
-        connections, self._connections = self._connections, []
-        for connection in connections:
-            connection.hang_up()
-        for connection in connections:
-            connection.close()
+        self._shares.close()
 
     def traffic(self, job: int) -> JobTraffic | None:
         """What the regions of all hosts say of the job of this number; None without regions."""
-        return far_traffic(self._connections, job)
+        return self._shares.traffic(job)
 
     @property
     def nodes(self) -> list[Node]:
@@ -132,9 +107,7 @@ class FarContainers:
 
     def ended_nodes(self) -> list[str]:
         """Names of nodes that do not run. Raises VicinalError where another host has some."""
-        if time.monotonic() - self._checked > _CHECK_SECONDS:
-            ask_all(self._connections, lambda each, _: each.ask(Request.CHECK)).all()
-            self._checked = time.monotonic()
+        self._shares.check()
         return self.here.ended_nodes()
 
     def _far_command(self, node: str, command: Sequence[str]) -> list[str]:
@@ -147,7 +120,7 @@ class OwnContainers:
 
     def __init__(self, cluster: ContainerCluster, region: Path | None) -> None:
         self._cluster = cluster
-        self._region = region
+        self._region = OwnRegion(region)
 
     def enter(self) -> None:
         """See that they run. Raises VicinalError."""
@@ -155,17 +128,11 @@ class OwnContainers:
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
         """Raise VicinalError where they have no region with room for so many ranks, or no heap."""
-        if self._region is None:
-            raise VicinalError("the cluster has no region", "use --path network")
-        usable_region(self._region, ranks, of_cluster=True)
-        if heap:
-            check_heap(self._region, None, of_cluster=True)
+        self._region.check_room(ranks, heap=heap)
 
     def traffic(self, job: int) -> JobTraffic | None:
         """What their region says of the job of this number; None where they have none."""
-        if self._region is None:
-            return None
-        return job_traffic(inspect(self._region, patience=0).of_job(job))
+        return self._region.traffic(job)
 
     def check(self, names: Container[str] | None = None) -> None:
         """Raise VicinalError for one that does not run."""

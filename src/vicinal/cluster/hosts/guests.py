@@ -5,24 +5,18 @@ A command gets into a machine by ssh to its host, and from there as that host's 
 
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
+from vicinal.cluster.hosts.entered import EnteredShares
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.remote.agent_connection import searching
 from vicinal.cluster.hosts.remote.reach import Reach
-from vicinal.cluster.hosts.traffic import far_traffic
 from vicinal.cluster.vm.guest.commands import SSH_FAILED, GuestCommands
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.mpi.placement import place
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState
-
-_CHECK_SECONDS = 5.0
-"""How often hosts are asked whether their machines still run."""
 
 
 def far_command(
@@ -93,16 +87,15 @@ class FarGuests:
             )
         self.guests = [FarGuest(record, each) for record in records for each in record.machines]
         self.image = NoImage()
-        self._records = {record.host: record for record in records}
+        self._records = records
+        self._shares = EnteredShares(records)
         self._ranks: int | None = None
         self._heap = False
-        self._connections: list[ShareConnection] = []
-        self._checked = 0.0
 
     @property
     def alone(self) -> frozenset[str]:
         """Names of those that have no network with the others."""
-        return frozenset(name for record in self._records.values() for name in record.alone)
+        return frozenset(name for record in self._records for name in record.alone)
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
         """Have enter() raise VicinalError where a host's region has no room for its ranks."""
@@ -110,13 +103,11 @@ class FarGuests:
 
     def enter(self) -> None:
         """See that there is a connection to each machine, and room in the regions."""
-        self._connections = [ShareConnection(host) for host in self._records]
-        ask_all(self._connections, lambda each, _: self._enter(each)).all()
-        self._checked = time.monotonic()
+        self._shares.enter([each.name for each in self.guests], self._ranks, heap=self._heap)
 
     def traffic(self, job: int) -> JobTraffic | None:
         """What the regions of all hosts say of the job of this number; None without regions."""
-        return far_traffic(self._connections, job)
+        return self._shares.traffic(job)
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         """None of the regions is this host's to look at."""
@@ -124,24 +115,8 @@ class FarGuests:
 
     def check(self) -> None:
         """Raise VicinalError for a machine that ended, or a host that is lost."""
-        if time.monotonic() - self._checked > _CHECK_SECONDS:
-            ask_all(self._connections, lambda each, _: each.ask(Request.CHECK)).all()
-            self._checked = time.monotonic()
+        self._shares.check()
 
     def close(self) -> None:
         """End the agents."""
-        connections, self._connections = self._connections, []
-        for connection in connections:
-            connection.hang_up()
-        for connection in connections:
-            connection.close()
-
-    def _enter(self, connection: ShareConnection) -> None:
-        connection.hello()
-        record = self._records[connection.name]
-        ranks = None
-        if self._ranks is not None:
-            names = [guest.name for guest in self.guests]
-            placed = place(self._ranks, names)
-            ranks = sum(each.ranks for each in placed if each.node in record.machines)
-        connection.ask(Request.ENTER, {"share": record.share, "ranks": ranks, "heap": self._heap})
+        self._shares.close()

@@ -3,14 +3,13 @@
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.own_region import OwnRegion
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.together import together
 from vicinal.cluster.nodes.vm.way_in import WayIn
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.mpi.job_region import check_heap, usable_region
-from vicinal.mpi.traffic import JobTraffic, job_traffic
+from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState, inspect
 from vicinal.region.detaching import condemn
 
@@ -36,7 +35,7 @@ class MachineGuests:
     def __init__(self, machines: Sequence[Machine], region: Path | None) -> None:
         self.guests = [WayIn(machine) for machine in machines]
         self.image = MachineImage(machines[0].files)
-        self.region = region
+        self._region = OwnRegion(region)
 
     @property
     def alone(self) -> frozenset[str]:
@@ -54,24 +53,19 @@ class MachineGuests:
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
         """Raise VicinalError where they have no region with room for so many ranks, or no heap."""
-        if self.region is None:
-            raise VicinalError("the cluster has no region", "use --path network")
-        usable_region(self.region, ranks, of_cluster=True)
-        if heap:
-            check_heap(self.region, None, of_cluster=True)
+        self._region.check_room(ranks, heap=heap)
 
     def traffic(self, job: int) -> JobTraffic | None:
         """What their region says of the job of this number; None where they have none."""
-        if self.region is None:
-            return None
-        return job_traffic(inspect(self.region, patience=0).of_job(job))
+        return self._region.traffic(job)
 
     def close(self) -> None:
         """Nothing to do: the connections stay for the next command."""
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         """What their region holds now; nothing where they have none."""
-        return () if self.region is None else (inspect(self.region, patience=0),)
+        file = self._region.path
+        return () if file is None else (inspect(file, patience=0),)
 
     def check(self, names: Container[str] | None = None) -> None:
         """Raise VicinalError for a machine that ended; others are told of it by their region.
@@ -80,6 +74,6 @@ class MachineGuests:
         """
         for guest in self.guests:
             if (names is None or guest.name in names) and not guest.alive:
-                if self.region is not None:
-                    condemn(self.region, guest.name)
+                if self._region.path is not None:
+                    condemn(self._region.path, guest.name)
                 raise guest.failure("it ended while the job ran")
