@@ -44,9 +44,7 @@ from vicinal.host.topology import read_cpus, read_nodes
 
 if TYPE_CHECKING:
     from vicinal.cluster.hosts.containers import FarContainers
-    from vicinal.cluster.hosts.guests import FarGuests
-    from vicinal.cluster.nodes.job_nodes import ClusterNodes
-    from vicinal.cluster.nodes.vm.guests import MachineGuests
+    from vicinal.cluster.nodes.job_nodes import ClusterNodes, OwnNodes
     from vicinal.cluster.nodes.vm.migration import Report
     from vicinal.cluster.status import ClusterState
 
@@ -267,36 +265,55 @@ def cluster_state(name: str) -> "ClusterState":
     return state_on_this_host(name, entries, resources)
 
 
-def open_nodes(name: str) -> "ClusterNodes | MachineGuests | FarGuests | FarContainers":
-    """The nodes of a cluster that runs.
+def open_nodes(name: str) -> "ClusterNodes":
+    """The nodes of a cluster, on all its hosts.
 
     Raises VicinalError where there are none, or where no launcher gets from one to the other.
     """
     from vicinal.cluster.hosts.guests import FarGuests
-    from vicinal.cluster.nodes.vm.guests import MachineGuests
 
-    resources = _resources(name)
+    _check_there(name)
     hosts = host_records(journal_of(name).entries())
     if any(record.containers for record in hosts):
         return _far_containers(name, hosts)
-    if hosts:
-        return FarGuests(name, hosts)
-    machines = [each.machine for each in all_of(resources, MachineResource)]
-    head = find(resources, ContainersResource)
-    if machines and head is not None:
+    return FarGuests(name, hosts) if hosts else open_own_nodes(name)
+
+
+def open_own_nodes(name: str) -> "OwnNodes":
+    """The nodes that a cluster has on this host, which are of one kind.
+
+    Raises VicinalError where there are none, or of two kinds.
+    """
+    kinds = _kinds_of_nodes(name)
+    if not kinds:
+        raise VicinalError(f"the cluster {name} has no nodes", "see `vicinal status`")
+    if len(kinds) > 1:
         raise VicinalError(
             f"the cluster {name} has containers and virtual machines, which have no network "
             "between them",
             "give each kind a cluster of its own",
         )
+    return kinds[0]
+
+
+def _kinds_of_nodes(name: str) -> "list[OwnNodes]":
+    """The nodes that a cluster has on this host, kind by kind."""
+    from vicinal.cluster.nodes.container.jobs import ContainerNodes
+    from vicinal.cluster.nodes.host.jobs import HostNodes
+    from vicinal.cluster.nodes.vm.guests import MachineGuests
+
+    resources = _resources(name)
+    found = find(resources, RegionResource)
+    region = None if found is None else found.path
+    kinds: list[OwnNodes] = []
+    machines = [each.machine for each in all_of(resources, MachineResource)]
     if machines:
-        region = find(resources, RegionResource)
-        return MachineGuests(machines, None if region is None else region.path)
+        kinds.append(MachineGuests(name, machines, region))
+    head = find(resources, ContainersResource)
     if head is not None:
-        return head.open()
-    for resource in all_of(resources, NativeResource):
-        return resource.node
-    raise VicinalError(f"the cluster {name} has no nodes", "see `vicinal status`")
+        kinds.append(ContainerNodes(name, head.open, region))
+    kinds += [HostNodes(name, each.node, region) for each in all_of(resources, NativeResource)]
+    return kinds
 
 
 def _far_containers(name: str, records: Sequence[HostRecord]) -> "FarContainers":
@@ -322,25 +339,18 @@ def node_command(name: str, node: str, command: list[str], *, tty: bool) -> list
     Raises VicinalError where the node is not there, or does not run.
     """
     from vicinal.cluster.hosts.guests import far_command
-    from vicinal.cluster.nodes.vm.way_in import WayIn
 
-    resources = _resources(name)
+    _check_there(name)
     for record in host_records(journal_of(name).entries()):
         if node in record.nodes:
             if record.is_this:
                 return node_command(record.share, node, command, tty=tty)
             return far_command(record, node, command, tty=tty)
-    machine = find(resources, MachineResource, node)
-    if machine is not None:
-        way_in = WayIn(machine.machine)
-        way_in.enter()
-        return way_in.command(command, {}, tty=tty)
-    head = find(resources, ContainersResource)
-    if head is not None:
-        return head.open().exec_command(node, command, tty=tty)
-    for resource in all_of(resources, NativeResource):
-        return resource.node.exec_command(node, command, tty=tty)
-    raise VicinalError(f"the cluster {name} has no {node}", "see `vicinal status`")
+    kinds = _kinds_of_nodes(name)
+    if not kinds:
+        raise VicinalError(f"the cluster {name} has no {node}", "see `vicinal status`")
+    nodes = next((each for each in kinds if each.has(node)), kinds[-1])
+    return nodes.exec_command(node, command, tty=tty)
 
 
 @contextmanager

@@ -17,26 +17,21 @@ from vicinal.base.errors import VicinalError, fail
 from vicinal.base.signals import Ended, signals_raise
 from vicinal.cluster.file.hosts import is_share
 from vicinal.cluster.hosts.connection import MARK, Answers, Request, Requests
-from vicinal.cluster.hosts.containers import OwnContainers
 from vicinal.cluster.hosts.moving import MoveStep, MoveSteps
 from vicinal.cluster.hosts.saving import SaveStep, SaveSteps
 from vicinal.cluster.hosts.share import share_of
 from vicinal.cluster.manager import (
     bring_up,
     cluster_state,
-    open_nodes,
+    open_own_nodes,
     plan_cluster,
     start_cluster,
     stop_cluster,
     take_down,
 )
-from vicinal.cluster.nodes.container.cluster import ContainerCluster
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.job_nodes import OwnNodes
 from vicinal.cluster.plan.planning import Shown
-from vicinal.cluster.plan.resource import find
 from vicinal.cluster.plan.state import cluster_names, journal_of
-from vicinal.cluster.resources.desired import recorded_resources
-from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.libvirt.uri import default_uri
 
 
@@ -46,7 +41,7 @@ class Agent:
     def __init__(self) -> None:
         self._requests = Requests()
         self._say = Answers(MARK).say
-        self._guests: MachineGuests | OwnContainers | None = None
+        self._nodes: OwnNodes | None = None
         self._entered_share = ""
         self._move: MoveSteps | None = None
         self._save: SaveSteps | None = None
@@ -91,10 +86,10 @@ class Agent:
                 self._say(state=cluster_state(name).to_dict() if there else None)
             case Request.ENTER:
                 self._entered_share = _share(request)
-                self._guests = _guests(self._entered_share)
-                self._guests.enter()
+                self._nodes = open_own_nodes(self._entered_share)
+                self._nodes.enter()
                 if request["ranks"] is not None:
-                    self._guests.check_room(int(request["ranks"]), heap=bool(request["heap"]))
+                    self._nodes.check_room(int(request["ranks"]), heap=bool(request["heap"]))
                 self._say()
             case Request.CHECK:
                 entries = journal_of(self._entered_share).entries().values()
@@ -115,10 +110,10 @@ class Agent:
             case Request.KEEP | Request.UNDO | Request.HERE:
                 self._say()  # nothing is being made
 
-    def _entered(self) -> MachineGuests | OwnContainers:
-        if self._guests is None:
+    def _entered(self) -> OwnNodes:
+        if self._nodes is None:
             raise VicinalError("nobody entered its nodes", "see who asks for it")
-        return self._guests
+        return self._nodes
 
     def _hello(self, version: str) -> None:
         if version != vicinal.__version__:
@@ -184,18 +179,6 @@ def _share(request: dict[str, Any]) -> str:
     if not is_share(name) or "/" in name:
         raise VicinalError(f"{name!r} is no host's share of a cluster", "see who asks for it")
     return name
-
-
-def _guests(name: str) -> MachineGuests | OwnContainers:
-    nodes = open_nodes(name)
-    if isinstance(nodes, ContainerCluster):
-        region = find(recorded_resources(journal_of(name).entries()), RegionResource)
-        return OwnContainers(nodes, None if region is None else region.path)
-    if not isinstance(nodes, MachineGuests):
-        raise VicinalError(
-            "its nodes are neither virtual machines nor containers", "see `vicinal status`"
-        )
-    return nodes
 
 
 def _half_made(name: str) -> list[str]:

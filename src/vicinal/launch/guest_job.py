@@ -10,9 +10,9 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.job_nodes import JobGuests
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.layout import HOME
 from vicinal.cluster.vm.qemu.pair import GuestPair
@@ -39,52 +39,6 @@ _MOST_PEERS = "64"
 
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
-
-
-class JobGuest(Protocol):
-    """What a job needs of one guest."""
-
-    @property
-    def name(self) -> str:
-        """Its host name."""
-
-    def run(
-        self,
-        command: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command in it to its end: GuestShell.run()."""
-
-    def copy_in(self, source: Path, target: str) -> None:
-        """Put a file of this host into it."""
-
-
-class JobImage(Protocol):
-    """What guests have from the start."""
-
-    def has(self, path: Path) -> bool:
-        """Whether a file of this host is in them too."""
-
-
-class JobGuests(Protocol):
-    """Guests of this host that reach each other, and share a region or have one each."""
-
-    @property
-    def guests(self) -> Sequence[JobGuest]:
-        """The guests, in order; launchers run in the first."""
-
-    @property
-    def image(self) -> JobImage:
-        """What they booted."""
-
-    @property
-    def network(self) -> GuestNetwork:
-        """How they reach each other."""
-
-    def inspect_all(self) -> tuple[RegionState, ...]:
-        """Their regions, as this host sees them."""
 
 
 def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> CompletedJob:

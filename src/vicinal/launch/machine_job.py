@@ -9,8 +9,7 @@ from functools import partial
 from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.guests import FarGuests
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.job_nodes import ClusterGuests
 from vicinal.cluster.nodes.vm.together import together
 from vicinal.launch.guest_job import check_guest_job, job_command
 from vicinal.mpi.environment import MessagePath, no_local_notes
@@ -49,7 +48,7 @@ class RunningGuestJob(StartedJob):
     def __init__(
         self,
         job: Job,
-        guests: MachineGuests | FarGuests,
+        guests: ClusterGuests,
         *,
         stdin: Stream = None,
         stdout: Stream = None,

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from functions_inside import CARD, attempt, card, run, say, wait_for_link
 
@@ -25,9 +24,6 @@ from vicinal.cluster.manager import (
     take_down,
 )
 from vicinal.cluster.plan.planning import Shown
-
-if TYPE_CHECKING:
-    from vicinal.cluster.nodes.job_nodes import ClusterNodes
 
 NAME = "lab"
 FILE = Path("/tmp/cluster.yaml")
@@ -53,7 +49,7 @@ def planned(step: str) -> None:
 
 def inside(step: str, node: str, *command: str) -> None:
     """Run a command in a node."""
-    run(step, *cast("ClusterNodes", open_nodes(NAME)).exec_command(node, command))
+    run(step, *open_nodes(NAME).exec_command(node, command))
 
 
 def state(step: str) -> None:

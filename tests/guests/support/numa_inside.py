@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.reading import read_cluster
@@ -33,9 +32,6 @@ from vicinal.integrations.opennebula.held_resources import read_placement
 from vicinal.integrations.opennebula.probe import _huge_pages, show
 from vicinal.integrations.opennebula.records import REGIONS, Records
 from vicinal.integrations.opennebula.request import Limits, RegionRequest
-
-if TYPE_CHECKING:
-    from vicinal.cluster.nodes.job_nodes import ClusterNodes
 
 MIB = 1 << 20
 HUGE = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
@@ -169,7 +165,7 @@ def placement() -> None:
     allowed = {}
     for name in ("node0", "node1"):
         words = ("grep", "Cpus_allowed_list", "/proc/self/status")
-        command = cast("ClusterNodes", open_nodes("lab")).exec_command(name, words)
+        command = open_nodes("lab").exec_command(name, words)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         allowed[name] = done.stdout.split()[1:] or [done.stderr]
     say("cluster", allowed=allowed)

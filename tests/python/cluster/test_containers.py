@@ -19,8 +19,8 @@ from launch_support import ONE_MPI, REGION, check_reports, package_path
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.cluster import ContainerCluster, cluster_names, remove_cluster
+from vicinal.cluster.nodes.container.jobs import check_seen
 from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec, RegionFile
-from vicinal.launch.cluster_job import _check_visible
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.traffic import job_traffic
@@ -221,12 +221,12 @@ def test_the_tree_that_vicinal_runs_from_is_seen_below_tmp_too(
     try:
         made, _ = ContainerCluster.create(name, tmp_path / "state")
         made.create_node(ContainerSpec(cluster=name, name="node0"), runtime)
-        _check_visible(Job(program=[str(program)], ranks=1, directory=tree), made)
+        check_seen(Job(program=[str(program)], ranks=1, directory=tree), made)
         done = subprocess.run(
             made.exec_command("node0", [str(program)]), capture_output=True, text=True, check=False
         )
         with pytest.raises(VicinalError, match="cannot be seen by the nodes"):
-            _check_visible(Job(program=[str(program)], ranks=1, directory=tmp_path), made)
+            check_seen(Job(program=[str(program)], ranks=1, directory=tmp_path), made)
     finally:
         remove_cluster(name, tmp_path / "state")
     assert done.stdout == "seen\n"

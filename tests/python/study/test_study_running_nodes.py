@@ -19,6 +19,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import open_nodes, take_down
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.container.head_process import Head
+from vicinal.cluster.nodes.container.jobs import ContainerNodes
 from vicinal.cluster.plan.state import cluster_names
 from vicinal.labs.study.environments import clusters
 from vicinal.labs.study.file.model import Quantity, Study, Workload
@@ -72,8 +73,8 @@ def containers() -> ContainerCluster:
     """Those of the study that runs."""
     for name in cluster_names():
         nodes = open_nodes(name)
-        if isinstance(nodes, ContainerCluster):
-            return nodes
+        if isinstance(nodes, ContainerNodes):
+            return nodes.cluster
     raise AssertionError("no cluster of containers")
 
 

@@ -13,8 +13,11 @@ from vicinal.cluster.hosts.entered import EnteredShares
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.remote.agent_connection import searching
 from vicinal.cluster.hosts.remote.reach import Reach
+from vicinal.cluster.nodes.job_nodes import Launchers
 from vicinal.cluster.vm.guest.commands import SSH_FAILED, GuestCommands
 from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.mpi.job import Job
+from vicinal.mpi.started import StartedJob
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState
 
@@ -91,6 +94,16 @@ class FarGuests:
         self._shares = EnteredShares(records)
         self._ranks: int | None = None
         self._heap = False
+
+    def has(self, node: str) -> bool:
+        return any(node in record.nodes for record in self._records)
+
+    def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
+        record = next(each for each in self._records if node in each.nodes)
+        return far_command(record, node, command, tty=tty)
+
+    def start_job(self, job: Job, launchers: Launchers) -> StartedJob:
+        return launchers.in_first_guest(job, self)
 
     @property
     def alone(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,12 @@ from vicinal.cluster.nodes.layout import EXCHANGE, NODE_DIRECTORY
 
 if TYPE_CHECKING:
     import psutil
+
+    from vicinal.cluster.vm.image.kind import GuestNetwork
+    from vicinal.mpi.job import Job
+    from vicinal.mpi.started import StartedJob
+    from vicinal.mpi.traffic import JobTraffic
+    from vicinal.region import RegionState
 
 START = "start the cluster with `vicinal start`, or see `vicinal status`"
 """What to do about a node that does not run, where the cluster's name is not at hand."""
@@ -92,13 +98,130 @@ class JobNodes(Protocol):
         """Names of nodes that ended by themselves."""
 
 
-class ClusterNodes(JobNodes, Protocol):
-    """Nodes of a cluster that has a file: one gets into them, too."""
+class JobGuest(Protocol):
+    """What a job needs of one guest."""
 
-    def exec_command(
-        self, name: str, command: Sequence[str], *, tty: bool = False, directory: str = "/"
-    ) -> list[str]:
+    @property
+    def name(self) -> str:
+        """Its host name."""
+
+    def command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+        """The command line on this host that runs a command in it: GuestCommands.command()."""
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in it to its end: GuestShell.run()."""
+
+    def copy_in(self, source: Path, target: str) -> None:
+        """Put a file of this host into it."""
+
+
+class JobImage(Protocol):
+    """What guests have from the start."""
+
+    def has(self, path: Path) -> bool:
+        """Whether a file of this host is in them too."""
+
+
+class JobGuests(Protocol):
+    """Guests of this host that reach each other, and share a region or have one each."""
+
+    @property
+    def guests(self) -> Sequence[JobGuest]:
+        """The guests, in order; launchers run in the first."""
+
+    @property
+    def image(self) -> JobImage:
+        """What they booted."""
+
+    @property
+    def network(self) -> "GuestNetwork":
+        """How they reach each other."""
+
+    def inspect_all(self) -> "tuple[RegionState, ...]":
+        """Their regions, as this host sees them."""
+
+
+class ClusterGuests(JobGuests, Protocol):
+    """The virtual machines of a cluster, as JobGuests; `enter()` first."""
+
+    @property
+    def alone(self) -> Collection[str]:
+        """Names of those that have no network with the others."""
+
+    def enter(self) -> None:
+        """See that there is a connection to each. Raises VicinalError where one does not run."""
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        """Raise VicinalError for a region without room for so many ranks, or without a heap.
+
+        Guests of other hosts are asked by enter().
+        """
+
+    def check(self) -> None:
+        """Raise VicinalError for a machine that ended."""
+
+    def traffic(self, job: int) -> "JobTraffic | None":
+        """What the regions say of the job of this number; None where there are none."""
+
+
+class Launchers(Protocol):
+    """The ways to start a job on nodes, which the part `launch` has: one for each way in."""
+
+    def at_head(
+        self,
+        job: "Job",
+        nodes: JobNodes,
+        regions: "Callable[[int], JobTraffic | None] | None" = None,
+    ) -> "StartedJob":
+        """Start a job by a launcher at the head.
+
+        `regions` says what all regions hold of a job of this number, if regions of other hosts
+        belong to the job.
+        """
+
+    def in_first_guest(self, job: "Job", guests: ClusterGuests) -> "StartedJob":
+        """Start a job by a launcher in the first guest, which reaches the other guests by ssh."""
+
+
+class ClusterNodes(Protocol):
+    """All nodes of a cluster, whatever these are made of: `close()` last."""
+
+    def has(self, node: str) -> bool:
+        """Whether there is a node of this name."""
+
+    def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
         """The command line that runs `command` in a node. Raises VicinalError."""
+
+    def start_job(self, job: "Job", launchers: Launchers) -> "StartedJob":
+        """Start a job on the nodes, through their region where the job's path is the region.
+
+        Raises VicinalError where the nodes do not run, or cannot have the job.
+        """
+
+    def close(self) -> None:
+        """End what was opened for this."""
+
+
+class OwnNodes(ClusterNodes, Protocol):
+    """The nodes that a cluster has on this host, as another host's command asks for them."""
+
+    def enter(self) -> None:
+        """See that all nodes run and can be reached. Raises VicinalError."""
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        """Raise VicinalError for no region, too little room for so many ranks, or no heap."""
+
+    def check(self, names: Container[str] | None = None) -> None:
+        """Raise VicinalError for a node that ended; `names`: those that are still to be here."""
+
+    def traffic(self, job: int) -> "JobTraffic | None":
+        """What the region says of the job of this number; None where there is no region."""
 
 
 def check_joined(nodes: Sequence[str], alone: Collection[str]) -> None:

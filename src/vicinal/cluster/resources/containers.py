@@ -12,15 +12,13 @@ from vicinal.cluster.file.network import NoNetwork
 from vicinal.cluster.nodes.container.choice import choose_runtime
 from vicinal.cluster.nodes.container.cluster import ContainerCluster, cluster_names, remove_cluster
 from vicinal.cluster.nodes.container.head_process import nsenter
+from vicinal.cluster.nodes.container.layout import REGION_NAME
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.container.root import unreadable
 from vicinal.cluster.nodes.container.runtime import NodeState
 from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec, RegionFile
 from vicinal.cluster.nodes.container.state import default_base
 from vicinal.cluster.plan.resource import Condition, Held, Observation, Standing, Undemanding
-
-REGION_NAME = "region"
-"""The cluster's region is under this name in the nodes' exchange."""
 
 _CONDITIONS = {
     NodeState.ABSENT: Condition.ABSENT,

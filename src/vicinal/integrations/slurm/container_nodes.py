@@ -8,11 +8,12 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
+from vicinal.cluster.nodes.container.layout import REGION
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.container.spec import Bind
-from vicinal.cluster.nodes.layout import EXCHANGE, node_address
+from vicinal.cluster.nodes.layout import node_address
 from vicinal.cluster.resources.commands import CommandsResource
-from vicinal.cluster.resources.containers import REGION_NAME, container_spec
+from vicinal.cluster.resources.containers import container_spec
 from vicinal.cluster.resources.uplink import head_of
 from vicinal.host import namespaces as kernel
 from vicinal.integrations.slurm.joining import UPLINK, Channel
@@ -73,7 +74,7 @@ def make_containers(
         )
     return NodeList(
         found,
-        None if region is None else (f"file:{EXCHANGE}/{REGION_NAME}", region[1]),
+        None if region is None else (f"file:{REGION}", region[1]),
         Process.of(_hold_identity(cluster.head_process)) if cluster.unprivileged else None,
         listed_functions(shares, nodes) if job.functions else {},
         sole_interface(file) if job.functions else None,

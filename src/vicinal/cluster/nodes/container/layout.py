@@ -5,6 +5,8 @@ The head has a /run of its own. What nodes share lies in EXCHANGE, as in a nativ
 
 from pathlib import Path
 
+from vicinal.cluster.nodes.layout import EXCHANGE
+
 STATE = "/run/cluster"
 """The cluster's state directory, which lies elsewhere on the host."""
 
@@ -24,6 +26,12 @@ HOSTS = f"{STATE}/hosts"
 
 ENTER = "/run/enter"
 """Executable for the head: ENTER [--tty] [--directory DIRECTORY] NODE COMMAND..."""
+
+REGION_NAME = "region"
+"""The cluster's region is under this name in the nodes' exchange."""
+
+REGION = f"{EXCHANGE}/{REGION_NAME}"
+"""The region as nodes see it."""
 
 NODE_MARK = "VICINAL_CONTAINER"
 """Variable of a node's runtime and first process: CLUSTER-ID/NODE."""

@@ -1,14 +1,19 @@
 """The virtual machines of a cluster that runs, as a job's launcher needs them."""
 
 from collections.abc import Container, Sequence
+from functools import cached_property
 from pathlib import Path
 
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.job_nodes import Launchers, check_running
 from vicinal.cluster.nodes.own_region import OwnRegion
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.together import together
 from vicinal.cluster.nodes.vm.way_in import WayIn
 from vicinal.cluster.vm.image.kind import GuestNetwork
+from vicinal.mpi.job import Job
+from vicinal.mpi.started import StartedJob
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState, inspect
 from vicinal.region.detaching import condemn
@@ -28,14 +33,33 @@ class MachineImage:
 
 
 class MachineGuests:
-    """All machines of a cluster, in order; `enter()` first."""
+    """All machines of a cluster on this host, in order, as OwnNodes and as ClusterGuests."""
 
     network = GuestNetwork.VIRTIO
 
-    def __init__(self, machines: Sequence[Machine], region: Path | None) -> None:
+    def __init__(self, name: str, machines: Sequence[Machine], region: Path | None) -> None:
+        self._name = name
         self.guests = [WayIn(machine) for machine in machines]
-        self.image = MachineImage(machines[0].files)
         self._region = OwnRegion(region)
+
+    @cached_property
+    def image(self) -> MachineImage:
+        """What the machines booted."""
+        return MachineImage(self.guests[0].machine.files)
+
+    def has(self, node: str) -> bool:
+        return any(guest.name == node for guest in self.guests)
+
+    def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
+        for guest in self.guests:
+            if guest.name == node:
+                guest.enter()
+                return guest.command(command, {}, tty=tty)
+        raise VicinalError(f"the cluster {self._name} has no {node}", "see `vicinal status`")
+
+    def start_job(self, job: Job, launchers: Launchers) -> StartedJob:
+        check_running(self._name, self.ended_nodes(), len(self.guests))
+        return launchers.in_first_guest(job, self)
 
     @property
     def alone(self) -> frozenset[str]:

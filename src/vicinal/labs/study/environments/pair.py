@@ -12,9 +12,8 @@ from typing import IO
 from vicinal.base.errors import TimeLimitError, VicinalError
 from vicinal.cluster.hosts.guests import FarGuests
 from vicinal.cluster.manager import node_command, open_nodes
-from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.cluster.nodes.container.layout import REGION
 from vicinal.cluster.nodes.vm.guests import MachineGuests
-from vicinal.cluster.resources.containers import REGION_NAME
 from vicinal.cluster.status import ClusterState
 from vicinal.labs.study.environments.nodes import address_of, nodes_of
 from vicinal.labs.study.file.model import Environment
@@ -195,7 +194,7 @@ def _variables(
         region = None
         if environment.path is MessagePath.REGION and "vm" not in environment.backends:
             inside = "container" in environment.backends
-            region = f"file:{EXCHANGE}/{REGION_NAME}" if inside else f"file:{state.region}"
+            region = f"file:{REGION}" if inside else f"file:{state.region}"
         yield from mpi_environment(environment.mpi, environment.path, region).items()
     if environment.progress is not None and environment.path is MessagePath.REGION:
         yield "VICINAL_PROGRESS", environment.progress.value

@@ -1,0 +1,52 @@
+"""Jobs on the host as the one node of a cluster."""
+
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.host.node import HostNode
+from vicinal.cluster.nodes.job_nodes import Launchers, check_running
+from vicinal.cluster.nodes.own_region import OwnRegion
+from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import Job
+from vicinal.mpi.started import StartedJob
+from vicinal.mpi.traffic import JobTraffic
+
+
+class HostNodes:
+    """The native node of a cluster, as OwnNodes; other hosts' commands cannot enter it."""
+
+    def __init__(self, name: str, node: HostNode, region: Path | None) -> None:
+        self._name = name
+        self._node = node
+        self._region = OwnRegion(region)
+
+    def has(self, node: str) -> bool:
+        return node == self._node.name
+
+    def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
+        return self._node.exec_command(node, command, tty=tty)
+
+    def start_job(self, job: Job, launchers: Launchers) -> StartedJob:
+        check_running(self._name, self._node.ended_nodes(), 1)
+        if job.path is MessagePath.REGION:
+            job = self._region.in_it(job, self._name, str(self._region.path), alone=True)
+        return launchers.at_head(job, self._node)
+
+    def close(self) -> None:
+        """Nothing to do: nothing was opened for this."""
+
+    def enter(self) -> None:
+        """Raise VicinalError: launchers of other hosts have no way in."""
+        raise VicinalError(
+            "its nodes are neither virtual machines nor containers", "see `vicinal status`"
+        )
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        self._region.check_room(ranks, heap=heap)
+
+    def check(self, names: Container[str] | None = None) -> None:
+        """Nothing to look at: nobody entered it."""
+
+    def traffic(self, job: int) -> JobTraffic | None:
+        return self._region.traffic(job)
