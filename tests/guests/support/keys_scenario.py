@@ -21,7 +21,7 @@ from domain_support import ordinary_user, private_daemon
 from guest_support import GUARD_SECONDS
 from test_cluster_machines import lend_image
 
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.nodes.vm.links import ALLOWED, HELPERS
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi

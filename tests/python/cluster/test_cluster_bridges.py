@@ -21,7 +21,7 @@ from launch_support import MPIS, package_path
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Node
 from vicinal.cluster.file.network import BridgeNetwork
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.nodes.vm import links
 from vicinal.cluster.nodes.vm.links import check_link, link_of, local_mac
 from vicinal.cluster.resources.interfaces import CableResource

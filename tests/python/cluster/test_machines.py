@@ -19,7 +19,7 @@ from command_support import Vicinal, error_line
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.nodes.placement import place_nodes
 from vicinal.cluster.nodes.vm import memory, saving
 from vicinal.cluster.nodes.vm.from_file import machines_of

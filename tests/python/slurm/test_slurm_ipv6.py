@@ -8,7 +8,7 @@ from slurm_option_support import VICINAL, OptionHosts, become
 from slurm_support import CPUS
 
 from vicinal.cluster.nodes.layout import HEAD
-from vicinal.cluster.nodes.netns.network import BRIDGE, INTERFACE
+from vicinal.cluster.nodes.network import BRIDGE, INTERFACE
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
 

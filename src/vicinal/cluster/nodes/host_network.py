@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 
 _SECONDS = 30.0
 _TUN = Path("/dev/net/tun")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.plan.resource import Condition, Held, Observation, Standing
 
 _INTERFACES = Path("/sys/class/net")

@@ -17,7 +17,7 @@ from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.container.state import default_base
 from vicinal.cluster.nodes.host_network import check_bridge, find_interface, ip
 from vicinal.cluster.nodes.layout import PREFIX_BITS, head_address
-from vicinal.cluster.nodes.netns.network import BRIDGE
+from vicinal.cluster.nodes.network import BRIDGE
 from vicinal.cluster.plan.resource import Condition, Observation, Standing
 
 _END = "uplink"

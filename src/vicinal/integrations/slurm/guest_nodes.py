@@ -21,7 +21,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork
 from vicinal.cluster.nodes.host_network import ip
-from vicinal.cluster.nodes.netns.network import BRIDGE, without_ipv6
+from vicinal.cluster.nodes.network import BRIDGE, without_ipv6
 from vicinal.cluster.nodes.vm.machine import commands_text
 from vicinal.cluster.vm.guest.identity import keys_of_secret
 from vicinal.cluster.vm.image.building import find_image

@@ -6,7 +6,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.bubblewrap import Bubblewrap
 from vicinal.cluster.nodes.container.oci import OciRuntime
 from vicinal.cluster.nodes.container.runtime import Runtime
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 
 _RUNTIMES: dict[str, tuple[str, Callable[[str], Runtime]]] = {
     "crun": ("crun", lambda program: OciRuntime("crun", program)),

@@ -28,7 +28,7 @@ from vicinal.cluster.nodes.container import layout, remote_shell
 from vicinal.cluster.nodes.container.state import write_json
 from vicinal.cluster.nodes.layout import EXCHANGE, HEAD, NODE_DIRECTORY, RANK, RANK_TEXT
 from vicinal.cluster.nodes.layout import REMOTE_SHELL as REMOTE_SHELL_PATH
-from vicinal.cluster.nodes.netns.network import make_bridge, try_network
+from vicinal.cluster.nodes.network import make_bridge, try_network
 from vicinal.host import namespaces as kernel
 
 RECORD = "head.json"

@@ -17,7 +17,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.head import HOST_NETWORK, OWN_NETWORK, READY_SECONDS, RECORD
 from vicinal.cluster.nodes.container.layout import NODE_MARK
 from vicinal.cluster.nodes.container.state import read_json, write_json
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 
 if TYPE_CHECKING:
     import psutil

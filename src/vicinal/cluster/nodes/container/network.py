@@ -8,7 +8,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.head_process import Head
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.layout import HEAD, PREFIX_BITS, head_address, node_address
-from vicinal.cluster.nodes.netns.network import BRIDGE, INTERFACE, find_tool
+from vicinal.cluster.nodes.network import BRIDGE, INTERFACE, find_tool
 
 _DIRECTORY = "/run/netns"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.host_network import ip
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 from vicinal.host import namespaces as kernel
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.nodes.job_nodes import START, Node, Places
 from vicinal.cluster.nodes.layout import RANK_TEXT
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 
 if TYPE_CHECKING:
     import psutil

@@ -34,7 +34,7 @@ from vicinal.cluster.nodes.layout import (
     node_address,
     node_name,
 )
-from vicinal.cluster.nodes.netns.network import find_tool
+from vicinal.cluster.nodes.network import find_tool
 
 KEEPER_MODULE = "vicinal.cluster.nodes.netns.keeper"
 

@@ -37,7 +37,7 @@ from vicinal.cluster.nodes.layout import (
     Started,
     node_name,
 )
-from vicinal.cluster.nodes.netns.network import (
+from vicinal.cluster.nodes.network import (
     configure_node,
     connect,
     find_tool,

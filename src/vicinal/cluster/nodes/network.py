@@ -1,4 +1,4 @@
-"""The network of a native cluster: a bridge in the cluster's own network namespace."""
+"""The network of a cluster of namespaces: a bridge in the head's network, a cable to each node."""
 
 import os
 import shutil
