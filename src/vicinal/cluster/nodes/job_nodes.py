@@ -267,3 +267,11 @@ def signal_entered(running: subprocess.Popen[bytes], number: signal.Signals) -> 
     with suppress(psutil.Error):
         for process in psutil.Process(running.pid).children():
             process.send_signal(number)
+
+
+def pid_namespace(process: "psutil.Process") -> str:
+    """A process's PID namespace as Node has it; empty for a process that has ended."""
+    try:
+        return str(Path(f"/proc/{process.pid}/ns/pid").readlink())
+    except OSError:
+        return ""

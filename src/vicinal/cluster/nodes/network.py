@@ -3,9 +3,10 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vicinal.cluster.nodes.layout import HEAD, PREFIX_BITS, head_address, node_address, node_name
+from vicinal.cluster.nodes.layout import HEAD, PREFIX_BITS, head_address, node_address
 from vicinal.host import namespaces as kernel
 
 BRIDGE = "vicinal0"
@@ -65,14 +66,11 @@ def try_network() -> str:
     return trouble
 
 
-def host_names(nodes: int, *, network: bool) -> str:
-    """Text for /etc/hosts in the cluster."""
-    existing = Path("/etc/hosts")
-    lines = ["127.0.0.1 localhost"]
-    if not network and existing.is_file():
-        lines = existing.read_text().splitlines()
-    lines.append(f"{head_address(network=network)} {HEAD}")
-    lines += [f"{node_address(n, network=network)} {node_name(n)}" for n in range(nodes)]
+def host_names(
+    head: str, nodes: Mapping[str, str], first: Sequence[str] = ("127.0.0.1 localhost",)
+) -> str:
+    """Text for /etc/hosts in the cluster: addresses of the head and of nodes, after `first`."""
+    lines = [*first, f"{head} {HEAD}", *(f"{address} {name}" for name, address in nodes.items())]
     return "\n".join(lines) + "\n"
 
 

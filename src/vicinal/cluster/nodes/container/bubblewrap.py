@@ -9,6 +9,7 @@ from vicinal.cluster.nodes.container import layout
 from vicinal.cluster.nodes.container.head_process import Head
 from vicinal.cluster.nodes.container.root import Kind, Mount
 from vicinal.cluster.nodes.container.runtime import FIRST_PROCESS, START_SECONDS, Entry, Prepared
+from vicinal.cluster.nodes.head_setup import entering
 from vicinal.cluster.nodes.network import find_tool
 
 # It runs in the background, and is waited for until the node's first process says that it is up.
@@ -82,9 +83,8 @@ class Bubblewrap:
     def entry(self, node: Prepared, process: int) -> Entry:
         """`nsenter`, as it has no way in of its own."""
         tool = find_tool("nsenter") or "nsenter"
-        namespaces = ["-m", "-u", "-i", "-p"] + (["-n"] if node.network is not None else [])
         return Entry(
-            command=[tool, "-t", str(process), *namespaces],
+            command=[tool, *entering(process, network=node.network is not None)],
             tty=[],
             variables="",
             directory="",

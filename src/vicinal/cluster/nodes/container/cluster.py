@@ -32,7 +32,14 @@ from vicinal.cluster.nodes.container.node_record import NodeRecord, is_made, rea
 from vicinal.cluster.nodes.container.runtime import NodeState
 from vicinal.cluster.nodes.container.spec import ContainerSpec, check_name
 from vicinal.cluster.nodes.container.state import base_locked, default_base, remove_tree
-from vicinal.cluster.nodes.job_nodes import START, Node, Places, end_entered, signal_entered
+from vicinal.cluster.nodes.job_nodes import (
+    START,
+    Node,
+    Places,
+    end_entered,
+    pid_namespace,
+    signal_entered,
+)
 from vicinal.cluster.nodes.layout import EXCHANGE
 
 if TYPE_CHECKING:
@@ -273,7 +280,7 @@ class ContainerCluster:
         import psutil
 
         wanted = node.pid_namespace(self._head, name)
-        found = (each.pid for each in psutil.process_iter() if _pid_namespace(each) == wanted)
+        found = (each.pid for each in psutil.process_iter() if pid_namespace(each) == wanted)
         return next(found, None) if wanted else None
 
     # What jobs need: JobNodes.
@@ -328,7 +335,7 @@ class ContainerCluster:
     def processes(self, node: str | None = None) -> "list[psutil.Process]":
         """What jobs started by this object run in one node or in all; host process ids."""
         wanted = {each.pid_namespace for each in self.nodes if node in (None, each.name)}
-        return [each for each in self._marked() if _pid_namespace(each) in wanted]
+        return [each for each in self._marked() if pid_namespace(each) in wanted]
 
     def clear(self) -> None:
         """Kill what jobs started by this object left; those of others go on."""
@@ -390,10 +397,3 @@ def _clear_away(directory: Path) -> bool:
             node.remove_groups(record, identifier)
     remove_tree(directory)
     return True
-
-
-def _pid_namespace(process: "psutil.Process") -> str:
-    try:
-        return str(Path(f"/proc/{process.pid}/ns/pid").readlink())
-    except OSError:
-        return ""

@@ -24,11 +24,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vicinal.base.daemon import Identity
+from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container import layout, remote_shell
 from vicinal.cluster.nodes.container.state import write_json
-from vicinal.cluster.nodes.layout import EXCHANGE, HEAD, NODE_DIRECTORY, RANK, RANK_TEXT
+from vicinal.cluster.nodes.head_setup import (
+    PLAIN,
+    enter_namespaces,
+    leave_streams,
+    mount_directories,
+    mount_proc,
+    not_set_up,
+    own_network,
+    write_executables,
+)
+from vicinal.cluster.nodes.layout import HEAD, RANK, RANK_TEXT
 from vicinal.cluster.nodes.layout import REMOTE_SHELL as REMOTE_SHELL_PATH
-from vicinal.cluster.nodes.network import make_bridge, try_network
 from vicinal.host import namespaces as kernel
 
 RECORD = "head.json"
@@ -36,7 +46,6 @@ READY_SECONDS = 45.0
 OWN_NETWORK = "own"
 HOST_NETWORK = "host"
 
-_PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
 _UNIFIED = Path(layout.HOST_CGROUPS, "cgroup.controllers")
 
 
@@ -47,17 +56,10 @@ def main() -> None:
     joins_host = sys.argv[4] == HOST_NETWORK
     # crun and runc know no mixture of cgroups of version 1 and 2, and get a version 2 alone.
     mixed = not _UNIFIED.exists()
-    flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
     try:
-        user_namespace = kernel.enter_namespaces(flags | (kernel.CLONE_NEWCGROUP if mixed else 0))
-    except OSError as error:
-        reason = error.strerror.lower() if error.strerror else str(error)
-        _fail(
-            ready,
-            f"this system lets us make no namespaces ({reason})",
-            "run as root, or allow unprivileged user namespaces "
-            "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)",
-        )
+        user_namespace = enter_namespaces(kernel.CLONE_NEWCGROUP if mixed else 0)
+    except VicinalError as error:
+        _fail(ready, error.message, error.remedy)
     go_reader, go_writer = os.pipe()
     answer_reader, answer_writer = os.pipe()
     head = os.fork()
@@ -102,20 +104,14 @@ def _run_head(directory: Path, answers: int, *, mixed: bool, joins_host: bool) -
     try:
         answer: dict[str, Any] = _set_up(directory, mixed=mixed, joins_host=joins_host)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        answer = {
-            "error": f"the cluster's head could not be set up ({place}{error.strerror or error})",
-            "remedy": "see that mounting is allowed in namespaces, or run as root",
-        }
+        trouble = not_set_up("the cluster's head", error)
+        answer = {"error": trouble.message, "remedy": trouble.remedy}
         status = 1
     os.write(answers, json.dumps(answer).encode())
     os.close(answers)
     if status:
         os._exit(status)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    os.close(nothing)
+    leave_streams()
     # The kernel reaps what ends here: monitors of runtimes, what jobs left.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -126,50 +122,40 @@ def _set_up(directory: Path, *, mixed: bool, joins_host: bool) -> dict[str, Any]
     socket.sethostname(HEAD)
     os.chdir("/")
     _make_mounts(directory, mixed=mixed)
-    limitations = []
-    network = False
-    if not joins_host:
-        trouble = try_network()
-        if trouble:
-            limitations.append(f"networks of their own: nodes share the host's network ({trouble})")
-        else:
-            make_bridge()
-            network = True
+    limitations: list[str] = []
+    network = not joins_host and own_network(limitations)
     _write_scripts()
     return {"network": network, "limitations": limitations}
 
 
 def _make_mounts(directory: Path, *, mixed: bool) -> None:
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.mount("proc", "/proc", "proc", _PLAIN | kernel.MS_NOEXEC)
+    mount_proc()
     # Copies, since the head's own directories are about to hide them.
     sources = {str(directory): layout.STATE}
     if Path(layout.HOST_CGROUPS).is_dir():
         sources[layout.HOST_CGROUPS] = layout.CGROUPS
     sources |= {hidden: layout.host_path(Path(hidden)) for hidden in layout.HIDDEN}
     copies = {target: kernel.copy_mounts(source) for source, target in sources.items()}
-    kernel.mount("tmpfs", "/dev/shm", "tmpfs", _PLAIN, "mode=1777")
-    kernel.mount("tmpfs", "/run", "tmpfs", _PLAIN, "mode=755")
-    for own in (EXCHANGE, NODE_DIRECTORY, "/run/netns"):
-        Path(own).mkdir()
+    mount_directories("/run/netns")
     for target, copy in copies.items():
         Path(target).mkdir(parents=True)
         kernel.attach_mounts(copy, target)
     if mixed and Path(layout.HOST_CGROUPS).is_dir():
-        kernel.mount("cgroup2", layout.HOST_CGROUPS, "cgroup2", _PLAIN | kernel.MS_NOEXEC)
+        kernel.mount("cgroup2", layout.HOST_CGROUPS, "cgroup2", PLAIN | kernel.MS_NOEXEC)
     kernel.mount(layout.HOSTS, "/etc/hosts", flags=kernel.MS_BIND)
 
 
 def _write_scripts() -> None:
     # The module has no other of ours in it, so that it starts in milliseconds.
     enter = f"exec {sys.executable} -I -S {Path(remote_shell.__file__).resolve()}"
-    for path, text in (
-        (layout.ENTER, f'#!/bin/sh\n{enter} enter "$@"\n'),
-        (REMOTE_SHELL_PATH, f'#!/bin/sh\n{enter} shell "$@"\n'),
-        (RANK, RANK_TEXT),
-    ):
-        Path(path).write_text(text)
-        Path(path).chmod(0o755)
+    write_executables(
+        {
+            layout.ENTER: f'#!/bin/sh\n{enter} enter "$@"\n',
+            REMOTE_SHELL_PATH: f'#!/bin/sh\n{enter} shell "$@"\n',
+            RANK: RANK_TEXT,
+        }
+    )
 
 
 if __name__ == "__main__":

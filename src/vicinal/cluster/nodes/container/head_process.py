@@ -17,6 +17,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.head import HOST_NETWORK, OWN_NETWORK, READY_SECONDS, RECORD
 from vicinal.cluster.nodes.container.layout import NODE_MARK
 from vicinal.cluster.nodes.container.state import read_json, write_json
+from vicinal.cluster.nodes.head_setup import entering
 from vicinal.cluster.nodes.network import find_tool
 
 if TYPE_CHECKING:
@@ -106,12 +107,8 @@ class Head:
 
     def command(self, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` in the head's namespaces, in /."""
-        namespaces = ["-m", "-u", "-i", "-p"]
-        if self.network:
-            namespaces.append("-n")
-        if self.user_namespace:
-            namespaces += ["-U", "--preserve-credentials"]
-        return [nsenter(), "-t", str(self.process), *namespaces, "--", *command]
+        options = entering(self.process, network=self.network, user_namespace=self.user_namespace)
+        return [nsenter(), *options, "--", *command]
 
     def run(
         self,

@@ -8,7 +8,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.head_process import Head
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.layout import HEAD, PREFIX_BITS, head_address, node_address
-from vicinal.cluster.nodes.network import BRIDGE, INTERFACE, find_tool
+from vicinal.cluster.nodes.network import BRIDGE, INTERFACE, find_tool, host_names
 
 _DIRECTORY = "/run/netns"
 
@@ -150,10 +150,8 @@ def write_hosts(
     """Write the names of all nodes where each of them reads it as /etc/hosts."""
     head = head_address(network=head_network) if neighbours is None else neighbours.head
     others = {} if neighbours is None else neighbours.others
-    lines = ["127.0.0.1 localhost", f"{head} {HEAD}"]
-    lines += [f"{address} {node}" for node, address in {**addresses, **others}.items()]
     # In place, as what is mounted is this file and not its name.
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text(host_names(head, {**addresses, **others}))
 
 
 def _cable(address: str) -> str:

@@ -24,7 +24,14 @@ import psutil
 
 from vicinal.base.daemon import module_command, module_environment
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.job_nodes import Node, Places, end_entered, signal_entered
+from vicinal.cluster.nodes.head_setup import entering
+from vicinal.cluster.nodes.job_nodes import (
+    Node,
+    Places,
+    end_entered,
+    pid_namespace,
+    signal_entered,
+)
 from vicinal.cluster.nodes.layout import (
     EXCHANGE,
     MOST_NODES,
@@ -155,15 +162,13 @@ class NativeCluster:
         `directory` is the working directory, by default this process's.
         """
         started = self._state
-        namespaces = ["-m", "-u", "-i", "-p"]
-        if started.network:
-            namespaces.append("-n")
-        if started.user_namespace:
-            namespaces += ["-U", "--preserve-credentials"]
+        options = entering(
+            self._init, network=started.network, user_namespace=started.user_namespace
+        )
         # nsenter leaves us in the root directory, and only newer ones have --wdns.
         change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory or Path.cwd())]
         tool = find_tool("nsenter") or "nsenter"
-        return [tool, "-t", str(self._init), *namespaces, "--", *change, *command]
+        return [tool, *options, "--", *change, *command]
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
         """Kill what head_command() started, if it has not ended, and reap it."""
@@ -208,8 +213,7 @@ class NativeCluster:
         found = []
         for process in psutil.process_iter():
             with suppress(OSError, psutil.Error):  # it may end just now
-                inside = str(Path(f"/proc/{process.pid}/ns/pid").readlink()) in wanted
-                if inside and not _is_node_init(process):
+                if pid_namespace(process) in wanted and not _is_node_init(process):
                     found.append(process)
         return found
 

@@ -26,6 +26,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.head_setup import (
+    NAMESPACES,
+    NO_OWN_NETWORK,
+    PLAIN,
+    enter_namespaces,
+    entering,
+    leave_streams,
+    mount_directories,
+    mount_proc,
+    mount_shared_memory,
+    not_set_up,
+    own_network,
+    write_executables,
+)
 from vicinal.cluster.nodes.layout import (
     EXCHANGE,
     HEAD,
@@ -35,6 +50,8 @@ from vicinal.cluster.nodes.layout import (
     REMOTE_SHELL,
     Request,
     Started,
+    head_address,
+    node_address,
     node_name,
 )
 from vicinal.cluster.nodes.network import (
@@ -42,15 +59,12 @@ from vicinal.cluster.nodes.network import (
     connect,
     find_tool,
     host_names,
-    make_bridge,
-    try_network,
 )
 from vicinal.host import namespaces as kernel
 
 _CLEAR_SECONDS = 20.0
 _CLEAR_PAUSE_SECONDS = 0.002
 _OWN_PROC = "a /proc of its own"
-_OWN_NETWORK = "networks of their own: nodes share the host's network"
 
 _REMOTE_SHELL_TEXT = """\
 #!/bin/sh
@@ -62,7 +76,7 @@ if ! read -r pid < {exchange}/nodes/"$host"; then
     echo "vicinal: error: there is no node $host in this cluster" >&2
     exit 1
 fi
-exec {nsenter} -t "$pid" {namespaces} -- /bin/sh -c "$*"
+exec {nsenter} {options} -- /bin/sh -c "$*"
 """
 
 
@@ -79,17 +93,9 @@ def main() -> None:
     if os.getppid() != manager:
         sys.exit(1)
     try:
-        user_namespace = kernel.enter_namespaces(
-            kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
-        )
-    except OSError as error:
-        reason = error.strerror.lower() if error.strerror else str(error)
-        _send(
-            error=f"this system lets us make no namespaces ({reason})",
-            remedy="run as root, or allow unprivileged user namespaces "
-            "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone; "
-            "in a container: give it CAP_SYS_ADMIN)",
-        )
+        user_namespace = enter_namespaces(hint="; in a container: give it CAP_SYS_ADMIN")
+    except VicinalError as error:
+        _send(error=error.message, remedy=error.remedy)
         sys.exit(1)
     # The parent death signal is lost where credentials change.
     kernel.die_with_parent()
@@ -115,11 +121,8 @@ def _run_init(request: Request, user_namespace: bool) -> None:
     try:
         init = Init(request, user_namespace)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _send(
-            error=f"the nodes could not be set up ({place}{error.strerror or error})",
-            remedy="see that mounting is allowed in namespaces, or run as root",
-        )
+        trouble = not_set_up("the nodes", error)
+        _send(error=trouble.message, remedy=trouble.remedy)
         os._exit(1)
     _send(started=init.started.to_dict())
     init.serve()
@@ -153,14 +156,9 @@ class Init:
 
     def _make_network(self, wanted: bool) -> bool:
         if not wanted:
-            self._limitations.append(f"{_OWN_NETWORK} (as asked)")
+            self._limitations.append(f"{NO_OWN_NETWORK} (as asked)")
             return False
-        trouble = try_network()
-        if trouble:
-            self._limitations.append(f"{_OWN_NETWORK} ({trouble})")
-            return False
-        make_bridge()
-        return True
+        return own_network(self._limitations)
 
     def serve(self) -> None:
         """Reap, and do what the manager asks, until it closes its end or is gone."""
@@ -188,16 +186,11 @@ class Init:
 def _make_mounts(request: Request, limitations: list[str]) -> None:
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     try:
-        safe = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-        kernel.mount("proc", "/proc", "proc", safe)
+        mount_proc()
     except OSError as error:
         limitations.append(f"{_OWN_PROC} ({error.strerror})")
     sources = [(os.open(path, os.O_PATH), name) for path, name in request.regions]
-    plain = kernel.MS_NOSUID | kernel.MS_NODEV
-    kernel.mount("tmpfs", "/dev/shm", "tmpfs", plain, "mode=1777")
-    kernel.mount("tmpfs", "/run", "tmpfs", plain, "mode=755")
-    for directory in (EXCHANGE, NODE_DIRECTORY):
-        Path(directory).mkdir()
+    mount_directories()
     for source, name in sources:
         target = f"{EXCHANGE}/{name}"
         Path(target).touch(mode=0o600)
@@ -208,7 +201,12 @@ def _make_mounts(request: Request, limitations: list[str]) -> None:
 
 def _name_hosts(nodes: int, *, network: bool) -> None:
     hosts = Path(EXCHANGE, "hosts")
-    hosts.write_text(host_names(nodes, network=network))
+    names = {node_name(each): node_address(each, network=network) for each in range(nodes)}
+    first = ["127.0.0.1 localhost"]
+    with suppress(FileNotFoundError):
+        if not network:
+            first = Path("/etc/hosts").read_text().splitlines()
+    hosts.write_text(host_names(head_address(network=network), names, first))
     with suppress(FileNotFoundError):
         kernel.mount(str(hosts), "/etc/hosts", flags=kernel.MS_BIND)
 
@@ -218,13 +216,12 @@ def _write_scripts(nodes: list["NodeHandle"], network: bool) -> None:
     directory.mkdir()
     for number, node in enumerate(nodes):
         (directory / node_name(number)).write_text(f"{node.process_in_proc}\n")
-    namespaces = "-m -u -i -p" + (" -n" if network else "")
     remote_shell = _REMOTE_SHELL_TEXT.format(
-        exchange=EXCHANGE, nsenter=find_tool("nsenter"), namespaces=namespaces
+        exchange=EXCHANGE,
+        nsenter=find_tool("nsenter"),
+        options=" ".join(entering('"$pid"', network=network)),
     )
-    for path, text in ((REMOTE_SHELL, remote_shell), (RANK, RANK_TEXT)):
-        Path(path).write_text(text)
-        Path(path).chmod(0o755)
+    write_executables({REMOTE_SHELL: remote_shell, RANK: RANK_TEXT})
 
 
 class NodeHandle:
@@ -275,9 +272,8 @@ def start_node(number: int, network: bool, others: list[NodeHandle]) -> NodeHand
     helper = os.fork()
     if helper == 0:
         # A PID namespace takes effect on the next child only.
-        flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
         try:
-            kernel.unshare(flags | (kernel.CLONE_NEWNET if network else 0))
+            kernel.unshare(NAMESPACES | (kernel.CLONE_NEWNET if network else 0))
             init = os.fork()
         except OSError as error:
             theirs.sendall(json.dumps({"error": error.strerror}).encode() + b"\n")
@@ -300,9 +296,7 @@ def start_node(number: int, network: bool, others: list[NodeHandle]) -> NodeHand
 
 def _run_node_init(number: int, network: bool, control: socket.socket) -> NoReturn:
     """Process 1 of a node."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
+    leave_streams()
     signal.signal(signal.SIGCHLD, _reap)
     with control.makefile("rb", buffering=0) as requests:
         for line in requests:
@@ -321,11 +315,9 @@ def _configure(number: int, network: bool) -> dict[str, str]:
     try:
         socket.sethostname(node_name(number))
         with suppress(OSError):  # the keeper has told that it cannot be had
-            safe = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-            kernel.mount("proc", "/proc", "proc", safe)
-        plain = kernel.MS_NOSUID | kernel.MS_NODEV
-        kernel.mount("tmpfs", "/dev/shm", "tmpfs", plain, "mode=1777")
-        kernel.mount("tmpfs", NODE_DIRECTORY, "tmpfs", plain, "mode=755")
+            mount_proc()
+        mount_shared_memory()
+        kernel.mount("tmpfs", NODE_DIRECTORY, "tmpfs", PLAIN, "mode=755")
         if network:
             configure_node(number)
     except OSError as error:
