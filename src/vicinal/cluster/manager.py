@@ -123,9 +123,10 @@ def bring_up(
         return up_over_hosts(cluster, show, say)
     with sole_command(cluster.kept_as):
         plan = _plan(cluster)
-        for step in plan.changes:
-            if step.action is Action.CREATE and isinstance(step.resource, MachinesResource):
-                step.resource.prepare(say)
+        new = {each.key: each.resource for each in plan.changes if each.action is Action.CREATE}
+        machines = find(new, MachinesResource)
+        if machines is not None:
+            machines.prepare(say)
         apply(plan, journal_of(cluster.kept_as), show, settle)
         return plan.steps
 

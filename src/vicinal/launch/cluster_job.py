@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from vicinal.cluster.manager import open_nodes
 from vicinal.cluster.nodes.job_nodes import ClusterGuests, JobNodes, check_joined
-from vicinal.launch.guest_job import check_guest_job
-from vicinal.launch.machine_job import RunningGuestJob
+from vicinal.launch.guest_job import RunningGuestJob, check_guest_job
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.job import Job

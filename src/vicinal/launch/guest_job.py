@@ -6,13 +6,19 @@ cards are hosts, and what is not in a guest's own region is reached by RDMA.
 """
 
 import os
+import secrets
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.job_nodes import JobGuests
+from vicinal.cluster.nodes.job_nodes import ClusterGuests, JobGuests
+from vicinal.cluster.nodes.vm.together import together
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.layout import HOME
 from vicinal.cluster.vm.qemu.pair import GuestPair
@@ -20,13 +26,16 @@ from vicinal.mpi.environment import (
     NO_LOCAL,
     MessagePath,
     mpi_environment,
+    no_local_notes,
     provider_directory,
 )
 from vicinal.mpi.job import CompletedJob, Job, with_files
 from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
 from vicinal.mpi.placement import Placement, place
-from vicinal.mpi.preloading import preloaded_libraries, preloading
+from vicinal.mpi.preloading import pairs_notes, preloaded_libraries, preloading
 from vicinal.mpi.program import linked_mpi
+from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.traffic import JobTraffic
 from vicinal.mpi.variables import JOB, new_job_number, portable_variables
 from vicinal.region import RegionState
 
@@ -39,6 +48,84 @@ _MOST_PEERS = "64"
 
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Variables that Open MPI's launcher hands on by itself."""
+
+CLEAR = """
+for process in /proc/[0-9]*; do
+    grep -q "$1" "$process/environ" 2>/dev/null && kill -9 "${process#/proc/}" 2>/dev/null
+done
+"""
+"""Shell that kills all that have its first argument, VARIABLE=VALUE, among their variables.
+
+A process of another user has variables that we may not read, and is not ours.
+"""
+_MARK = "VICINAL_MACHINE_JOB"
+"""Variable of all that belongs to one job."""
+
+# The launcher has the shell's process number, by which it is found again.
+_LAUNCH = 'echo $$ >"$0" && exec "$@"'
+_SIGNAL = 'kill -s "$1" "$(cat "$0")"'
+_CLEAR = f'{CLEAR}rm -f "$0"'
+
+
+class RunningGuestJob(StartedJob):
+    """A job in a cluster's machines; as a context manager it leaves nothing of it behind.
+
+    Raises VicinalError where it cannot be started.
+    """
+
+    grace_seconds: ClassVar[float] = 5.0
+
+    def __init__(
+        self,
+        job: Job,
+        guests: ClusterGuests,
+        *,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+    ) -> None:
+        super().__init__()
+        self.path = MessagePath(job.path)
+        self._guests = guests
+        self._number = new_job_number()
+        self._mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._file = f"/tmp/vicinal-job-{self._mark}"
+        guests.enter()
+        command, environment = job_command(job, guests, self._number)
+        # Guests have the library for pairs where this host has it.
+        of_pairs = pairs_notes(check_guest_job(job), self.path)
+        self.notes = no_local_notes(environment, os.environ) + of_pairs
+        environment = {**environment, _MARK: self._mark}
+        self._launcher = subprocess.Popen(
+            guests.guests[0].command(["sh", "-c", _LAUNCH, self._file, *command], environment),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,  # signals go through us, in order
+        )
+
+    def look(self) -> None:
+        """Raise VicinalError where a machine ended."""
+        self._guests.check()
+
+    def traffic(self) -> JobTraffic | None:
+        """What the machines' regions say now; None where the job does not use them."""
+        return self._guests.traffic(self._number) if self.path is MessagePath.REGION else None
+
+    def forward(self, number: signal.Signals) -> None:
+        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
+        with suppress(VicinalError):
+            name = number.name.removeprefix("SIG")
+            self._guests.guests[0].run(["sh", "-c", _SIGNAL, self._file, name])
+
+    def close(self) -> None:
+        """Kill what still runs of it, in all machines. Can be repeated."""
+        if self.launcher.poll() is None:
+            self.launcher.terminate()
+        clear = ["sh", "-c", _CLEAR, self._file, f"{_MARK}={self._mark}"]
+        with suppress(VicinalError):  # nothing runs in a machine that is gone
+            together(partial(guest.run, clear) for guest in self._guests.guests)
+        self.launcher.wait()
 
 
 def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> CompletedJob:

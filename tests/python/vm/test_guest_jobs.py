@@ -13,8 +13,7 @@ from vicinal.cli import run
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.qemu.pair import GuestPair
-from vicinal.launch.guest_job import job_command
-from vicinal.launch.machine_job import RunningGuestJob
+from vicinal.launch.guest_job import RunningGuestJob, job_command
 from vicinal.mpi.environment import provider_directory
 from vicinal.mpi.job import Job
 

@@ -19,8 +19,7 @@ from vicinal.labs.study.environments.nodes import address_of, nodes_of
 from vicinal.labs.study.file.model import Environment
 from vicinal.labs.study.workloads.driver import Program
 from vicinal.launch.cores import usable_cpus
-from vicinal.launch.guest_job import placed
-from vicinal.launch.machine_job import CLEAR
+from vicinal.launch.guest_job import CLEAR, placed
 from vicinal.mpi.environment import MessagePath, mpi_environment
 
 _MARK = "VICINAL_STUDY_LAUNCH"
