@@ -5,6 +5,7 @@
     host        the host itself
     netns       namespaces that end with the command
 
-The modules beside the folders are what jobs and the kinds have in common. Which nodes a cluster
-has is in ../file, and what has to be done for them in ../plan and ../resources.
+The modules beside the folders are what jobs and the kinds have in common: job_nodes.py is what jobs
+ask of every kind, and head_setup.py and network.py are of both kinds of namespaces. Which nodes a
+cluster has is in ../file, and what has to be done for them in ../plan and ../resources.
 """

@@ -1,4 +1,12 @@
-"""What a job needs of the nodes that it runs on, whatever they are made of."""
+"""What jobs and commands ask of nodes, whatever these are made of.
+
+    ClusterNodes    all nodes of a cluster: start a job on them, run a command in one
+    OwnNodes        the nodes that a cluster has on this host: also what another host asks of them
+    JobNodes        where a job's launcher runs at a head
+    ClusterGuests   where it runs in the first of several virtual machines
+
+A cluster's nodes choose the way in, and Launchers, which is the part `launch`, starts the job.
+"""
 
 import signal
 import subprocess

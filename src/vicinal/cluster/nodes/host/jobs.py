@@ -46,7 +46,9 @@ class HostNodes:
         self._region.check_room(ranks, heap=heap)
 
     def check(self, names: Container[str] | None = None) -> None:
-        """Nothing to look at: nobody entered it."""
+        """Raise VicinalError as enter()."""
+        del names
+        self.enter()
 
     def traffic(self, job: int) -> JobTraffic | None:
         return self._region.traffic(job)

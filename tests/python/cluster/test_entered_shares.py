@@ -1,0 +1,92 @@
+"""What the hosts of a cluster are asked while a job runs in their nodes; no host is needed."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import pytest
+
+from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts import entered
+from vicinal.cluster.hosts.entered import EnteredShares
+from vicinal.cluster.hosts.guests import FarGuests
+from vicinal.cluster.hosts.record import HostRecord
+from vicinal.cluster.nodes.job_nodes import ClusterGuests, Launchers
+from vicinal.mpi.job import Job
+
+NODES = {"here": ("vm0",), "there": ("vm1", "vm2")}
+
+
+class FakeConnection:
+    """An agent that notes what it is asked, and has no region."""
+
+    asked: ClassVar[list[tuple[str, StrEnum, Mapping[str, Any]]]] = []
+    traffic: ClassVar[Any] = None
+    closed: ClassVar[list[str]] = []
+
+    def __init__(self, host: str) -> None:
+        self.name = host
+
+    def hello(self) -> None: ...
+
+    def ask(self, request: StrEnum, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        self.asked.append((self.name, request, values or {}))
+        return {"traffic": self.traffic}
+
+    def hang_up(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+
+
+@pytest.fixture(autouse=True)
+def _fake_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entered, "ShareConnection", FakeConnection)
+    monkeypatch.setattr(FakeConnection, "asked", [])
+    monkeypatch.setattr(FakeConnection, "closed", [])
+
+
+def records() -> list[HostRecord]:
+    return [HostRecord("lab", host, nodes, nodes, (), "", "") for host, nodes in NODES.items()]
+
+
+@pytest.mark.parametrize(("ranks", "counts"), [(None, [None, None]), (5, [2, 3]), (1, [1, 0])])
+def test_each_host_is_asked_for_room_for_its_own_ranks(
+    ranks: int | None, counts: list[int | None]
+) -> None:
+    shares = EnteredShares(records())
+    shares.enter(["vm0", "vm1", "vm2"], ranks, heap=True)
+    asked = {host: values for host, _, values in FakeConnection.asked}
+    assert [asked[host]["ranks"] for host in NODES] == counts
+    assert all(values["heap"] for values in asked.values())
+    assert asked["there"]["share"] == records()[1].share
+    shares.check()  # so soon, nobody is asked again
+    assert len(FakeConnection.asked) == len(NODES)
+    shares.close()
+    shares.close()
+    assert FakeConnection.closed == list(NODES)
+
+
+@pytest.mark.parametrize("said", [{}, {"pairs": "none"}])
+def test_what_no_region_says_is_refused(monkeypatch: pytest.MonkeyPatch, said: object) -> None:
+    shares = EnteredShares(records())
+    shares.enter(["vm0", "vm1", "vm2"], None, heap=False)
+    assert shares.traffic(7) is None
+    monkeypatch.setattr(FakeConnection, "traffic", said)
+    with pytest.raises(VicinalError, match="nothing sensible"):
+        shares.traffic(7)
+
+
+def test_a_job_in_machines_of_several_hosts_starts_in_the_first_guest() -> None:
+    class Ways:
+        def in_first_guest(self, _: Job, guests: ClusterGuests) -> list[str]:
+            return [each.name for each in guests.guests]
+
+    ways: Any = Ways()
+    launchers: Launchers = ways
+    guests = FarGuests("lab", records())
+    started: Any = guests.start_job(Job(["/bin/true"], 3), launchers)
+    assert started == ["vm0", "vm1", "vm2"]
+    assert guests.has("vm2")
+    assert not guests.has("vm3")
+    assert "vm1" in " ".join(guests.exec_command("vm1", ["true"]))
