@@ -11,6 +11,7 @@ A cluster's nodes choose the way in, and Launchers, which is the part `launch`, 
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -256,25 +257,39 @@ def check_running(cluster: str, ended: Sequence[str], nodes: int) -> None:
         )
 
 
-def end_entered(running: subprocess.Popen[bytes]) -> None:
-    """Kill a command that nsenter runs, if it has not ended, and reap it."""
-    deadline = time.monotonic() + _KILL_SECONDS
-    while running.poll() is None and time.monotonic() < deadline:
-        # The command itself, which nsenter then reaps: our init might not, in a container.
-        signal_entered(running, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            running.wait(_POLL_SECONDS)
-    running.kill()
-    running.wait()
+class EnteredHead(ABC):
+    """What JobNodes has of this where nsenter runs commands at the head."""
 
+    @abstractmethod
+    def seen_from_host(self, path: str) -> Path:
+        """A file or directory of the head's, as this process can reach it."""
 
-def signal_entered(running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a command that nsenter runs."""
-    import psutil
+    @property
+    def places(self) -> Places:
+        return Places()
 
-    with suppress(psutil.Error):
-        for process in psutil.Process(running.pid).children():
-            process.send_signal(number)
+    @property
+    def exchange(self) -> Path:
+        return self.seen_from_host(EXCHANGE)
+
+    def end_command(self, running: subprocess.Popen[bytes]) -> None:
+        """Kill what head_command() started, if it has not ended, and reap it."""
+        deadline = time.monotonic() + _KILL_SECONDS
+        while running.poll() is None and time.monotonic() < deadline:
+            # The command itself, which nsenter then reaps: our init might not, in a container.
+            self.signal_command(running, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(_POLL_SECONDS)
+        running.kill()
+        running.wait()
+
+    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to what head_command() started, which is a child of nsenter."""
+        import psutil
+
+        with suppress(psutil.Error):
+            for process in psutil.Process(running.pid).children():
+                process.send_signal(number)
 
 
 def pid_namespace(process: "psutil.Process") -> str:

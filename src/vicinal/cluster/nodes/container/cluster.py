@@ -13,8 +13,6 @@ can (job_nodes.py).
 
 import os
 import secrets
-import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,11 +32,9 @@ from vicinal.cluster.nodes.container.spec import ContainerSpec, check_name
 from vicinal.cluster.nodes.container.state import base_locked, default_base, remove_tree
 from vicinal.cluster.nodes.job_nodes import (
     START,
+    EnteredHead,
     Node,
-    Places,
-    end_entered,
     pid_namespace,
-    signal_entered,
 )
 from vicinal.cluster.nodes.layout import EXCHANGE
 
@@ -82,7 +78,7 @@ def remove_cluster(name: str, base: Path | None = None) -> bool:
         return _clear_away(place / name)
 
 
-class ContainerCluster:
+class ContainerCluster(EnteredHead):
     """A cluster whose head runs. Made by create() and open()."""
 
     def __init__(self, head: Head, base: Path) -> None:
@@ -297,15 +293,6 @@ class ContainerCluster:
             if each.state is NodeState.RUNNING
         ]
 
-    @property
-    def places(self) -> Places:
-        return Places()
-
-    @property
-    def exchange(self) -> Path:
-        """The directory for regions as this process sees it; nodes see it as EXCHANGE."""
-        return self.seen_from_host(EXCHANGE)
-
     def seen_from_host(self, path: str) -> Path:
         """A file or directory of the head's, as this process can reach it."""
         for each in self.containers():
@@ -323,14 +310,6 @@ class ContainerCluster:
         """
         change = f'cd "$0" && export {layout.JOB_MARK}={self._job} && exec "$@"'
         return self._head.command(["/bin/sh", "-c", change, str(directory or Path.cwd()), *command])
-
-    def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
-        end_entered(running)
-
-    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started."""
-        signal_entered(running, number)
 
     def processes(self, node: str | None = None) -> "list[psutil.Process]":
         """What jobs started by this object run in one node or in all; host process ids."""

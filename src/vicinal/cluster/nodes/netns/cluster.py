@@ -13,7 +13,6 @@ import json
 import os
 import select
 import shlex
-import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,14 +25,11 @@ from vicinal.base.daemon import module_command, module_environment
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.head_setup import entering
 from vicinal.cluster.nodes.job_nodes import (
+    EnteredHead,
     Node,
-    Places,
-    end_entered,
     pid_namespace,
-    signal_entered,
 )
 from vicinal.cluster.nodes.layout import (
-    EXCHANGE,
     MOST_NODES,
     REMOTE_SHELL,
     Request,
@@ -50,7 +46,7 @@ _CLEAR_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 
-class NativeCluster:
+class NativeCluster(EnteredHead):
     """Isolated nodes node0, node1, ... on this host, for as long as it is open.
 
     `network=False` leaves the nodes in the host's network. `regions` are files of the host
@@ -135,15 +131,6 @@ class NativeCluster:
         """Whether the nodes have a network of their own."""
         return self._state.network
 
-    @property
-    def places(self) -> Places:
-        return Places()
-
-    @property
-    def exchange(self) -> Path:
-        """The directory for regions as this process sees it; nodes see it as EXCHANGE."""
-        return self.seen_from_host(EXCHANGE)
-
     def seen_from_host(self, path: str) -> Path:
         """A file or directory of the head's, as this process can reach it."""
         self._check_open()
@@ -169,14 +156,6 @@ class NativeCluster:
         change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory or Path.cwd())]
         tool = find_tool("nsenter") or "nsenter"
         return [tool, *options, "--", *change, *command]
-
-    def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
-        end_entered(running)
-
-    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started."""
-        signal_entered(running, number)
 
     def run_in(self, node: str, command: Sequence[str], *, timeout: float = 60.0) -> str:
         """Run a command in a node (or in "head") and return its standard output.
