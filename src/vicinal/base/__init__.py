@@ -1,7 +1,7 @@
-"""What every part may use, and what uses no part: errors, files, locks, commands' words.
+"""Code that every part of the package uses: errors, files, locks, words of command lines.
 
-Here are errors and how they are said, files that are read and written with care, locks, journals,
-signals, processes that outlive a command, dataclasses as JSON, and what command lines have in
-common. Here is nothing that knows of regions, MPI, hosts, clusters or measurements: a module that
-imports another part belongs to that part.
+This folder holds errors and their wording, careful reading and writing of files, locks, journals,
+signals, processes that outlive a command, dataclasses as JSON, and the common parts of command
+lines. Modules here know nothing about regions, MPI, hosts, clusters or measurements. A module that
+imports another part belongs into that part.
 """

@@ -1,4 +1,4 @@
-"""The source tree that this package runs from."""
+"""The source tree that contains this package."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ import vicinal
 
 
 def checkout() -> Path | None:
-    """The source tree that this package runs from, or None where it is installed without one."""
+    """Return the source tree that this package runs from; None if it is installed without a source
+    tree."""
     sources = Path(vicinal.__file__).resolve().parents[1]
     tree = sources.parent
     return tree if sources.name == "src" and (tree / "provider").is_dir() else None

@@ -1,4 +1,4 @@
-"""Commands that end with who started them."""
+"""Child processes that end with their parent."""
 
 import shutil
 from collections.abc import Sequence
@@ -7,7 +7,10 @@ from vicinal.base.errors import VicinalError
 
 
 def dies_with_parent() -> Sequence[str]:
-    """What to put before a command that must not outlive this process's present thread."""
+    """Return the words to put before a command that must not outlive the calling thread.
+
+    Raises VicinalError if the program setpriv is not installed.
+    """
     if shutil.which("setpriv") is None:
         raise VicinalError("the tool setpriv was not found", "install util-linux")
     return ["setpriv", "--pdeathsig", "KILL", "--"]

@@ -1,6 +1,7 @@
-"""What a user gets of a fault of Vicinal's own: one line, and a file with the details to send.
+"""Reports about faults of Vicinal itself: one line for the user, and a file with the details.
 
-A traceback tells a user nothing, and is what those need who mend it. Only loaded once there is one.
+A traceback does not help a user, but developers need one to fix the fault. This module is loaded
+only after a fault has occurred.
 """
 
 import os
@@ -18,10 +19,11 @@ from vicinal.base.directories import state_directory
 from vicinal.base.errors import describe_os_error
 
 _MOST_REPORTS = 50
-"""So that a script that calls a command again and again does not fill the disk."""
+"""Older reports are removed, so that a script that calls a command in a loop does not fill the
+disk."""
 
 _MOST_LETTERS = 1000
-"""Of one argument."""
+"""Longest part of one argument that a report shows."""
 
 _SECRET = r"[\w-]*(?:pass(?:word|wd|phrase)?|secret|token|credential|api[-_]?key)[\w-]*"
 _VALUE = re.compile(rf"\b({_SECRET}\s*[=:]\s*)(\S+)", re.IGNORECASE)
@@ -31,27 +33,28 @@ _HIDDEN = "***"
 
 
 def report_crash(error: Exception, words: Sequence[str], *, host: str = "") -> str:
-    """Write the details of a fault into a file; the line that says so to the user.
+    """Write the details of a fault into a file, and return the line for the user.
 
-    `words` are the command's arguments. `host` names this one where the user is on another.
+    `words` are the command's arguments. `host` names this host if the user is on another host. If
+    no file can be written, the line says why.
     """
-    what = f"Vicinal itself is at fault ({_summary(error)})"
+    what = f"Vicinal has a bug ({_summary(error)})"
     try:
         file = _write(_details(error, words))
     except OSError as failure:
         why = describe_os_error(failure)
-        return f"{what}, and its details could not be written ({why}): report this line"
+        return f"{what}, and a file with the details could not be written ({why}): report this line"
     where = f"the file {file}" + (f" on {host}" if host else "")
-    return f"{what}: report it, with {where}, which has the details"
+    return f"{what}: report the bug, and attach {where}, which has the details"
 
 
 def without_secrets(text: str) -> str:
-    """A text without what looks like passwords and tokens in it."""
+    """Replace anything in a text that looks like a password or a token by `***`."""
     return _LOGIN.sub(rf"\1{_HIDDEN}@", _VALUE.sub(rf"\1{_HIDDEN}", text))
 
 
 def _summary(error: Exception) -> str:
-    """The error, and the last place of ours that it came through."""
+    """The error, and the last place in Vicinal's own code that raised or passed it."""
     said = without_secrets(traceback.format_exception_only(error)[-1].strip())
     package = Path(vicinal.__file__).parent
     ours = [
@@ -75,7 +78,7 @@ def _details(error: Exception, words: Sequence[str]) -> str:
 
 
 def _arguments(words: Sequence[str]) -> list[str]:
-    """The arguments, each as Python writes it, without secrets."""
+    """The arguments in Python's notation, without secrets."""
     shown, follows = [], False
     for word in words:
         shown.append(_HIDDEN if follows else without_secrets(word[:_MOST_LETTERS]))
@@ -84,7 +87,8 @@ def _arguments(words: Sequence[str]) -> list[str]:
 
 
 def _write(text: str) -> Path:
-    """A new file of this user's alone: in the state directory, or where temporary files go."""
+    """Write a new file that only this user can read: in the state directory, else in the directory
+    for temporary files."""
     name = f"crash-{time.strftime('%Y-%m-%d-%H%M%S')}-"
     try:
         directory = state_directory() / "crashes"
@@ -92,7 +96,7 @@ def _write(text: str) -> Path:
         for old in sorted(directory.glob("crash-*.txt"))[: 1 - _MOST_REPORTS]:
             old.unlink(missing_ok=True)
         descriptor, path = tempfile.mkstemp(".txt", name, directory)
-    except (OSError, RuntimeError):  # also where there is no home directory
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         descriptor, path = tempfile.mkstemp(".txt", f"vicinal-{name}")
     with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
         file.write(text)

@@ -1,13 +1,13 @@
-"""The one kind of error that a user of Vicinal gets to see."""
+"""The error that all commands report to their user, and its output."""
 
 import sys
 
 
 class VicinalError(Exception):
-    """Something the user can act on: what went wrong, and what to do about it.
+    """An error that the user can act on: what happened, and the remedy.
 
-    Both parts are phrases without a final full stop, since the command prints them as
-    one line: `vicinal: error: <message>: <remedy>`.
+    Message and remedy are phrases without a final full stop, because the command prints both as one
+    line: `vicinal: error: <message>: <remedy>`.
     """
 
     def __init__(self, message: str, remedy: str) -> None:
@@ -20,26 +20,27 @@ class VicinalError(Exception):
 
     @property
     def each(self) -> "tuple[VicinalError, ...]":
-        """The errors that it stands for: itself, unless it is several (vicinal.base.faults)."""
+        """The single errors: this error itself, or the parts of a CollectedError
+        (vicinal.base.faults)."""
         return (self,)
 
 
 class TimeLimitError(VicinalError):
-    """Something was still at work when the time was over that it was given."""
+    """Work did not end within its time limit."""
 
 
 def describe_os_error(error: OSError) -> str:
-    """The reason of an operating system error in words: 'permission denied'."""
+    """The reason of an operating system error, with a small first letter: 'permission denied'."""
     reason = error.strerror or str(error)
     return reason[:1].lower() + reason[1:]
 
 
 def fail(line: str, status: int = 1) -> int:
-    """Tell the user of an error, in one line; the exit status that it has."""
+    """Print an error as one line on standard error, and return the exit status."""
     sys.stderr.write(f"vicinal: error: {' '.join(line.split())}\n")
     return status
 
 
 def complain(error: VicinalError) -> int:
-    """Tell the user of an error, or of several, each in its line; the exit status."""
+    """Print each of the errors as a line of its own, and return the exit status."""
     return max(fail(str(each)) for each in error.each)

@@ -1,7 +1,6 @@
-"""Errors that do not hide each other, told together: all of a file, or all that a plan lacks.
+"""Independent errors, collected and reported together: all of a file, or all of a plan.
 
-faults = Faults()
-for part in parts:
+faults = Faults() for part in parts:
     with faults.catch():
         read(part)
 faults.check()
@@ -17,9 +16,10 @@ T = TypeVar("T")
 
 
 class CollectedError(VicinalError):
-    """More than one error; the command prints a line for each.
+    """Several errors; the command prints a line for each.
 
-    Callers that show a message and a remedy show those of the first, and how many more there are.
+    Callers that show only `message` and `remedy` show the first error and the number of further
+    errors.
     """
 
     def __init__(self, errors: Sequence[VicinalError]) -> None:
@@ -35,14 +35,14 @@ class CollectedError(VicinalError):
 
 
 class FaultyPartError(Exception):
-    """A part of a file was looked at that is known to be wrong: nothing more is said of it."""
+    """Code used a part of a file that is known to be wrong; no further error is reported."""
 
 
 class FaultyPart:
-    """What stands for a part of a file that is wrong, so that the rest can be read.
+    """Placeholder for a wrong part of a file, so that the rest of the file can be read.
 
-    Whatever is done with it raises FaultyPartError, which Faults.catch() takes: what depends on a
-    part that is wrong is not judged.
+    Any use of the placeholder raises FaultyPartError, which Faults.catch() ignores. So code that
+    depends on a wrong part reports nothing.
     """
 
     def _use(self, *_: object) -> NoReturn:
@@ -60,7 +60,7 @@ FAULTY: Any = FaultyPart()
 
 
 class Faults:
-    """Errors that were found so far."""
+    """The errors that were found so far."""
 
     def __init__(self) -> None:
         self._found: list[VicinalError] = []
@@ -70,7 +70,7 @@ class Faults:
         self.extend([VicinalError(message, remedy)])
 
     def extend(self, errors: Iterable[VicinalError]) -> None:
-        """Add errors, each once: several nodes may lack the same."""
+        """Add errors, each once: several nodes may lack the same resource."""
         known = {str(each) for each in self._found}
         with suppress(FaultyPartError):
             for each in errors:
@@ -79,7 +79,8 @@ class Faults:
                     self._found.append(each)
 
     def attempt(self, function: Callable[..., T], *arguments: Any, otherwise: Any = FAULTY) -> T:
-        """What a function returns; if it raises, its error is collected, and it is `otherwise`."""
+        """Call a function and return its result; if the function raises, collect its error and
+        return `otherwise`."""
         results: list[T] = [otherwise]
         with self.catch():
             results.append(function(*arguments))
@@ -87,7 +88,7 @@ class Faults:
 
     @contextmanager
     def catch(self) -> Iterator[None]:
-        """Collect the error, or errors, that end the body of the `with` statement."""
+        """Collect the error, or the errors, that end the body of the `with` statement."""
         try:
             yield
         except FaultyPartError:
@@ -96,7 +97,8 @@ class Faults:
             self.extend(error.each)
 
     def check(self) -> None:
-        """Raise what was found: VicinalError, or CollectedError if there is more than one error."""
+        """Raise the collected errors: VicinalError for one, CollectedError for several, nothing for
+        none."""
         if len(self._found) == 1:
             raise self._found[0]
         if self._found:

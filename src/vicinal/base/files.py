@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and locks that the kernel drops when their process ends."""
+"""Atomic replacement of files, and locks that the kernel drops when the process ends."""
 
 import fcntl
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
-"""How lock() opens a directory."""
+"""Flags with which lock() opens a directory."""
 OWN_FILE = os.O_RDWR | os.O_CREAT
-"""How lock() opens a file, which it makes if it is missing."""
+"""Flags with which lock() opens a file, and creates the file if it is missing."""
 
 _LOCK_SECONDS = 1800.0
 """The longest work under a lock, fetching packages over a slow network, takes some minutes."""
@@ -21,14 +21,14 @@ _POLL_SECONDS = 0.05
 
 
 class Durability(Enum):
-    """What of a new file survives a power failure, once the file has its name."""
+    """What survives a power failure after a new file has its name."""
 
     NONE = auto()
-    """Nothing is certain: the file may be empty. For what a reboot makes worthless."""
+    """No guarantee: the file may be empty. For content that a reboot makes worthless."""
     CONTENT = auto()
-    """The name belongs to the old content or to all of the new."""
+    """The file has either its old content or all of its new content."""
     NAME = auto()
-    """The name belongs to the new content."""
+    """The file has its new content."""
 
 
 def write_atomically(
@@ -39,10 +39,10 @@ def write_atomically(
     mode: int | None = None,
     by_several: bool = False,
 ) -> None:
-    """Replace a file in one go; readers find all of the old content or all of the new.
+    """Replace a file in one step; readers find all of the old content or all of the new.
 
-    Without `mode` the file has the mode that the process's umask leaves. `by_several` as in
-    replaced(). Raises OSError, on a full disk for instance; the old content stays then.
+    Without `mode` the process's umask decides the mode. `by_several` is as in replaced(). Raises
+    OSError, for instance on a full disk; the old content then stays.
     """
     data = content.encode() if isinstance(content, str) else content
     with replaced(path, durability, by_several=by_several) as part:
@@ -60,11 +60,12 @@ def write_atomically(
 def replaced(
     path: Path, durability: Durability = Durability.NONE, *, by_several: bool = False
 ) -> Iterator[Path]:
-    """Give a path beside `path` for the new content, and move the new file to `path` at the end.
+    """Yield a path beside `path` for the new content, and rename the new file to `path` at the end.
 
-    The block syncs the content itself if `durability` asks for that. When the block fails, nothing
-    is left of the new file. A kill leaves `.NAME.part`, which the next writer removes; `by_several`
-    keeps processes apart that write the same file at the same time: `.NAME.PID.part`.
+    The block itself syncs the content if `durability` asks for that. If the block fails, the new
+    file is removed. A killed process leaves `.NAME.part`, which the next writer removes. With
+    `by_several` the file is `.NAME.PID.part`, so that several processes can write the same file at
+    the same time.
     """
     writer = f".{os.getpid()}" if by_several else ""
     part = path.with_name(f".{path.name}{writer}.part")
@@ -81,7 +82,7 @@ def replaced(
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names of files in a directory on the disk."""
+    """Write the names of a directory's files to the disk. Raises OSError."""
     descriptor = os.open(directory, DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -99,12 +100,13 @@ def lock(
     make: Callable[[], object] | None = None,
     check: Callable[[os.stat_result], object] | None = None,
 ) -> int:
-    """Open a file or a directory and lock it until the descriptor is closed.
+    """Open a file or a directory, lock it, and return the descriptor; closing the descriptor
+    unlocks.
 
-    `make` makes the directory that other processes may remove at any time; lock() calls it before
-    each attempt. `check` raises an error if the opened file must not be locked. Raises
-    BlockingIOError if another process keeps the lock for `seconds` (None: wait without a limit),
-    and OSError if the file cannot be opened.
+    `make` creates the directory, which other processes may remove at any time; lock() calls `make`
+    before each attempt. `check` raises an error if the opened file must not be locked. Raises
+    BlockingIOError if another process holds the lock for `seconds` (None: no limit), and OSError if
+    the file cannot be opened.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
@@ -135,9 +137,10 @@ def lock(
 
 
 def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock an open file until the descriptor is closed, whatever becomes of the file's name.
+    """Lock an open file until the descriptor is closed, even if the file's name changes or goes.
 
-    False if another process has locked the file; with `wait`, take_lock() waits for that process.
+    Returns False if another process holds the lock; with `wait`, take_lock() waits for that
+    process.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
@@ -149,24 +152,24 @@ def take_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> b
 
 @contextmanager
 def locked(directory: Path, seconds: float | None = None) -> Iterator[None]:
-    """Make a directory, if it is missing, and keep other callers of locked() out of it.
+    """Create a directory if it is missing, and exclude other callers of locked() from the
+    directory.
 
-    Raises VicinalError if another process keeps the directory for `seconds`; by default, for longer
-    than any work there takes.
+    Raises VicinalError if another process keeps the directory for `seconds`, by default 1800.
     """
     limit = _LOCK_SECONDS if seconds is None else seconds
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / ".lock"
-    # Only read: of users that share a directory one has made the file.
+    # Opened for reading only, because another user may own the file in a shared directory.
     descriptor = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         deadline = time.monotonic() + limit
-        # The name does not matter: who removes the directory does so under the lock.
+        # The name does not matter, because processes remove the directory only under the lock.
         while not take_lock(descriptor):
             if time.monotonic() > deadline:
                 raise VicinalError(
-                    f"another command has been at work in {directory} for {limit / 60:.0f} minutes",
-                    f"end it, if it hangs: fuser {file} names it",
+                    f"another command has used {directory} for {limit / 60:.0f} minutes",
+                    f"if that command hangs, end it: `fuser {file}` shows its process",
                 )
             time.sleep(_POLL_SECONDS)
         yield
@@ -175,7 +178,7 @@ def locked(directory: Path, seconds: float | None = None) -> Iterator[None]:
 
 
 def _is_at(path: Path, descriptor: int, *, follow_symlinks: bool) -> bool:
-    """Whether a path still names an open file: another process may have removed the name."""
+    """Whether a path still names an open file; another process may have removed the name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=follow_symlinks))
     except FileNotFoundError:

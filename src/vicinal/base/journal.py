@@ -1,7 +1,7 @@
-"""A file of JSON lines that tells, after a crash, how far a command got.
+"""A file of JSON lines that shows, after a crash, how far a command got.
 
-A line is on the disk before the command goes on. A last line that is torn was not written, and what
-it would have said was not done yet.
+Each line is on the disk before the command continues. A torn last line counts as not written: the
+step that the line would describe had not begun.
 """
 
 import errno
@@ -15,22 +15,23 @@ from vicinal.base.files import sync_directory
 
 
 class LineJournal:
-    """One such file. Whoever writes it keeps others from doing so, by a lock of theirs."""
+    """One journal file. The writer must hold a lock of its own that keeps other writers out."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self._torn = True
-        """Whether its last line may be torn: it is not, once we have written one to its end."""
+        """Whether the last line may be torn. False after this object has written a complete
+        line."""
 
     def lines(self) -> list[bytes]:
-        """The lines that were written to their end; none where there is no file."""
+        """The complete lines; an empty list if there is no file."""
         try:
             return self.file.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line, which is on the disk when this returns. Raises OSError."""
+        """Add a line, and return after the line is on the disk. Raises OSError."""
         text = json.dumps(record) + "\n"
         fresh = not self.file.exists()
         file = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,11 +1,11 @@
-"""Words of commands that start quickly, read by a function's parameters: without typer, or with it.
+"""Parses command lines by a function's parameters, without loading typer or with typer.
 
     def region(job: Annotated[int, Argument("The job's number.", min=1)],
                directory: Annotated[Path, Option("Where regions are.")] = DEFAULT) -> None: ...
 
-A call that is in order is done without typer. With anything else, be it `--help`, typer reads the
-same words by the same parameters, and says what is wrong, or helps. A parameter of type bool is an
-option without a value. An option of type list, which may be repeated, is left to typer.
+A correct call runs without typer. For any other call, `--help` included, typer parses the same
+words by the same parameters, and prints the error or the help. A parameter of type bool is an
+option without a value. Only typer parses options of type list, which may be repeated.
 """
 
 import inspect
@@ -20,25 +20,25 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Option:
-    """A parameter that is named: --like-this VALUE."""
+    """A parameter that is given by name: --like-this VALUE."""
 
     help: str
     metavar: str | None = None
     min: int | None = None
     name: str | None = None
-    """Such as `--json`, if it differs from the parameter's name."""
+    """The option's name, such as `--json`, if it differs from the parameter's name."""
 
 
 class Argument(Option):
-    """A parameter that is known by its place."""
+    """A parameter that is given by position."""
 
 
 class NotInOrderError(Exception):
-    """Words that typer is to read instead: it helps, or says what is wrong with them."""
+    """The words need typer, which prints the help or an error message."""
 
 
 def for_typer(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """The same function, with parameters as typer wants them."""
+    """Return the same function with parameters in typer's form."""
     import typer
 
     def called(**values: Any) -> int | None:
@@ -59,7 +59,8 @@ def for_typer(function: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def values_of(function: Callable[..., int | None], words: Sequence[str]) -> dict[str, object]:
-    """What the words give to the function's parameters, by name. Raises NotInOrderError."""
+    """Return the value of each parameter, by name. Raises NotInOrderError if typer must parse the
+    words."""
     parameters = inspect.signature(function).parameters
     places = [name for name, each in parameters.items() if isinstance(_word(each), Argument)]
     named = {
@@ -106,7 +107,7 @@ def _converted(parameter: inspect.Parameter, text: str) -> object:
 
 def _kind(parameter: inspect.Parameter) -> Any:
     kind = get_args(parameter.annotation)[0]
-    # As in `int | None`.
+    # For example `int | None`.
     return get_args(kind)[0] if get_origin(kind) is UnionType else kind
 
 

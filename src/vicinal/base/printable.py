@@ -1,6 +1,6 @@
-"""Somebody else's words, made fit for a terminal."""
+"""Text from other parties, made safe for a terminal."""
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey."""
+    """Replace each character that a terminal may interpret by `?`."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

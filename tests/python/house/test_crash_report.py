@@ -43,10 +43,9 @@ def test_a_fault_is_one_line_and_a_file(
     (line,) = said.err.splitlines()
     (file,) = tmp_path.glob("vicinal/crashes/crash-*.txt")
     assert line.startswith(
-        "vicinal: error: Vicinal itself is at fault (ZeroDivisionError: division by zero in "
-        "vicinal/cli.py:"
+        "vicinal: error: Vicinal has a bug (ZeroDivisionError: division by zero in vicinal/cli.py:"
     )
-    assert line.endswith(f": report it, with the file {file}, which has the details")
+    assert line.endswith(f": report the bug, and attach the file {file}, which has the details")
     assert said.out == ""
     text = file.read_text()
     assert f"vicinal: {vicinal.__version__}\n" in text

@@ -42,7 +42,7 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(files, "_LOCK_SECONDS", 0.2)
     with (
         locked(tmp_path),
-        pytest.raises(VicinalError, match="another command has been at work"),
+        pytest.raises(VicinalError, match="another command has used"),
         locked(tmp_path),
     ):
         pass

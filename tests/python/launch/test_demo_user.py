@@ -99,7 +99,7 @@ def test_results_that_cannot_be_written_are_refused_before_anything_is_measured(
     assert line.endswith("/build/demo by this user: name another directory with --output")
     (theirs / "file").touch()
     line = error_line(demo(theirs, *SHORT, "--output", theirs / "file"))
-    assert f"nothing can be written to {theirs}/file by this user" in line
+    assert f"this user may not write to {theirs}/file" in line
 
 
 @pytest.mark.parametrize("script", ["setup", "build release"])

@@ -144,7 +144,7 @@ def test_plots_are_refused_before_anything_is_read(
     (tmp_path / "file").write_text("")
     assert compare(*made, "--plots", tmp_path / "file") == 1
     captured = capsys.readouterr()
-    assert "nothing can be written to" in captured.err
+    assert "this user may not write to" in captured.err
     assert "name another directory with --plots" in captured.err
     assert captured.out == ""
 
