@@ -1,7 +1,8 @@
-"""Whether values fit a JSON schema, without the library that says what is wrong with them.
+"""Checks values against a JSON schema without loading the library that explains errors.
 
-Most files are right, and the library takes longer to load than most commands take to run. So files
-are checked by `surely_fits` first, and by the library only if that does not say yes.
+Most files are correct, and loading the library takes longer than most commands take to run. So
+`surely_fits` checks each file first. The library checks only the files that `surely_fits` does not
+accept.
 """
 
 import re
@@ -18,14 +19,14 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
 }
 _ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples", "format"}
-"""What asks nothing; formats are checked by the library only where it is told to."""
+"""Keywords that constrain nothing. The library checks formats only on request."""
 
 
 def surely_fits(schema: Mapping[str, Any], values: Any) -> bool:
-    """Whether values fit; False also if they may fit and this module cannot tell.
+    """Whether values certainly fit a schema; False also if this module cannot decide.
 
-    It cannot tell of keywords that it does not know, nor of values whose equality JSON defines
-    otherwise than Python, such as 1.0 and 1.
+    This module does not know all keywords. It also cannot decide about values for which JSON and
+    Python define equality differently, such as 1.0 and 1.
     """
     return _fits(schema, schema, values)
 
@@ -102,6 +103,7 @@ def _are_different_texts(values: list[Any]) -> bool:
 
 
 def _part(whole: Mapping[str, Any], reference: str) -> Any:
-    """What `#/$defs/name` stands for; of any other reference, what fits nothing."""
+    """The schema behind `#/$defs/name`; for any other reference False, the schema that no value
+    fits."""
     start, _, name = reference.rpartition("/")
     return whole.get("$defs", {}).get(name, False) if start == "#/$defs" else False

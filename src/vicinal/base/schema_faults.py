@@ -1,8 +1,8 @@
-"""What is wrong with values that do not fit their JSON schema, in plain English.
+"""Explains in plain English why values do not fit their JSON schema.
 
-Each fault has its place, what was read there, what may be there, and a suggestion. What may be
-there comes from the schema's keywords; where a pattern says it, from the noun phrase that is its
-`title`, and from `examples`. Descriptions are for editors: they do not end up in messages.
+Each fault names its place, the value there, the permitted values, and a suggestion. The permitted
+values come from the schema's keywords. For a pattern they come from the schema's `title`, a noun
+phrase, and from its `examples`. Messages do not use descriptions, which are meant for editors.
 """
 
 import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 Place = tuple[str | int, ...]
-"""Keys and numbers of items, from the file's beginning."""
+"""Keys and item numbers, from the top of the file."""
 
 _TYPES = {
     "integer": "a whole number",
@@ -28,37 +28,37 @@ _TYPES = {
     "null": "nothing",
 }
 _FEW = 8
-"""Keys that a message lists."""
+"""Largest number of keys that a message lists."""
 _NOT_EMPTY = r"\S"
 _NUMBER = re.compile(r"-?[0-9]+")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong."""
+    """One error in a file."""
 
     place: Place
     message: str
     remedy: str
     unknown: bool = False
-    """Whether the place is that of a key that nobody knows."""
+    """Whether the place is the place of an unknown key."""
     missing: bool = False
-    """Whether the place is that of a key that is not there."""
+    """Whether the place is the place of a missing key."""
     meant: Place = ()
-    """The place of the key that an unknown one was probably to be."""
+    """The place of the known key that the unknown key resembles."""
 
 
 def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault]:
-    """The faults that one error of the library is.
+    """Yield the faults behind one error of the jsonschema library.
 
-    `kind` is what such a file is called, and `begin` what to do where a file is none of that kind.
+    `kind` is the name of such a file in messages. `begin` is the remedy for a file of another kind.
     """
     place: Place = tuple(error.absolute_path)
     asked: Any = error.validator_value
     found: Any = error.instance
     if "propertyNames" in error.absolute_schema_path:
         inside = f" in {name_of(place)}" if place else ""
-        yield Fault(place, f"no key{inside} can be {in_quotes(found)}", _remedy(error, found))
+        yield Fault(place, f"{in_quotes(found)} cannot be a key{inside}", _remedy(error, found))
         return
     match error.validator:
         case "additionalProperties" if asked is False:
@@ -80,9 +80,9 @@ def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault
             # The keys that a part needs, by alternatives: the first is the usual one.
             yield from _missing(place, asked[0]["required"], found)
         case "type" if not place:
-            yield Fault(place, f"it is not a {kind}, which has keys and values", begin)
+            yield Fault(place, f"the file is not a {kind}, which has keys and values", begin)
         case "uniqueItems":
-            yield Fault(place, f"{name_of(place)} has an item twice", "name it once")
+            yield Fault(place, f"{name_of(place)} has an item twice", "name each item once")
         case _:
             message = f"{name_of(place)} cannot be {in_quotes(found)}"
             yield Fault(place, message, _remedy(error, found))
@@ -95,7 +95,7 @@ def _missing(place: Place, asked: Sequence[str], found: Any) -> Iterator[Fault]:
 
 
 def name_of(place: Sequence[str | int]) -> str:
-    """A place in a file, as in `nodes[0].cpus`."""
+    """A place in a file in the notation `nodes[0].cpus`."""
     text = ""
     for step in place:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -116,7 +116,7 @@ def _remedy(error: "ValidationError", found: Any) -> str:
 
 
 def expected(schema: Mapping[str, Any]) -> str:
-    """What may be there, as a noun phrase: `a whole number from 1 to 512`."""
+    """The permitted values as a noun phrase: `a whole number from 1 to 512`."""
     examples = schema.get("examples", ())
     such = f", such as {one_of(examples)}" if examples else ""
     if "title" in schema:
@@ -155,7 +155,7 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def _hint(kinds: Sequence[str], found: Any) -> str:
-    """How what was written is written right, where that is clear."""
+    """The correct notation of a value, if the mistake is clear; otherwise an empty string."""
     if "array" in kinds and not isinstance(found, list | dict):
         return "write a list: [...], or a line with a hyphen for each"
     numbers = {"integer", "number"} & {*kinds}

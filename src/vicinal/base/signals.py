@@ -1,4 +1,4 @@
-"""Signals that end a command: what it started is taken down in order before it ends."""
+"""Signals that end a command after the command has ended the processes that it started."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from types import FrameType
 from typing import NoReturn
 
 _SILENT_SECONDS = 0.8
-"""After this a command that was interrupted says that it ends what it started."""
+"""After this time an interrupted command says that it still ends what it started."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
-    """A signal that ends the command; not an Exception, so that nothing takes it for an error."""
+    """A signal ends the command. Not an Exception, so that no handler of errors catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -23,7 +23,7 @@ class Ended(BaseException):
 
     @property
     def status(self) -> int:
-        """The command's exit status, as a shell would give it."""
+        """The command's exit status in a shell's convention: 128 and the signal's number."""
         return 128 + self.number
 
 
@@ -31,7 +31,7 @@ class Ended(BaseException):
 def handled(
     numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Have `handler` take these signals, and afterwards whoever took them before."""
+    """Install `handler` for signals, and restore the former handlers at the end of the block."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -42,7 +42,7 @@ def handled(
 
 @contextmanager
 def signals_raise() -> Iterator[None]:
-    """Make signals that end a process raise Ended, once, so that all is taken down in order."""
+    """Make each ending signal raise Ended, once, so that the command can clean up in order."""
 
     said = b""
 
@@ -55,12 +55,12 @@ def signals_raise() -> Iterator[None]:
         raise Ended(number)
 
     def tell(_number: int, _frame: FrameType | None) -> None:
-        # By a signal, since a handler may not start a thread, and without sys.stderr, which may
-        # have been written to when the first signal came.
+        # A timer's signal prints the line, because a handler may not start a thread. os.write
+        # bypasses sys.stderr, which the first signal may have interrupted during a write.
         with suppress(OSError):
             os.write(2, said)
 
-    # What is ignored, as by nohup, stays so.
+    # Signals that are ignored, for instance by nohup, stay ignored.
     heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     with handled([signal.SIGALRM], tell), handled(heard, end):
         try:
@@ -71,11 +71,11 @@ def signals_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let signals that end a process wait until this block is done, such as one that puts back.
+    """Delay ending signals until the block is done, such as a block that restores settings.
 
-    The main thread's mask keeps them from it, and from processes that are started here. But threads
-    of libraries (numpy's) may take them, and Python calls the handler in the main thread then: so
-    the handlers wait, too.
+    The mask of the main thread holds the signals back from the thread and from processes that it
+    starts. But threads of libraries (numpy) may receive a signal, and Python then calls the handler
+    in the main thread. So the handlers are delayed, too.
     """
     came: list[int] = []
     waiting: AbstractContextManager[None] = nullcontext()

@@ -1,4 +1,4 @@
-"""Sizes as people write and read them; K, M and G are powers of 1024."""
+"""Sizes in the notation of users; K, M and G are powers of 1024."""
 
 import re
 
@@ -12,7 +12,10 @@ _SIZE = re.compile(r"(\d{1,15})\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Bytes from '983040', '960K', '960KiB' or '1G'. Raises VicinalError for anything else."""
+    """Parse a size such as '983040', '960K', '960KiB' or '1G', and return bytes.
+
+    Raises VicinalError for any other text.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise VicinalError(f"{text!r} is not a size", "write it as bytes or like 960K, 4M or 1G")
@@ -20,7 +23,7 @@ def parse_size(text: str) -> int:
 
 
 def show_size(count: int) -> str:
-    """Bytes in the largest unit that leaves at least one whole: '960.0 KiB'."""
+    """Bytes in the largest unit up to GiB that gives at least 1, with one decimal: '960.0 KiB'."""
     for unit, name in _NAMED[1:]:
         if count >= unit:
             return f"{count / unit:.1f} {name}"
@@ -28,7 +31,8 @@ def show_size(count: int) -> str:
 
 
 def show_short_size(count: int) -> str:
-    """As show_size(), up to TiB and without a fraction of zero: '2 GiB', '1.5 TiB'."""
+    """Bytes in the largest unit up to TiB that gives at least 1; whole numbers without a decimal:
+    '2 GiB', '1.5 TiB'."""
     for unit, name in _NAMED:
         if count >= unit:
             digits = 0 if count % unit == 0 else 1
@@ -37,7 +41,7 @@ def show_short_size(count: int) -> str:
 
 
 def show_exact_size(count: int) -> str:
-    """Bytes in the largest unit up to MiB of which they are a whole number: '64 KiB', '1000 B'."""
+    """Bytes in the largest unit up to MiB that gives a whole number: '64 KiB', '1000 B'."""
     for unit, name in _NAMED[2:]:
         if count and count % unit == 0:
             return f"{count // unit} {name}"

@@ -1,4 +1,4 @@
-"""A word about what a command waits for, if that takes longer than people take for an answer."""
+"""Notices about long waits: a line on standard error if a command stays silent for too long."""
 
 import sys
 import threading
@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 SECONDS = 0.8
-"""After this a command says what it does, if it has said nothing."""
+"""A command that has printed nothing for this time says what it waits for."""
 
 _Said = TypeVar("_Said")
 
 
 class Word:
-    """What is said about a wait, once, unless something else was said before."""
+    """A notice about a wait, printed once, unless something else was printed before."""
 
     def __init__(self, text: str) -> None:
         self.was_said = False
@@ -22,12 +22,12 @@ class Word:
         self._lock = threading.Lock()
 
     def spare(self) -> None:
-        """Say nothing: something else says what is done."""
+        """Cancel the notice, because other output says what the command does."""
         with self._lock:
             self._needless = True
 
     def before(self, say: Callable[[_Said], None]) -> Callable[[_Said], None]:
-        """The same as `say`, which spares the word."""
+        """Return a function that cancels the notice and then calls `say`."""
 
         def said(what: _Said) -> None:
             self.spare()
@@ -36,21 +36,21 @@ class Word:
         return said
 
     def say(self) -> None:
-        """Say it, where that is not needless."""
+        """Print the notice, unless it was printed or cancelled before."""
         with self._lock:
             if self._needless:
                 return
             self.was_said = self._needless = True
-        with suppress(OSError, ValueError):  # nobody reads it
+        with suppress(OSError, ValueError):  # standard error is closed
             sys.stderr.write(f"vicinal: {self._text} ...\n")
             sys.stderr.flush()
 
 
 @contextmanager
 def told(text: str, *, quiet: bool = False) -> Iterator[Word]:
-    """Say on standard error what is waited for, if the block takes longer than SECONDS.
+    """Print the notice on standard error if the block takes longer than SECONDS.
 
-    Not if the user asked for `quiet`.
+    With `quiet` nothing is printed.
     """
     word = Word(text)
     if quiet:

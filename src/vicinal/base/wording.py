@@ -1,6 +1,6 @@
-"""How messages show what a user wrote, and what may be there instead.
+"""How messages quote a user's words and list permitted words.
 
-Messages of the command line, of YAML files and of plans use the same words.
+Messages of the command line, of YAML files and of plans use the same wording.
 """
 
 import difflib
@@ -8,35 +8,36 @@ import json
 from collections.abc import Iterable, Sequence
 
 _LONGEST = 60
-"""Letters of a value in a message."""
+"""Greatest length of a quoted value, in characters."""
 
 
 def in_quotes(given: object) -> str:
-    """A value as a user wrote it: text in quotes, numbers plain, cut where it is long."""
+    """Quote a value for a message: text in quotation marks, numbers plain, long values cut to 60
+    characters."""
     text = json.dumps(given, default=str, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def one_of(choices: Sequence[object]) -> str:
-    """Choices in words: `core, numa or none`."""
+    """Join choices: `core, numa or none`."""
     *others, last = [str(each) for each in choices]
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def closest(given: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like the given one; None if none is like it."""
+    """The known word that most resembles the given word; None if no word is similar."""
     close = difflib.get_close_matches(given, list(known), n=1)
     return close[0] if close else None
 
 
 def suggestion(given: str, known: Iterable[str]) -> str:
-    """A question after that word; empty if there is none."""
+    """The question `did you mean WORD?` for the closest known word; empty if no word is similar."""
     close = closest(given, known)
     return "" if close is None else f"did you mean {close}?"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown name: the known one most like it, or all of them."""
+    """A remedy for an unknown name: the closest known name, or the list of all known names."""
     names = sorted(known)
     return suggestion(name, names) or f"use {', '.join(names)}"
 

@@ -1,9 +1,8 @@
-"""Files that people write in YAML, checked against a JSON schema; errors say in which line.
+"""YAML files of users, checked against a JSON schema; errors name the line.
 
 FORM = Form(
     "cluster file", Path("schema.json"), "docs/reference/cluster-file.md", "begin with an example"
-)
-values = load(FORM, path, text)
+) values = load(FORM, path, text)
 """
 
 import json
@@ -23,23 +22,28 @@ from vicinal.base.wording import in_quotes
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-_KINDS = {"int": "whole number", "float": "number", "bool": "true or false", "timestamp": "date"}
-"""What a value was to be, by YAML's name of it."""
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "timestamp": "a valid date",
+}
+"""The expected kind of a value, by YAML's name of the kind."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What files of a kind have in them."""
+    """A kind of file: its schema, its documentation and its name in messages."""
 
     kind: str
-    """What messages call such a file: `cluster file`."""
+    """The name of such a file in messages: `cluster file`."""
     file: Path
-    """The JSON schema, for editors too."""
+    """The JSON schema, which editors use too."""
     documentation: str
     begin: str
-    """What to do where a file is none of this kind."""
+    """The remedy for a file of another kind."""
     keys: tuple[str, ...] = ()
-    """The keys of the schema that such a file has, the first of which it needs; none: all keys."""
+    """The keys of the schema in such a file, of which the first is required; empty: all keys."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -52,27 +56,27 @@ class Form:
 
     @cached_property
     def validator(self) -> "Draft202012Validator":
-        """What sees whether values fit the schema."""
+        """A validator of the jsonschema library for the schema."""
         from jsonschema import Draft202012Validator
 
         return Draft202012Validator(self.schema)
 
 
 def read_text(form: Form, path: Path) -> str:
-    """What a file has in it. Raises VicinalError where that is nothing that can be read."""
+    """Return the text of a file. Raises VicinalError if the file cannot be read or is not text."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = describe_os_error(error) if isinstance(error, OSError) else "it is not text"
+        why = describe_os_error(error) if isinstance(error, OSError) else "the file is not text"
         raise VicinalError(
-            f"the {form.kind} {path} could not be read ({why})", "name another"
+            f"the {form.kind} {path} could not be read ({why})", "name another file"
         ) from error
 
 
 def load(form: Form, path: Path, text: str) -> Any:
-    """The values of a file's text, which know their lines.
+    """Return the values of a file's text; the values know their lines.
 
-    Raises VicinalError, with file, line and remedy, for all that is no YAML or does not fit the
+    Raises VicinalError with file, line and remedy if the text is not YAML or does not fit the
     schema.
     """
     faults = Faults()
@@ -82,9 +86,9 @@ def load(form: Form, path: Path, text: str) -> Any:
 
 
 def load_parts(form: Form, path: Path, text: str, faults: Faults) -> Any:
-    """The same, where what does not fit is collected, and FAULTY in its place.
+    """Return the values as load() does, but collect schema errors in `faults`.
 
-    Raises VicinalError where it is no YAML, of which nothing can be read.
+    FAULTY replaces each wrong part. Raises VicinalError if the text is not YAML.
     """
     values = _load(path, text)
     mark_faults(form, path, values, faults)
@@ -105,9 +109,10 @@ def to_text(values: Any) -> str:
 
 
 def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
-    """Collect what of values does not fit, with its line if they know theirs; FAULTY replaces it.
+    """Collect the parts of `values` that do not fit the schema, with their lines if known; replace
+    each by FAULTY.
 
-    Raises VicinalError where the whole is none of the kind.
+    Raises VicinalError if `values` as a whole is not of this kind.
     """
     if surely_fits(form.schema, values):
         return
@@ -120,14 +125,14 @@ def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
     told = [
         (_line(values, fault), fault)
         for fault in found
-        if not (fault.missing and fault.place in meant)  # it is there, in other letters
+        if not (fault.missing and fault.place in meant)  # the key is there, misspelt
     ]
     told.sort(key=lambda each: each[0] or 0)
     errors = [VicinalError(f"{_at(path, line)}: {f.message}", f.remedy) for line, f in told]
     if any(not fault.place for fault in found):
         raise errors[0]
     faults.extend(errors)
-    # The deepest first: what is around them may be wrong, too.
+    # The deepest part first, because the parts around it may be wrong, too.
     for fault in sorted(found, key=lambda each: -len(each.place)):
         container = values
         for step in fault.place[:-1]:
@@ -139,21 +144,22 @@ def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
 
 
 def line_of(path: Path, values: Any, key: str | int) -> str:
-    """File and line of a key, or of an item of a list; the file alone where no line is known."""
+    """File and line of a key or of a list's item; only the file if no line is known."""
     line = _line_of_step(values, key)
     if line is None and (marks := getattr(values, "lc", None)) is not None:
-        line = marks.line + 1  # of what is around a key that is not there
+        line = marks.line + 1  # the key is missing: the line of the part around it
     return _at(path, line)
 
 
 def _load(path: Path, text: str) -> Any:
-    # Loaded here, as the schema's library is: other commands do not wait for them.
+    # Imported here, like the schema's library, so that other commands do not wait for the import.
     from ruamel.yaml import YAML
     from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     class Constructor(RoundTripConstructor):
-        """The library's, which lets Python's errors about a value through: of `2026-02-30`, say."""
+        """The library's constructor, with errors for values that Python rejects, such as
+        `2026-02-30`."""
 
         def construct_non_recursive_object(self, node: Any, tag: str | None = None) -> Any:
             try:
@@ -161,7 +167,7 @@ def _load(path: Path, text: str) -> Any:
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 kind = str(tag or node.tag).rpartition(":")[2]
                 value = in_quotes(node.value)
-                why = f"{value} is no {_KINDS.get(kind, kind)} that can be read"
+                why = f"{value} is not {_KINDS.get(kind, f'a valid {kind}')}"
                 raise ConstructorError(None, None, why, node.start_mark) from error
 
     yaml = YAML(typ="rt", pure=True)
@@ -172,25 +178,25 @@ def _load(path: Path, text: str) -> Any:
         return values
     except RecursionError as error:
         raise VicinalError(
-            f"{path}: its parts lie too deep in each other", "see that it is the right file"
+            f"{path}: the parts are nested too deeply", "check that this is the right file"
         ) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
-        why = (error.problem or "it cannot be read").splitlines()[0]
-        raise VicinalError(f"{path}{line}: {why}", "mend the YAML there") from error
+        why = (error.problem or "the YAML is malformed").splitlines()[0]
+        raise VicinalError(f"{path}{line}: {why}", "correct the YAML there") from error
     except YAMLError as error:
         why = str(error).splitlines()[0]
-        raise VicinalError(f"{path}: {why}", "see that it is YAML") from error
+        raise VicinalError(f"{path}: {why}", "check that the file is YAML") from error
 
 
 def _refuse_odd_parts(path: Path, values: Any) -> None:
-    """Raise VicinalError for what YAML can say and nothing that reads values can take.
+    """Raise VicinalError for YAML that no reader of values can handle.
 
-    That is a part that lies in itself, by an alias, and text that no name of a file can have.
+    That is a part that contains itself by an alias, and text that no file name can contain.
     """
-    whole: set[int] = set()  # parts that were looked through
-    around: list[int] = []  # parts that the next one lies in; None, below, is the end of the last
+    whole: set[int] = set()  # parts that are checked already
+    around: list[int] = []  # parts that contain the next part; None in `left` ends the last of them
     left: list[tuple[Any, int | None] | None] = [(values, None)]
     while left:
         if (taken := left.pop()) is None:
@@ -201,12 +207,12 @@ def _refuse_odd_parts(path: Path, values: Any) -> None:
             if "\0" in part or (not part.isascii() and _has_surrogate(part)):
                 raise VicinalError(
                     f"{_at(path, line)}: {in_quotes(part)} has a character that no name can have",
-                    "leave it out",
+                    "remove the character",
                 )
         elif isinstance(part, Mapping | list) and id(part) not in whole:
             if id(part) in around:
                 raise VicinalError(
-                    f"{_at(path, line)}: a part of the file lies in itself", "leave the alias out"
+                    f"{_at(path, line)}: a part of the file contains itself", "remove the alias"
                 )
             around.append(id(part))
             left.append(None)
@@ -218,12 +224,12 @@ def _refuse_odd_parts(path: Path, values: Any) -> None:
 
 
 def _has_surrogate(text: str) -> bool:
-    """Whether half of a character is in it, which `"\\ud800"` is."""
+    """Whether text contains half of a surrogate pair, such as `"\\ud800"`."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _line(values: Any, fault: Fault) -> int | None:
-    """The line of a fault's place, or of what is around it; None where no line is known."""
+    """The line of a fault's place, or of the part around it; None if no line is known."""
     marks = getattr(values, "lc", None)
     line = None if marks is None else marks.line + 1
     container = values
@@ -236,7 +242,7 @@ def _line(values: Any, fault: Fault) -> int | None:
 def _line_of_step(container: Any, step: str | int) -> int | None:
     """The line of a key or an item.
 
-    None for a part that was not read from a file, and a key that was added to one that was.
+    None for a part that was not read from a file, and for a key that was added later.
     """
     marks = getattr(container, "lc", None)
     if marks is None:
@@ -249,5 +255,5 @@ def _line_of_step(container: Any, step: str | int) -> int | None:
 
 
 def _at(path: Path, line: int | None) -> str:
-    """File and line, as compilers write them."""
+    """File and line in the notation of compilers."""
     return str(path) if line is None else f"{path}:{line}"

@@ -167,7 +167,7 @@ MISTAKES = [
     ("value: 100", "value: 100\n    values: {8: 1}", ":49: a published figure has a value, or"),
     ("    environment: region\n", "", ":49: a published figure has an environment, or"),
     ("trials: 12", "trials: [", ":37: "),
-    (WHOLE, "- x", ":1: it is not a study file, which has keys and values: begin with what"),
+    (WHOLE, "- x", ":1: the file is not a study file, which has keys and values: begin with what"),
 ]
 
 
