@@ -1,9 +1,9 @@
-"""The shared region, as seen from Python: create it, look into it, check it, move members
-to the network and back, remove it.
+"""The shared region in Python: creating, inspecting and checking a region, moving members to the
+network and back, and removing the region.
 
-docs/reference/region-format.md describes the format; vicinal.region.records has its bytes.
+docs/reference/region-format.md describes the format; vicinal.region.records has the byte layout.
 
-Each is loaded when it is asked for: who only makes a region does without the rest.
+Each module is imported on first use, so that creating a region does not load the other modules.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What kind of filesystem a file lies on, and how much room it has."""
+"""The type and the free space of the filesystem that holds a file."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,8 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def filesystem_type(device: int) -> str:
-    """The type of the filesystem with a device number (st_dev), such as 'tmpfs'."""
+    """Return the type of the filesystem with a device number (st_dev), such as 'tmpfs', or
+    'unknown'."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         mount, _, source = line.partition(" - ")
@@ -18,7 +19,7 @@ def filesystem_type(device: int) -> str:
 
 
 def advice(path: Path, filesystem: str) -> str | None:
-    """What to tell somebody who keeps a region there, or None if it is a good place."""
+    """Return a warning if a filesystem is a poor place for a region; None if the place is good."""
     if filesystem in MEMORY_FILESYSTEMS:
         return None
     return (
@@ -28,13 +29,14 @@ def advice(path: Path, filesystem: str) -> str | None:
 
 
 def room(directory: Path, filesystem: str, released: int = 0, memory: int = 0) -> int:
-    """The bytes that a new file can take: what is free, and on tmpfs also in memory.
+    """Return the bytes that a new file can take: the free space, on tmpfs also limited by free
+    memory.
 
-    `released` bytes there are to be free first, and `memory` elsewhere.
+    `released` bytes of this filesystem, and `memory` bytes of other memory, count as free.
     """
     statistics = os.statvfs(directory)
     free = statistics.f_bavail * statistics.f_frsize
-    # A tmpfs mounted with size=0 has no limit, and says that it has no blocks at all.
+    # A tmpfs mounted with size=0 has no limit, and reports 0 blocks.
     if filesystem == "tmpfs" and statistics.f_blocks == 0:
         free = _memory("MemTotal")
     if filesystem == "tmpfs":
@@ -43,9 +45,9 @@ def room(directory: Path, filesystem: str, released: int = 0, memory: int = 0) -
 
 
 def _memory(name: str) -> int:
-    """Bytes of this host's memory, by their name in /proc/meminfo.
+    """Bytes of this host's memory, by a name of /proc/meminfo.
 
-    Not by psutil: a job of Slurm's waits until what makes its region has been loaded.
+    Without psutil, because a Slurm job waits until the code that creates its region is loaded.
     """
     for line in _MEMORY.read_text().splitlines():
         key, _, value = line.partition(":")

@@ -96,7 +96,7 @@ __all__ = [
 
 
 def dtype_of(record: Record) -> np.dtype[np.void]:
-    """A record as numpy knows them."""
+    """Return a record as a numpy type."""
     kinds, offsets = zip(*record.fields.values(), strict=True)
     return np.dtype(
         {

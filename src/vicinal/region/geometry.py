@@ -1,6 +1,6 @@
-"""Where things lie in a region, and its header: all that making one needs.
+"""The region's header, and the offsets of its parts: what creating a region needs.
 
-The records are in vicinal.region.records; vicinal.region.format has a picture of the whole.
+vicinal.region.records has the records; vicinal.region.format has a picture of the region.
 """
 
 import struct
@@ -16,7 +16,7 @@ MEMBERS_MIN = 2
 MEMBERS_MAX = 512
 SECTION_MIN = 256 * 1024
 SECTION_MAX = 1024 * 1024 * 1024
-"""This and SECTION_MIN are of a section without its heap."""
+"""SECTION_MIN and SECTION_MAX are bytes of a section without its heap."""
 HEAP_MAX = 1 << 40
 RING_SLOTS_MIN = 16
 RING_SLOTS_MAX = 1024
@@ -40,14 +40,14 @@ HEADER_FIELDS = {
     "label": ("V64", 64),
     "heap_bytes": ("<u8", 128),
 }
-"""Type, as numpy writes it, and offset of each field of the header, which is one page long."""
+"""Type in numpy's notation, and offset, of each field of the header, which is one page long."""
 LABEL_BYTES = 64
 
 _PACKED = {"<u8": "<Q", "<u4": "<I", "V16": "16s", "V64": "64s"}
 
 
 def header_bytes(values: Mapping[str, int | bytes]) -> bytes:
-    """The header with these fields; what is not named is zero."""
+    """Return the header with these fields; all other fields are zero."""
     header = bytearray(PAGE)
     for name, value in values.items():
         kind, offset = HEADER_FIELDS[name]
@@ -56,7 +56,7 @@ def header_bytes(values: Mapping[str, int | bytes]) -> bytes:
 
 
 def round_up(value: int, unit: int) -> int:
-    """The least multiple of `unit` that is not below `value`."""
+    """Return the least multiple of `unit` that is at least `value`."""
     return -(-value // unit) * unit
 
 
@@ -76,12 +76,12 @@ def sections_offset(members: int) -> int:
 
 
 def section_offset(slot: int, members: int, section_bytes: int) -> int:
-    """Region offset of a member's section; `section_bytes` with the heap, here and below."""
+    """Region offset of a member's section. `section_bytes` includes the heap, here and below."""
     return sections_offset(members) + slot * section_bytes
 
 
 def region_bytes(members: int, section_bytes: int) -> int:
-    """The size of a whole region."""
+    """Bytes of the whole region."""
     return section_offset(members, members, section_bytes)
 
 
@@ -101,33 +101,34 @@ def transfers_offset(members: int) -> int:
 
 
 def network_offset(members: int) -> int:
-    """Section offset of the lines about peers beyond the region."""
+    """Section offset of the lines about peers outside the region."""
     return transfers_offset(members) + TRANSFERS * LINE
 
 
 def arena_offset(members: int) -> int:
-    """Section offset of the arena, where rings and chunks lie."""
+    """Section offset of the arena, which holds rings and chunks."""
     return round_up(network_offset(members) + NETWORK_LINES * NETWORK_LINE_BYTES, PAGE)
 
 
 def odd_pages(section_bytes: int) -> int:
-    """The largest odd number of whole pages in `section_bytes`, in bytes.
+    """Return the largest odd number of whole pages in `section_bytes`, in bytes.
 
-    Members read each other's sections at the same offsets. If sections are a large power of two
-    bytes apart, the pages read share a few sets of the TLB: a poll of 511 members took five times
-    as long (docs/decisions/0025).
+    Members read each other's sections at the same offsets. If the distance between sections is a
+    large power of two, these pages share a few sets of the TLB: a poll of 511 members then took
+    five times as long (docs/decisions/0025).
     """
     pages = section_bytes // PAGE
     return (pages - (pages % 2 == 0)) * PAGE
 
 
 def section_least(members: int) -> int:
-    """The least bytes a section may have: tables, a smallest ring for each, some chunks."""
+    """Least bytes of a section without heap: tables, a smallest ring for each member, some
+    chunks."""
     return round_up(arena_offset(members) + members * RING_SLOTS_MIN * LINE + 128 * 1024, PAGE)
 
 
 def section_fault(members: int, section_bytes: int, heap_bytes: int = 0) -> str | None:
-    """What is wrong with a region of this geometry, or None if it can be made.
+    """Return the fault of a region with this geometry as a phrase; None if the region is possible.
 
     The last `heap_bytes` of the `section_bytes` of each section are its heap.
     """

@@ -1,7 +1,7 @@
-"""What a region says: its header, its members and who sends how much to whom.
+"""Reads a region: its header, its members, and the messages of each pair.
 
-Whatever is read may have been written by a hostile member, and changes while it is
-read. Every record is copied out once and checked; text is made fit for a terminal.
+A hostile member may have written any of the data, and the data change during the read. So the
+reader copies each record once, checks the copy, and makes text safe for a terminal.
 """
 
 import os
@@ -21,7 +21,7 @@ from vicinal.region.module import region_offset
 from vicinal.region.records import Record, Value
 from vicinal.region.states import Liveness, RequestedRoute, Route, SlotState
 
-_ANEW = "remove it and create it anew"
+_ANEW = "remove the region and create it again"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Header:
     members: int
     region_bytes: int
     section_bytes: int
-    """Of each member, its heap among them."""
+    """Bytes of each member's section, its heap included."""
     heap_bytes: int
     id: str
     created: datetime
@@ -41,57 +41,59 @@ class Header:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a member that is in several regions is first: its address names this place."""
+    """The first place of a member that is in several regions; its address names this place."""
 
     region: str
-    """The region's id, as in its Header."""
+    """The region's id, in the notation of Header.id."""
     slot: int
     epoch: int
 
 
 @dataclass(frozen=True)
 class Member:
-    """An endpoint that took a slot; a slot that nobody ever took has none."""
+    """An endpoint that took a slot. A slot that was never taken has no Member."""
 
     slot: int
     epoch: int
     state: SlotState
-    """FREE: it left, and its section can be read until the slot is taken again."""
+    """FREE: the member left; its section stays readable until another member takes the slot."""
     alive: bool | None
-    """None: it left, is about to join, or counts a heartbeat that nobody waited for.
+    """Whether the member is alive. None: it left, it is joining, or inspect() did not wait for its
+    heartbeat.
 
-    One that left is alive as long as its process has memory in the heap, and lives.
+    A member that left counts as alive while its living process has memory in the heap.
     """
     liveness: int
-    """A value of Liveness, or whatever else stands there."""
+    """A value of Liveness, or an invalid number."""
     rank: int | None
     pid: int
-    """In the member's own PID namespace."""
+    """The process number in the member's own PID namespace."""
     hostname: str
     endpoint: int
-    """Which endpoint of its process this is, from 0."""
+    """Number of the endpoint within its process, from 0."""
     arena_used: int
-    """Bytes."""
+    """Used bytes of the arena."""
     section_epoch: int
-    """The same as `epoch`, unless the member is about to write its section."""
+    """Epoch in the section. Equal to `epoch`, except before the member writes its section."""
     nonce: int = 0
-    """As in its address: by it peers in other regions name it."""
+    """Part of the member's address, by which peers in other regions name the member."""
     network: bool = False
-    """Whether it has an address in a network."""
+    """Whether the member has a network address."""
     detached: bool = False
-    """Whether the manager wants it to be reached over that."""
+    """Whether the manager asks for the network as the route to this member."""
     leaving: bool = False
-    """Whether it is to leave the region then, or was to and has."""
+    """Whether the manager asked the member to leave the region; stays True after the member
+    left."""
     home: Home | None = None
-    """None for one whose address names this region."""
+    """None for a member whose address names this region."""
     job: int = 0
-    """Number of its job by VICINAL_JOB; 0 if nobody said."""
+    """Number of the member's job from VICINAL_JOB; 0 if the variable was unset."""
 
     @property
     def condition(self) -> str:
-        """In a word: alive, dead, left, holding, joining or unknown.
+        """One word: alive, dead, left, holding, joining or unknown.
 
-        One that is holding left, but its process still has memory in the heap.
+        A holding member has left, but its process still has memory in the heap.
         """
         if self.state is SlotState.HELD and self.alive is True:
             return "holding"
@@ -104,7 +106,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Connection:
-    """A ring from one member to another, and what went through it."""
+    """A ring from one member to another, and the traffic through the ring."""
 
     sender: int
     receiver: int
@@ -112,51 +114,52 @@ class Connection:
     slots: int
     """Slots in the ring."""
     ring: int
-    """Offset of the ring in the sender's section, bytes."""
+    """Byte offset of the ring in the sender's section."""
     messages: int
     bytes: int
-    """Messages and bytes sent, brought up to date now and then."""
+    """Messages and bytes sent; the sender updates both from time to time."""
     route: Route = Route.REGION
-    """How they go now. There is no ring while they go over the network."""
+    """The current route. There is no ring while messages use the network."""
     offered: bool = True
-    """Whether the receiver is told of a ring; a pair may be about to come from the network."""
+    """Whether the receiver is told about a ring. False while a pair moves back from the network."""
 
 
 @dataclass(frozen=True)
 class Beyond:
-    """What a member sent over the network to a peer that is not in the region."""
+    """Traffic of a member over the network to a peer outside the region."""
 
     sender: int
     nonce: int
-    """The peer's."""
+    """The peer's nonce."""
     messages: int
     bytes: int
 
 
 @dataclass(frozen=True)
 class RegionState:
-    """Everything that inspect() found."""
+    """The result of inspect()."""
 
     path: str
     file_bytes: int
     reserved_bytes: int
-    """What the filesystem has set aside for the file."""
+    """Bytes that the filesystem has allocated for the file."""
     owner: int
     mode: int
     device: int
     offset: int
-    """Where the region begins in the file; not 0 in a memory module's."""
+    """Offset of the region in the file; greater than 0 only in a memory module."""
     header: Header
     members: tuple[Member, ...]
     connections: tuple[Connection, ...]
     beyond: tuple[Beyond, ...] = ()
 
     def member(self, slot: int) -> Member | None:
-        """The member in a slot."""
+        """Return the member in a slot; None if the slot has none."""
         return next((member for member in self.members if member.slot == slot), None)
 
     def of_job(self, job: int) -> "RegionState":
-        """The same with the members of one job, and what they sent; jobs may share a region."""
+        """Return the state with only the members of one job and their traffic; jobs may share a
+        region."""
         members = tuple(each for each in self.members if each.job == job)
         slots = {each.slot for each in members}
         return replace(
@@ -167,7 +170,7 @@ class RegionState:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The state as plain values; sizes are bytes, times ISO 8601."""
+        """Return the state as plain values; sizes are in bytes, times in ISO 8601."""
         return {
             "path": self.path,
             "file_bytes": self.file_bytes,
@@ -197,9 +200,10 @@ class RegionState:
 def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> RegionState:
     """Read a region, given its path or a descriptor of its file.
 
-    Members in other virtual machines only show that they live by counting; `patience` is
-    how many seconds they get for it. Without such members nothing is waited for.
-    Raises VicinalError where there is no file, no right to read it, or no region in it.
+    Members in other virtual machines show that they are alive only by a counter; `patience` is the
+    time in seconds for which inspect() waits for these counters. Without such members there is no
+    wait. Raises VicinalError if there is no file, if this user may not read the file, or if the
+    file holds no valid region.
     """
     if isinstance(region, int):
         return _Reader(region, f"/proc/self/fd/{region}").state(patience)
@@ -208,16 +212,16 @@ def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> R
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
         raise VicinalError(
-            f"there is no region {path}", f"create it with `vicinal region create {path}`"
+            f"there is no region {path}", f"create the region with `vicinal region create {path}`"
         ) from error
     except PermissionError as error:
         raise VicinalError(
             f"cannot read region {path}: {describe_os_error(error)}",
-            "run as the user it belongs to",
+            "run as the region's owner",
         ) from error
     except OSError as error:
         raise VicinalError(
-            f"cannot open region {path}: {describe_os_error(error)}", "see that the path is right"
+            f"cannot open region {path}: {describe_os_error(error)}", "check the path"
         ) from error
     try:
         return _Reader(fd, str(Path(path).absolute())).state(patience)
@@ -226,7 +230,7 @@ def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> R
 
 
 class _Reader:
-    """A region's file, opened; its geometry is checked once, by header()."""
+    """An open region file; header() checks its geometry once."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.fd = fd
@@ -269,13 +273,13 @@ class _Reader:
                 f"cannot read region {self.path}: {describe_os_error(error)}", _ANEW
             ) from error
         if len(data) < kind.size * count:
-            raise VicinalError(f"region {self.path} was cut short", _ANEW)
+            raise VicinalError(f"region {self.path} is truncated", _ANEW)
         return kind.read(data)
 
     def _header(self) -> Header:
         if self.room < records.HEADER.size:
             raise VicinalError(
-                f"{self.path} is no region: it has only {self.room} bytes",
+                f"{self.path} is not a region: the file has only {self.room} bytes",
                 "create one with `vicinal region create`",
             )
         raw = self._read(records.HEADER, 0, 1)[0]
@@ -284,17 +288,20 @@ class _Reader:
         heap_bytes = int(raw["heap_bytes"])
         if int(raw["magic"]) != layout.MAGIC:
             raise VicinalError(
-                f"{self.path} is no region: it does not begin with a region's magic",
+                f"{self.path} is not a region: the file does not begin with a region's magic",
                 "create one with `vicinal region create`",
             )
         if version > layout.VERSION:
             raise VicinalError(
                 f"region {self.path} has format version {version}, "
-                f"and this Vicinal knows up to {layout.VERSION}",
-                "install the Vicinal that created it, or remove it and create it anew",
+                f"and this Vicinal supports versions up to {layout.VERSION}",
+                "install the Vicinal that created the region, or remove the region and create it "
+                "again",
             )
         if version != layout.VERSION:
-            raise VicinalError(f"region {self.path} has unknown format version {version}", _ANEW)
+            raise VicinalError(
+                f"region {self.path} has the unknown format version {version}", _ANEW
+            )
         fault = layout.section_fault(members, section_bytes, heap_bytes)
         if fault:
             raise VicinalError(f"the header of region {self.path} says {fault}", _ANEW)
@@ -305,7 +312,7 @@ class _Reader:
             raise VicinalError(f"the header of region {self.path} contradicts itself", _ANEW)
         if region_bytes > self.room:
             raise VicinalError(
-                f"region {self.path} was cut short: it has {self.room} of {region_bytes} bytes",
+                f"region {self.path} is truncated: it has {self.room} of {region_bytes} bytes",
                 _ANEW,
             )
         return Header(
@@ -357,13 +364,13 @@ class _Reader:
                 f"slot {slot} of region {self.path} has the unknown state {state}", _ANEW
             )
         if state == SlotState.CLAIMED and int(section["epoch"]) != claim >> 32:
-            section = records.SECTION.zero  # what stands there is its predecessor's
+            section = records.SECTION.zero  # the section is still the previous member's
         if state not in (SlotState.JOINED, SlotState.HELD):
             alive = None
         elif alive is None and int(section["liveness"]) == Liveness.LOCK:
             alive = is_locked(self.fd, slot)
         if state == SlotState.HELD and alive is False:
-            alive = None  # its process ended: nothing is held any more
+            alive = None  # the process ended, and with it the memory in the heap
         rank = int(section["rank"])
         return Member(
             slot=slot,
@@ -388,7 +395,7 @@ class _Reader:
         return self._read(records.SECTION, offset, 1)[0]
 
     def _watch(self, beating: dict[int, int], patience: float) -> dict[int, bool | None]:
-        """Which of the members with a heartbeat counted on before patience ran out."""
+        """Whether each member's heartbeat counter increased within `patience` seconds, by slot."""
         if patience <= 0:
             return {}
         alive: dict[int, bool | None] = dict.fromkeys(beating, False)
@@ -402,7 +409,7 @@ class _Reader:
     def _table(
         self, member: Member, kind: Record, place: int, count: int
     ) -> list[dict[str, Value]]:
-        """A table of a member's section; none of it if the section is an earlier member's."""
+        """A table of a member's section; empty if the section belongs to an earlier member."""
         if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
             count = 0
         members, section_bytes = self.header.members, self.header.section_bytes
@@ -410,7 +417,7 @@ class _Reader:
         return self._read(kind, offset + place, count)
 
     def _beyond(self, member: Member) -> list[Beyond]:
-        """What a member sent over the network."""
+        """A member's traffic over the network."""
         place = layout.network_offset(self.header.members)
         lines = self._table(member, records.NETWORK_LINE, place, layout.NETWORK_LINES)
         return [
@@ -420,7 +427,7 @@ class _Reader:
         ]
 
     def _connections(self, member: Member) -> list[Connection]:
-        """The rings that a member made."""
+        """The rings that a member created."""
         count = self.header.members
         place = layout.connections_offset(count)
         lines = self._table(member, records.CONNECTION, place, count)
@@ -442,7 +449,7 @@ class _Reader:
 
 
 def _route(number: int) -> Route:
-    """What a connection line says; what it cannot say is taken for nothing."""
+    """The route in a connection line; an invalid number counts as REGION."""
     return Route(number) if number in list(Route) else Route.REGION
 
 
@@ -453,5 +460,5 @@ def _home(section: dict[str, Value]) -> Home | None:
 
 
 def _text(raw: bytes) -> str:
-    """Text that somebody else wrote, up to its NUL, without what a terminal would obey."""
+    """Text from another party up to its NUL, made safe for a terminal."""
     return printable(raw.split(b"\0", 1)[0].decode("utf-8", "replace"))

@@ -1,8 +1,8 @@
-"""Asking the kernel who holds which byte of a region's file.
+"""Asks the kernel which bytes of a region's file are locked.
 
-A member on this kernel holds an open file description lock on the byte that has its
-slot's number. The kernel drops it when the last process that has the description ends,
-however it ends, and answers for processes in every container.
+A member on this kernel holds an open file description lock on the byte whose number is the member's
+slot. The kernel drops the lock when the last process with the description ends, for whatever
+reason. The kernel answers for processes in all containers.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 def is_locked(fd: int, first: int, count: int = 1) -> bool:
     """Whether another open file description holds a lock in a range of bytes.
 
-    The descriptor may be read-only. Raises OSError where the filesystem has no locks.
+    The descriptor may be read-only. Raises OSError if the filesystem has no locks.
     """
     question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, count, 0)
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, question)

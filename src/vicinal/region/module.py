@@ -1,16 +1,16 @@
 """Regions in memory modules: an nvdimm's file on the host, /dev/dax in a guest.
 
-A guest's kernel makes a /dev/dax of a module that begins with an *info block*, which says where
-the data begin. Written here, with the region, no guest has to be configured: its kernel finds the
-block when it boots, and all guests find the same. A guest that was configured by hand (ndctl) wrote
-a block of its own, which says the same in the same way, maybe with another beginning.
+A guest's kernel creates a /dev/dax for a module that begins with an *info block*, which names the
+start of the data. Vicinal writes the info block together with the region. So no guest needs
+configuration: its kernel finds the block at boot, and all guests find the same block. A guest that
+was configured by hand (ndctl) wrote a block in the same format, perhaps with another start.
 
         0 ┌──────────────────────────┐
-          │ nothing                  │
+          │ unused                   │
      4096 ├──────────────────────────┤ INFO_OFFSET
           │ info block (one page)    │ INFO
      8192 ├──────────────────────────┤
-          │ nothing                  │
+          │ unused                   │
     2 MiB ├──────────────────────────┤ DATA_OFFSET, the first byte of /dev/dax
           │ region                   │
           └──────────────────────────┘ a multiple of ALIGNMENT
@@ -24,15 +24,15 @@ from vicinal.region import geometry as layout
 from vicinal.region.records import Record
 
 ALIGNMENT = 2 << 20
-"""Guests map modules in units of so many bytes, huge pages of x86."""
+"""Bytes of the unit in which guests map modules: huge pages of x86."""
 DATA_OFFSET = ALIGNMENT
-"""Where the region begins in a file that was made here."""
+"""Offset of the region in a file that this package created."""
 
 INFO_OFFSET = 4096
 SIGNATURE = b"NVDIMM_DAX_INFO\0"
 _VERSION = (1, 4)
 _MEMORY_FOR_PAGES = 1
-"""The guest keeps what it notes of each page in its memory, not in the module."""
+"""Mode: the guest keeps its page structures in its own memory instead of the module."""
 _PAGE_NOTE_BYTES = 64
 
 INFO = Record(
@@ -56,7 +56,8 @@ INFO = Record(
 
 
 def info_block(file_bytes: int) -> bytes:
-    """The info block of a module whose file has so many bytes, a multiple of ALIGNMENT."""
+    """Return the info block of a module whose file has `file_bytes` bytes, a multiple of
+    ALIGNMENT."""
     major, minor = _VERSION
     values: dict[str, int | bytes] = {
         "signature": SIGNATURE,
@@ -74,7 +75,7 @@ def info_block(file_bytes: int) -> bytes:
 
 
 def checksum(block: bytes) -> int:
-    """Fletcher's, of a block whose own checksum is zero: two sums of its words of 32 bits."""
+    """Fletcher's checksum, two sums of 32-bit words, of a block whose checksum field is zero."""
     low = high = 0
     for (word,) in struct.iter_unpack("<I", block):
         low = (low + word) & 0xFFFFFFFF
@@ -83,10 +84,11 @@ def checksum(block: bytes) -> int:
 
 
 def region_offset(fd: int, file_bytes: int) -> int:
-    """Where the region begins in a file: 0, unless there is an info block and none begins at 0.
+    """Return the offset of the region in a file: 0, unless the file has an info block and no region
+    at 0.
 
-    As provider/region/dax.c finds it. What stands there may have been written by a hostile guest:
-    the answer is a multiple of a page below `file_bytes`, or 0. Raises OSError.
+    The algorithm is the same as in provider/region/dax.c. A hostile guest may have written the
+    block, so the result is always a multiple of a page below `file_bytes`. Raises OSError.
     """
     if os.pread(fd, 8, 0) == layout.MAGIC.to_bytes(8, "little"):
         return 0
@@ -103,5 +105,5 @@ def region_offset(fd: int, file_bytes: int) -> int:
 
 
 def module_bytes(region_bytes: int) -> int:
-    """The length of a module's file for a region of so many bytes."""
+    """Return the length of a module's file for a region of `region_bytes`."""
     return DATA_OFFSET + layout.round_up(region_bytes, ALIGNMENT)

@@ -1,7 +1,7 @@
-"""The records of a region, as bytes and by the names of their fields, without numpy.
+"""The records of a region: bytes and named fields, without numpy.
 
-vicinal.region.format has a picture of the whole. Loading numpy takes longer than all else that a
-short command does, and reading a region needs none of it.
+vicinal.region.format has a picture of the region. Loading numpy takes longer than the rest of a
+short command, and reading a region does not need numpy.
 """
 
 import struct
@@ -23,13 +23,13 @@ _KINDS = {"u8": "Q", "u4": "I", "u2": "H"}
 
 
 class Record:
-    """So many bytes, little endian, with fields in them."""
+    """A record of fixed size, little endian, with named fields."""
 
     def __init__(self, size: int, **fields: tuple[str, int]) -> None:
         self.size = size
-        """Bytes."""
+        """Size of the record in bytes."""
         self.fields = fields
-        """Type, as numpy writes it, and offset of each."""
+        """Type in numpy's notation, and offset, of each field."""
         form, end = "<", 0
         ordered = sorted(fields.items(), key=lambda each: each[1][1])
         for _, (kind, offset) in ordered:
@@ -40,34 +40,33 @@ class Record:
         self._struct = struct.Struct(f"{form}{size - end}x")
 
     def read(self, data: bytes) -> list[dict[str, Value]]:
-        """The records that some bytes are."""
+        """Split bytes into records, each as values by field name."""
         found = self._struct.iter_unpack(data)
         return [dict(zip(self._names, each, strict=True)) for each in found]
 
     def write(self, values: Mapping[str, Value]) -> bytes:
-        """One with these fields; what is not named is zero."""
+        """Return the bytes of one record; fields without a value are zero."""
         nothing = {name: b"" if self.fields[name][0].startswith("V") else 0 for name in self._names}
         return self._struct.pack(*({**nothing, **values}[name] for name in self._names))
 
     @property
     def zero(self) -> dict[str, Value]:
-        """One of which nothing was written."""
+        """The field values of a record of zero bytes."""
         return self.read(bytes(self.size))[0]
 
 
 NO_RANK = 0xFFFFFFFF
-"""What `rank` says in the section of a member that no launcher gave one."""
+"""Value of `rank` in the section of a member without a rank from a launcher."""
 
 HEADER = Record(PAGE, **HEADER_FIELDS)
 
-# claim = epoch << 32 | SlotState
-# requested_route = epoch << 32 | 1 if the manager wants that member to be reached over the network
+# claim = epoch << 32 | SlotState; requested_route = epoch << 32 | RequestedRoute
 SLOT = Record(SLOT_BYTES, claim=("<u8", 0), requested_route=("<u8", 8))
 
-# verdict = epoch << 32 | 1 once the host's manager saw that member end
+# verdict = epoch << 32 | 1 after the host's manager saw the member end
 VERDICT = Record(VERDICT_BYTES, verdict=("<u8", 0))
 
-# sequence: 0 or odd where there is nothing
+# sequence: 0 or odd if the record holds nothing valid
 EXPOSURE = Record(
     LINE,
     sequence=("<u8", 0),
@@ -80,7 +79,7 @@ EXPOSURE = Record(
     access=("<u4", 48),
 )
 
-# home: the id of the region that the member's address names, if that is another than this
+# home: the id of the region in the member's address, if that is another region than this one
 SECTION = Record(
     PAGE,
     nonce=("<u8", 0),
@@ -134,5 +133,5 @@ TRANSFER = Record(
 )
 
 
-# nonce: 0 where there is nothing
+# nonce: 0 if the line is unused
 NETWORK_LINE = Record(NETWORK_LINE_BYTES, nonce=("<u8", 0), messages=("<u8", 8), bytes=("<u8", 16))

@@ -1,4 +1,4 @@
-"""What words of a region can say; where they lie is in vicinal.region.records."""
+"""Values of words in a region; vicinal.region.records has the words' offsets."""
 
 from enum import IntEnum
 
@@ -8,42 +8,43 @@ class SlotState(IntEnum):
 
     FREE = 0
     CLAIMED = 1
-    """Won by a member that is still writing its section."""
+    """A member won the slot and is still writing its section."""
     JOINED = 2
-    """Its section is valid."""
+    """The section is valid."""
     HELD = 3
-    """Its member left, but the member's process lives and has memory in the heap."""
+    """The member left, but its process lives and has memory in the heap."""
 
 
 class Liveness(IntEnum):
-    """How others find out that the owner of a section died."""
+    """How peers detect that the owner of a section died."""
 
     LOCK = 1
-    """It holds a lock on the byte of the region's file that has its slot's number."""
+    """The owner holds a lock on the byte of the region's file whose number is its slot."""
     HEARTBEAT = 2
-    """It counts `heartbeat` up, ten times a second."""
+    """The owner increments `heartbeat` ten times a second."""
 
 
 class Route(IntEnum):
-    """How what the owner of a connection line sends goes now."""
+    """The current route of messages from the owner of a connection line."""
 
     REGION = 0
     SWITCHING = 1
-    """It changes just now from one route to the other."""
+    """The connection is changing from one route to the other."""
     NETWORK = 2
-    """There is no ring then, and `id` is 0."""
+    """Messages use the network: there is no ring, and `id` is 0."""
     STAYS = 3
-    """It is to go over the network, and there is none that works."""
+    """The network was requested, and no network between the two works."""
     ENDED = 4
-    """Over the network for good: the region was of no use for the two."""
+    """Messages use the network for the rest of the job, because the pair found the region
+    unusable."""
 
 
 class RequestedRoute(IntEnum):
-    """How the manager wants a member to be reached: the lower half of `requested_route`."""
+    """The manager's requested route to a member: the lower half of `requested_route`."""
 
     REGION = 0
     NETWORK = 1
     LEAVE = 2
-    """Over the network, and then it leaves the region."""
+    """Use the network, and then leave the region."""
     RETURN = 3
-    """As REGION; and if it has left, it may come back."""
+    """As REGION; a member that has left may also join again."""

@@ -54,15 +54,15 @@ def test_a_pipe_is_not_waited_for(vicinal: Vicinal, tmp_path: Path, command: str
 @pytest.mark.parametrize("content", [b"", b"VICINAL1", bytes(4096), b"x" * 10000])
 def test_no_region(region_path: Path, content: bytes) -> None:
     region_path.write_bytes(content)
-    with pytest.raises(VicinalError, match="is no region"):
+    with pytest.raises(VicinalError, match="is not a region"):
         region.check(region_path)
 
 
 @pytest.mark.parametrize(
     ("offset", "size", "value", "words"),
     [
-        (0, 8, layout.MAGIC + 1, "is no region"),
-        (8, 4, 2, "format version 2, and this Vicinal knows up to 1"),
+        (0, 8, layout.MAGIC + 1, "is not a region"),
+        (8, 4, 2, "format version 2, and this Vicinal supports versions up to 1"),
         (8, 4, 0, "unknown format version 0"),
         (12, 4, 1, "2 to 512"),
         (12, 4, 1 << 31, "2 to 512"),
@@ -89,7 +89,7 @@ def test_a_time_beyond_every_calendar_is_shown(vicinal: Vicinal, region_path: Pa
 def test_cut_short(vicinal: Vicinal, region_path: Path) -> None:
     made = region.create(region_path)
     os.truncate(region_path, made.region_bytes - 4096)
-    assert "was cut short" in error_line(vicinal("region", "check", region_path))
+    assert "is truncated" in error_line(vicinal("region", "check", region_path))
 
 
 def test_not_reserved(vicinal: Vicinal, region_path: Path) -> None:

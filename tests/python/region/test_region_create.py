@@ -234,7 +234,7 @@ def test_remove(vicinal: Vicinal, region_path: Path) -> None:
 
 def test_remove_spares_what_is_no_region(vicinal: Vicinal, region_path: Path) -> None:
     region_path.write_bytes(bytes(1 << 16))
-    assert "is no region" in error_line(vicinal("region", "remove", "--force", region_path))
+    assert "is not a region" in error_line(vicinal("region", "remove", "--force", region_path))
     assert region_path.exists()
 
 

@@ -165,7 +165,7 @@ def test_an_impossible_beginning_is_not_believed(region_path: Path, offset: int,
     write(region_path, INFO_OFFSET + 56, (offset & (1 << 64) - 1).to_bytes(8, "little"))
     write(region_path, INFO_OFFSET + 76, pad.to_bytes(4, "little"))
     assert offset_of(region_path) == 0
-    with pytest.raises(VicinalError, match="is no region"):
+    with pytest.raises(VicinalError, match="is not a region"):
         region.inspect(region_path)
 
 
