@@ -1,4 +1,4 @@
-"""Checking that a region is sound: its file, its header and what its members wrote."""
+"""Checks that a region is sound: its file, its header, and the tables that its members wrote."""
 
 import os
 from collections.abc import Iterator
@@ -12,26 +12,27 @@ from vicinal.region.filesystem import advice, filesystem_type
 from vicinal.region.inspection import Connection, Home, Member, RegionState, inspect
 from vicinal.region.states import Liveness, Route, SlotState
 
+_FAULTY_MEMBER = "the member is faulty or malicious: end it, and create the region again"
+
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a region that is not as it should be."""
+    """A fault of a region, or an unwise choice."""
 
     message: str
     remedy: str
     fault: bool
-    """False for what is only unwise."""
+    """True for a fault; False for an unwise choice."""
 
     def __str__(self) -> str:
         return f"{self.message}: {self.remedy}"
 
 
 def check(path: str | os.PathLike[str], *, patience: float = 3.0) -> list[Finding]:
-    """Everything that is wrong with a region; an empty list if it is sound.
+    """Return all findings about a region; an empty list if the region is sound.
 
-    `patience`, in seconds, is for members in other virtual machines, as in inspect().
-    Raises VicinalError where the file cannot be read or its header is no region's, since
-    then there is nothing more to be checked.
+    `patience` is in seconds, for members in other virtual machines, as in inspect(). Raises
+    VicinalError if the file cannot be read or its header is not a region's header.
     """
     state = inspect(path, patience=patience)
     return [
@@ -47,7 +48,7 @@ def _file(state: RegionState) -> Iterator[Finding]:
     path = state.path
     if state.owner != os.geteuid():
         yield Finding(
-            f"{path} belongs to {user_name(state.owner)}, and members are "
+            f"{path} belongs to {user_name(state.owner)}, and members run as "
             f"{user_name(os.geteuid())}",
             "create the region as the user that the job runs as",
             fault=True,
@@ -55,15 +56,16 @@ def _file(state: RegionState) -> Iterator[Finding]:
     if state.mode & 0o077:
         yield Finding(
             f"{path} is open to other users (mode {state.mode:04o})",
-            f"chmod 600 {path}, if you trust what they may have written",
+            f"run `chmod 600 {path}` if you trust what other users may have written",
             fault=True,
         )
     if state.reserved_bytes < state.header.region_bytes:
         yield Finding(
             f"{path} has only {show_size(state.reserved_bytes)} of "
             f"{show_size(state.header.region_bytes)} reserved, "
-            "so that an access may end a member with SIGBUS",
-            "remove it and create it anew with `vicinal region create`, which reserves it all",
+            "so a member's access may end the member with SIGBUS",
+            "remove the region and create it again with `vicinal region create`, which reserves "
+            "all of it",
             fault=True,
         )
     unwise = advice(Path(path), filesystem_type(state.device))
@@ -77,29 +79,31 @@ def _member(member: Member) -> Iterator[Finding]:
     if member.alive is False:
         yield Finding(
             f"{name} is dead (pid {member.pid} on {member.hostname or 'an unnamed host'})",
-            "the next member that needs a slot takes it over; "
+            "the next member that needs a slot takes this slot over; "
             "if the job is over, remove the region",
             fault=True,
         )
     if member.state is SlotState.CLAIMED:
         yield Finding(
-            f"{name} has claimed it and not joined yet",
-            "check again; if it stays so, the member died while joining",
+            f"{name} has claimed the slot and has not joined yet",
+            "check again; if this finding stays, the member died while joining",
             fault=False,
         )
     if member.state is not SlotState.JOINED:
         return
-    damage = "it has a fault or does harm: end it, and create the region anew"
+
     if member.section_epoch != member.epoch:
         yield Finding(
-            f"{name} has epoch {member.epoch} by its slot and "
-            f"{member.section_epoch} by its section",
-            damage,
+            f"{name} has epoch {member.epoch} in its slot and "
+            f"{member.section_epoch} in its section",
+            _FAULTY_MEMBER,
             fault=True,
         )
     if member.liveness not in list(Liveness):
         yield Finding(
-            f"{name} shows in an unknown way ({member.liveness}) that it lives", damage, fault=True
+            f"{name} has an unknown kind of liveness ({member.liveness})",
+            _FAULTY_MEMBER,
+            fault=True,
         )
 
 
@@ -109,15 +113,15 @@ def _home(state: RegionState, member: Member) -> Iterator[Finding]:
         return
     if home.region == state.header.id or not home.epoch or home.slot >= layout.MEMBERS_MAX:
         yield Finding(
-            f"the member in slot {member.slot} says that it is first in slot {home.slot}, epoch "
-            f"{home.epoch}, of region {home.region}, which cannot be",
-            "it has a fault or does harm: end it, and create the region anew",
+            f"the member in slot {member.slot} says that its home is slot {home.slot}, epoch "
+            f"{home.epoch}, of region {home.region}, which is impossible",
+            _FAULTY_MEMBER,
             fault=True,
         )
 
 
 def _identities(state: RegionState) -> Iterator[Finding]:
-    """Who is in several regions is one endpoint: nobody else is the same."""
+    """Report two members that claim the same home and nonce: only one endpoint can have both."""
     known: dict[tuple[int, Home], Member] = {}
     for member in state.members:
         if member.home is None or member.state is not SlotState.JOINED:
@@ -125,9 +129,10 @@ def _identities(state: RegionState) -> Iterator[Finding]:
         other = known.setdefault((member.nonce, member.home), member)
         if other is not member:
             yield Finding(
-                f"the members in slots {other.slot} and {member.slot} say that they are one and "
-                "the same endpoint of another region",
-                "one of them lies: end the one that is not of your job, and create the region anew",
+                f"the members in slots {other.slot} and {member.slot} claim to be the same "
+                "endpoint of another region",
+                "one of the two lies: end the member that is not of your job, and create the "
+                "region again",
                 fault=True,
             )
 
@@ -151,6 +156,6 @@ def _connection(state: RegionState, connection: Connection) -> Iterator[Finding]
         yield Finding(
             f"the member in slot {connection.sender} offers slot {connection.receiver} an "
             f"impossible ring ({slots} slots at offset {ring})",
-            "it has a fault or does harm: end it, and create the region anew",
+            _FAULTY_MEMBER,
             fault=True,
         )

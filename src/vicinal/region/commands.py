@@ -1,4 +1,4 @@
-"""`vicinal region`: create, show, check and remove. detach and attach are vicinal.launch's."""
+"""`vicinal region`: create, show, check and remove. vicinal.launch adds detach and attach."""
 
 import json
 from pathlib import Path
@@ -14,25 +14,27 @@ from vicinal.region import checking, creation, inspection
 from vicinal.region.filesystem import advice, filesystem_type
 
 PATIENCE = 3.0
-"""Seconds that members in other virtual machines get to show that they live."""
+"""Seconds in which members in other virtual machines must show that they are alive."""
 
 
 def region_file(text: str) -> Path:
-    """The file that an argument names, as PATH or the way that VICINAL_REGION has it."""
+    """Return the file that an argument names, as PATH or in the notation of VICINAL_REGION."""
     if text.startswith(("pci:", "dax:")):
         raise typer.BadParameter(
-            f"{text} is a device in a guest; on the host, name the file behind it"
+            f"{text} is a device in a guest; on the host, name the file behind the device"
         )
     return Path(text.removeprefix("file:"))
 
 
 RegionPath = Annotated[
     Path,
-    typer.Argument(metavar="PATH", parser=region_file, help="The region's file; file:PATH too."),
+    typer.Argument(
+        metavar="PATH", parser=region_file, help="The region's file, as PATH or file:PATH."
+    ),
 ]
 
 commands = typer.Typer(
-    help="Create, show, check and remove shared regions; move members out of one."
+    help="Create, show, check and remove shared regions; move members out of a region."
 )
 
 
@@ -48,35 +50,40 @@ def create(
         int, typer.Option(help="Member slots; each endpoint of each process takes one.")
     ] = creation.DEFAULT_MEMBERS,
     section_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Bytes for each member, such as 960K or 4M.")
+        str,
+        typer.Option(
+            metavar="SIZE", help="Bytes for the messages of each member, such as 960K or 4M."
+        ),
     ] = "964K",
     heap: Annotated[
         str,
         typer.Option(
             metavar="SIZE",
-            help="Bytes for the application's memory of each member, beside its section; all of "
-            "it is reserved now, for every member slot.",
+            help="Bytes for the application's memory of each member, beside its section. The "
+            "command reserves this memory now, for every member slot.",
         ),
     ] = "0",
-    label: Annotated[str, typer.Option(help="A name for people, such as the job's.")] = "",
+    label: Annotated[str, typer.Option(help="A name that `show` prints, such as the job's.")] = "",
     for_guests: Annotated[
         bool,
-        typer.Option("--for-guests", help="Make the file a power of two long, as ivshmem wants."),
+        typer.Option(
+            "--for-guests", help="Make the file's length a power of two, as ivshmem requires."
+        ),
     ] = False,
     for_nvdimm: Annotated[
         bool,
         typer.Option(
             "--for-nvdimm",
-            help="Make it the file of a memory module: guests find it as /dev/dax, mapped "
+            help="Make the file a memory module: guests find the region as /dev/dax, mapped "
             "write-back.",
         ),
     ] = False,
     existing: Annotated[
         bool,
-        typer.Option("--existing", help="Write into a file that is there, such as QEMU's."),
+        typer.Option("--existing", help="Write into an existing file, such as QEMU's."),
     ] = False,
 ) -> None:
-    """Create a region: private to its owner, and fully reserved in memory."""
+    """Create a region that only its owner can read, with all of its memory reserved."""
     region = creation.create(
         path,
         members=members,
@@ -98,7 +105,7 @@ def show(
     path: RegionPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a region's header, its members and who sent how much to whom."""
+    """Show a region's header, its members, and the messages of each pair."""
     state = inspection.inspect(path, patience=PATIENCE)
     if as_json:
         typer.echo(json.dumps(state.as_json(), indent=2))
@@ -108,14 +115,14 @@ def show(
     if state.members:
         console.print(_member_table(state))
     else:
-        console.print("nobody has joined yet")
+        console.print("no member has joined yet")
     if state.connections:
         console.print(_connection_table(state))
 
 
 @commands.command()
 def check(path: RegionPath) -> None:
-    """Check that a region is sound; exit with 1 if it is not."""
+    """Check that a region is sound; exit with 1 if the region has a fault."""
     findings = checking.check(path, patience=PATIENCE)
     for finding in findings:
         typer.echo(f"vicinal: {'error' if finding.fault else 'warning'}: {finding}", err=True)
@@ -128,7 +135,7 @@ def check(path: RegionPath) -> None:
 def remove(
     path: RegionPath,
     force: Annotated[
-        bool, typer.Option("--force", help="Even while living members use it.")
+        bool, typer.Option("--force", help="Remove the region even while living members use it.")
     ] = False,
 ) -> None:
     """Remove a region."""

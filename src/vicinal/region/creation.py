@@ -1,6 +1,6 @@
-"""Making a region, and taking it away again.
+"""Creates and removes regions.
 
-What is about memory modules is loaded where there is one.
+The module for memory modules (vicinal.region.module) is imported only if one is used.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from vicinal.region.locks import is_locked
 
 DEFAULT_MEMBERS = 16
 DEFAULT_SECTION_BYTES = 964 * 1024
-"""An odd number of pages, as is best for hundreds of members: see `geometry.odd_pages()`."""
+"""An odd number of pages, which is best for hundreds of members: see `geometry.odd_pages()`."""
 
 LABEL_BYTES = layout.LABEL_BYTES
 
@@ -35,13 +35,13 @@ _ELSEWHERE = "choose a directory on tmpfs that you may write to, such as /dev/sh
 
 @dataclass(frozen=True)
 class Region:
-    """A region that was made; used in a `with` statement, it is removed at the end."""
+    """A created region; in a `with` statement, the region is removed at the end."""
 
     path: Path
     id: str
     members: int
     section_bytes: int
-    """Bytes for each member, its heap among them."""
+    """Bytes for each member, its heap included."""
     heap_bytes: int
     region_bytes: int
 
@@ -51,7 +51,7 @@ class Region:
         return f"file:{self.path}"
 
     def remove(self) -> None:
-        """Remove the region's file, if it is still there; members keep what they mapped."""
+        """Remove the region's file if it still exists; members keep their mappings."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -62,10 +62,10 @@ class Region:
 
 
 def default_members(ranks: int, *, heap: bool = False) -> int:
-    """Member slots for a region that this many ranks share, with a few to spare.
+    """Return the number of member slots for a region of `ranks` ranks, with a few spare slots.
 
-    With heaps, whose memory is reserved for each slot, there are none to spare; and there are
-    never more than a region can have, which may be one for each rank.
+    With heaps there are no spare slots, because each slot reserves the memory of its heap. The
+    result is never more than a region's maximum, which may leave one slot for each rank.
     """
     if heap:
         return min(layout.MEMBERS_MAX, _ENDPOINTS_A_RANK * ranks)
@@ -83,29 +83,28 @@ def create(
     for_nvdimm: bool = False,
     existing: bool = False,
 ) -> Region:
-    """Make a region of `members` slots, readable by its owner alone and fully reserved.
+    """Create a region of `members` slots, which only its owner can read, with all memory reserved.
 
-    Each member gets `section_bytes` for its messages, and behind them a heap of
-    `heap_bytes` for its application's memory.
-    `for_guests` makes the file a power of two long, as QEMU's ivshmem device wants it.
-    `for_nvdimm` makes it the file of a memory module (see vicinal.region.module), which such
-    a guest finds as /dev/dax; members on this host may use the file itself all the same.
-    `existing` writes the region into a file that is there already, such as the one that
-    QEMU made for that device; its length stays as it is, and so does the beginning of a
-    memory module.
+    Each member gets `section_bytes` for its messages, and behind them a heap of `heap_bytes` for
+    its application's memory. `for_guests` makes the file's length a power of two, as QEMU's ivshmem
+    device requires. `for_nvdimm` makes the file a memory module (see vicinal.region.module), which
+    a guest finds as /dev/dax; members on this host may use the file, too. `existing` writes the
+    region into an existing file, such as the file that QEMU created for its device; the file keeps
+    its length, and the beginning of a memory module stays.
 
-    Raises VicinalError, and leaves no file behind, where the file is there (or is not),
-    cannot be made or written, has no room, or where a size is out of bounds.
+    Raises VicinalError if the file exists (or, with `existing`, does not), if it cannot be created
+    or written, if there is no room, or if a size is out of bounds. No new file is left behind then.
     """
     place = Path(path).absolute()
     if for_nvdimm and existing:
         raise VicinalError(
             "--for-nvdimm is for new files",
-            "leave it out: a memory module that is there keeps its beginning",
+            "leave out --for-nvdimm: an existing memory module keeps its beginning",
         )
     if for_nvdimm and for_guests:
         raise VicinalError(
-            "a file is for ivshmem (--for-guests) or a memory module (--for-nvdimm)", "choose one"
+            "a file is for ivshmem (--for-guests) or a memory module (--for-nvdimm), not for both",
+            "choose one of the two options",
         )
     section_bytes += heap_bytes
     size = _checked_size(members, section_bytes, heap_bytes, label)
@@ -143,10 +142,10 @@ def check_creation(
     for_guests: bool = False,
     for_nvdimm: bool = False,
 ) -> None:
-    """Raise VicinalError, as create() would, where a region cannot be made.
+    """Raise VicinalError if create() could not create a region here.
 
-    `released` are the bytes that others give back first: in that directory, and of memory beside
-    it.
+    `released` are bytes that will be free by then: of the files in that directory, and of other
+    memory.
     """
     size = _checked_size(members, section_bytes + heap_bytes, heap_bytes, label)
     try:
@@ -166,27 +165,27 @@ def check_creation(
 def file_bytes(
     members: int, section_bytes: int, *, for_guests: bool = False, for_nvdimm: bool = False
 ) -> int:
-    """Bytes of the file of a region that can be made, where pages are small."""
+    """Length in bytes of a region's file, on a filesystem with small pages."""
     size = layout.region_bytes(members, section_bytes)
     return _file_length(layout.PAGE, Path(), size, for_guests, for_nvdimm)
 
 
 def _checked_size(members: int, section_bytes: int, heap_bytes: int, label: str) -> int:
-    """Bytes of a region, whose sections are these with their heaps. Raises VicinalError."""
+    """Bytes of a whole region; `section_bytes` includes the heap. Raises VicinalError."""
     fault = layout.section_fault(members, section_bytes, heap_bytes)
     if fault:
         options = "--heap" if fault.startswith("heaps") else "--members or --section-size"
-        raise VicinalError(f"a region cannot have {fault}", f"change {options} accordingly")
+        raise VicinalError(f"a region cannot have {fault}", f"change {options}")
     if len(label.encode(errors="replace")) > LABEL_BYTES:
-        raise VicinalError(f"the label has more than {LABEL_BYTES} bytes", "shorten it")
+        raise VicinalError(f"the label has more than {LABEL_BYTES} bytes", "shorten the label")
     return layout.region_bytes(members, section_bytes)
 
 
 def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Remove a region's file; with `force` even while members use it.
+    """Remove a region's file; with `force` even while members use the region.
 
-    Raises VicinalError where the file is no region, living members hold locks on it, or
-    it cannot be removed.
+    Raises VicinalError if the file is not a region, if living members hold locks on the file, or if
+    the file cannot be removed.
     """
     place = Path(path).absolute()
     try:
@@ -196,10 +195,12 @@ def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or not _is_region(fd, status.st_size):
-            raise VicinalError(f"{place} is no region", "it was left alone; use rm if you mean it")
+            raise VicinalError(
+                f"{place} is not a region", "the file was not removed; to remove it, use rm"
+            )
         if not force and is_locked(fd, 0, layout.MEMBERS_MAX):
             raise VicinalError(
-                f"living members still use {place}", "end their job first, or give --force"
+                f"living members still use {place}", "end their job first, or use --force"
             )
         place.unlink()
     except OSError as error:
@@ -225,7 +226,7 @@ def _open_new(place: Path) -> int:
     except FileExistsError as error:
         raise VicinalError(
             f"{place} exists already",
-            f"remove it with `vicinal region remove {place}`, or choose another path",
+            f"remove the region with `vicinal region remove {place}`, or choose another path",
         ) from error
     except OSError as error:
         raise _cannot("create", place, error) from error
@@ -261,13 +262,13 @@ def _open_existing(place: Path, size: int) -> int:
 
 
 def _file_length(page: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
-    """What the file must be long: whole pages of its filesystem, huge ones on hugetlbfs."""
+    """The length of the file: whole pages of its filesystem, which are huge pages on hugetlbfs."""
     if for_nvdimm:
         from vicinal.region.module import ALIGNMENT, module_bytes
 
         if page > ALIGNMENT:
             raise VicinalError(
-                f"{place} has pages of {show_size(page)}, and a memory module begins with 2 MiB",
+                f"{place} has pages of {show_size(page)}, and a memory module starts with 2 MiB",
                 "choose a file on tmpfs, or on hugetlbfs with pages of 2 MiB",
             )
         size = module_bytes(size)
@@ -277,12 +278,12 @@ def _file_length(page: int, place: Path, size: int, for_guests: bool, for_nvdimm
 
 
 def _reserve(fd: int, place: Path, length: int) -> None:
-    """Back the whole file now, so that no access of a member faults later."""
+    """Allocate the whole file now, so that no later access of a member faults."""
     status = os.fstat(fd)
     filesystem = filesystem_type(status.st_dev)
     free = room(place.parent, filesystem)
     missing = length - status.st_blocks * 512
-    # Ask first: filling a tmpfs to its end, or memory, would hurt others on the way.
+    # Check the free space first, because filling a tmpfs or the memory would harm other processes.
     if missing > free:
         raise _no_room(place, filesystem, length, free)
     try:
@@ -292,7 +293,7 @@ def _reserve(fd: int, place: Path, length: int) -> None:
             raise _no_room(place, filesystem, length, free) from error
         if error.errno == errno.EFBIG:
             raise VicinalError(
-                f"{place} would be larger ({show_size(length)}) than this process may make a file",
+                f"{place} would have {show_size(length)}, more than this process's limit for files",
                 "raise the limit (ulimit -f), or lower --members, --section-size or --heap",
             ) from error
         raise _cannot("reserve", place, error) from error
@@ -308,7 +309,7 @@ def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalErr
 
 
 def _write_info(fd: int, length: int) -> int:
-    """Write the beginning of a memory module; returns where the region begins behind it."""
+    """Write the beginning of a memory module; return the offset at which the region begins."""
     from vicinal.region.module import DATA_OFFSET, INFO_OFFSET, info_block
 
     with mmap.mmap(fd, DATA_OFFSET) as memory:
@@ -318,7 +319,8 @@ def _write_info(fd: int, length: int) -> int:
 
 
 def _write(fd: int, region: Region, label: str, start: int, length: int) -> None:
-    """Write the header, its magic last: until then nobody takes the file for a region."""
+    """Write the header, with its magic last: before that, no process takes the file for a
+    region."""
     header = layout.header_bytes(
         {
             "version": layout.VERSION,
@@ -332,7 +334,7 @@ def _write(fd: int, region: Region, label: str, start: int, length: int) -> None
             "label": label.encode(errors="replace"),
         }
     )
-    # A map rather than write(), which hugetlbfs does not have.
+    # A mapping instead of write(), which hugetlbfs does not support.
     with mmap.mmap(fd, length - start, offset=start) as memory:
         memory[0:8] = bytes(8)
         _clear(memory, region)
@@ -341,7 +343,8 @@ def _write(fd: int, region: Region, label: str, start: int, length: int) -> None
 
 
 def _clear(memory: mmap.mmap, region: Region) -> None:
-    """Zero every table; an arena means nothing until its owner says so."""
+    """Zero every table. An arena needs no zeroing: it has no meaning until its owner publishes a
+    ring."""
     memory[layout.PAGE : layout.sections_offset(region.members)] = bytes(
         layout.sections_offset(region.members) - layout.PAGE
     )
@@ -352,7 +355,7 @@ def _clear(memory: mmap.mmap, region: Region) -> None:
 
 
 def user_name(user: int) -> str:
-    """The name of a user, or its number where it has none here."""
+    """Return the name of a user; "user NUMBER" if the user has no name on this host."""
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(user).pw_name
     return f"user {user}"
@@ -360,12 +363,12 @@ def user_name(user: int) -> str:
 
 def _cannot(verb: str, place: Path, error: OSError) -> VicinalError:
     remedies = {
-        errno.EACCES: "run as the user it belongs to, or " + _ELSEWHERE,
-        errno.EPERM: "run as the user it belongs to",
-        errno.ELOOP: "a symbolic link is not followed: name the file itself",
+        errno.EACCES: "run as the file's owner, or " + _ELSEWHERE,
+        errno.EPERM: "run as the file's owner",
+        errno.ELOOP: "symbolic links are not followed: name the file itself",
         errno.ENAMETOOLONG: "choose a shorter name",
     }
     remedy = remedies.get(error.errno or 0)
     if remedy is None:
-        remedy = "see that the path is right" if verb == "open" else _ELSEWHERE
+        remedy = "check the path" if verb == "open" else _ELSEWHERE
     return VicinalError(f"cannot {verb} {place}: {describe_os_error(error)}", remedy)

@@ -1,12 +1,12 @@
-"""Asking members of a region to reach each other over the network for a while, and back.
+"""Moves members of a region to the network and back, at the manager's request.
 
-The region has a word for each member slot that only its manager writes: whether its member is to
-be reached over the network. The member and its peers look at it some twenty times a second, move
-each direction by itself, and say in their connection lines how what they send goes.
+The region has a word for each member slot that only the manager writes: the requested route to the
+slot's member. The member and its peers read the word some twenty times a second. They move each
+direction by themselves, and write the current route into their connection lines.
 
-The manager also tells members that a guest ended, the moment it does. A guest that dies says no
-farewell, and its peers would find out by its silence, after VICINAL_PEER_TIMEOUT. The region has a
-second word for each member slot that only the manager writes, for this verdict.
+The manager also tells members at once that a guest ended. A guest that dies sends no farewell, and
+its peers would notice its silence only after VICINAL_PEER_TIMEOUT. For this verdict the region has
+a second word for each member slot, which only the manager writes, too.
 """
 
 import mmap
@@ -24,19 +24,20 @@ from vicinal.region.states import RequestedRoute, Route, SlotState
 
 _ENDED = 1
 _STEP = 0.02
-"""Seconds between two looks at what members say."""
+"""Seconds between two reads of the members' state."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of such a wish."""
+    """The result of a request to detach, leave or attach."""
 
     members: tuple[int, ...]
-    """Slots of the members that it was about."""
+    """Slots of the members that were asked."""
     moved: int
-    """Connections that go the way they were to go; each direction of a pair is one."""
+    """Number of connections that use the requested route; each direction of a pair is one
+    connection. For leave(): number of members that left."""
     troubles: tuple[str, ...]
-    """Why others do not, a line each."""
+    """Why the other connections or members have not moved, one line each."""
 
 
 def detach(
@@ -45,10 +46,10 @@ def detach(
     *,
     timeout: float = 10.0,
 ) -> Outcome:
-    """Have members (by slot; all if none are named) be reached over the network, and wait for it.
+    """Ask members (slots; all if none are given) to use the network, and wait until they do.
 
-    Raises VicinalError where the region cannot be written, or has no such member. `timeout` is in
-    seconds; who has not moved by then is in the outcome, and may do so later.
+    `timeout` is in seconds. The outcome names the members that have not moved by then; they may
+    move later. Raises VicinalError if the region cannot be written or has no such member.
     """
     return _wish(path, members, timeout, network=True)
 
@@ -59,11 +60,12 @@ def leave(
     *,
     timeout: float = 10.0,
 ) -> Outcome:
-    """Have members be reached over the network, and leave the region; wait until they have.
+    """Ask members to use the network and to leave the region, and wait until they have left.
 
-    Their processes have nothing of the region any more then: its device can be taken away from
-    them. They look for another region in its place, about once a second; for this one, from
-    attach() on. As detach(), but what has `moved` are members, whose slots are free.
+    Afterwards their processes have no mapping of the region, so its device can be removed from
+    them. The members look for another region about once a second; they return to this region after
+    attach(). Arguments and errors are as for detach(), but `moved` counts members, whose slots are
+    free.
     """
     state = inspect(path, patience=0)
     asked = _choose(state, members)
@@ -90,10 +92,10 @@ def attach(
     *,
     timeout: float = 10.0,
 ) -> Outcome:
-    """The way back: have members be reached through the region. As detach().
+    """Ask members to use the region again. Arguments and errors are as for detach().
 
-    Without `members` it is also about those that were to leave(), and have: they come back by
-    themselves, as other members, which is not waited for.
+    Without `members` the request includes members that left after leave(). They join again by
+    themselves, as new members, and attach() does not wait for them.
     """
     state = inspect(path, patience=0)
     left = {} if members else _those_that_left(state)
@@ -105,10 +107,11 @@ def attach(
 
 
 def let_return(path: str | os.PathLike[str] | int, members: Collection[int] = ()) -> None:
-    """Take leave() back: of who has left, and of those `members` (slots) that have not yet.
+    """Revoke leave() for all members that have left, and for `members` (slots) that have not left
+    yet.
 
-    Who has left comes back by itself, now or when it has the region's device again. Others are left
-    alone, and nothing is waited for.
+    Members that have left return by themselves, now or when they have the region's device again.
+    Other members are not changed, and let_return() does not wait.
     """
     state = inspect(path, patience=0)
     words = _those_that_left(state)
@@ -124,7 +127,8 @@ def _wish(
 ) -> Outcome:
     state = inspect(path, patience=0)
     asked = _choose(state, slots)
-    # One that is about to leave may do so just now: others must find out where it went.
+    # RETURN instead of REGION: a member that is about to leave may leave at this moment, and must
+    # then be able to return.
     requested = RequestedRoute.NETWORK if network else RequestedRoute.RETURN
     words = {each.slot: each.epoch << 32 | requested for each in asked}
     _write(path, state.offset, words)
@@ -152,14 +156,14 @@ def _choose(state: RegionState, slots: Collection[int]) -> list[Member]:
     joined = [member for member in state.members if member.state is SlotState.JOINED]
     if not slots:
         if not joined:
-            raise VicinalError(f"nobody is in region {state.path}", "start the job first")
+            raise VicinalError(f"region {state.path} has no members", "start the job first")
         return joined
     there = {member.slot: member for member in joined}
     for slot in slots:
         if slot not in there:
             raise VicinalError(
                 f"there is no member in slot {slot} of region {state.path}",
-                f"`vicinal region show {state.path}` lists them",
+                f"`vicinal region show {state.path}` lists the members",
             )
     return [there[slot] for slot in slots]
 
@@ -172,7 +176,7 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
     except OSError as error:
         raise VicinalError(
             f"cannot write region {path}: {describe_os_error(error)}",
-            "run as the user it belongs to",
+            "run as the region's owner",
         ) from error
     try:
         _, within = SLOT.fields["requested_route"]
@@ -180,13 +184,13 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
             for slot, word in words.items():
                 start = offset + slot_offset(slot) + within
                 with every[start : start + 8] as part, part.cast("Q") as place:
-                    place[0] = word  # one aligned store: members see all of it or nothing
+                    place[0] = word  # one aligned store: members see the old word or the new word
     finally:
         os.close(fd)
 
 
 def _those_that_left(state: RegionState) -> dict[int, int]:
-    """What to write into the words of slots whose member was to leave, and has."""
+    """The words that let members return, by slot, for the members that left after leave()."""
     return {
         each.slot: each.epoch << 32 | RequestedRoute.RETURN
         for each in state.members
@@ -197,20 +201,21 @@ def _those_that_left(state: RegionState) -> dict[int, int]:
 def _why_still_there(member: Member, seconds: float) -> str:
     if not member.network:
         return (
-            f"{_name(member)} is in no network and stays in the region: start it with "
-            "VICINAL_NET unset, or set to the same provider everywhere"
+            f"{_name(member)} has no network address and stays in the region: start its job with "
+            "VICINAL_NET unset, or set to the same provider on all hosts"
         )
     if member.alive is False:
         return f"{_name(member)} is dead"
     return (
-        f"{_name(member)} has not left the region within {seconds:g} s: it, another endpoint of "
-        "its process or another member makes no progress (stopped, or computing without a call of "
-        "MPI), is in no network, or its application has memory in the region (`--heap`)"
+        f"{_name(member)} has not left the region within {seconds:g} s: the member, another "
+        "endpoint of its process or another member is stopped, computes without calling MPI, has "
+        "no network address, or has application memory in the region (`--heap`)"
     )
 
 
 def _concerns(state: RegionState, connection: Connection, slots: Collection[int]) -> bool:
-    """Is it between two that are there, and one of them meant? What one says to itself stays."""
+    """Whether a connection joins two living members of which one was asked, except a member with
+    itself."""
     sender, receiver = state.member(connection.sender), state.member(connection.receiver)
     return (
         sender is not None
@@ -243,30 +248,30 @@ def _trouble(state: RegionState, connection: Connection, seconds: float) -> str:
     assert receiver is not None
     if connection.route is Route.ENDED:
         return (
-            f"{_name(sender)} and {_name(receiver)} found in the region what cannot be and use the "
-            "network for good: run `vicinal region check` and start the job again"
+            f"{_name(sender)} and {_name(receiver)} found invalid data in the region and use the "
+            "network for the rest of the job: run `vicinal region check` and start the job again"
         )
     if connection.route is Route.STAYS:
         for each in (receiver, sender):
             if not each.network:
                 return (
-                    f"{_name(each)} is in no network and stays in the region: start it with "
-                    "VICINAL_NET unset, or set to the same provider everywhere"
+                    f"{_name(each)} has no network address and stays in the region: start its job "
+                    "with VICINAL_NET unset, or set to the same provider on all hosts"
                 )
         return (
-            f"{_name(sender)} does not reach {_name(receiver)} over the network and stays in the "
+            f"{_name(sender)} cannot reach {_name(receiver)} over the network and stays in the "
             "region: check VICINAL_NET_INTERFACE and the nodes' addresses"
         )
     return (
-        f"{_name(sender)} has not moved what it sends to {_name(receiver)} within {seconds:g} s: "
-        "one of them makes no progress (stopped, or computing without a call of MPI)"
+        f"{_name(sender)} has not moved its messages to {_name(receiver)} within {seconds:g} s: "
+        "one of the two is stopped, or computes without calling MPI"
     )
 
 
 def condemn(region: Path, hostname: str) -> list[int]:
-    """Declare all members that call themselves `hostname` dead; return their slots.
+    """Declare all members with this host name dead; return their slots.
 
-    The name is what a member wrote, so a guest that lies harms itself and nobody else.
+    Each member writes its own host name, so a guest with a false name harms only itself.
     """
     state = inspect(region, patience=0)
     members = [
@@ -283,6 +288,6 @@ def condemn(region: Path, hostname: str) -> list[int]:
         for member in members:
             start = first + member.slot * VERDICT_BYTES
             with every[start : start + VERDICT_BYTES] as part, part.cast("Q") as place:
-                # One aligned store: a peer sees all of it or nothing.
+                # One aligned store: a peer sees the old word or the new word.
                 place[0] = member.epoch << 32 | _ENDED
     return [member.slot for member in members]

@@ -251,7 +251,7 @@ def test_a_section_of_another_epoch_is_a_fault(job: Job) -> None:
     job.join(0)
     write(job.path, section(0) + 8, (9).to_bytes(4, "little"))
     (fault,) = faults(job.path)
-    assert "epoch 1 by its slot and 9 by its section" in fault
+    assert "epoch 1 in its slot and 9 in its section" in fault
 
 
 def set_home(path: Path, slot: int, region_id: str, home_slot: int, epoch: int) -> None:
@@ -282,7 +282,7 @@ def test_impossible_homes_are_faults(job: Job, home_slot: int, epoch: int) -> No
     own = region.inspect(job.path).header.id
     set_home(job.path, 0, own if (home_slot, epoch) == (1, 1) else "11" * 16, home_slot, epoch)
     (fault,) = faults(job.path)
-    assert "says that it is first in" in fault
+    assert "says that its home is slot" in fault
 
 
 def test_two_that_say_they_are_one_are_a_fault(job: Job) -> None:
@@ -293,14 +293,14 @@ def test_two_that_say_they_are_one_are_a_fault(job: Job) -> None:
         set_home(job.path, slot, "11" * 16, 3, 7)
         write(job.path, section(slot), bytes(range(8)))
     (fault,) = faults(job.path)
-    assert "slots 0 and 2 say that they are one" in fault
+    assert "slots 0 and 2 claim to be the same endpoint" in fault
 
 
 def test_unknown_liveness_is_a_fault(job: Job) -> None:
     job.join(0)
     write(job.path, section(0) + 12, (3).to_bytes(4, "little"))
     (fault,) = faults(job.path)
-    assert "unknown way (3)" in fault
+    assert "unknown kind of liveness (3)" in fault
 
 
 def test_an_unknown_slot_state_is_an_error(job: Job) -> None:
@@ -313,7 +313,7 @@ def test_one_who_is_joining_is_mentioned(job: Job) -> None:
     write(job.path, layout.slot_offset(0), (1 << 32 | SlotState.CLAIMED).to_bytes(8, "little"))
     (finding,) = region.check(job.path)
     assert not finding.fault
-    assert "has claimed it" in finding.message
+    assert "has claimed the slot" in finding.message
 
 
 def test_names_cannot_command_a_terminal(job: Job, vicinal: Vicinal) -> None:
