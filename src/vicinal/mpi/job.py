@@ -1,8 +1,8 @@
-"""What a job is, how the ranks get its input files, and what is left of a job that has ended.
+"""A job's description, its input files, and its result.
 
-Nodes share no directory that could be written to. So the files go with the ranks' command line, and
-the ranks themselves put them into a directory of each node. Over hosts (vicinal/launch/host_job.py)
-an agent on each host writes the files before the ranks start.
+Nodes share no writable directory. So the files travel in the ranks' command line, and the ranks
+write the files into a directory of each node. In a job over hosts (vicinal/launch/host_job.py) an
+agent on each host writes the files before the ranks start.
 """
 
 import base64
@@ -22,62 +22,66 @@ from vicinal.region import DEFAULT_SECTION_BYTES, RegionState
 from vicinal.region.geometry import MEMBERS_MAX
 
 MOST_BYTES = 96 << 10
-"""Of all files of a job: the kernel takes arguments of up to 128 KiB each."""
+"""Greatest size of all files of a job: the kernel accepts arguments of up to 128 KiB each."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
 class Job:
-    """An MPI program to run on the nodes of a cluster."""
+    """An MPI program to run on the nodes of a cluster.
+
+    Raises VicinalError if a value is out of bounds or contradicts the path.
+    """
 
     program: Sequence[str]
     """Absolute path of the program, and its arguments."""
     ranks: int
     mpi: Mpi | Installation | str | None = None
-    """By default the one that the program is linked with, and else MPICH."""
+    """By default the MPI library that the program is linked with, or else MPICH."""
     path: MessagePath | str = MessagePath.REGION
     """On the path shared-memory all ranks run in the first node."""
     region: str | None = None
-    """Value for VICINAL_REGION, as nodes see it; by default a region is made for the job.
+    """Value for VICINAL_REGION, as nodes see it; by default a region is created for the job.
 
-    Of several that all ranks are in, the first is that of their heaps.
+    If there are several regions, the ranks' heaps are in the first.
     """
     hosts: int = 1
-    """On the path region: the cluster's nodes are so many hosts, each with some of them in a row
-    and a region of its own. Ranks of different hosts reach each other over the nodes' network."""
+    """On the path region: number of hosts that the cluster's nodes form. Each host is a run of
+    consecutive nodes with a region of its own. Ranks of different hosts use the nodes' network."""
     members: int | None = None
-    """Member slots of that region; by default enough for the ranks."""
+    """Member slots of the created region; by default enough for the ranks."""
     section_bytes: int = DEFAULT_SECTION_BYTES
     heap: bool = False
-    """Whether large allocations of the ranks lie in the region."""
+    """Whether large allocations of the ranks are placed in the region."""
     heap_bytes: int = DEFAULT_HEAP_BYTES
-    """With `heap`: bytes of each member of a region that is made for the job."""
+    """With `heap`: bytes for each member of a region that is created for the job."""
     progress: Progress | str | None = None
-    """On the path region: what ranks do that wait; by default what the environment says."""
+    """On the path region: what waiting ranks do; by default the environment decides."""
     pin: bool = False
-    """Whether each rank gets a core of its own, as far as there are enough."""
+    """Whether each rank gets a core of its own, while there are enough cores."""
     cma: bool = True
-    """On the path shared-memory: whether ranks may copy straight out of each other."""
+    """On the path shared-memory: whether ranks may copy directly from each other's memory."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables for the ranks beside the inherited ones, which they override."""
+    """Variables for the ranks, which override inherited variables."""
     directory: Path | None = None
     """Working directory; by default this process's."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text by name; with any, ranks run in a directory of their node's own that has them."""
+    """Text by file name. With files, ranks run in a directory of their own node that holds the
+    files."""
     label: str = ""
-    """Name of the job, for people; at most 64 bytes."""
+    """Name of the job in messages and tables; at most 64 bytes."""
 
     def __post_init__(self) -> None:
         check_variables({**os.environ, **self.environment})
         if not self.program:
-            raise VicinalError("the job has no program", "name one")
+            raise VicinalError("the job has no program", "name a program")
         if self.ranks < 1:
             raise VicinalError(f"a job of {self.ranks} ranks cannot run", "ask for at least 1")
         if self.ranks > MEMBERS_MAX and MessagePath(self.path) is MessagePath.REGION:
             raise VicinalError(
-                f"a job of {self.ranks} ranks has no room in a region: it has up to {MEMBERS_MAX} "
-                "member slots",
+                f"a job of {self.ranks} ranks has no room in a region, which has at most "
+                f"{MEMBERS_MAX} member slots",
                 f"ask for at most {MEMBERS_MAX}, or use --path network",
             )
         if self.hosts != 1 and (
@@ -86,12 +90,13 @@ class Job:
             or MessagePath(self.path) is not MessagePath.REGION
         ):
             raise VicinalError(
-                f"a job over {self.hosts} hosts needs the path region, and a region made for each",
+                f"a job over {self.hosts} hosts needs the path region, and a new region for each "
+                "host",
                 "leave out the region, and ask for at least 1 host",
             )
         if self.progress is not None and MessagePath(self.path) is not MessagePath.REGION:
             raise VicinalError(
-                f"the path {MessagePath(self.path).value} makes its progress by itself",
+                f"the path {MessagePath(self.path).value} has no choice of progress",
                 "leave out --progress, or use --path region",
             )
         if self.heap and MessagePath(self.path) is not MessagePath.REGION:
@@ -101,9 +106,11 @@ class Job:
             )
 
     def resolved_mpi(self) -> tuple[Installation, bool]:
-        """The MPI to use, and whether the program's loader finds its library by itself.
+        """Return the MPI to use, and whether the program's loader finds that MPI's library by
+        itself.
 
-        Raises VicinalError where that MPI is not installed, or the program has another in it.
+        Raises VicinalError if that MPI is not installed, or if the program is linked with another
+        MPI.
         """
         linked = linked_mpi(Path(self.program[0]))
         if self.mpi is not None:
@@ -125,33 +132,37 @@ class CompletedJob:
     """A job that ended by itself."""
 
     returncode: int
-    """As a shell would give it: the program's, or 128 and the signal that ended it."""
+    """The status in a shell's convention: the program's own, or 128 and the number of a signal."""
     stdout: str
     stderr: str
     seconds: float
-    """Wall-clock time from starting the launcher to its end."""
+    """Wall-clock time from the start of the launcher to its end."""
     region: RegionState | None
-    """The region as the job left it, the first host's if there are several; None on other paths."""
+    """The region at the end of the job, the first host's if there are several; None on other
+    paths."""
     regions: tuple[RegionState, ...] = ()
-    """Those of all hosts, in order."""
+    """The regions of all hosts, in order."""
 
 
 def check_names(files: Iterable[str]) -> None:
-    """Raise VicinalError for names that a job's files cannot have."""
+    """Raise VicinalError for a name that a job's file cannot have."""
     for name in files:
         if not _NAME.fullmatch(name):
-            raise VicinalError(f"{name!r} is no name of a job's file", "use letters and digits")
+            raise VicinalError(
+                f"{name!r} cannot be the name of a job's file", "use letters and digits"
+            )
 
 
 def in_directory(directory: str, program: Sequence[str]) -> list[str]:
-    """The program, run in a directory that is there."""
+    """Return a command that runs the program in an existing directory."""
     return ["/bin/sh", "-c", f'cd {directory} && exec "$@"', "sh", *program]
 
 
 def with_files(files: Mapping[str, str], directory: str, program: Sequence[str]) -> list[str]:
-    """The program, run in `directory`, which has these files: text by name.
+    """Return a command that creates `directory` with these files (text by name) and runs the
+    program there.
 
-    Raises VicinalError for names that are none, and for more text than there is room for.
+    Raises VicinalError for a name that a file cannot have, and for more than MOST_BYTES of files.
     """
     if not files:
         return list(program)
@@ -159,11 +170,11 @@ def with_files(files: Mapping[str, str], directory: str, program: Sequence[str])
     script = f"mkdir -p {directory} && cd {directory}"
     for name, text in files.items():
         encoded = base64.b64encode(text.encode()).decode()
-        # Under a name of its own first: the ranks of a node all write the same.
+        # Written under a temporary name first, because the ranks of a node all write the same file.
         script += f" && printf %s {encoded} | base64 -d >{name}.$$ && mv {name}.$$ {name}"
     if len(script) > MOST_BYTES:
         raise VicinalError(
-            f"the files of a job have {len(script) - MOST_BYTES} bytes too many for it",
-            "let the program read them from a directory that all nodes see",
+            f"the job's files are {len(script) - MOST_BYTES} bytes too long for a command line",
+            "let the program read the files from a directory that all nodes see",
         )
     return ["/bin/sh", "-c", f'{script} && exec "$@"', "sh", *program]

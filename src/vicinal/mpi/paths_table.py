@@ -1,4 +1,4 @@
-"""Which path the messages between each pair of ranks took, as a table."""
+"""A table of the path that the messages of each pair of ranks took."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from vicinal.mpi.traffic import NETWORK_PATH, JobTraffic
 
 
 def paths_tables(jobs: Sequence[JobTraffic]) -> Group:
-    """A table for each of the jobs in a region."""
+    """Return a table for each of the jobs in a region."""
     return Group(*map(paths_table, jobs))
 
 
 def paths_table(traffic: JobTraffic) -> Table:
-    """The table that `vicinal paths` shows."""
-    # Text for what members wrote, which would be taken for markup otherwise.
+    """Return the table that `vicinal paths` shows for one job."""
+    # Text objects, because rich would interpret strings of members as markup.
     title = Text(f"Paths of {traffic.label or 'the job'}", style="table.title")
     table = Table(title=title, title_justify="left", highlight=True)
     for heading in ("from rank", "on", "to rank", "on", "path"):
@@ -35,7 +35,7 @@ def paths_table(traffic: JobTraffic) -> Table:
             str(pair.messages),
             show_size(pair.bytes),
         )
-    # Of other hosts only these know who their ranks are: all that a rank sent there in one row.
+    # Only other hosts know which ranks these peers are, so one row sums what a rank sent there.
     for sender in sorted({sent.sender for sent in traffic.beyond}):
         sent = [each for each in traffic.beyond if each.sender == sender]
         table.add_row(
@@ -50,5 +50,5 @@ def paths_table(traffic: JobTraffic) -> Table:
     talked = {(p.sender, p.receiver) for p in traffic.pairs if p.sender != p.receiver}
     silent = len(names) * (len(names) - 1) - len(talked)
     if silent > 0:
-        table.caption = f"{silent} of the pairs of {len(names)} ranks have not talked"
+        table.caption = f"{silent} of the pairs of {len(names)} ranks have exchanged no messages"
     return table

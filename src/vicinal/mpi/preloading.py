@@ -1,13 +1,13 @@
-"""The libraries that stand before those of a job's ranks, as LD_PRELOAD names them.
+"""The libraries that are preloaded into a job's ranks by LD_PRELOAD.
 
-libvicinal-heap.so places large allocations of an unmodified program in the region. It stands before
-the C library's allocator. When the provider enables an endpoint in a region that has heaps, large
-allocations from then on come from there.
+libvicinal-heap.so places large allocations of an unmodified program in the region. The library
+precedes the C library's allocator. After the provider has enabled an endpoint in a region with
+heaps, large allocations come from the region.
 
-libvicinal-pairs.so keeps Open MPI's one-sided accumulates of pairs right. Of MPI_DOUBLE_INT and
-other predefined pairs with gaps Open MPI's osc rdma moves too few bytes, and no setting avoids that
-(docs/decisions/0028). The library hands such calls on in a form that is right, or ends them with
-an error. MPI's own shared memory needs nothing of it.
+libvicinal-pairs.so corrects Open MPI's one-sided accumulates of pairs. For MPI_DOUBLE_INT and other
+predefined pairs with gaps, Open MPI's osc rdma moves too few bytes, and no setting avoids that
+(docs/decisions/0028). The library passes such calls on in a correct form, or ends them with an
+error. Jobs on MPI's own shared memory do not need the library.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,30 +19,32 @@ from vicinal.mpi.libraries import Family, Installation, Mpi
 
 HEAP_FILE = "libvicinal-heap.so"
 DEFAULT_HEAP_BYTES = 256 * 1024 * 1024
-"""Of each member, where `--heap region` says no size."""
+"""Bytes for each member if `--heap region` gives no size."""
 
 _PLACE = "region"
 PAIRS_FILE = "libvicinal-pairs.so"
 
 
 def parse_heap(text: str) -> int | None:
-    """The bytes that `--heap` asks for: None for `region`, which leaves them open.
+    """Return the bytes that `--heap` asks for; None for `region` without a size.
 
-    Raises VicinalError for what is neither `region` nor `region:SIZE`.
+    Raises VicinalError for text that is neither `region` nor `region:SIZE`.
     """
     place, separator, size = text.partition(":")
     if place != _PLACE or (separator and not size):
-        raise VicinalError(f"{text!r} is no place for a heap", "write --heap region or region:64M")
+        raise VicinalError(
+            f"{text!r} is not a place for a heap", "write --heap region or region:64M"
+        )
     if not separator:
         return None
     count = parse_size(size)
     if count == 0:
-        raise VicinalError("a heap of no bytes is none", "leave out --heap, or ask for more")
+        raise VicinalError("a heap cannot have 0 bytes", "leave out --heap, or ask for more")
     return count
 
 
 def heap_library() -> str:
-    """The path of the library. Raises VicinalError where it cannot be preloaded."""
+    """Return the path of the heap's library. Raises VicinalError if it cannot be preloaded."""
     return library_to_preload(HEAP_FILE)
 
 
@@ -51,7 +53,8 @@ def _is_needed(mpi: Mpi | Installation, path: MessagePath) -> bool:
 
 
 def pairs_library(mpi: Mpi | Installation, path: MessagePath) -> str | None:
-    """The library for a job's ranks; None where they need none, or it cannot be preloaded."""
+    """Return the library for accumulates of pairs; None if the ranks do not need it or cannot load
+    it."""
     if not _is_needed(mpi, path):
         return None
     try:
@@ -61,7 +64,7 @@ def pairs_library(mpi: Mpi | Installation, path: MessagePath) -> str | None:
 
 
 def pairs_notes(mpi: Mpi | Installation, path: MessagePath) -> list[str]:
-    """What the user of a job has to know whose ranks need the library, and do not get it."""
+    """Return a note for the user of a job whose ranks need the library and cannot load it."""
     if not _is_needed(mpi, path):
         return []
     try:
@@ -75,15 +78,16 @@ def pairs_notes(mpi: Mpi | Installation, path: MessagePath) -> list[str]:
 
 
 def preloaded_libraries(mpi: Mpi | Installation, path: MessagePath, *, heap: bool) -> list[str]:
-    """For allocations in the region (`heap`), and for the accumulates of the MPI library.
+    """Return the libraries to preload: for accumulates of pairs, and with `heap` for allocations in
+    the region.
 
-    Raises VicinalError where the former is wanted and cannot be preloaded.
+    Raises VicinalError if `heap` is set and its library cannot be preloaded.
     """
     pairs = pairs_library(mpi, path)
     return ([] if pairs is None else [pairs]) + ([heap_library()] if heap else [])
 
 
 def preloading(libraries: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The value for LD_PRELOAD: what it is in an environment, and the libraries behind that."""
+    """Return the value for LD_PRELOAD: the environment's value, followed by the libraries."""
     names = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
     return ":".join([*(name for name in names if name and name not in libraries), *libraries])

@@ -1,4 +1,4 @@
-"""A job whose launcher was started: waiting for it, and ending it, however it was started."""
+"""A job whose launcher has started: waiting for its end, and ending it, for all kinds of jobs."""
 
 import os
 import select
@@ -24,13 +24,13 @@ class StartedJob(ABC):
     """A job from its start to its end; as a context manager it leaves nothing behind."""
 
     grace_seconds: ClassVar[float] = 3.0
-    """How long a launcher that was asked to end may take."""
+    """Time that a launcher has to end after a request."""
 
     path: MessagePath
     """How its messages travel."""
 
     notes: Sequence[str] = ()
-    """What its user has to know of the way that it runs, to be said at its start."""
+    """Notes for the user about this way of running the job, printed at its start."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -44,18 +44,18 @@ class StartedJob(ABC):
 
     @property
     def launcher(self) -> subprocess.Popen[bytes]:
-        """The process that was started, of a job that was not closed."""
+        """The launcher's process. The job must have started and must not be closed."""
         assert self._launcher is not None
         return self._launcher
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the job's end and return its status, as a shell would give it.
+        """Wait for the job's end and return its status in a shell's convention.
 
-        Raises VicinalError `timeout` seconds after its start, and what look() raises; the job is
-        then still there for close() to end.
+        Raises TimeLimitError `timeout` seconds after the job's start, and any error of look(). The
+        job still exists then, and close() ends it.
         """
         until = None if timeout is None else self.started + timeout
-        # A descriptor rather than polling: ranks may need every core.
+        # A descriptor instead of polling, because ranks may need every core.
         end = os.pidfd_open(self.launcher.pid) if self.launcher.poll() is None else None
         try:
             while end is not None:
@@ -68,7 +68,7 @@ class StartedJob(ABC):
                 if until is not None and time.monotonic() >= until:
                     raise TimeLimitError(
                         f"the job did not end within {timeout:g} s{self.why_late()}",
-                        "allow it more time, or see what its ranks wait for",
+                        "give the job more time, or find out what its ranks wait for",
                     )
         finally:
             if end is not None:
@@ -77,7 +77,7 @@ class StartedJob(ABC):
         return status if status >= 0 else 128 - status
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask the job to end, and see that it does."""
+        """Ask the job to end, wait for grace_seconds, and close the job."""
         self.forward(number)
         if self._launcher is not None:
             with suppress(subprocess.TimeoutExpired):
@@ -85,7 +85,8 @@ class StartedJob(ABC):
         self.close()
 
     def why_late(self) -> str:
-        """A phrase about what keeps the job, to follow that it did not end in time."""
+        """A phrase about the cause of a delay, appended to the message that the job did not end in
+        time."""
         return ""
 
     @abstractmethod
@@ -97,12 +98,13 @@ class StartedJob(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Called once a second while the job is waited for: raise what should end that."""
+        """Called once a second while wait() waits. Raises an error that should end the wait."""
 
     @abstractmethod
     def forward(self, number: signal.Signals) -> None:
-        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
+        """Send a signal to the launcher, which forwards it to the ranks or ends them."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what still runs, and take away what was made for it. Can be repeated."""
+        """End all that still runs of the job, and remove what was created for it. Can be called
+        again."""

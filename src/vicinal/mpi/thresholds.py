@@ -1,6 +1,6 @@
-"""The provider's thresholds: which there are, and what they can be.
+"""The provider's thresholds and their bounds.
 
-provider/proto/thresholds.c has the same table, and a test holds the two together.
+provider/proto/thresholds.c has the same table, and a test compares the two.
 """
 
 import re
@@ -11,10 +11,10 @@ _SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 @dataclass(frozen=True)
 class Threshold:
-    """Where one way of doing something ends and the next begins."""
+    """The value at which the provider changes from one method to another."""
 
     key: str
-    """In a profile."""
+    """The name in a profile."""
     usual: int
     least: int
     most: int
@@ -23,11 +23,11 @@ class Threshold:
 
     @property
     def variable(self) -> str:
-        """The variable that sets it for a job."""
+        """The variable that sets the threshold for a job."""
         return f"VICINAL_{self.key.upper()}"
 
     def fault(self, text: str) -> str | None:
-        """What is wrong with a value, as a phrase; None if nothing is."""
+        """Return the fault of a value as a phrase; None if the value is valid."""
         value = number(text)
         good = value is not None and self.least <= value <= self.most
         return None if good else f"is not a number from {self.least} to {self.most}"
@@ -46,6 +46,7 @@ THRESHOLDS = (
 
 
 def number(text: str) -> int | None:
-    """A number, with K, M or G behind it or not, as the provider has it; None for none."""
+    """Parse a number with or without K, M or G, as the provider does; None if the text is not a
+    number."""
     found = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text, re.IGNORECASE | re.ASCII)
     return None if found is None else int(found[1]) << _SHIFTS[found[2].upper()]

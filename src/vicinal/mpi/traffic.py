@@ -1,7 +1,7 @@
-"""How much each rank of a job sent to each other one and by which path, as regions say.
+"""The traffic between ranks of a job, and its paths, as recorded in regions.
 
-A job over several hosts has a region on each: what they say is put together here, and goes
-from host to host as JSON.
+A job over several hosts has a region on each host. Their figures are combined here, and travel
+between hosts as JSON.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _LONGEST_NAME = 64
 
 @dataclass(frozen=True)
 class PairTraffic:
-    """What one rank sent to another, over all their endpoints."""
+    """The traffic from one rank to another, over all their endpoints."""
 
     sender: int
     receiver: int
@@ -31,7 +31,7 @@ class PairTraffic:
 
 @dataclass(frozen=True)
 class SentBeyond:
-    """What a rank sent over the network to a peer of which only its nonce is known."""
+    """The traffic of a rank over the network to a peer of which only the nonce is known."""
 
     sender: int
     nonce: str
@@ -41,24 +41,25 @@ class SentBeyond:
 
 @dataclass(frozen=True)
 class JobTraffic:
-    """What all ranks of a job sent."""
+    """The traffic of all ranks of a job."""
 
     label: str
     hostnames: dict[int, str]
-    """Of each rank that joined a region."""
+    """The host name of each rank that joined a region."""
     pairs: list[PairTraffic]
     nonces: dict[str, int]
-    """Which rank has which nonce."""
+    """The rank of each nonce."""
     beyond: list[SentBeyond]
-    """To whom of these none of the regions had; together() finds out who they are."""
+    """Traffic to peers that are in none of the regions; together() identifies these peers."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """The same as plain values, for JSON."""
         return asdict(self) | {"hostnames": {str(rank): n for rank, n in self.hostnames.items()}}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "JobTraffic":
-        """What another host sent, whose text is made fit for a terminal; raises ValueError."""
+        """Return the figures of another host, with its text made safe for a terminal. Raises
+        ValueError."""
         try:
             return cls(
                 _text(values["label"]),
@@ -85,11 +86,11 @@ class JobTraffic:
                 ],
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("these are no figures of a job's traffic") from error
+            raise ValueError("the values are not a job's traffic") from error
 
 
 def job_traffic(state: RegionState) -> JobTraffic:
-    """What one region says."""
+    """Return the traffic in one region."""
     beyond = []
     for sent in state.beyond:
         sender = state.member(sent.sender)
@@ -107,7 +108,8 @@ def job_traffic(state: RegionState) -> JobTraffic:
 
 
 def together(parts: Iterable[JobTraffic]) -> JobTraffic:
-    """What several regions of one job say: a peer beyond one may be a member of another."""
+    """Combine the traffic of a job's regions: a peer outside one region may be a member of
+    another."""
     label, names, nonces = "", dict[int, str](), dict[str, int]()
     total: dict[tuple[int, int, str], tuple[int, int]] = {}
     everything = list(parts)
@@ -134,12 +136,13 @@ def together(parts: Iterable[JobTraffic]) -> JobTraffic:
 
 
 def pair_traffic(state: RegionState) -> list[PairTraffic]:
-    """The pairs of ranks that have a connection in the region, in order, and how they go now."""
+    """Return the pairs of ranks with a connection in the region, in order, with their current
+    paths."""
     total: dict[tuple[int, int], tuple[int, int]] = {}
     moved = set()
     for connection in state.connections:
         sender, receiver = state.member(connection.sender), state.member(connection.receiver)
-        # The receiver's slot may have a new owner since.
+        # The receiver's slot may have a new owner by now.
         if sender is None or receiver is None or receiver.epoch != connection.receiver_epoch:
             continue
         if sender.rank is None or receiver.rank is None:
@@ -158,7 +161,7 @@ def pair_traffic(state: RegionState) -> list[PairTraffic]:
 
 
 def members_by_rank(state: RegionState) -> dict[int, Member]:
-    """One member of each rank, the one of its first endpoint."""
+    """Return the member of each rank's first endpoint, by rank."""
     ranked = [member for member in state.members if member.rank is not None]
     ranked.sort(key=lambda member: member.endpoint, reverse=True)
     return {member.rank: member for member in ranked if member.rank is not None}

@@ -1,9 +1,8 @@
-"""The variables that users set for Vicinal, checked before a job starts.
+"""Checks the variables that users set for Vicinal before a job starts.
 
-The provider says of a malformed value what is wrong, and goes on with the default: an MPI
-library that it left alone would take another network instead. But that is said by each rank,
-somewhere in a job's output, and a misspelt name is not noticed at all. So who starts a job
-looks first.
+The provider warns about a malformed value and uses the default: an MPI library that got an error
+instead would use another network. But each rank prints the warning somewhere in a job's output, and
+the provider does not notice a misspelt name. So the command that starts a job checks first.
 """
 
 import difflib
@@ -18,17 +17,17 @@ from vicinal.mpi.thresholds import THRESHOLDS
 
 _PREFIX = "VICINAL_"
 _LIBFABRIC_PREFIX = "FI_"
-"""libfabric's form of the provider's variables: FI_VICINAL_REGION and so on."""
+"""Prefix of libfabric's form of the provider's variables: FI_VICINAL_REGION and so on."""
 
 _LONGEST_TIMEOUT = 86400
 
 
 JOB = "VICINAL_JOB"
-"""Number of the job that a rank belongs to, which it writes into its regions."""
+"""Number of a rank's job, which the rank writes into its regions."""
 
 
 def new_job_number() -> int:
-    """A number for JOB: another one for each job, so that jobs in one region are told apart."""
+    """Return a random number for JOB, so that jobs in one region can be told apart."""
     return 1 + secrets.randbelow(2**32 - 2)
 
 
@@ -57,7 +56,7 @@ def _anything(_text: str) -> str | None:
 
 
 _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
-    "VICINAL_REGION": _anything,  # a job has a region of its own
+    "VICINAL_REGION": _anything,  # a job sets its own region
     "VICINAL_PEER_TIMEOUT": _timeout_fault,
     "VICINAL_PROGRESS": _one_of(*Progress),
     "VICINAL_ALLOW_SLOW": _anything,
@@ -71,17 +70,17 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
     "VICINAL_PROFILE": _anything,
     **{each.variable: each.fault for each in THRESHOLDS},
 }
-"""What fi_vicinal(7) lists, and what is wrong with a value, as a phrase."""
+"""The variables of fi_vicinal(7), each with a function that returns a value's fault as a phrase."""
 
 _OF_ONE_MACHINE = {
     *("VICINAL_REGION", "VICINAL_RANK", JOB, "VICINAL_NET_INTERFACE", "VICINAL_PROFILE")
 }
-"""Of those, what another machine has to be told anew, or its launcher says."""
+"""Variables of the provider that do not carry over to another host, or that its launcher sets."""
 
 FUNCTIONS = "VICINAL_FUNCTIONS"
 FUNCTION_INTERFACES = "VICINAL_FUNCTION_INTERFACES"
 FUNCTION_DEVICES = "VICINAL_FUNCTION_DEVICES"
-"""What tasks of Slurm's jobs are told of their SR-IOV functions."""
+"""Variables that tell the tasks of Slurm's jobs about their SR-IOV functions."""
 
 _OF_THE_COMMAND = {
     *("VICINAL_PROVIDER_DIR", FUNCTIONS, FUNCTION_INTERFACES, FUNCTION_DEVICES),
@@ -90,7 +89,7 @@ _OF_THE_COMMAND = {
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raise VicinalError for a variable of Vicinal that does not exist, or a value that is none."""
+    """Raise VicinalError for an unknown variable of Vicinal, and for an invalid value."""
     for variable, text in environment.items():
         name = variable.removeprefix(_LIBFABRIC_PREFIX)
         if not name.startswith(_PREFIX):
@@ -98,18 +97,20 @@ def check_variables(environment: Mapping[str, str]) -> None:
         if name not in _OF_THE_PROVIDER and variable not in _OF_THE_COMMAND:
             known = {each.removeprefix(_PREFIX) for each in (*_OF_THE_PROVIDER, *_OF_THE_COMMAND)}
             close = difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1)
-            meant = f"you may mean {_PREFIX}{close[0]}; " if close else ""
+            meant = f"did you mean {_PREFIX}{close[0]}? " if close else ""
             raise VicinalError(
-                f"Vicinal knows no variable {variable}",
-                f"{meant}unset it: vicinal(1) and fi_vicinal(7) list all that there are",
+                f"Vicinal has no variable {variable}",
+                f"{meant}unset the variable; vicinal(1) and fi_vicinal(7) list all variables",
             )
         fault = _OF_THE_PROVIDER.get(name, _anything)(text) if text else None
         if fault is not None:
-            raise VicinalError(f"{variable}={text} {fault}", "correct it, or unset it")
+            raise VicinalError(
+                f"{variable}={text} {fault}", "correct the value, or unset the variable"
+            )
 
 
 def portable_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of the provider's variables that say the same on another machine, in either form."""
+    """Return the provider's variables that mean the same on another host, in either form."""
     portable = _OF_THE_PROVIDER.keys() - _OF_ONE_MACHINE
     return {
         variable: text

@@ -264,7 +264,7 @@ def test_what_was_preloaded_stays(vicinal: Vicinal, release: Path) -> None:
         (("--heap", "here"), "region or region:64M"),
         (("--heap", "region:"), "region or region:64M"),
         (("--heap", "region:much"), "not a size"),
-        (("--heap", "region:0"), "no bytes"),
+        (("--heap", "region:0"), "0 bytes"),
         (("--heap", "region:5000"), "such as 8 KiB"),
         (("--heap", "region:900G"), "lower --members, --section-size or --heap"),
         (("--heap", "region", "--path", "network"), "no region for a heap"),

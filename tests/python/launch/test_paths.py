@@ -137,7 +137,7 @@ def test_the_table_counts_pairs_that_did_not_talk() -> None:
     text = shown(region)
     assert "host0" in text
     assert "2.0 KiB" in text
-    assert "5 of the pairs of 3 ranks have not talked" in text
+    assert "5 of the pairs of 3 ranks have exchanged no messages" in text
 
 
 def test_peers_beyond_a_region_are_found_in_the_other_region() -> None:

@@ -239,7 +239,7 @@ def test_a_name_that_no_file_can_have(hosts: Hosts) -> None:
     done = hosts.at_head(
         sys.executable, "-c", _FILES.replace('more.txt"', '../more.txt"'), "network"
     )
-    assert "'../more.txt' is no name of a job's file" in done.stderr
+    assert "'../more.txt' cannot be the name of a job's file" in done.stderr
     nothing_left(hosts, hosts.names)
 
 

@@ -113,7 +113,7 @@ def test_without_a_network_hosts_do_not_reach_each_other() -> None:
 
 
 def test_hosts_have_regions_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(VicinalError, match="a region made for each"):
+    with pytest.raises(VicinalError, match="a new region for each host"):
         Job([str(tmp_path)], 2, hosts=2, region="file:/dev/shm/x")
 
 
