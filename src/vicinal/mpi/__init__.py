@@ -1,5 +1,5 @@
-"""MPI libraries and jobs of theirs: programs, variables, placement, and how messages went.
+"""MPI libraries and their jobs: programs, variables, placement, and the transports of messages.
 
-Here is what a job needs of its MPI library and of the provider, wherever its ranks run. How a job
-is started is in `vicinal.launch`; nothing here knows nodes.
+This folder has the parts of a job that depend on its MPI library and on the provider, on any kind
+of node. `vicinal.launch` starts jobs; nothing here knows nodes.
 """

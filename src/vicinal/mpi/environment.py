@@ -1,7 +1,7 @@
-"""Where the provider and the MPI libraries are, and the variables that join them.
+"""Finds the provider and the MPI libraries, and sets the variables that connect them.
 
-An application, its MPI library and libfabric stay as they are: Vicinal is selected by
-environment variables alone, and this is the one place that makes them.
+An application, its MPI library and libfabric stay unmodified. Only environment variables select
+Vicinal, and this module is the only place that sets them.
 """
 
 import os
@@ -28,87 +28,87 @@ __all__ = [
 
 
 class MessagePath(StrEnum):
-    """How the messages of a job travel."""
+    """The transport of a job's messages."""
 
     REGION = "region"
-    """Through a shared region, by Vicinal's provider."""
+    """A shared region, by Vicinal's provider."""
     NETWORK = "network"
-    """Through TCP sockets, as between hosts."""
+    """TCP sockets, as between hosts."""
     SHARED_MEMORY = "shared-memory"
-    """Through the MPI library's own shared memory; every rank must be in one node."""
+    """The MPI library's own shared memory; all ranks must be in one node."""
 
 
 class Progress(StrEnum):
-    """What a rank does that waits: the values of VICINAL_PROGRESS."""
+    """What a waiting rank does: the values of VICINAL_PROGRESS."""
 
     POLL = "poll"
-    """Look on, and never give the core away."""
+    """Poll, and never yield the core."""
     ADAPTIVE = "adaptive"
-    """Look on for a while, then offer the core, then sleep."""
+    """Poll for a while, then yield the core, then sleep."""
     BLOCK = "block"
     """Sleep after some microseconds."""
 
 
 PROVIDER_FILE = "libvicinal-fi.so"
 TCP_ROOM = "FI_TCP_MAX_RX_SIZE"
-"""Bytes that tcp of libfabric keeps with each of 1024 transfers, 16 KiB by default."""
+"""Bytes that libfabric's tcp provider reserves for each of 1024 transfers, 16 KiB by default."""
 DOORBELL_AGENT_FILE = "vicinal-doorbell-agent"
-"""Beside the provider: what lends interrupts to the ranks of a guest."""
+"""Program beside the provider that grants interrupts to the ranks of a guest."""
 GUEST_RESEED_FILE = "vicinal-guest-reseed"
-"""There too: what gives a guest that was saved before random numbers of its own."""
+"""Program beside the provider that gives a guest from a saved state new random numbers."""
 GUEST_TASK_FILE = "vicinal-guest-task"
-"""There too: what runs a program in a guest for a task of the host."""
+"""Program beside the provider that runs a program in a guest for a task of the host."""
 
 _SEPARATORS = " :"
-"""What separates names in LD_PRELOAD; no name can have one."""
+"""Separators of names in LD_PRELOAD; a name cannot contain one."""
 
 NO_LOCAL = "MPIR_CVAR_NOLOCAL"
-"""Variable that keeps MPICH from its own shared memory between ranks in one node."""
+"""Variable that disables MPICH's own shared memory between ranks in one node."""
 
 NO_LOCAL_NOTE = (
-    "MPICH's ranks in one node get no shared windows (MPI_Win_allocate_shared): their messages go "
-    f"the path that was asked for, without its own shared memory; {NO_LOCAL}=0 gives them both"
+    "MPICH's ranks in one node get no shared windows (MPI_Win_allocate_shared): MPICH's own shared "
+    f"memory is off, so that messages use the requested path; {NO_LOCAL}=0 turns it on"
 )
 
 REGIONS_MAX = 4
-"""In which a rank can be at the same time."""
+"""Greatest number of regions that a rank can use at the same time."""
 
-_REGION_FORMS = "write it as file:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
+_REGION_FORMS = "write file:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
 
 
 def no_local_notes(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
-    """A note for ranks that are given NO_LOCAL, unless their user's own variables have it."""
+    """A note for ranks with NO_LOCAL in `given`, unless the user's own variables (`known`) set
+    it."""
     return [NO_LOCAL_NOTE] if given.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in known else []
 
 
 def library_to_preload(file: str) -> str:
-    """The path of a library that lies beside the provider, as LD_PRELOAD names it.
+    """Return the path of a library beside the provider, for LD_PRELOAD.
 
-    Raises VicinalError where it is not there or has a name that LD_PRELOAD cannot have.
+    Raises VicinalError if the library is missing, or if its path has a space or a colon, which
+    LD_PRELOAD cannot express.
     """
     library = provider_directory() / file
     if not library.is_file():
-        raise VicinalError(
-            f"there is no {file} in {library.parent}", "build it as the provider is built"
-        )
+        raise VicinalError(f"there is no {file} in {library.parent}", "build it with the provider")
     if any(letter in _SEPARATORS for letter in str(library)):
         raise VicinalError(
-            f"LD_PRELOAD cannot name {library}, which has a space or a colon in it",
-            "let VICINAL_PROVIDER_DIR name a directory without",
+            f"LD_PRELOAD cannot name {library}, because the path has a space or a colon",
+            "set VICINAL_PROVIDER_DIR to a directory without spaces and colons",
         )
     return str(library)
 
 
 def provider_directory() -> Path:
-    """The directory to name in FI_PROVIDER_PATH.
+    """Return the directory for FI_PROVIDER_PATH.
 
-    It is $VICINAL_PROVIDER_DIR, or else build/release/provider in the checkout.
-    Raises VicinalError where the provider is in neither.
+    The directory is $VICINAL_PROVIDER_DIR, or else build/release/provider in the checkout. Raises
+    VicinalError if the provider is in neither.
     """
     chosen = os.environ.get("VICINAL_PROVIDER_DIR")
     if chosen:
         directory = Path(chosen).resolve()
-        remedy = f"let VICINAL_PROVIDER_DIR name the directory that holds {PROVIDER_FILE}"
+        remedy = f"set VICINAL_PROVIDER_DIR to the directory that holds {PROVIDER_FILE}"
     else:
         tree = checkout()
         if tree is None:
@@ -124,20 +124,26 @@ def provider_directory() -> Path:
 
 
 def check_region_name(region: str) -> str:
-    """Return `region` if it names one as VICINAL_REGION does; raise VicinalError if not."""
+    """Return `region` if it has a form of VICINAL_REGION for one region.
+
+    Raises VicinalError for another form, and for a relative path.
+    """
     kind, _, place = region.partition(":")
     if kind not in ("file", "pci", "dax") or not place:
         raise VicinalError(f"{region!r} does not name a region", _REGION_FORMS)
     if kind != "pci" and not place.startswith("/"):
         raise VicinalError(
             f"the region path {place!r} is relative, and would differ between nodes",
-            "give an absolute path",
+            "use an absolute path",
         )
     return region
 
 
 def check_region_names(regions: str) -> str:
-    """Return a value for VICINAL_REGION, one region or several; raise VicinalError if malformed."""
+    """Return `regions` if it is a value for VICINAL_REGION, one region or several.
+
+    Raises VicinalError for a malformed name, a repeated name, or more than REGIONS_MAX regions.
+    """
     names = regions.split(",")
     if len(names) > REGIONS_MAX:
         raise VicinalError(
@@ -146,7 +152,7 @@ def check_region_names(regions: str) -> str:
     for name in names:
         check_region_name(name)
         if names.count(name) > 1:
-            raise VicinalError(f"the region {name} is named twice", "name each once")
+            raise VicinalError(f"the region {name} is named twice", "name each region once")
     return regions
 
 
@@ -158,16 +164,15 @@ def mpi_environment(
     cma: bool = True,
     core: str | None = None,
 ) -> dict[str, str]:
-    """The variables that make the ranks of an MPI job use a path.
+    """Return the variables that make the ranks of an MPI job use a path.
 
-    `region` is a value for VICINAL_REGION, one region or several; without it the provider looks
-    for a region by itself. It is for the path `region` only. `cma` is for the path
-    `shared-memory` only: whether the MPI library may copy straight out of another process
-    (cross-memory attach).
-    `core` is what VICINAL_NET will be for the ranks, by default as it is for this process; it
-    is for the path `region` only.
-    Raises VicinalError where the region's name is malformed, the provider is not built, or
-    there is no libfabric for Intel MPI.
+    `region` is a value for VICINAL_REGION, one region or several, for the path `region` only;
+    without it the provider searches for a region. `cma` is for the path `shared-memory` only:
+    whether the MPI library may copy directly from another process (cross-memory attach). `core` is
+    the ranks' VICINAL_NET, for the path `region` only; by default it is this process's value.
+
+    Raises VicinalError if the region's name is malformed, if the provider is not built, or if there
+    is no libfabric for Intel MPI.
     """
     mpi = mpi if isinstance(mpi, Installation) else Mpi(mpi)
     path = MessagePath(path)
@@ -176,7 +181,7 @@ def mpi_environment(
         return _region(mpi, region) | _layered_core(mpi, own if core is None else core)
     if region is not None:
         raise VicinalError(
-            f"the path {path.value} takes no region", "leave out the region, or use path region"
+            f"the path {path.value} takes no region", "leave out the region, or use the path region"
         )
     if path is MessagePath.NETWORK:
         return _network(mpi.family)
@@ -187,8 +192,9 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
     variables = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     if region is not None:
         variables["VICINAL_REGION"] = check_region_names(region)
-    # Else tcp fills 17 MB with zeros once a peer in the network is known: room for tagged messages
-    # that arrive early, and the provider sends no tagged ones by it (docs/decisions/0030).
+    # Without this, tcp fills 17 MB with zeros once a peer in the network is known: room for
+    # unexpected tagged messages. The provider sends no tagged messages over tcp
+    # (docs/decisions/0030).
     if TCP_ROOM not in os.environ:
         variables[TCP_ROOM] = "256"
     match mpi.family:
@@ -199,15 +205,15 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
                 "OMPI_MCA_pml": "cm",
                 "OMPI_MCA_mtl": "ofi",
                 "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
-                # One-sided communication does not go through the pml: osc rdma takes a btl.
-                # Without ofi named, it may take tcp; with tcp named too, it may still.
+                # One-sided communication does not use the pml: osc rdma uses a btl. If ofi is not
+                # named, osc rdma may use tcp; if tcp is named too, osc rdma may still use tcp.
                 "OMPI_MCA_btl": "self,ofi",
                 "OMPI_MCA_btl_ofi_provider_include": "vicinal",
             }
             variables |= _without_ucx()
             if _is_open_mpi_4(mpi):
-                # Its btl ofi ends the program at operations that it does not know, such as
-                # MPI_MAX, and is asked for them all the same.
+                # Its btl ofi ends the program at operations that it does not know, such as MPI_MAX,
+                # and Open MPI passes such operations to it.
                 variables["OMPI_MCA_osc_rdma_acc_use_amo"] = "0"
             return variables
         case Family.INTEL:
@@ -215,23 +221,24 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
                 "I_MPI_FABRICS": "ofi",
                 "I_MPI_OFI_PROVIDER": "vicinal",
                 "I_MPI_OFI_LIBRARY": str(_libfabric_for_intel()),
-                # mpi4py would load Intel's own beside it, and the provider be bound to that.
+                # Otherwise mpi4py also loads Intel's own libfabric, and the provider binds to that
+                # one.
                 "I_MPI_OFI_LIBRARY_INTERNAL": "0",
             }
 
 
 def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
-    """What the variables of the path region have to be to reach others by a core of two names.
+    """Variables of the path region for a core provider with two names, such as "verbs;ofi_rxm".
 
-    One such as "verbs;ofi_rxm" libfabric opens only if FI_PROVIDER admits the first. That may be
-    a library of its own beside the MPI's libfabric, where libfabric does not look for it once
-    FI_PROVIDER_PATH is set.
+    libfabric opens such a core provider only if FI_PROVIDER admits the first name. The first
+    provider may be a library of its own beside the MPI's libfabric. libfabric does not search that
+    place once FI_PROVIDER_PATH is set.
     """
     first, _, layer = core.partition(";")
     if not layer:
         return {}
     path = [provider_directory()]
-    with suppress(VicinalError):  # of an MPI library that is not here there is nothing to find
+    with suppress(VicinalError):  # the MPI library is not installed here
         found = mpi if isinstance(mpi, Installation) else installation(mpi)
         libfabric = libfabric_of(found)
         if libfabric is not None and (libfabric.parent / "libfabric").is_dir():
@@ -241,11 +248,13 @@ def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
         "FI_PROVIDER_PATH": ":".join(map(str, path)),
     }
     if core == "verbs;ofi_rxm":
-        # Without, ofi_rxm (libfabric 2.5.1) may post a receive to a connection that it has closed:
-        # of 11 jobs of 4 ranks in two guests 4 died so in the end, with it none of 11.
+        # Without this variable, ofi_rxm (libfabric 2.5.1) may post a receive to a connection that
+        # it has closed: 4 of 11 jobs of 4 ranks in two guests died at their end. With the variable,
+        # none of 11 died.
         variables["FI_OFI_RXM_USE_SRX"] = "1"
-        # Without, the provider does not have large messages read in place: what libfabric keeps of
-        # registered memory may be of pages that the program has given back (docs/decisions/0012).
+        # Without this variable, the provider does not let peers read large messages in place:
+        # libfabric's cache of registered memory may contain pages that the program has freed
+        # (docs/decisions/0012).
         if "FI_MR_CACHE_MONITOR" not in os.environ:
             variables["FI_MR_CACHE_MONITOR"] = "disabled"
     return variables
@@ -254,11 +263,11 @@ def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
 def _libfabric_for_intel() -> Path:
     library = stock_libfabric()
     if library is None or not library.is_file():
-        found = "none was found" if library is None else f"there is no {library}"
+        found = "none was found" if library is None else f"{library} does not exist"
         raise VicinalError(
-            "Intel MPI's own libfabric admits no providers from outside; it needs a "
-            f"libfabric.so.1 as it was released, and {found}",
-            "let I_MPI_OFI_LIBRARY name one, such as that of the MPICH wheel",
+            "Intel MPI's own libfabric loads no other providers; Intel MPI needs an "
+            f"unmodified libfabric.so.1, and {found}",
+            "set I_MPI_OFI_LIBRARY to such a library, for instance the MPICH wheel's",
         )
     return library
 
@@ -274,10 +283,10 @@ def _network(family: Family) -> dict[str, str]:
 
 
 def _without_ucx() -> dict[str, str]:
-    """The variable that keeps Open MPI's osc ucx away, unless its user has chosen an osc.
+    """The variable that disables Open MPI's osc ucx, unless the user has chosen an osc.
 
-    Where there is an InfiniBand card, one-sided communication would go by that, whatever the path
-    is. Where there is none, it says at each window that its priority was "set ... failed".
+    On a host with an InfiniBand card, osc ucx would carry one-sided communication on every path. On
+    a host without a card, osc ucx prints for each window that its priority was "set ... failed".
     """
     return {} if "OMPI_MCA_osc" in os.environ else {"OMPI_MCA_osc": "^ucx"}
 
@@ -285,7 +294,7 @@ def _without_ucx() -> dict[str, str]:
 def _shared_memory(mpi: Mpi | Installation, *, cma: bool) -> dict[str, str]:
     match mpi.family:
         case Family.MPICH:
-            # The network module stays MPICH's default: what its users have by themselves.
+            # The network module stays MPICH's default, as MPICH's users have it.
             return {"MPIR_CVAR_CH4_CMA_ENABLE": "1" if cma else "0"}
         case Family.OPENMPI if _is_open_mpi_4(mpi):
             return _without_ucx() | {

@@ -1,7 +1,6 @@
-"""Which libfabric an MPI library uses, and whether it lets a provider from outside in.
+"""Finds the libfabric of an MPI library, and checks that it loads external providers.
 
-Libraries are asked themselves, each in a process of its own: what is loaded into this one
-stays.
+Each library is queried in a process of its own, because a loaded library cannot be unloaded.
 """
 
 import os
@@ -17,7 +16,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.mpi.libraries import Family, Installation, Mpi, installation
 
 OLDEST = (1, 17)
-"""The libfabric that the provider is linked for; older ones lack symbols that it needs."""
+"""The libfabric version that the provider is linked for; older versions lack symbols that it
+needs."""
 
 _SONAME = "libfabric.so.1"
 _ASK_SECONDS = 60
@@ -37,16 +37,16 @@ print(ask() >> 16, ask() & 0xFFFF)
 
 
 def mpi_version(mpi: Installation) -> str:
-    """Version of an MPI library, such as "5.0.2"; empty if it does not say."""
+    """Version of an MPI library, such as "5.0.2"; empty if the library does not report one."""
     found = re.search(r"(?:Version:|Open MPI v|Library )\s*(\d[\w.]*)", _about(mpi.library))
     return found[1] if found else ""
 
 
 def libfabric_of(mpi: Installation) -> Path | None:
-    """The libfabric.so.1 that the ranks of a job load, or None where there is none.
+    """Return the libfabric.so.1 that the ranks of a job load; None if there is none.
 
-    For Intel MPI it is not the one it brings along, which admits only providers that Intel
-    named, but see stock_libfabric().
+    For Intel MPI the result is stock_libfabric(): Intel's own libfabric loads only the providers
+    that Intel lists.
     """
     if mpi.family is Family.INTEL:
         return stock_libfabric()
@@ -58,9 +58,11 @@ def libfabric_of(mpi: Installation) -> Path | None:
 
 
 def stock_libfabric() -> Path | None:
-    """A libfabric.so.1 as it was released, for an MPI whose own one admits no provider.
+    """Return an unmodified libfabric.so.1, for an MPI whose own libfabric loads no external
+    provider.
 
-    It is $I_MPI_OFI_LIBRARY, or else that of an MPICH which is known by name, or the system's.
+    The library is $I_MPI_OFI_LIBRARY, or else the libfabric of an MPICH that is known by name, or
+    the system's. None if there is none.
     """
     chosen = os.environ.get("I_MPI_OFI_LIBRARY")
     if chosen:
@@ -77,11 +79,11 @@ def stock_libfabric() -> Path | None:
 
 @cache
 def libfabric_version(library: Path) -> tuple[int, int]:
-    """Version of a libfabric; raises VicinalError where it cannot be loaded."""
+    """Return major and minor version of a libfabric. Raises VicinalError if it cannot be loaded."""
     answer = _ask(_ASK_LIBFABRIC, library)
     if answer is None:
         raise VicinalError(
-            f"{library} is no libfabric that can be loaded here",
+            f"{library} cannot be loaded as libfabric",
             f"name another {_SONAME}, of libfabric {_text(OLDEST)} or newer",
         )
     major, minor = map(int, answer.split())
@@ -89,21 +91,21 @@ def libfabric_version(library: Path) -> tuple[int, int]:
 
 
 def check_loads_provider(mpi: Installation) -> None:
-    """Raise VicinalError where ranks of this MPI library could not load Vicinal's provider."""
+    """Raise VicinalError if ranks of this MPI library could not load Vicinal's provider."""
     remedy = "use another MPI library, such as `--mpi mpich`"
     if mpi.family is Family.MPICH:
         device = re.search(r"Device:\s*(\S.*)", _about(mpi.library))
         if device and not re.search(r"\bofi\b", device[1]):
             raise VicinalError(
-                f"{mpi.full_name} has no libfabric: it is built for {device[1].strip()} only",
-                f"{remedy}, or build it with --with-device=ch4:ofi",
+                f"{mpi.full_name} has no libfabric: its only device is {device[1].strip()}",
+                f"{remedy}, or build the library with --with-device=ch4:ofi",
             )
     library = libfabric_of(mpi)
     if library is None and mpi.family is Family.INTEL:
         raise VicinalError(
-            f"{mpi.full_name} needs a {_SONAME} as it was released, and none was found: "
-            "its own one admits no other providers",
-            "let I_MPI_OFI_LIBRARY name one, such as that of the MPICH wheel",
+            f"{mpi.full_name} needs an unmodified {_SONAME}, and none was found: "
+            "its own libfabric loads no other providers",
+            "set I_MPI_OFI_LIBRARY to such a library, for instance the MPICH wheel's",
         )
     if library is None:
         raise VicinalError(f"{mpi.full_name} uses no {_SONAME} that could load a provider", remedy)
@@ -117,7 +119,7 @@ def check_loads_provider(mpi: Installation) -> None:
 
 
 def linked_libraries(binary: Path) -> dict[str, Path | None]:
-    """The libraries that the loader would load for a binary; None for those it does not find.
+    """Return the libraries that the loader loads for a binary, by name; None for a missing library.
 
     Empty for scripts, and for programs that load their libraries later, such as Python.
     """
@@ -141,7 +143,7 @@ def linked_libraries(binary: Path) -> dict[str, Path | None]:
 
 
 def _open_mpi_components(mpi: Installation) -> Iterator[Path]:
-    """The component of Open MPI that uses libfabric, where it is a file of its own."""
+    """The component of Open MPI that uses libfabric, if the component is a file of its own."""
     if mpi.family is Family.OPENMPI:
         for pattern in ("openmpi*", "openmpi/lib/openmpi*"):
             yield from sorted(mpi.library.parent.glob(f"{pattern}/mca_mtl_ofi.so"))
@@ -149,12 +151,13 @@ def _open_mpi_components(mpi: Installation) -> Iterator[Path]:
 
 @cache
 def _about(library: Path) -> str:
-    """What an MPI library says about itself; empty if it cannot be loaded."""
+    """An MPI library's description of itself; empty if the library cannot be loaded."""
     return _ask(_ASK_MPI, library) or ""
 
 
 def _ask(question: str, library: Path) -> str | None:
-    """What a library answers in a process of its own; None if it cannot."""
+    """The output of a query in a process of its own; None if the process fails or takes too
+    long."""
     try:
         return subprocess.run(
             [sys.executable, "-I", "-c", question, str(library)],

@@ -1,6 +1,6 @@
-"""The MPI libraries: which ones are known by name, and where each is installed.
+"""The MPI libraries that are known by name, and where each is installed.
 
-What a library is asked and told depends on its family alone: there are three, and each has
+How a library is queried and started depends only on its family. There are three families, each with
 launchers and variables of its own.
 """
 
@@ -14,7 +14,7 @@ from vicinal.base.errors import VicinalError
 
 
 class Family(StrEnum):
-    """MPI libraries that are started and told what to use in the same way."""
+    """MPI libraries with the same launchers and the same variables."""
 
     MPICH = "mpich"
     OPENMPI = "openmpi"
@@ -22,7 +22,7 @@ class Family(StrEnum):
 
     @property
     def full_name(self) -> str:
-        """The name that people know it by."""
+        """The usual name, such as "Open MPI"."""
         return _FAMILY_NAMES[self]
 
 
@@ -38,17 +38,17 @@ class Mpi(StrEnum):
 
     @property
     def family(self) -> Family:
-        """The family it belongs to."""
+        """The library's family."""
         return _FACTS[self][0]
 
     @property
     def full_name(self) -> str:
-        """The name that people know it by."""
+        """The name in messages, such as "Open MPI 4.1"."""
         return _FACTS[self][1]
 
 
 STANDARD = (Mpi.MPICH, Mpi.OPENMPI)
-"""Those that `make` installs; the others come with `make mpis`."""
+"""The libraries that `make` installs; `make mpis` installs the other ones."""
 
 _FAMILY_NAMES = {
     Family.MPICH: "MPICH",
@@ -73,7 +73,7 @@ _LIBRARY_DIRECTORIES = ("lib", "lib/release", "lib64", "lib/*-linux-gnu", "lib64
 """Below a prefix, as patterns: plain, of older Intel MPI, and of Linux distributions."""
 
 _LAUNCHERS = {
-    # Where a system has several MPI libraries its plain mpirun is any one's.
+    # If a system has several MPI libraries, its plain mpirun may belong to any of them.
     Family.MPICH: ("mpiexec.mpich", "mpiexec.hydra", "mpiexec"),
     Family.OPENMPI: ("mpirun.openmpi", "mpirun"),
     Family.INTEL: ("mpiexec.hydra",),
@@ -82,20 +82,20 @@ _LAUNCHERS = {
 
 @dataclass(frozen=True)
 class Installation:
-    """An MPI library on this machine."""
+    """An MPI library that is installed on this host."""
 
     family: Family
     prefix: Path
-    """It holds bin/ and lib/."""
+    """The directory that holds bin/ and lib/."""
     library: Path
     """The library that programs are linked with."""
     launcher: Path
     name: str = ""
-    """The name it is known by, see Mpi; empty for a user's own."""
+    """The value of Mpi; empty for a user's own library."""
 
     @property
     def full_name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return (
             Mpi(self.name).full_name
             if self.name
@@ -104,11 +104,11 @@ class Installation:
 
     @property
     def starts_with_prrte(self) -> bool:
-        """Whether this is Open MPI 5 or newer, whose launcher is PRRTE and no longer ORTE."""
+        """Whether this is Open MPI 5 or newer, whose launcher is PRRTE instead of ORTE."""
         return (self.launcher.resolve().parent / "prterun").exists()
 
     def is_library(self, path: Path) -> bool:
-        """Whether a file is this installation's library, by whichever name."""
+        """Whether a file is this installation's library, under any name."""
         return path.exists() and path.samefile(self.library)
 
 
@@ -118,17 +118,17 @@ def mpi_variable(mpi: Mpi) -> str:
 
 
 def mpi_prefix(mpi: Mpi | str) -> Path:
-    """The installation prefix of an MPI library, see installation()."""
+    """The installation prefix of an MPI library. Raises VicinalError as installation() does."""
     return installation(mpi).prefix
 
 
 def installation(mpi: Mpi | str) -> Installation:
-    """Where an MPI library is installed.
+    """Return the installation of an MPI library.
 
     Its prefix is in a variable, such as $VICINAL_MPICH or $VICINAL_OPENMPI_DEBIAN, or else
-    build/mpi/<mpi> in the checkout; Debian's own is in /usr. No two share a prefix of ours:
-    most install bin/mpicc, bin/mpiexec and include/mpi.h.
-    Raises VicinalError where it is not there, or the prefix holds another MPI library.
+    build/mpi/<mpi> in the checkout; Debian's own library is in /usr. Each library in build/mpi has
+    its own prefix, because most of them install bin/mpicc, bin/mpiexec and include/mpi.h. Raises
+    VicinalError if the library is not there, or if the prefix holds another MPI library.
     """
     mpi = Mpi(mpi)
     variable = mpi_variable(mpi)
@@ -136,7 +136,7 @@ def installation(mpi: Mpi | str) -> Installation:
     tree = checkout()
     if chosen:
         prefix = Path(chosen).resolve()
-        remedy = f"let {variable} name the prefix that holds bin/mpiexec"
+        remedy = f"set {variable} to the prefix that holds bin/mpiexec"
     elif mpi is Mpi.OPENMPI_DEBIAN:
         prefix = _SYSTEM_PREFIX
         remedy = f"on Debian run apt-get install openmpi-bin libopenmpi-dev, or set {variable}"
@@ -162,15 +162,15 @@ def installation(mpi: Mpi | str) -> Installation:
 
 
 def tested(mpi: Installation) -> bool:
-    """Whether this is one that Vicinal's own set-up installed, of a version that is tested."""
+    """Whether `make` or `make mpis` installed this library, in a version that is tested."""
     tree = checkout()
     return tree is not None and mpi.prefix.is_relative_to(tree / "build" / "mpi")
 
 
 def installation_in(prefix: Path) -> Installation:
-    """The MPI library in a prefix that a user names.
+    """Return the MPI library in a user's prefix.
 
-    Raises VicinalError where there is none, or its launcher is missing.
+    Raises VicinalError if there is none, or if its launcher is missing.
     """
     if not prefix.is_dir():
         raise VicinalError(
@@ -181,7 +181,8 @@ def installation_in(prefix: Path) -> Installation:
 
 
 def installation_of(library: Path) -> Installation | None:
-    """The installation that a library belongs to; None where there is no launcher with it."""
+    """Return the installation that a library belongs to; None if no launcher is installed with
+    it."""
     for directory in library.resolve().parents:
         if (directory / "bin").is_dir():
             try:
@@ -193,7 +194,7 @@ def installation_of(library: Path) -> Installation | None:
 
 
 def _known(found: Installation) -> Installation:
-    """The same by its name, if it has one."""
+    """The same installation with its name from Mpi, if it has one."""
     for mpi in Mpi:
         try:
             named = installation(mpi)
@@ -205,7 +206,11 @@ def _known(found: Installation) -> Installation:
 
 
 def _look_in(prefix: Path, wanted: Family | None = None, only: Path | None = None) -> Installation:
-    """What is in a prefix: if there are several, the wanted family, or else the first found."""
+    """The MPI library in a prefix. Of several libraries it is the wanted family, or else the first
+    found.
+
+    Raises VicinalError if there is no library, or if its launcher is missing.
+    """
     found = []
     for name in _LIBRARIES:
         for pattern in _LIBRARY_DIRECTORIES:
@@ -225,7 +230,7 @@ def _look_in(prefix: Path, wanted: Family | None = None, only: Path | None = Non
             return Installation(family, prefix, library, launcher)
     raise VicinalError(
         f"{prefix} has the library of {family.full_name} but no bin/{_LAUNCHERS[family][-1]}",
-        "install its launcher too, or name another prefix",
+        "install the launcher too, or name another prefix",
     )
 
 

@@ -1,4 +1,4 @@
-"""The checks of `vicinal doctor` for what jobs are made of: the provider, MPI, libfabric."""
+"""The checks of `vicinal doctor` for jobs: the provider, the MPI libraries, and libfabric."""
 
 from collections.abc import Iterator
 
@@ -16,14 +16,14 @@ from vicinal.mpi.libraries import STANDARD, Mpi, installation
 
 
 def check_provider(host: Host) -> Iterator[Finding]:
-    """Whether libvicinal-fi.so is there."""
-    del host  # it is where this package looks for it
+    """Check that libvicinal-fi.so exists."""
+    del host  # the place depends on this package, not on the host
     path = provider_directory() / PROVIDER_FILE
     yield passed(f"{path}", path=str(path))
 
 
 def check_mpi(host: Host) -> Iterator[Finding]:
-    """Each MPI library that is known by name, and whether its libfabric takes the provider."""
+    """Check for each known MPI library that its libfabric loads the provider."""
     del host
     missing: list[tuple[Mpi, VicinalError]] = []
     for mpi in Mpi:
@@ -41,7 +41,7 @@ def check_mpi(host: Host) -> Iterator[Finding]:
             yield failed(f"{name}: {error.message}", error.remedy, **facts)
             continue
         library = libfabric_of(found)
-        assert library is not None  # that is an error above
+        assert library is not None  # check_loads_provider() raised an error otherwise
         number = ".".join(map(str, libfabric_version(library)))
         yield passed(
             f"{name} with libfabric {number}, in {found.prefix}",

@@ -1,4 +1,4 @@
-"""How commands let their user choose an MPI library: by name, or by where it is."""
+"""The options by which a user chooses an MPI library: by name, or by directory."""
 
 from pathlib import Path
 
@@ -9,17 +9,19 @@ from vicinal.mpi.libraries import Installation, Mpi, installation_in
 
 MPI_PREFIX = typer.Option(
     metavar="DIRECTORY",
-    help="An MPI library of your own instead: the directory that holds its bin/ and lib/.",
+    help="Another MPI library: the directory that holds its bin/ and lib/.",
 )
 
 
 def chosen_mpi(mpi: Mpi | None, prefix: Path | None) -> Mpi | Installation | None:
-    """The MPI library of --mpi or --mpi-prefix; None where neither was given.
+    """Return the MPI library of --mpi or --mpi-prefix; None if neither was given.
 
-    Raises VicinalError for both, and where the prefix holds no MPI library.
+    Raises VicinalError if both were given, or if the prefix holds no MPI library.
     """
     if prefix is None:
         return mpi
     if mpi is not None:
-        raise VicinalError("--mpi and --mpi-prefix name two MPI libraries", "leave out one of them")
+        raise VicinalError(
+            "--mpi and --mpi-prefix name two MPI libraries", "leave out one of the two"
+        )
     return installation_in(prefix)

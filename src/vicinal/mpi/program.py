@@ -1,4 +1,4 @@
-"""The program of a job: whether it can be started, and which MPI it was built with."""
+"""The program of a job: whether it can be started, and the MPI it was built with."""
 
 import mmap
 import os
@@ -19,38 +19,40 @@ _LIBRARIES = {
     "libmpi_abi.so": Mpi.MPICH,
     "libmpi.so.40": Mpi.OPENMPI,
 }
-"""Beginnings of library names by which a program shows its MPI, and the one to take for it
-where the loader finds none."""
+"""Beginnings of library names that show a program's MPI, and the MPI to use if the loader finds no
+such library."""
 
 _COMPILERS = {
     ".c": "mpicc",
     **dict.fromkeys((".cc", ".cpp", ".cxx", ".C"), "mpicxx"),
     **dict.fromkeys((".f", ".F", ".f90", ".F90", ".f08"), "mpifort"),
 }
-"""What makes programs of source code, by the ends of its names."""
+"""Compilers by the suffix of a source file."""
 _INTERPRETERS = {".py": "python3", ".sh": "sh", ".pl": "perl", ".jl": "julia", ".R": "Rscript"}
 
 _INSIDE = {b"\0MPIR_Process\0": Mpi.MPICH, b"\0ompi_mpi_init\0": Mpi.OPENMPI}
-"""Symbols by which a program shows an MPI that was linked into it, unless it was stripped."""
+"""Symbols of an MPI that was linked into a program statically, unless the program was stripped."""
 
 _ONE_INTERFACE = ({Family.MPICH, Family.INTEL}, {Family.OPENMPI})
-"""Families of which a program can be linked with one and run by the other."""
+"""Sets of families with one binary interface: a program of one family runs with the other."""
 
 _STANDARD_INTERFACE = "libmpi_abi.so"
-"""Beginning of the library's name that is the same for each MPI which has it."""
+"""Beginning of the library's name in the standard ABI, the same for every MPI that supports it."""
 
 HIDDEN = (Path("/dev/shm"), Path("/run"))
-"""Directories of which each node has its own."""
+"""Directories that each node has for itself."""
 
 
 def find_program(name: str, *, anywhere: bool = False) -> Path:
-    """The absolute path of a program, as a shell would find it.
+    """Return the absolute path of a program, as a shell would find it.
 
-    Raises VicinalError where there is none, or nodes could not start it; with `anywhere` it
-    is for no nodes, and may lie where those see another directory.
+    Raises VicinalError if there is none, or if nodes could not start it. With `anywhere` the
+    program is not for nodes, and may be in a directory that nodes have for themselves.
     """
     if not name:
-        raise VicinalError("the program has no name", "see that the variable that names it is set")
+        raise VicinalError(
+            "the program has no name", "check that the variable with its name is set"
+        )
     found = Path(name) if "/" in name else Path(shutil.which(name) or name)
     if not found.exists():
         where = "" if "/" in name else " in $PATH"
@@ -60,7 +62,8 @@ def find_program(name: str, *, anywhere: bool = False) -> Path:
         raise VicinalError(f"{name} is not a program but a directory", "name a file in it")
     if not os.access(found, os.X_OK):
         raise VicinalError(f"{name} is not executable", _how_to_run(found, name))
-    # Not resolved further: a virtual environment's python goes by the name it is called.
+    # Links are not resolved, because a virtual environment's python depends on the name of the
+    # link.
     absolute = found.absolute()
     if not anywhere:
         check_visible(absolute)
@@ -68,16 +71,16 @@ def find_program(name: str, *, anywhere: bool = False) -> Path:
 
 
 def _how_to_run(file: Path, name: str) -> str:
-    """What to do with a file that is not executable: for source code, no permission helps."""
+    """The remedy for a file that is not executable; for source code, permissions do not help."""
     compiler = _COMPILERS.get(file.suffix)
     if compiler is not None:
         built = name.removesuffix(file.suffix)
-        return f"it is source code, compile it: {compiler} {name} -o {built}"
+        return f"the file is source code; compile it: {compiler} {name} -o {built}"
     if file.suffix in _INTERPRETERS:
         return f"name its interpreter: {_INTERPRETERS[file.suffix]} {name}"
     if _may_be_program(file):
-        return f"allow it: chmod +x {name}"
-    return "name a program: this is neither one nor a script that begins with #!"
+        return f"make it executable: chmod +x {name}"
+    return "name a program, or a script that begins with #!"
 
 
 def _may_be_program(file: Path) -> bool:
@@ -85,7 +88,7 @@ def _may_be_program(file: Path) -> bool:
         with file.open("rb") as content:
             return content.read(4).startswith((b"\x7fELF", b"#!"))
     except OSError:
-        return True  # what it is cannot be seen
+        return True  # unreadable: the file may be a program
 
 
 def check_visible(
@@ -94,22 +97,21 @@ def check_visible(
     shown: Sequence[Path] = (),
     remedy: str = "put it into another directory",
 ) -> None:
-    """Raise VicinalError where nodes see another directory in this one's place.
+    """Raise VicinalError if nodes have another directory in the place of `path`.
 
-    They have `hidden` for themselves, but for what is below one of `shown`.
+    Nodes have the directories `hidden` for themselves, except everything below the directories
+    `shown`.
     """
     resolved = path.resolve()
     if any(resolved.is_relative_to(each) for each in shown):
         return
     for own in hidden:
         if resolved.is_relative_to(own):
-            raise VicinalError(
-                f"{path} cannot be seen by the nodes, each of which has its own {own}", remedy
-            )
+            raise VicinalError(f"the nodes cannot see {path}: each node has its own {own}", remedy)
 
 
 def linked_mpi(program: Path) -> tuple[Mpi, Path | None] | None:
-    """Which MPI a program is linked with, and its library, if the loader finds it.
+    """Return the MPI that a program is linked with, and its library if the loader finds it.
 
     None for scripts and for programs that load their MPI later, such as Python.
     """
@@ -118,10 +120,10 @@ def linked_mpi(program: Path) -> tuple[Mpi, Path | None] | None:
 
 
 def check_same_mpi(command: Sequence[str], chosen: Installation) -> None:
-    """Raise VicinalError where the MPI in a program is another than the one to start it.
+    """Raise VicinalError if a program is linked with another MPI than the MPI that is to start it.
 
-    Of a wrapper, such as `env` or `numactl`, it is the program that its arguments name. What
-    shows no MPI at all, such as a script, is let through.
+    For a wrapper, such as `env` or `numactl`, the program among its arguments is checked. A program
+    that shows no MPI, such as a script, passes.
     """
     for word in command:
         program = Path(word)
@@ -138,13 +140,14 @@ def check_same_mpi(command: Sequence[str], chosen: Installation) -> None:
             return
         raise VicinalError(
             f"{program} is linked with {mpi.family.full_name}, and {chosen.full_name} was chosen "
-            "to start it",
+            "to start the program",
             f"choose --mpi {mpi}, or name a program that was built with {chosen.full_name}",
         )
 
 
 def _linked_library(program: Path) -> tuple[Mpi, str, Path | None] | None:
-    """The MPI that a program is linked with, the name of its library, and where that is."""
+    """The MPI that a program is linked with, the name of the MPI's library, and the library's
+    path."""
     for library, place in linked_libraries(program).items():
         for beginning, mpi in _LIBRARIES.items():
             if library.startswith(beginning):
@@ -153,7 +156,7 @@ def _linked_library(program: Path) -> tuple[Mpi, str, Path | None] | None:
 
 
 def _is_program(path: Path) -> bool:
-    """Whether an argument is the path of a binary program, and not a word or a script."""
+    """Whether an argument is the path of a binary program instead of a word or a script."""
     if "/" not in str(path) or not path.is_file() or not os.access(path, os.X_OK):
         return False
     with suppress(OSError), path.open("rb") as file:
@@ -162,9 +165,9 @@ def _is_program(path: Path) -> bool:
 
 
 def _mpi_inside(program: Path) -> Mpi | None:
-    """The MPI that is part of a program, linked statically."""
+    """The MPI that is linked into a program statically."""
     with (
-        suppress(OSError, ValueError),  # it cannot be read, or is empty
+        suppress(OSError, ValueError),  # the program cannot be read, or is empty
         program.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):

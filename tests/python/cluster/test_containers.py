@@ -225,7 +225,7 @@ def test_the_tree_that_vicinal_runs_from_is_seen_below_tmp_too(
         done = subprocess.run(
             made.exec_command("node0", [str(program)]), capture_output=True, text=True, check=False
         )
-        with pytest.raises(VicinalError, match="cannot be seen by the nodes"):
+        with pytest.raises(VicinalError, match="the nodes cannot see"):
             check_seen(Job(program=[str(program)], ranks=1, directory=tmp_path), made)
     finally:
         remove_cluster(name, tmp_path / "state")

@@ -81,7 +81,7 @@ def test_a_named_mpi_that_is_missing_has_a_remedy(
     mpi: Mpi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(mpi_variable(mpi), str(tmp_path))
-    with pytest.raises(VicinalError, match=f"let {mpi_variable(mpi)} name the prefix") as caught:
+    with pytest.raises(VicinalError, match=f"set {mpi_variable(mpi)} to the prefix") as caught:
         installation(mpi)
     assert caught.value.message == f"there is no {mpi.full_name} in {tmp_path}"
 
@@ -211,7 +211,7 @@ def test_a_library_without_its_launcher_is_told(make_mpi: Make) -> None:
 def test_an_mpich_without_libfabric_is_refused(make_mpi: Make, vicinal: Vicinal) -> None:
     prefix = make_mpi("libmpich.so.12", MPICH_SAYS % "ch4:ucx")
     line = error_line(vicinal("run", "-n", 2, "--mpi-prefix", prefix, "true"))
-    assert f"the MPICH in {prefix} has no libfabric: it is built for ch4:ucx only" in line
+    assert f"the MPICH in {prefix} has no libfabric: its only device is ch4:ucx" in line
     assert "use another MPI library, such as `--mpi mpich`" in line
     assert "ch4:ucx" in error_line(vicinal("env", "--mpi-prefix", prefix))
 
@@ -238,7 +238,7 @@ def test_the_oldest_libfabric_is_accepted(make_mpi: Make) -> None:
 def test_a_broken_libfabric_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "libfabric.so.1"
     broken.write_text("no library")
-    with pytest.raises(VicinalError, match="is no libfabric that can be loaded"):
+    with pytest.raises(VicinalError, match="cannot be loaded as libfabric"):
         libfabric_version(broken)
 
 
@@ -271,7 +271,7 @@ def compiled(path: Path, source: str, *options: str) -> Path:
 def test_a_program_with_another_mpi_in_it_is_refused(vicinal: Vicinal, tmp_path: Path) -> None:
     """Linked dynamically or statically, named by itself or behind a wrapper; in one line."""
     program = mpi_program(Mpi.MPICH, "latency")
-    says = "is linked with MPICH, and Open MPI was chosen to start it: choose --mpi mpich"
+    says = "is linked with MPICH, and Open MPI was chosen to start the program: choose --mpi mpich"
     for command in ([program], ["env", "A=b", program], ["nice", "sh", "-c", "true", program]):
         line = error_line(vicinal("run", "-n", 2, "--mpi", "openmpi", *command))
         assert f"{program} {says}" in line

@@ -204,9 +204,9 @@ def test_a_program_may_have_any_name(
         ("./missing", "there is no program ./missing"),
         ("", "the program has no name"),
         ("missing-program", "there is no program missing-program in $PATH"),
-        ("./script", "not executable: allow it: chmod +x ./script"),
-        ("./text", "not executable: name a program: this is neither one nor a script"),
-        ("./ring.c", "it is source code, compile it: mpicc ./ring.c -o ./ring"),
+        ("./script", "not executable: make it executable: chmod +x ./script"),
+        ("./text", "not executable: name a program, or a script that begins with #!"),
+        ("./ring.c", "the file is source code; compile it: mpicc ./ring.c -o ./ring"),
         ("./ring.f90", "compile it: mpifort ./ring.f90 -o ./ring"),
         ("./ring.py", "name its interpreter: python3 ./ring.py"),
         (".", "directory"),
@@ -224,7 +224,7 @@ def test_a_program_that_cannot_run_is_named(
 def test_a_program_that_nodes_cannot_see_is_named(vicinal: Vicinal, region_path: Path) -> None:
     region_path.touch(mode=0o755)
     line = error_line(vicinal("run", "-n", 2, "--path", "network", region_path))
-    assert "cannot be seen by the nodes" in line
+    assert "the nodes cannot see" in line
 
 
 def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
         (["-n", "2", "--nodes", "3"], "3 nodes are more than 2 ranks"),
         (["-n", "2", "--path", "shared-memory", "--nodes", "2"], "does not reach over 2 nodes"),
         (["-n", "2", "--path", "network", "--region", "file:/dev/shm/x"], "takes no region"),
-        (["-n", "513"], "a job of 513 ranks has no room in a region: it has up to 512"),
+        (["-n", "513"], "a job of 513 ranks has no room in a region, which has at most 512"),
         (["-n", "2", "--region", "nonsense"], "does not name a region"),
         (["-n", "2", "--region", "pci:0000:00:04.0"], "device of a guest"),
         (["-n", "2", "--region", "file:/dev/shm/vicinal-missing"], "there is no region"),
