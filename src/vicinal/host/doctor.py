@@ -1,4 +1,4 @@
-"""Runs checks on a host, and makes a document of what they found."""
+"""Runs the checks of a host, and shows their findings as text or as a JSON document."""
 
 import difflib
 import json
@@ -28,22 +28,23 @@ _STYLES = {
 }
 _STATUS_WIDTH = 4
 _NAME_WIDTH = 10
-"""The longest name of a check has so many letters."""
+"""Width of the column of names; the longest name of a check has this many letters."""
 FORMAT = "vicinal-doctor-1"
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A check and what it found."""
+    """A check and its findings."""
 
     check: Check
     findings: tuple[Finding, ...]
 
 
 def choose_checks(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
-    """Those of these names, in the order of `checks`; all without names.
+    """Return the checks with these names, in the order of `checks`; all checks if there are no
+    names.
 
-    Raises VicinalError for a name that no check has.
+    Raises VicinalError for an unknown name.
     """
     known = [check.name for check in checks]
     for name in names:
@@ -51,13 +52,13 @@ def choose_checks(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise VicinalError(
-                f"there is no check {name!r}", f"{hint}`vicinal doctor --list` shows all"
+                f"there is no check {name!r}", f"{hint}`vicinal doctor --list` shows all checks"
             )
     return [check for check in checks if not names or check.name in names]
 
 
 def examine(host: Host, checks: Sequence[Check]) -> Iterator[Examined]:
-    """Run checks one after the other; one that cannot go on says so, and the others follow."""
+    """Run the checks in order. An error in a check becomes a finding, and the next check runs."""
     for check in checks:
         yield Examined(check, tuple(_findings(host, check)))
 
@@ -70,18 +71,22 @@ def _findings(host: Host, check: Check) -> Iterator[Finding]:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         yield warned(
-            f"this could not be found out: {place}{describe_os_error(error)}", "try it as root"
+            f"the check could not read the host: {place}{describe_os_error(error)}",
+            "run the check as root",
         )
 
 
 def count(examined: Sequence[Examined]) -> dict[Status, int]:
-    """How many findings there are of each status."""
+    """Return the number of findings of each status."""
     counts = Counter(finding.status for each in examined for finding in each.findings)
     return {status: counts[status] for status in Status}
 
 
 def document(examined: Sequence[Examined]) -> dict[str, Any]:
-    """All of it as data, in the form of schema/doctor.json, which it was checked against."""
+    """Return all findings as data that is valid against schema/doctor.json.
+
+    Raises jsonschema.ValidationError if a finding's facts do not fit the schema.
+    """
     result = {
         "format": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -111,7 +116,7 @@ def document(examined: Sequence[Examined]) -> dict[str, Any]:
 
 
 def load_schema() -> dict[str, Any]:
-    """The JSON schema of document()."""
+    """Return the JSON schema of document()."""
     schema: dict[str, Any] = json.loads(
         (resources.files("vicinal.host") / "schema" / "doctor.json").read_text()
     )
@@ -119,9 +124,9 @@ def load_schema() -> dict[str, Any]:
 
 
 def show_report(examined: Iterable[Examined], console: Console) -> list[Examined]:
-    """Show each as it comes, and return all of them.
+    """Print each check's findings as soon as it has run, and return all of them.
 
-    On a terminal lines are wrapped; elsewhere every finding is one line, however long.
+    On a terminal, lines are wrapped; elsewhere every finding is one line of any length.
     """
     shown = []
     for each in examined:
@@ -136,7 +141,7 @@ def show_report(examined: Iterable[Examined], console: Console) -> list[Examined
 
 
 def show_checks(checks: Sequence[Check], console: Console) -> None:
-    """What there is to check."""
+    """Print the name of each check, and what it examines."""
     for check in checks:
         if console.is_terminal:
             table = _grid()
@@ -162,7 +167,7 @@ def _rows(examined: Examined) -> Table:
 
 
 def _grid(*before: int) -> Table:
-    """Columns of the same widths each time: names, and before them others; after them, text."""
+    """A table with the same column widths for each check: `before`, the name, then text."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for width in (*before, _NAME_WIDTH):
         table.add_column(width=width, no_wrap=True)

@@ -1,4 +1,4 @@
-"""What a check says: a status, a sentence, and what to do about it."""
+"""Findings of checks: a status, a sentence, and a remedy."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,29 +9,30 @@ from vicinal.host.system import Host
 
 
 class Status(StrEnum):
-    """How a finding is judged."""
+    """The judgement of a finding."""
 
     PASS = "pass"
-    """It can be used."""
+    """Usable."""
     WARN = "warn"
-    """It can be used, but slower, not by everybody, or not for everything; or nobody knows."""
+    """Usable with limits: slower, not for every user, or not for every purpose; or the state is
+    unknown."""
     FAIL = "fail"
-    """It is here, and no cluster can use it until the remedy is done."""
+    """Present, but unusable until the remedy is applied."""
     SKIP = "skip"
-    """This host has no such thing."""
+    """This host does not have the examined thing."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of what was found out."""
+    """One line of a check's result. Raises ValueError if WARN or FAIL comes without a remedy."""
 
     status: Status
     text: str
-    """What was found: a phrase without a final full stop."""
+    """A phrase without a final full stop."""
     remedy: str = ""
-    """What to do about it; never empty where something is to be done."""
+    """What the user can do; never empty for WARN and FAIL."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The same for programs: what JSON can hold."""
+    """The same for programs: values that JSON can hold."""
 
     def __post_init__(self) -> None:
         if self.status in (Status.WARN, Status.FAIL) and not self.remedy:
@@ -40,31 +41,31 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is examined."""
+    """One thing that `vicinal doctor` examines."""
 
     name: str
-    """What users call it: a word, such as `iommu`."""
+    """The name on the command line: a word, such as `iommu`."""
     title: str
     about: str
-    """What it looks at, for the list of checks."""
+    """What the check examines, for the list of checks."""
     examine: Callable[[Host], Iterable[Finding]]
 
 
 def passed(text: str, **facts: Any) -> Finding:
-    """A finding that is as it should be."""
+    """A finding of status PASS."""
     return Finding(Status.PASS, text, facts=facts)
 
 
 def warned(text: str, remedy: str, **facts: Any) -> Finding:
-    """A finding that limits or slows."""
+    """A finding of status WARN: the thing is limited or slow."""
     return Finding(Status.WARN, text, remedy, facts)
 
 
 def failed(text: str, remedy: str, **facts: Any) -> Finding:
-    """A finding that prevents."""
+    """A finding of status FAIL: the thing is unusable."""
     return Finding(Status.FAIL, text, remedy, facts)
 
 
 def skipped(text: str, remedy: str = "", **facts: Any) -> Finding:
-    """A finding that there is nothing to examine, and why; `remedy` is how there would be."""
+    """A finding of status SKIP: there is nothing to examine. `remedy` says how to get the thing."""
     return Finding(Status.SKIP, text, remedy, facts)

@@ -1,4 +1,4 @@
-"""RDMA devices and their ports, InfiniBand and Ethernet, as sysfs shows them."""
+"""RDMA devices and their ports, InfiniBand and Ethernet, from sysfs."""
 
 import re
 from collections.abc import Iterator
@@ -26,21 +26,22 @@ class Port:
 
     number: int
     is_infiniband: bool
-    """Else it is Ethernet: RoCE, or RDMA in software."""
+    """False for Ethernet: RoCE, or RDMA in software."""
     state: int
-    """See ACTIVE and so on; 0 where it cannot be read."""
+    """A logical state such as ACTIVE; 0 if the state cannot be read."""
     link: int
-    """The physical state: POLLING, DISABLED, 5 for a link that is up; 0 where it cannot be read."""
+    """The physical state: POLLING, DISABLED, or 5 for a link that is up; 0 if it cannot be read."""
     guid: str | None
-    """The lower half of its first GID, as 0002:c903:00a1:b2c3; NO_GUID where it has none."""
+    """The lower half of the port's first GID, such as 0002:c903:00a1:b2c3; NO_GUID if the GUID is
+    unset."""
     lid: int
     subnet_manager: int
-    """The subnet manager's LID; 0 where there is none."""
+    """The subnet manager's LID; 0 if there is no subnet manager."""
     rate: str
 
     @property
     def state_name(self) -> str:
-        """The state's name, as ibstat has it."""
+        """The state's name in ibstat's notation."""
         return _STATES.get(self.state, f"state {self.state}")
 
 
@@ -50,14 +51,14 @@ class RdmaDevice:
 
     name: str
     pci: PciDevice | None
-    """What it is a function of; None for RDMA in software."""
+    """The PCI function of the device; None for RDMA in software."""
     node_guid: str | None
     firmware: str
     ports: tuple[Port, ...]
 
 
 def read_rdma_devices(host: Host) -> Iterator[RdmaDevice]:
-    """Every RDMA device in this network namespace."""
+    """Yield every RDMA device in this network namespace."""
     for name in host.names(_DEVICES):
         place = f"{_DEVICES}/{name}"
         address = host.link_name(f"{place}/device")
@@ -88,12 +89,12 @@ def _ports(host: Host, place: str) -> Iterator[Port]:
 
 
 def _leading_number(text: str | None) -> int:
-    """The number of a line such as "4: ACTIVE"."""
+    """The number at the start of a line such as "4: ACTIVE"; 0 if there is none."""
     match = re.match(r"(\d{1,4})\b", text or "")
     return int(match[1]) if match else 0
 
 
 def _guid(gid: str | None) -> str | None:
-    """The lower half of a GID, fe80:0000:0000:0000:0002:c903:00a1:b2c3."""
+    """The lower half of a GID such as fe80:0000:0000:0000:0002:c903:00a1:b2c3."""
     groups = (gid or "").split(":")
     return ":".join(groups[4:]) if len(groups) == 8 else None

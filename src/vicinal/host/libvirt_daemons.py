@@ -1,4 +1,4 @@
-"""Where daemons of libvirt answer on a host: the system's, and one that Vicinal started itself."""
+"""Sockets of libvirt's daemons: the system's daemon, and a daemon that Vicinal started."""
 
 import socket
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ from vicinal.base.directories import state_directory
 from vicinal.host.system import Host
 
 DAEMONS = ("virtqemud", "libvirtd")
-"""One daemon for QEMU alone, and the older one for everything."""
+"""virtqemud serves only QEMU; libvirtd, the older daemon, serves all drivers."""
 OWN_DAEMON = "libvirtd"
-"""What Vicinal starts itself."""
+"""The daemon that Vicinal starts for itself."""
 _SYSTEM = ("run/libvirt/virtqemud-sock", "run/libvirt/libvirt-sock")
 _ANSWER_SECONDS = 5
 
 
 def system_sockets(host: Host) -> Iterator[Path]:
-    """Those of the system's daemon that are there, whether anybody listens or not."""
+    """Yield the existing sockets of the system's daemon, with or without a listener."""
     return (host.path(place) for place in _SYSTEM if host.exists(place))
 
 
 def complaint_of(path: Path) -> str | None:
-    """Why no connection to a socket comes about; None if one does."""
+    """Return why a socket accepts no connection; None if it accepts one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         try:
@@ -32,15 +32,15 @@ def complaint_of(path: Path) -> str | None:
 
 
 def system_answers(host: Host) -> bool:
-    """Whether a daemon of the system's takes connections."""
+    """Whether the system's daemon accepts connections."""
     return any(complaint_of(path) is None for path in system_sockets(host))
 
 
 def own_directory() -> Path:
-    """What Vicinal's own libvirt has, where root's clusters need one: settings, state, sockets."""
+    """Directory of Vicinal's own libvirt for root's clusters: settings, state, sockets."""
     return state_directory() / "libvirt"
 
 
 def own_socket() -> Path:
-    """What Vicinal's own libvirt is reached by."""
+    """Socket of Vicinal's own libvirt."""
     return own_directory() / "libvirt-sock"

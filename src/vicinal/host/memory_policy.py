@@ -1,7 +1,7 @@
-"""Which NUMA nodes memory comes from that this process makes the kernel reserve.
+"""The NUMA nodes from which the kernel takes memory for this process.
 
-That is set_mempolicy(2), which the C library has no function for. It is a wish: where a node has no
-room left, others are used.
+The module calls set_mempolicy(2), for which the C library has no function. The policy is a
+preference: if a node has no free memory, the kernel uses other nodes.
 """
 
 import os
@@ -13,15 +13,16 @@ _CALLS = {"x86_64": 238, "aarch64": 237}
 _DEFAULT, _PREFERRED, _INTERLEAVE = 0, 1, 3
 _WORD = 64
 _HIGHEST = 1023
-"""Of kernels of today; a longer mask is refused by them."""
+"""Highest node number of current kernels, which refuse a longer mask."""
 
 
 @contextmanager
 def memory_from(nodes: Collection[int]) -> Iterator[str]:
-    """Have memory come from one node, or from several in turn; none: where the kernel will.
+    """Take memory from one node, or from several nodes in turn; without nodes, the kernel decides.
 
-    Gives why that cannot be, in words; empty where it can. It is so for this thread, for files in
-    memory, too, until the `with` statement ends; children that are started within have it as well.
+    Yields an error message; empty if the policy is set. The policy holds for this thread, files in
+    memory included, until the `with` statement ends. Children that start within the block inherit
+    the policy.
     """
     if not nodes:
         yield ""
@@ -34,7 +35,7 @@ def memory_from(nodes: Collection[int]) -> Iterator[str]:
 
 
 def _set(policy: int, nodes: Collection[int]) -> str:
-    import ctypes  # here, since it takes longer to load than most who make a region want to wait
+    import ctypes  # imported here, because creating most regions does not need its load time
 
     call = _CALLS.get(platform.machine())
     if call is None:
@@ -48,7 +49,7 @@ def _set(policy: int, nodes: Collection[int]) -> str:
     if not nodes:
         failed = libc.syscall(ctypes.c_long(call), ctypes.c_long(policy), None, ctypes.c_ulong(0))
     else:
-        # The kernel takes one bit less than it is told.
+        # The kernel uses one bit less than the given number.
         bits = ctypes.c_ulong(_HIGHEST + 2)
         failed = libc.syscall(ctypes.c_long(call), ctypes.c_long(policy), words, bits)
     if failed:

@@ -1,4 +1,4 @@
-"""The few system calls for namespaces that Python 3.11 does not wrap."""
+"""The system calls for namespaces that Python 3.11 does not wrap."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ MS_PRIVATE = 0x40000
 
 _PR_SET_PDEATHSIG = 1
 
-# The numbers of system calls as new as these are the same on all architectures.
+# System calls of this age have the same number on all architectures.
 _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
 _OPEN_TREE_CLONE = 1
@@ -40,14 +40,14 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move the caller into new namespaces (CLONE_NEW*); raises OSError."""
+    """Move the caller into new namespaces (CLONE_NEW*). Raises OSError."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def enter_namespaces(flags: int) -> bool:
-    """Like unshare(), but where that takes rights we lack, in a new user namespace as its root.
+    """Like unshare(); without the needed rights, as root of a new user namespace.
 
-    Returns whether it took a user namespace. Raises OSError where neither is allowed.
+    Returns whether a user namespace was created. Raises OSError if neither way is permitted.
     """
     try:
         unshare(flags)
@@ -62,12 +62,14 @@ def enter_namespaces(flags: int) -> bool:
 
 
 def enter_mounts(process: int) -> None:
-    """Move the caller, which has one thread, to the mounts of a process; raises OSError."""
+    """Move the caller, which must have one thread, into the mount namespace of a process. Raises
+    OSError."""
     _enter(f"/proc/{process}/ns/mnt", CLONE_NEWNS)
 
 
 def enter_user(process: int) -> None:
-    """The same to its user namespace, which is another than the caller's."""
+    """Move the caller into the user namespace of a process, which must differ from its own. Raises
+    OSError."""
     _enter(f"/proc/{process}/ns/user", CLONE_NEWUSER)
 
 
@@ -80,7 +82,7 @@ def _enter(place: str, kind: int) -> None:
 def mount(
     source: str, target: str, kind: str | None = None, flags: int = 0, options: str | None = None
 ) -> None:
-    """mount(2) in the caller's mount namespace; raises OSError that names the target."""
+    """Call mount(2) in the caller's mount namespace. Raises OSError with the target's name."""
     _check(
         _libc.mount(
             os.fsencode(source),
@@ -94,9 +96,9 @@ def mount(
 
 
 def copy_mounts(path: str) -> int:
-    """A descriptor of a copy of what is mounted at and below a directory; raises OSError.
+    """Return a descriptor of a copy of the mounts at and below a directory. Raises OSError.
 
-    It stays as it is when something is mounted over the directory.
+    Later mounts over the directory do not change the copy.
     """
     flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
     descriptor: int = _libc.syscall(
@@ -110,7 +112,8 @@ def copy_mounts(path: str) -> int:
 
 
 def attach_mounts(descriptor: int, target: str) -> None:
-    """Mount what copy_mounts() gave, and close it; raises OSError."""
+    """Mount the copy from copy_mounts() on a directory, and close the descriptor. Raises
+    OSError."""
     result = _libc.syscall(
         ctypes.c_long(_SYS_MOVE_MOUNT),
         ctypes.c_int(descriptor),
@@ -124,7 +127,8 @@ def attach_mounts(descriptor: int, target: str) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill the caller when the thread that started it ends."""
+    """Ask the kernel to kill the caller when the thread that started the caller ends. Raises
+    OSError."""
     _check(
         _libc.prctl(
             ctypes.c_int(_PR_SET_PDEATHSIG),

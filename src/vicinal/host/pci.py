@@ -1,4 +1,4 @@
-"""The PCI devices of a host, as sysfs shows them."""
+"""The PCI devices of a host, from sysfs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from vicinal.host.system import Host
 DEVICES = Path("sys/bus/pci/devices")
 
 MELLANOX = 0x15B3
-"""NVIDIA's network cards, ConnectX and BlueField."""
+"""Vendor of NVIDIA's network cards, ConnectX and BlueField."""
 
 _NETWORK = 0x02
 _MEMORY = 0x200
-"""In the flags of a line of `resource`: memory, not ports."""
+"""Flag in a line of `resource` for memory instead of ports."""
 
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A device, or a function of one."""
+    """A PCI device, or a function of a device."""
 
     address: str
     """Domain, bus, device and function: 0000:3b:00.1."""
@@ -30,24 +30,25 @@ class PciDevice:
     iommu_group: int | None
     numa_node: int | None
     physical_function: str | None
-    """If this is a virtual function, the address of what it is one of. Guests do not see that."""
+    """Address of a virtual function's physical function; None for other devices, and inside
+    guests."""
     interfaces: tuple[str, ...]
-    """Its network interfaces in this network namespace."""
+    """The device's network interfaces in this network namespace."""
     rdma_devices: tuple[str, ...]
 
     @property
     def place(self) -> Path:
-        """Its directory, relative to the host's root."""
+        """The device's directory, relative to the host's root."""
         return DEVICES / self.address
 
     @property
     def is_network(self) -> bool:
-        """Whether it is a network card, Ethernet or InfiniBand."""
+        """Whether the device is a network card, Ethernet or InfiniBand."""
         return self.kind >> 16 == _NETWORK
 
 
 def read_device(host: Host, address: str) -> PciDevice | None:
-    """The device at an address, or None where there is none."""
+    """Return the device at an address; None if there is none."""
     place = DEVICES / address
     vendor = host.number(place / "vendor")
     if vendor is None:
@@ -61,7 +62,7 @@ def read_device(host: Host, address: str) -> PciDevice | None:
         kind=host.number(place / "class") or 0,
         driver=host.link_name(place / "driver"),
         iommu_group=int(group) if group is not None and group.isdecimal() else None,
-        numa_node=node if node is not None and node >= 0 else None,  # -1: not known
+        numa_node=node if node is not None and node >= 0 else None,  # -1: unknown
         physical_function=host.link_name(place / "physfn"),
         interfaces=tuple(host.names(place / "net")),
         rdma_devices=tuple(host.names(place / "infiniband")),
@@ -69,7 +70,7 @@ def read_device(host: Host, address: str) -> PciDevice | None:
 
 
 def read_devices(host: Host) -> Iterator[PciDevice]:
-    """Every device, by address."""
+    """Yield every device, ordered by address."""
     for address in host.names(DEVICES):
         device = read_device(host, address)
         if device is not None:
@@ -77,7 +78,8 @@ def read_devices(host: Host) -> Iterator[PciDevice]:
 
 
 def memory_bytes(host: Host, device: PciDevice, number: int) -> int:
-    """The length of a device's memory (BAR) of this number; 0 where it has none."""
+    """Return the bytes of a device's memory (BAR) with this number; 0 if the device has no such
+    memory."""
     lines = (host.text(device.place / "resource") or "").splitlines()
     try:
         first, last, flags = (int(word, 16) for word in lines[number].split())

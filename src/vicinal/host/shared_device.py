@@ -1,4 +1,4 @@
-"""Memory that is shared by a device, ivshmem or /dev/dax, and how it is mapped."""
+"""Memory that a device shares, ivshmem or /dev/dax, and how the memory is mapped."""
 
 import errno
 import mmap
@@ -14,14 +14,15 @@ from vicinal.host.pci import PciDevice, memory_bytes, read_devices
 from vicinal.host.system import Host
 
 SLOW = 20.0
-"""From here on the provider refuses a region: SLOW_MEMORY in provider/api/enable.c."""
+"""From this factor on, the provider refuses a region: SLOW_MEMORY in provider/api/enable.c."""
 
 _VENDOR = 0x1AF4
 _DEVICE = 0x1110
 _MEMORY = 2
-"""The number of the device's memory (BAR) that is shared."""
+"""Number of the shared memory (BAR) of an ivshmem device."""
 _INTERRUPTS = 1
-"""The number of the one that a doorbell needs (MSI-X) and a plain device lacks."""
+"""Number of the BAR for interrupts (MSI-X): ivshmem-doorbell has the BAR, ivshmem-plain does
+not."""
 
 _DAX = "sys/bus/dax/devices"
 _ATTRIBUTES = "sys/kernel/debug/x86/pat_memtype_list"
@@ -34,40 +35,41 @@ _HEADER = 4096
 
 @dataclass(frozen=True)
 class SharedDevice:
-    """Memory that a guest, or a host with CXL memory, may share with others."""
+    """Memory that a guest, or a host with CXL memory, may share with other systems."""
 
     name: str
-    """For people."""
+    """The name in messages."""
     memory: Path
-    """The file by which it is mapped, relative to the host's root."""
+    """The file to map, relative to the host's root."""
     memory_bytes: int
     start: int | None
-    """Its physical address; None where this user may not know."""
+    """Physical address; None if this user may not read it."""
 
 
 @dataclass(frozen=True)
 class IvshmemDevice(SharedDevice):
-    """An ivshmem device of QEMU, in the guest that has it."""
+    """An ivshmem device of QEMU, seen from its guest."""
 
     pci: PciDevice
     doorbell: bool
-    """Whether it can interrupt other guests: ivshmem-doorbell, not ivshmem-plain."""
+    """Whether the device can interrupt other guests: ivshmem-doorbell instead of ivshmem-plain."""
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """What was found out by mapping a device's memory."""
+    """Facts about a device's mapped memory."""
 
     header: bytes
-    """Its first page."""
+    """The first page of the memory."""
     slower: float
-    """How many times longer reading it takes than reading private memory."""
+    """Time to read the memory, divided by the time to read private memory."""
     attribute: str | None
-    """The page attribute in the guest's page table, such as uncached-minus; root alone sees it."""
+    """The page attribute in the guest's page table, such as uncached-minus; only root can read
+    it."""
 
 
 def read_ivshmem_devices(host: Host) -> Iterator[IvshmemDevice]:
-    """Every one of this guest."""
+    """Yield every ivshmem device of this guest."""
     for device in read_devices(host):
         if (device.vendor, device.device) == (_VENDOR, _DEVICE):
             doorbell = memory_bytes(host, device, _INTERRUPTS) > 0
@@ -83,7 +85,7 @@ def read_ivshmem_devices(host: Host) -> Iterator[IvshmemDevice]:
 
 
 def read_dax_devices(host: Host) -> Iterator[SharedDevice]:
-    """Every /dev/dax."""
+    """Yield every /dev/dax."""
     for name in host.names(_DAX):
         yield SharedDevice(
             name=f"/dev/{name}",
@@ -94,14 +96,14 @@ def read_dax_devices(host: Host) -> Iterator[SharedDevice]:
 
 
 def map_memory(host: Host, device: SharedDevice) -> Mapping:
-    """Map a device's memory as the provider does, and read in it; nothing is written.
+    """Map a device's memory as the provider does, and only read from it.
 
-    Raises OSError where this user may not, or the kernel does not let anybody.
+    Raises OSError if this user may not open the memory, or if the kernel permits nobody to map it.
     """
     descriptor = os.open(host.path(device.memory), os.O_RDWR | os.O_CLOEXEC)
     try:
         shared = mmap.mmap(descriptor, device.memory_bytes)
-    except ValueError as error:  # Python looks at the file's length first
+    except ValueError as error:  # Python checks the file's length first
         raise OSError(errno.EINVAL, str(error)) from None
     finally:
         os.close(descriptor)
@@ -114,7 +116,7 @@ def map_memory(host: Host, device: SharedDevice) -> Mapping:
 
 
 def _measure(shared: mmap.mmap) -> float:
-    """The lowest of some measurements; the first one that is below SLOW is enough."""
+    """The lowest of up to 20 measured factors; the first factor below SLOW is enough."""
     length = min(_COPY, len(shared))
     lowest = float("inf")
     with closing(mmap.mmap(-1, length)) as private:
@@ -134,7 +136,7 @@ def _copy_seconds(memory: mmap.mmap, length: int) -> float:
         start = time.perf_counter()
         memory[:length]
         elapsed = time.perf_counter() - start
-        if attempt:  # the first warms up
+        if attempt:  # the first pass warms up the memory
             best = min(best, elapsed)
     return max(best, 1e-9)
 
@@ -149,7 +151,7 @@ def _bar_start(host: Host, device: PciDevice) -> int | None:
 
 
 def _attribute(host: Host, start: int | None) -> str | None:
-    """The kernel's word for the mapping that there is now."""
+    """The kernel's name for the attribute of the current mapping."""
     if not start:
         return None
     for line in (host.text(_ATTRIBUTES) or "").splitlines():

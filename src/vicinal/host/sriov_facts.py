@@ -1,4 +1,4 @@
-"""SR-IOV: cards that can be divided into functions, the functions, and who uses each."""
+"""SR-IOV: cards that support virtual functions, their functions, and the user of each function."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,50 +11,52 @@ from vicinal.host.pci import MELLANOX, PciDevice, read_device, read_devices
 from vicinal.host.system import Host
 
 _NO_DRIVER_WAY = ("mlx4_core",)
-"""Drivers that make functions by a parameter when they are loaded, and not by sriov_numvfs."""
+"""Drivers that create functions by a module parameter instead of sriov_numvfs."""
 
 
 class Use(StrEnum):
-    """What a virtual function is being used for."""
+    """How a virtual function is used."""
 
     FREE = "free"
-    """No driver has it."""
+    """No driver is bound to the function."""
     RESERVED = "reserved"
-    """vfio-pci has it, and no process does."""
+    """vfio-pci is bound, and no process has the function open."""
     GUEST = "guest"
-    """A process has it by VFIO, which is how a virtual machine gets a device."""
+    """A process has the function open by VFIO, as a virtual machine does."""
     HOST = "host"
-    """A network driver of this host has it."""
+    """A network driver of this host is bound to the function."""
 
 
 @dataclass(frozen=True)
 class VirtualFunction:
-    """A function that can be given away."""
+    """A virtual function, which can be assigned to a guest or a container."""
 
     number: int
     device: PciDevice
     use: Use
     holders: tuple[str, ...]
-    """Processes that have it by VFIO, as far as this user may see: `qemu-system-x86 (4711)`."""
+    """Processes that have the function open by VFIO, if this user may see them: `qemu-system-x86
+    (4711)`."""
     group_shared_with: tuple[str, ...]
-    """Other devices that are in its IOMMU group, and would have to go with it."""
+    """Other devices in the function's IOMMU group, which must be assigned together with it."""
 
 
 @dataclass(frozen=True)
 class PhysicalFunction:
-    """A card, or a port of one, that can have virtual functions."""
+    """A card, or a port of a card, that supports virtual functions."""
 
     device: PciDevice
     limit: int | None
-    """How many it can have; None where the firmware shows no SR-IOV at all."""
+    """Greatest number of functions; None if the firmware shows no SR-IOV."""
     created: int
     by_sysfs: bool
-    """Whether the driver makes functions by sriov_numvfs."""
+    """Whether the driver creates functions by sriov_numvfs."""
     functions: tuple[VirtualFunction, ...]
 
 
 def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
-    """Every one of this host; also cards that could be one but for their firmware's settings."""
+    """Yield every physical function, and cards that could be one if their firmware enabled
+    SR-IOV."""
     reader = functions.Host()
     reader.sysfs = host.path("sys")
     for device in read_devices(host):
@@ -73,9 +75,9 @@ def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
 
 
 def _could_have_functions(host: Host, device: PciDevice) -> bool:
-    """Whether this is a card of Mellanox, whose firmware hides SR-IOV where it is off.
+    """Whether this is a card of Mellanox, whose firmware hides SR-IOV if SR-IOV is off.
 
-    In a guest it may be a virtual function, which looks the same from there.
+    Always False in a guest, because a virtual function looks the same there.
     """
     return device.vendor == MELLANOX and device.is_network and not host.is_virtual
 

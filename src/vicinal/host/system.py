@@ -1,10 +1,11 @@
-"""The host that is examined: its files, below a root directory, and its programs.
+"""Access to the examined host: its files below a root directory, and its programs.
 
     host = Host()
     host.text("proc/cmdline")
     host.ask("qemu-system-x86_64", "--version")
 
-Files of sysfs and procfs come and go, and some cannot be read: what cannot is None, never an error.
+Files of sysfs and procfs come and go, and this user may not read all of them. An unreadable file
+gives None, never an error.
 """
 
 import os
@@ -16,11 +17,12 @@ from functools import cached_property
 from pathlib import Path
 
 _MOST_BYTES = 2 << 20
-"""More than /proc/cpuinfo has with a thousand processors; /proc/sys refuses to be read by 4 MiB."""
+"""More than /proc/cpuinfo with a thousand processors has; files of /proc/sys refuse reads of 4
+MiB."""
 _ASK_SECONDS = 20
 
 _SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")
-"""Daemons are there, and an ordinary user's PATH is without."""
+"""Directories of daemons, which an ordinary user's PATH lacks."""
 
 
 def _search_path() -> str:
@@ -30,21 +32,21 @@ def _search_path() -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """Where to look. Without arguments it is the host that this process runs on."""
+    """The places to examine. The defaults are those of the host that this process runs on."""
 
     root: Path = Path("/")
-    """Holds sys, proc, dev and run."""
+    """The directory that holds sys, proc, dev and run."""
     search: str = field(default_factory=_search_path)
-    """Directories of programs, as in PATH."""
+    """Directories of programs, in the notation of PATH."""
     user: int = field(default_factory=os.geteuid)
-    """The user for whom the host is examined; programs are run as this process's all the same."""
+    """The user for whom the host is examined. Programs still run as this process's user."""
 
     def path(self, place: str | Path) -> Path:
-        """A file or directory; `place` is relative to the root."""
+        """Return a file or directory; `place` is relative to the root."""
         return self.root / place
 
     def text(self, place: str | Path) -> str | None:
-        """A file's text without white space at its ends, or None."""
+        """Return a file's text without white space at its ends; None if the file cannot be read."""
         try:
             with self.path(place).open("rb") as file:
                 return file.read(_MOST_BYTES).decode(errors="replace").strip("\0 \t\r\n")
@@ -52,7 +54,7 @@ class Host:
             return None
 
     def number(self, place: str | Path) -> int | None:
-        """A file's number, decimal or as 0x1af4, or None."""
+        """Return a file's number, decimal or as 0x1af4; None if there is no number below 2^64."""
         text = self.text(place)
         if text is None:
             return None
@@ -63,37 +65,39 @@ class Host:
         return number if abs(number) < 1 << 64 else None
 
     def names(self, place: str | Path) -> list[str]:
-        """The names in a directory, numbers in them by their value; none if it is not there."""
+        """Return the names in a directory in natural order (eth2 before eth10); empty if there is
+        no directory."""
         try:
             return sorted((entry.name for entry in os.scandir(self.path(place))), key=_natural)
         except OSError:
             return []
 
     def link(self, place: str | Path) -> str | None:
-        """What a symbolic link names, or None."""
+        """Return the target of a symbolic link; None if there is no link."""
         try:
             return str(self.path(place).readlink())
         except OSError:
             return None
 
     def link_name(self, place: str | Path) -> str | None:
-        """The last part of what a symbolic link names: a device's driver, for one."""
+        """Return the last part of a symbolic link's target, such as a device's driver; None if
+        there is no link."""
         link = self.link(place)
         return None if link is None else Path(link).name
 
     def exists(self, place: str | Path) -> bool:
-        """Whether there is such a file or directory, as far as this user can see."""
+        """Whether a file or directory exists and is visible to this user."""
         try:
             return self.path(place).exists()
         except OSError:
             return False
 
     def may(self, place: str | Path, mode: int) -> bool:
-        """Whether this user may use a file so (os.R_OK, os.W_OK)."""
+        """Whether this user may access a file in this mode (os.R_OK, os.W_OK)."""
         return os.access(self.path(place), mode)
 
     def program(self, *names: str) -> Path | None:
-        """The first of these programs that there is."""
+        """Return the first of these programs that is installed; None if none is."""
         for name in names:
             found = shutil.which(name, path=self.search)
             if found is not None:
@@ -101,12 +105,13 @@ class Host:
         return None
 
     def ask(self, program: str | Path, *arguments: str) -> str | None:
-        """What a program prints; None where it is not there, fails, or takes too long."""
+        """Return a program's output; None if the program is missing, fails, or takes more than 20
+        s."""
         answer = self.try_program(program, *arguments)
         return answer.output if answer.worked else None
 
     def try_program(self, program: str | Path, *arguments: str) -> "Answer":
-        """Run a program to its end, for some seconds at most."""
+        """Run a program to its end, for at most 20 s, and return its output or its complaint."""
         found = self.program(str(program))
         if found is None:
             return Answer(False, "", f"{program} was not found")
@@ -130,10 +135,11 @@ class Host:
 
     @cached_property
     def kernel_options(self) -> dict[str, str]:
-        """The kernel's command line: an option's name to its value, empty where it has none."""
+        """Options of the kernel's command line: value by name; the value is empty for an option
+        without one."""
         options = {}
         for word in (self.text("proc/cmdline") or "").split():
-            if word == "--":  # what follows is for the first process
+            if word == "--":  # the rest is for the first process
                 break
             name, _, value = word.partition("=")
             options[name] = value
@@ -141,14 +147,15 @@ class Host:
 
     @cached_property
     def is_virtual(self) -> bool:
-        """Whether this is a virtual machine, as far as it is told."""
+        """Whether this host is a virtual machine, according to its processor flags or device
+        tree."""
         flags = re.search(r"^flags\s*:(.*)$", self.text("proc/cpuinfo") or "", re.M)
         said = flags is not None and "hypervisor" in flags[1].split()
         return said or self.exists("proc/device-tree/hypervisor")
 
     @cached_property
     def mounts(self) -> dict[str, str]:
-        """File systems: where each is mounted, to its type. What was mounted last counts."""
+        """File system type by mount point; the latest mount on a point counts."""
         found = {}
         for line in (self.text("proc/self/mounts") or "").splitlines():
             fields = line.split()
@@ -158,19 +165,19 @@ class Host:
 
     @cached_property
     def capabilities(self) -> int:
-        """The effective capabilities of this process, a bit each (see capabilities(7))."""
+        """Effective capabilities of this process as a bit mask (see capabilities(7))."""
         found = re.search(r"^CapEff:\s*([0-9a-f]+)", self.text("proc/self/status") or "", re.M)
         return int(found[1], 16) if found else 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of running a program."""
+    """The result of running a program."""
 
     worked: bool
     output: str
     complaint: str
-    """The last line that it complained with, if it failed."""
+    """The last line of the program's error output, if the program failed."""
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

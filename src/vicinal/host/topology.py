@@ -1,4 +1,4 @@
-"""Processors, NUMA nodes, the distances between them, and huge pages, as sysfs shows them."""
+"""Processors, NUMA nodes, their distances, and huge pages, from sysfs."""
 
 import re
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ PAGE_SIZES = "sys/kernel/mm/hugepages"
 
 @dataclass(frozen=True)
 class Cpu:
-    """A processor that is online, as the kernel counts them: a hardware thread."""
+    """An online processor in the kernel's numbering: a hardware thread."""
 
     number: int
     core: int
     socket: int
     siblings: tuple[int, ...]
-    """All hardware threads of its core, itself among them."""
+    """All hardware threads of the processor's core, itself included."""
 
 
 @dataclass(frozen=True)
 class HugePages:
-    """Huge pages of one size, of a node or of all."""
+    """Huge pages of one size, of one node or of the whole host."""
 
     size: int
     """Bytes of one page."""
@@ -34,20 +34,20 @@ class HugePages:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """A node: processors and memory that are near to each other."""
+    """A NUMA node: processors, and the memory near to them."""
 
     number: int
     cpus: tuple[int, ...]
     memory_bytes: int
     available_bytes: int
-    """The most that can be had of it: what is free, and caches that the kernel may give up."""
+    """The memory that can be allocated: free memory, and caches that the kernel can release."""
     distances: tuple[int, ...]
-    """To each node, in the order of their numbers; 10 to itself."""
+    """Distance to each node, in the order of node numbers; 10 to the node itself."""
     huge_pages: tuple[HugePages, ...]
 
 
 def read_cpus(host: Host) -> list[Cpu]:
-    """Every processor that is online."""
+    """Return every online processor."""
     found = []
     for number in parse_cpu_list(host.text(f"{_CPUS}/online") or ""):
         place = f"{_CPUS}/cpu{number}/topology"
@@ -58,7 +58,7 @@ def read_cpus(host: Host) -> list[Cpu]:
             Cpu(
                 number=number,
                 core=number if core is None else core,
-                socket=0 if socket is None else max(socket, 0),  # -1: not known
+                socket=0 if socket is None else max(socket, 0),  # -1: unknown
                 siblings=parse_cpu_list(siblings or "") or (number,),
             )
         )
@@ -66,7 +66,7 @@ def read_cpus(host: Host) -> list[Cpu]:
 
 
 def read_nodes(host: Host) -> list[NumaNode]:
-    """Every NUMA node that is online; none where the kernel was built without NUMA."""
+    """Return every online NUMA node; empty if the kernel was built without NUMA."""
     found = []
     for name in host.names(_NODES):
         match = re.fullmatch(r"node(\d+)", name)
@@ -89,7 +89,7 @@ def read_nodes(host: Host) -> list[NumaNode]:
 
 
 def _available(memory: dict[str, str]) -> int:
-    """Of a node's meminfo, which has no MemAvailable as the host's has."""
+    """Available kB from a node's meminfo, which lacks the host's MemAvailable."""
     free, files, reclaimable = (
         int(memory.get(name, 0)) for name in ("MemFree", "FilePages", "SReclaimable")
     )
@@ -97,7 +97,7 @@ def _available(memory: dict[str, str]) -> int:
 
 
 def read_last_cache(host: Host, cpu: int) -> int | None:
-    """Bytes of the last-level cache that a processor has, with others perhaps; None: not known."""
+    """Return the bytes of a processor's last-level cache, which it may share; None if unknown."""
     place = f"{_CPUS}/cpu{cpu}/cache"
     sizes: dict[int, int] = {}
     for name in host.names(place):
@@ -109,7 +109,7 @@ def read_last_cache(host: Host, cpu: int) -> int | None:
 
 
 def read_huge_pages(host: Host, place: str = PAGE_SIZES) -> tuple[HugePages, ...]:
-    """Huge pages by size, smallest first: of the whole host, or of the node at a place."""
+    """Return huge pages by size, smallest first, of the whole host or of the node at `place`."""
     found = []
     for name in host.names(place):
         match = re.fullmatch(r"hugepages-(\d+)kB", name)
@@ -125,7 +125,7 @@ def read_huge_pages(host: Host, place: str = PAGE_SIZES) -> tuple[HugePages, ...
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The numbers of a list such as "0-3,8"; none where it is not one."""
+    """Return the numbers of a list such as "0-3,8"; empty if the text is malformed."""
     numbers: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII)
@@ -136,7 +136,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def show_cpu_list(numbers: tuple[int, ...]) -> str:
-    """The shortest list of some numbers: "0-3,8"."""
+    """Return numbers in the shortest notation: "0-3,8"."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:

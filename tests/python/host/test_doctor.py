@@ -108,7 +108,7 @@ def test_a_check_that_cannot_go_on_stops_no_other() -> None:
     ]
     first, second, third = (each.findings[0] for each in examine(Host(), checks))
     assert (first.status, first.text, first.remedy) == (Status.FAIL, "no way", "go round")
-    assert (second.status, second.remedy) == (Status.WARN, "try it as root")
+    assert (second.status, second.remedy) == (Status.WARN, "run the check as root")
     assert "/sys/secret: permission denied" in second.text
     assert third.status is Status.PASS
 
