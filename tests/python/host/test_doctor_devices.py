@@ -112,7 +112,7 @@ def test_functions_and_who_uses_them(tmp_path: Path) -> None:
 
     findings = list(check_sriov(host))
     assert statuses(findings) == ["pass", "pass"]
-    assert "4 of 8 functions made: 1 in guests (qemu-system-x86 (4711))" in findings[0].text
+    assert "4 of 8 functions created: 1 in guests (qemu-system-x86 (4711))" in findings[0].text
     assert [each["use"] for each in findings[0].facts["functions"]] == [
         "guest",
         "reserved",
@@ -139,14 +139,14 @@ def test_that_a_guest_has_a_function_shows_without_the_process(fake: FakeHost) -
     fake.file(f"{place}/enable", 1)
     (card,) = read_physical_functions(fake.host())
     assert (card.functions[0].use, card.functions[0].holders) == (Use.GUEST, ())
-    assert first(check_sriov(fake.host())).text.endswith("made: 1 in guests")
+    assert first(check_sriov(fake.host())).text.endswith("created: 1 in guests")
 
 
 def test_a_card_without_functions_passes_with_what_it_could_have(fake: FakeHost) -> None:
     fake.card(CARD)
     finding = first(check_sriov(fake.host()))
     assert finding.status is Status.PASS
-    assert "up to 8 can be made" in finding.text
+    assert "up to 8 can be created" in finding.text
 
 
 @pytest.mark.parametrize("limit", [0, None])
@@ -178,7 +178,7 @@ def test_fewer_functions_than_were_asked_for_fails(fake: FakeHost) -> None:
     fake.file(f"{place}/sriov_numvfs", 4)
     finding = first(check_sriov(fake.host()))
     assert finding.status is Status.FAIL
-    assert "4 functions are on, but 1 are there" in finding.text
+    assert "4 functions are enabled, but 1 exist" in finding.text
 
 
 def test_connectx3_makes_functions_by_a_parameter(fake: FakeHost) -> None:
@@ -206,8 +206,8 @@ def test_links_that_are_down(fake: FakeHost) -> None:
     (fake.root / place / "net/ens1f1/carrier").unlink()
     _, unplugged, turned_off = check_sriov(fake.host())
     assert unplugged.status is turned_off.status is Status.WARN
-    assert "nothing answers" in unplugged.text
-    assert turned_off.remedy == "`ip link set ens1f1 up`"
+    assert "the other end does not answer" in unplugged.text
+    assert turned_off.remedy == "run `ip link set ens1f1 up`"
 
 
 # InfiniBand
@@ -230,7 +230,7 @@ def test_a_zero_guid_fails_with_the_commands_that_set_it(fake: FakeHost) -> None
     )
     finding = one(check_infiniband(fake.host()))
     assert finding.status is Status.FAIL
-    assert "port and node GUID are zero, and it is DOWN" in finding.text
+    assert "port and node GUID are zero, and the port is DOWN" in finding.text
     assert "vicinal functions assign 0000:3b:00.3" in finding.remedy
     assert "--node-guid GUID --port-guid GUID" in finding.remedy
 
@@ -249,7 +249,7 @@ def test_a_zero_guid_of_connectx3_has_no_node_to_set(fake: FakeHost) -> None:
 def test_in_a_guest_a_zero_guid_is_for_its_host_to_set(fake: FakeHost) -> None:
     fake.device("0000:05:00.0", "0x15b3 0x101c", driver="mlx5_core")
     fake.rdma("mlx5_0", "0000:05:00.0", guid="0000:0000:0000:0000", state="1: DOWN")
-    assert one(check_infiniband(fake.host())).remedy.startswith("on the host that gave")
+    assert one(check_infiniband(fake.host())).remedy.startswith("on the host that assigned")
 
 
 def test_a_guid_that_the_subnet_manager_assigns_is_none_that_is_missing(fake: FakeHost) -> None:
@@ -280,8 +280,8 @@ def test_functions_whose_guids_the_card_says_are_unset(fake: FakeHost) -> None:
     ("state", "link", "manager", "status", "remedy"),
     [
         ("2: INIT", "5: LinkUp", "0x0", Status.FAIL, "start a subnet manager"),
-        ("2: INIT", "5: LinkUp", "0x1", Status.FAIL, "look why at the subnet manager, LID 1"),
-        ("3: ARMED", "5: LinkUp", "0x1", Status.FAIL, "look why at the subnet manager"),
+        ("2: INIT", "5: LinkUp", "0x1", Status.FAIL, "read the log of the subnet manager, LID 1"),
+        ("3: ARMED", "5: LinkUp", "0x1", Status.FAIL, "read the log of the subnet manager"),
         ("1: DOWN", "2: Polling", "0x0", Status.WARN, "check cable"),
         ("1: DOWN", "3: Disabled", "0x0", Status.FAIL, "ibportstate -C mlx5_0 -P 1 enable"),
         ("4: ACTIVE", "5: LinkUp", "0x0", Status.WARN, "sminfo"),
@@ -428,7 +428,7 @@ def test_memory_modules_for_other_uses_are_looked_at_and_left_alone(fake: FakeHo
     device = dax(fake, memory)
     finding = one(check_ivshmem(fake.host()))
     assert finding.status is Status.WARN
-    assert "unless it is for something else" in finding.remedy
+    assert "unless the module has another purpose" in finding.remedy
     assert device.read_bytes() == memory
 
 

@@ -139,7 +139,7 @@ def test_huge_pages_that_are_not_reserved_taken_or_on_one_node(fake: FakeHost) -
     assert "sysctl vm.nr_hugepages" in one(check_huge_pages(fake.host())).remedy
 
     fake.huge_pages(pages, 64, 0)
-    assert "all are taken" in one(check_huge_pages(fake.host())).text
+    assert "all pages are in use" in one(check_huge_pages(fake.host())).text
 
     fake.huge_pages(pages, 64, 64)
     fake.node(0, "0", "10 21", reserved=64, free=64)
@@ -175,7 +175,7 @@ def test_shared_memory(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 2048 kB")
     finding = one(check_shared_memory(fake.host()))
     assert finding.status is Status.FAIL
-    assert "of memory only 2 MiB" in finding.text
+    assert "only 2 MiB of free memory" in finding.text
     fake.mount("/dev/shm", "ext4")
     assert "ext4" in one(check_shared_memory(fake.host())).text
 
@@ -245,7 +245,7 @@ def test_libvirt(short: FakeHost) -> None:
         server.bind(str(path))
         _, nobody, *_ = check_libvirt(short.host())
         assert nobody.status is Status.FAIL
-        assert "nobody answers at /run/libvirt/libvirt-sock" in nobody.text
+        assert "no daemon answers at /run/libvirt/libvirt-sock" in nobody.text
         server.listen()
         _, answers, *_ = check_libvirt(short.host())
         assert answers.status is Status.PASS
@@ -257,11 +257,11 @@ def test_libvirt_for_root(short: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
     short.program("virtqemud", "echo 'virtqemud (libvirt) 9.0.0'")
     _, system, own, *_ = check_libvirt(short.host(user=0))
     assert (system.status, own.status) == (Status.WARN, Status.WARN)
-    assert "libvirtd, which it would be, is not installed" in own.text
+    assert "its daemon libvirtd is not installed" in own.text
     short.program("libvirtd", "echo 'libvirtd (libvirt) 9.0.0'")
     own = list(check_libvirt(short.host(user=0)))[2]
     assert own.status is Status.PASS
-    assert "`vicinal up` starts it" in own.text
+    assert "`vicinal up` starts the daemon" in own.text
 
     place = short.directory("run/libvirt") / "libvirt-sock"
     here = short.directory("vicinal/libvirt") / "libvirt-sock"
@@ -272,7 +272,7 @@ def test_libvirt_for_root(short: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
         ours.bind(str(here))
         ours.listen()
         own = list(check_libvirt(short.host(user=0)))[2]
-        assert f"it answers at {here}" in own.text
+        assert f"the daemon answers at {here}" in own.text
         theirs.listen()
         texts = [finding.text for finding in check_libvirt(short.host(user=0))]
         assert not any("Vicinal's own" in text for text in texts)
@@ -301,7 +301,7 @@ def test_namespaces(fake: FakeHost) -> None:
     assert finding.remedy == "`sysctl user.max_user_namespaces=15000`"
     assert "No space left" in finding.text
     fake.program("unshare", '[ "$1" = --user ]')
-    assert one(check_namespaces(fake.host())).text == "made, in a user namespace"
+    assert one(check_namespaces(fake.host())).text == "created in a user namespace"
 
 
 def test_control_groups(fake: FakeHost) -> None:

@@ -168,10 +168,10 @@ def test_to_look_starts_nothing(vicinal: Vicinal, daemon: Daemon, tmp_path: Path
     check_usable(own_uri())
     assert not has_machines(own_uri())
     assert not daemon.directory.exists()
-    assert "`vicinal up` starts it" in vicinal("doctor", "libvirt").stdout
+    assert "`vicinal up` starts the daemon" in vicinal("doctor", "libvirt").stdout
     daemon.start()
     said = vicinal("doctor", "libvirt").stdout
-    assert f"Vicinal's own libvirt: it answers at {daemon.directory}/libvirt-sock" in said
+    assert f"Vicinal's own libvirt: the daemon answers at {daemon.directory}/libvirt-sock" in said
 
 
 def test_without_the_program_it_is_said_before_anything_is_made(

@@ -1,7 +1,7 @@
-"""The checks of a host: each a small function of a Host that returns what it found.
+"""The checks of a host: each is a small function that takes a Host and returns findings.
 
-CHECKS is all of them, in the order in which they are shown. Those that need guests or MPI
-libraries are where these are, in vicinal/cluster and vicinal/launch, and are added by the command.
+CHECKS holds all of them in the order of the report. Checks that need guests, MPI libraries or
+profiles are in vicinal/cluster, vicinal/mpi and vicinal/labs; the command adds them.
 """
 
 from vicinal.host.checks.cgroups import CGROUPS

@@ -1,4 +1,4 @@
-"""Control groups: which version, and whether this user's may be divided."""
+"""Control groups: their version, and whether this user's group is delegated."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _WANTED = ("cpu", "cpuset", "memory", "pids")
 
 
 def check_cgroups(host: Host) -> Iterator[Finding]:
-    """Version 2 alone, version 2 beside version 1 (hybrid), or version 1; then delegation."""
+    """Report version 2, version 2 beside version 1 (hybrid), or version 1; then delegation."""
     kind = host.mounts.get(_ROOT)
     second = [at for at, type_ in host.mounts.items() if type_ == "cgroup2"]
     first = [at for at, type_ in host.mounts.items() if type_ == "cgroup"]
@@ -24,10 +24,10 @@ def check_cgroups(host: Host) -> Iterator[Finding]:
         shape = "version 1 and 2 side by side (hybrid)" if second else "version 1"
         facts["version"] = "hybrid" if second else "1"
         yield warned(
-            f"{shape}: podman, and crun by itself, want version 2 on {_ROOT}; Vicinal's nodes do "
+            f"{shape}: podman, and crun by itself, need version 2 on {_ROOT}; Vicinal's nodes do "
             "not",
-            "boot with systemd.unified_cgroup_hierarchy=1, or run those in a mount namespace of "
-            f"their own with cgroup2 on {_ROOT}",
+            "boot with systemd.unified_cgroup_hierarchy=1, or run podman and crun in a mount "
+            f"namespace of their own with cgroup2 on {_ROOT}",
             **facts,
         )
         return
@@ -42,14 +42,14 @@ def check_cgroups(host: Host) -> Iterator[Finding]:
             f"{shown}; this user's group is not delegated, so containers get no limits of their "
             "own",
             "run in a session of systemd (`systemd-run --user --scope COMMAND`), with "
-            "Delegate=yes of user@.service",
+            "Delegate=yes in user@.service",
             **facts,
         )
     elif missing:
         yield warned(
             f"{shown}: {', '.join(missing)} cannot be set for containers here",
-            f"have the group above delegate them: `echo +{' +'.join(missing)} > "
-            "cgroup.subtree_control` in it, or Delegate= of its systemd unit",
+            f"delegate the controllers from the group above: `echo +{' +'.join(missing)} > "
+            "cgroup.subtree_control` there, or Delegate= in its systemd unit",
             **facts,
         )
     else:
@@ -57,7 +57,7 @@ def check_cgroups(host: Host) -> Iterator[Finding]:
 
 
 def _own_group(host: Host) -> str:
-    """This process's group of version 2, from the hierarchy's root."""
+    """This process's group of version 2, relative to the hierarchy's root."""
     for line in (host.text("proc/self/cgroup") or "").splitlines():
         if line.startswith("0::/"):
             return line.removeprefix("0::").rstrip("/")

@@ -1,4 +1,4 @@
-"""Container runtimes: which there are."""
+"""Container runtimes: which ones are installed."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _RUNTIMES = ("bwrap", "crun", "runc", "podman", "docker", "systemd-nspawn", "app
 
 
 def check_containers(host: Host) -> Iterator[Finding]:
-    """A finding for each runtime that there is, and one for those that are not."""
+    """Report each installed runtime, and the missing runtimes in one finding."""
     missing = []
     for name in _RUNTIMES:
         path = host.program(name)

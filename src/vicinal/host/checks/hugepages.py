@@ -1,4 +1,4 @@
-"""Huge pages: guests' memory, and regions on hugetlbfs, are quicker in them."""
+"""Huge pages: they speed up guests' memory, and regions on hugetlbfs."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _TRANSPARENT = "sys/kernel/mm/transparent_hugepage"
 
 
 def check_huge_pages(host: Host) -> Iterator[Finding]:
-    """What is reserved and free, of each size and on each node."""
+    """Report reserved and free pages of each size, on the host and on each node."""
     nodes = read_nodes(host)
     pages = [each for each in read_huge_pages(host) if each.reserved]
     facts = {
@@ -35,9 +35,9 @@ def check_huge_pages(host: Host) -> Iterator[Finding]:
     }
     if not pages:
         yield warned(
-            "none are reserved: guests get small pages, which costs some speed",
-            "reserve some for the guests' memory: `sysctl vm.nr_hugepages=1024`, or hugepages=1024 "
-            "on the kernel's command line, while memory is in one piece",
+            "no huge pages are reserved: guests get small pages, which are slower",
+            "reserve pages for the guests' memory: `sysctl vm.nr_hugepages=1024`, or "
+            "hugepages=1024 on the kernel's command line, before memory is fragmented",
             **facts,
         )
         return
@@ -48,8 +48,8 @@ def check_huge_pages(host: Host) -> Iterator[Finding]:
     )
     if not any(each.free for each in pages):
         yield warned(
-            f"{shown}: all are taken",
-            "end what has them (`grep -l HugePages /proc/*/smaps`), or reserve more",
+            f"{shown}: all pages are in use",
+            "end the processes that use them (`grep -l HugePages /proc/*/smaps`), or reserve more",
             **facts,
         )
         return
@@ -60,9 +60,9 @@ def check_huge_pages(host: Host) -> Iterator[Finding]:
     ]
     if len(nodes) > 1 and bare:
         yield warned(
-            f"{shown}: none on node {', '.join(map(str, bare))}, so guests there would have "
-            "theirs far away",
-            "reserve them on each node: /sys/devices/system/node/node"
+            f"{shown}: none on node {', '.join(map(str, bare))}, so guests there would use "
+            "pages of another node",
+            "reserve pages on each node: /sys/devices/system/node/node"
             f"{bare[0]}/hugepages/hugepages-{pages[0].size // 1024}kB/nr_hugepages",
             **facts,
         )
@@ -70,8 +70,8 @@ def check_huge_pages(host: Host) -> Iterator[Finding]:
         yield passed(shown, **facts)
     if not facts["mounts"]:
         yield failed(
-            "no hugetlbfs is mounted, by which QEMU and regions get at the huge pages",
-            "`mount -t hugetlbfs none /dev/hugepages`",
+            "no hugetlbfs is mounted, which QEMU and regions need to use huge pages",
+            "run `mount -t hugetlbfs none /dev/hugepages`",
         )
 
 
@@ -88,7 +88,7 @@ def _by_node(nodes: list[NumaNode], size: int) -> str:
 
 
 def _chosen(text: str | None) -> str | None:
-    """The word in brackets of "always [madvise] never"."""
+    """The word in brackets of a text such as "always [madvise] never"."""
     return None if text is None else text.partition("[")[2].partition("]")[0] or text
 
 

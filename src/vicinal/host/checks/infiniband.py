@@ -1,4 +1,4 @@
-"""RDMA ports: state, GUIDs, and whether a subnet manager has set them up."""
+"""RDMA ports: their state, their GUIDs, and whether a subnet manager has configured them."""
 
 import re
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from vicinal.host.system import Host
 
 
 def check_infiniband(host: Host) -> Iterator[Finding]:
-    """A finding for each port, and for each function whose GUIDs were never set."""
+    """Report each port, and each function whose GUIDs were never set."""
     none = True
     for device in read_rdma_devices(host):
         none = False
         if not device.ports:
             yield warned(
-                f"{device.name}: it shows no ports",
-                f"see what its driver says: `dmesg | grep {device.name}`",
+                f"{device.name}: the device shows no ports",
+                f"read its driver's messages: `dmesg | grep {device.name}`",
                 device=device.name,
             )
         for port in device.ports:
@@ -58,7 +58,7 @@ def _port(device: RdmaDevice, port: Port) -> Finding:
     if missing:
         return failed(
             f"{name}: its {' and '.join(missing)} GUID {'are' if len(missing) > 1 else 'is'} zero, "
-            f"and it is {port.state_name}: no subnet manager takes it in",
+            f"and the port is {port.state_name}: no subnet manager accepts it",
             _guid_remedy(device),
             **facts,
         )
@@ -66,8 +66,8 @@ def _port(device: RdmaDevice, port: Port) -> Finding:
         manager = f", subnet manager at LID {port.subnet_manager}" if port.is_infiniband else ""
         if port.is_infiniband and port.subnet_manager == 0:
             return warned(
-                f"{name}: {kind}, ACTIVE, but it knows of no subnet manager",
-                "see that one runs on this subnet: `sminfo`",
+                f"{name}: {kind}, ACTIVE, but the port has no subnet manager",
+                "check that a subnet manager runs on this subnet: `sminfo`",
                 **facts,
             )
         return passed(f"{name}: {kind}, ACTIVE, {port.rate}{manager}", **facts)
@@ -81,9 +81,13 @@ def _inactive(
         known = port.subnet_manager != 0
         return failed(
             f"{name}: {kind}, {port.state_name}: the link is up, but "
-            + ("the subnet manager has not made it active" if known else "no subnet manager came"),
-            f"look why at the subnet manager, LID {port.subnet_manager}; one that ignores "
-            "virtual ports needs its option for virtualization"
+            + (
+                "the subnet manager has not activated the port"
+                if known
+                else "no subnet manager has configured the port"
+            ),
+            f"read the log of the subnet manager, LID {port.subnet_manager}; a subnet manager "
+            "that ignores virtual ports needs its option for virtualization"
             if known
             else "start a subnet manager on this subnet: `opensm`, or the switch's own",
             **facts,
@@ -91,17 +95,17 @@ def _inactive(
     if port.link == DISABLED:
         virtual = device.pci is not None and device.pci.physical_function is not None
         return failed(
-            f"{name}: {kind}, {port.state_name}: it is disabled",
+            f"{name}: {kind}, {port.state_name}: the port is disabled",
             "let the function follow its card's link: `ip link set dev CARD vf N state auto`"
             if virtual
             else f"`ibportstate -C {device.name} -P {port.number} enable`",
             **facts,
         )
     return warned(
-        f"{name}: {kind}, {port.state_name}: nothing answers at the other end",
+        f"{name}: {kind}, {port.state_name}: the other end does not answer",
         "check cable and switch port"
         if port.is_infiniband
-        else "check cable and switch port, and that its network interface is up",
+        else "check cable and switch port, and that the network interface is up",
         **facts,
     )
 
@@ -110,18 +114,20 @@ def _guid_remedy(device: RdmaDevice) -> str:
     own = device.pci
     if own is None or own.physical_function is None:
         return (
-            "on the host that gave this function away, set its node and port GUID, and bind it anew"
+            "on the host that assigned this function, set its node and port GUID, and bind its "
+            "driver again"
         )
     mlx4 = own.driver is not None and own.driver.startswith("mlx4")
     guids = "--port-guid GUID" if mlx4 else "--node-guid GUID --port-guid GUID"
     return (
-        f"`vicinal functions assign {own.address} --owner NAME {guids}`, which binds it anew and "
-        "waits for its port"
+        f"`vicinal functions assign {own.address} --owner NAME {guids}`, which binds the driver "
+        "again and waits for the port"
     )
 
 
 def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
-    """Functions of a card that the card itself says have no GUID: mlx5 and mlx4 show it so."""
+    """Report functions without GUIDs according to their card; the drivers mlx5 and mlx4 show
+    these."""
     if device.pci is None:
         return
     place = device.pci.place / "sriov"
@@ -135,7 +141,7 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
     if unset:
         yield warned(
             f"{device.name}: no GUIDs are set for functions {', '.join(unset)}",
-            "`vicinal functions assign` sets them when it gives a function away",
+            "`vicinal functions assign` sets GUIDs when it assigns a function",
             device=device.name,
             functions=[int(number) for number in unset],
         )
@@ -148,14 +154,14 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
                 f"{device.name} port {port}: GUIDs are deleted for functions "
                 f"{', '.join(map(str, deleted))}",
                 f"write 0 to /sys/class/infiniband/{device.name}/iov/ports/{port}/admin_guids/N: "
-                "the subnet manager assigns one then; or write one yourself",
+                "the subnet manager then assigns a GUID; or write a GUID of your own",
                 device=device.name,
                 functions=deleted,
             )
 
 
 def _bare(guid: str | None) -> str:
-    """The sixteen digits of a GUID: 0x..., with colons, or plain; empty for other texts."""
+    """The sixteen digits of a GUID in any notation (0x..., colons, plain); empty for other text."""
     text = (guid or "").lower().removeprefix("0x").replace(":", "")
     return text.zfill(16) if text and re.fullmatch(r"[0-9a-f]{1,16}", text) else ""
 

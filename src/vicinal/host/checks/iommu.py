@@ -1,4 +1,4 @@
-"""The IOMMU, without which no device can be given to a guest, and VFIO, which gives it."""
+"""The IOMMU, which assigning a device to a guest requires, and VFIO, which assigns the device."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _UNITS = "sys/class/iommu"
 
 
 def check_iommu(host: Host) -> Iterator[Finding]:
-    """Groups, the kernel's options about them, and the driver vfio-pci."""
+    """Report IOMMU groups, the kernel's options about them, and the driver vfio-pci."""
     groups = [name for name in host.names(_GROUPS) if name.isdecimal()]
     cards = [each.device for each in read_physical_functions(host)]
     options = {
@@ -34,9 +34,10 @@ def check_iommu(host: Host) -> Iterator[Finding]:
     ]
     if translated:
         yield warned(
-            f"{show_count(len(groups), 'group')} by {', '.join(units) or 'the IOMMU'}, {said}; it "
-            f"translates the host's own transfers of {', '.join(translated)} too, which is slower",
-            "add iommu=pt to the kernel's command line, and boot",
+            f"{show_count(len(groups), 'group')} by {', '.join(units) or 'the IOMMU'}, {said}; "
+            f"transfers of {', '.join(translated)} for the host itself are translated too, which "
+            "is slower",
+            "add iommu=pt to the kernel's command line, and reboot",
             **facts,
         )
     else:
@@ -59,43 +60,44 @@ def _without_groups(host: Host, cards: bool, facts: dict[str, object]) -> Findin
     )
     tables = host.names(_TABLES)
     judge = failed if cards else warned
-    need = "functions cannot be given to guests" if cards else "no device can be given to guests"
+    need = "functions cannot be assigned to guests" if cards else "guests cannot have devices"
     if off is not None:
         return judge(
-            f"there are no IOMMU groups, for the kernel was started with {off}: {need}",
-            f"take {off} off the kernel's command line, and boot",
+            f"there are no IOMMU groups, because the kernel was started with {off}: {need}",
+            f"remove {off} from the kernel's command line, and reboot",
             **facts,
         )
     if "DMAR" in tables:
         return judge(
             f"the firmware has an IOMMU (VT-d), but the kernel does not use it: {need}",
-            "add intel_iommu=on iommu=pt to the kernel's command line, and boot",
+            "add intel_iommu=on iommu=pt to the kernel's command line, and reboot",
             **facts,
         )
     if "IVRS" in tables:
         return judge(
             f"the firmware has an IOMMU (AMD-Vi), but the kernel does not use it: {need}",
-            "see why: `dmesg | grep AMD-Vi`; check that the kernel has CONFIG_AMD_IOMMU",
+            "read `dmesg | grep AMD-Vi`, and check that the kernel has CONFIG_AMD_IOMMU",
             **facts,
         )
     remedy = (
-        "give this machine an IOMMU where it is hosted (QEMU: -device intel-iommu,intremap=on)"
+        "give this virtual machine an IOMMU on its host (QEMU: -device intel-iommu,intremap=on)"
         if host.is_virtual
-        else "turn on VT-d or AMD-Vi in the firmware's set-up, where the machine has it"
+        else "turn on VT-d or AMD-Vi in the firmware's set-up, if the hardware has it"
     )
     if cards:
         return failed(f"this host shows no IOMMU: {need}", remedy, **facts)
-    return skipped(f"this host shows no IOMMU, and no card that could be divided: {need}", remedy)
+    return skipped(f"this host shows no IOMMU, and no card with SR-IOV: {need}", remedy)
 
 
 def _vfio(host: Host) -> Finding:
     bound = host.exists(f"sys/bus/pci/drivers/{VFIO}")
     node = host.exists("dev/vfio/vfio") or host.exists("dev/iommu")
     if bound and node:
-        return passed("the driver vfio-pci, which hands devices to guests, is loaded", vfio=True)
+        return passed("the driver vfio-pci, which assigns devices to guests, is loaded", vfio=True)
     return warned(
-        "the driver vfio-pci, which hands devices to guests, is not loaded",
-        "`modprobe vfio-pci`; to have it after each boot, name it in /etc/modules-load.d/vfio.conf",
+        "the driver vfio-pci, which assigns devices to guests, is not loaded",
+        "run `modprobe vfio-pci`; to load it at each boot, name it in "
+        "/etc/modules-load.d/vfio.conf",
         vfio=False,
     )
 

@@ -1,4 +1,4 @@
-"""Whether this is a guest with a region: ivshmem devices, and /dev/dax."""
+"""Whether this host is a guest with a region: ivshmem devices, and /dev/dax."""
 
 import errno
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from vicinal.region.geometry import MAGIC, VERSION
 from vicinal.region.records import HEADER
 
 _UDEV = (
-    "hand it to the users' group by the udev rule in docs/tutorials/own-machines.md, "
-    "and be in that group"
+    "assign it to the users' group by the udev rule in docs/tutorials/own-machines.md, "
+    "and join that group"
 )
 _AS_MODULE = "give the guest the region as an nvdimm"
 
 
 def check_ivshmem(host: Host) -> Iterator[Finding]:
-    """A finding for each ivshmem device and each /dev/dax."""
+    """Report each ivshmem device and each /dev/dax."""
     devices = list(read_ivshmem_devices(host))
     for device in devices:
         facts = {"address": device.pci.address, "doorbell": device.doorbell}
@@ -35,7 +35,7 @@ def check_ivshmem(host: Host) -> Iterator[Finding]:
     for module in modules:
         yield _device(host, module, {"device": module.memory.name})
     if not devices and not modules:
-        yield skipped("no ivshmem device (1af4:1110): this is no guest with a region")
+        yield skipped("no ivshmem device (1af4:1110): this is not a guest with a region")
 
 
 def _device(host: Host, device: SharedDevice, facts: dict[str, object]) -> Finding:
@@ -43,34 +43,34 @@ def _device(host: Host, device: SharedDevice, facts: dict[str, object]) -> Findi
     facts["memory_bytes"] = device.memory_bytes
     bar = isinstance(device, IvshmemDevice)
     if device.memory_bytes == 0:
-        remedy = "see the -device option of QEMU: memdev=" if bar else "see `ndctl list`"
-        return failed(f"{name}: it has no memory", remedy, **facts)
+        remedy = "check QEMU's option -device: memdev=" if bar else "check `ndctl list`"
+        return failed(f"{name}: the device has no memory", remedy, **facts)
     try:
         mapping = map_memory(host, device)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         if error.errno == errno.EACCES:
-            # A memory module may be somebody else's, and none of this user's business.
+            # A memory module may have another purpose, which does not concern this user.
             judge = failed if bar else warned
             return judge(f"{name}: this user may not open /{device.memory}", _UDEV, **facts)
         if error.errno == errno.EPERM and bar:
             return failed(
-                f"{name}: the kernel lets nobody map it (lockdown)",
+                f"{name}: the kernel lets no process map the memory (lockdown)",
                 f"start the guest without Secure Boot, or {_AS_MODULE}",
                 **facts,
             )
-        return failed(f"{name}: it cannot be mapped: {why}", "see `dmesg`", **facts)
+        return failed(f"{name}: the memory cannot be mapped: {why}", "read `dmesg`", **facts)
     return _mapped(name, mapping, facts, bar=bar)
 
 
 def _mapped(name: str, mapping: Mapping, facts: dict[str, object], *, bar: bool) -> Finding:
-    attribute = mapping.attribute or "its attribute is for root to see"
+    attribute = mapping.attribute or "only root can read the attribute"
     facts |= {"times_slower": round(mapping.slower, 2), "attribute": mapping.attribute}
     if mapping.slower >= SLOW:
-        remedy = "use a host whose KVM maps it write-back"
+        remedy = "use a host whose KVM maps the memory write-back"
         return failed(
-            f"{name}: reading it takes {mapping.slower:.0f} times as long as private memory: it is "
-            f"mapped uncached or write-combining ({attribute})",
+            f"{name}: reads take {mapping.slower:.0f} times as long as reads of private memory: "
+            f"the memory is mapped uncached or write-combining ({attribute})",
             f"{_AS_MODULE}, or {remedy}" if bar else remedy,
             **facts,
         )
@@ -78,19 +78,19 @@ def _mapped(name: str, mapping: Mapping, facts: dict[str, object], *, bar: bool)
     read = f"mapped ({attribute}), reads take {mapping.slower:.1f} times those of private memory"
     if len(mapping.header) < HEADER.size:
         return failed(
-            f"{name}: too short for a region", "make it larger on the host: size=", **facts
+            f"{name}: too short for a region", "make the memory larger on the host: size=", **facts
         )
     fields = HEADER.read(mapping.header[: HEADER.size])[0]
     if fields["magic"] != MAGIC:
         return warned(
-            f"{name}: {read}; there is no region in it",
-            "on the host: `vicinal region create --existing FILE`, with the file of QEMU's memdev"
-            + ("" if bar else ", unless it is for something else"),
+            f"{name}: {read}; it holds no region",
+            "on the host, run `vicinal region create --existing FILE` with QEMU's memdev file"
+            + ("" if bar else ", unless the module has another purpose"),
             **facts,
         )
     if (version := int(fields["version"])) != VERSION:
         return failed(
-            f"{name}: its region has format {version}, and this is for {VERSION}",
+            f"{name}: its region has format {version}, and this Vicinal needs {VERSION}",
             "use the same version of Vicinal on the host and in its guests",
             **facts,
         )

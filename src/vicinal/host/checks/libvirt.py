@@ -1,4 +1,4 @@
-"""libvirt: its daemons, their sockets, and Python's binding."""
+"""libvirt: its daemons, their sockets, and its Python binding."""
 
 import os
 import re
@@ -15,17 +15,20 @@ from vicinal.host.libvirt_daemons import (
 )
 from vicinal.host.system import Host
 
-_START = "start it: `systemctl start virtqemud.socket` (or libvirtd.socket), or `libvirtd --daemon`"
+_START = (
+    "start the daemon: `systemctl start virtqemud.socket` (or libvirtd.socket), or "
+    "`libvirtd --daemon`"
+)
 
 
 def check_libvirt(host: Host) -> Iterator[Finding]:
-    """What is installed, then the system's daemon, then what a user's session needs."""
+    """Report the installed daemon, then the system's daemon, then the needs of a user's session."""
     daemon = host.program(*DAEMONS)
     binding = _binding_version()
     if daemon is None:
         yield skipped(
             "libvirt's daemon is not installed: virtual clusters of guests need it",
-            "on Debian `apt-get install libvirt-daemon-system libvirt-clients`",
+            "on Debian run `apt-get install libvirt-daemon-system libvirt-clients`",
             daemon=None,
             python_binding=binding,
         )
@@ -38,12 +41,12 @@ def check_libvirt(host: Host) -> Iterator[Finding]:
     if host.user == 0 and system.status is not Status.PASS:
         yield _own(host)
     yield passed(
-        f"qemu:///session: {daemon.name} is started for this user when it is asked for (not tried)"
+        f"qemu:///session: {daemon.name} starts for this user on the first connection (not tried)"
     )
     if binding is None:
         yield warned(
-            "Python's binding of libvirt is not installed for this Python",
-            "install libvirt-python where vicinal is, or run `make` anew",
+            "libvirt's binding is not installed for this Python",
+            "install libvirt-python beside vicinal, or run `make` again",
             python_binding=None,
         )
     else:
@@ -53,34 +56,36 @@ def check_libvirt(host: Host) -> Iterator[Finding]:
 def _system(host: Host) -> Finding:
     path = next(system_sockets(host), None)
     if path is None:
-        return warned("qemu:///system: its daemon does not run (no socket)", _START)
+        return warned("qemu:///system: the daemon does not run (no socket)", _START)
     place = f"/{path.relative_to(host.root)}"
     if not os.access(path, os.R_OK | os.W_OK):
         return warned(
             f"qemu:///system: this user may not use {place}",
-            "`usermod --append --groups libvirt USER`, and log in anew; or use qemu:///session",
+            "run `usermod --append --groups libvirt USER` and log in again, or use qemu:///session",
             socket=place,
         )
     complaint = complaint_of(path)
     if complaint is not None:
-        judged = warned if host.user == 0 else failed  # root's clusters have another
+        judged = warned if host.user == 0 else failed  # root's clusters have a daemon of their own
         return judged(
-            f"qemu:///system: nobody answers at {place} ({complaint})", _START, socket=place
+            f"qemu:///system: no daemon answers at {place} ({complaint})", _START, socket=place
         )
     return passed(f"qemu:///system: the daemon answers at {place}", socket=place)
 
 
 def _own(host: Host) -> Finding:
-    """What root's clusters have instead."""
+    """The daemon that root's clusters use if the system's daemon does not answer."""
     if host.program(OWN_DAEMON) is None:
         return warned(
-            f"Vicinal's own libvirt: {OWN_DAEMON}, which it would be, is not installed",
-            "on Debian `apt-get install libvirt-daemon`",
+            f"Vicinal's own libvirt: its daemon {OWN_DAEMON} is not installed",
+            "on Debian run `apt-get install libvirt-daemon`",
         )
     path = own_socket()
     if complaint_of(path) is None:
-        return passed(f"Vicinal's own libvirt: it answers at {path}", socket=str(path))
-    return passed("Vicinal's own libvirt: `vicinal up` starts it for clusters that name none")
+        return passed(f"Vicinal's own libvirt: the daemon answers at {path}", socket=str(path))
+    return passed(
+        "Vicinal's own libvirt: `vicinal up` starts the daemon for clusters that name no libvirt"
+    )
 
 
 def _binding_version() -> str | None:

@@ -10,7 +10,7 @@ from vicinal.host.system import Host
 
 _CAP_IPC_LOCK = 14
 _FEW_FILES = 4096
-"""A rank has some descriptors for each of its peers over the network."""
+"""A rank has several descriptors for each peer over the network."""
 _FEW_PROCESSES = 1024
 
 _NAMES = {
@@ -21,15 +21,15 @@ _NAMES = {
 
 
 def check_limits(host: Host) -> Iterator[Finding]:
-    """As this process has them, and so what it starts would."""
+    """Report this process's limits, which the processes that it starts inherit."""
     limits = {name: _limit(host, line) for name, line in _NAMES.items()}
     yield _locked_memory(host, *limits["memlock"])
     _, files = limits["nofile"]
     if files is not None and files < _FEW_FILES:
         yield warned(
             f"at most {files} open files: jobs with many ranks over the network need more",
-            "raise it: `* hard nofile 1048576` in /etc/security/limits.d/vicinal.conf, or "
-            "LimitNOFILE= of the systemd unit",
+            "raise the limit: `* hard nofile 1048576` in /etc/security/limits.d/vicinal.conf, or "
+            "LimitNOFILE= in the systemd unit",
             nofile=files,
         )
     else:
@@ -38,8 +38,8 @@ def check_limits(host: Host) -> Iterator[Finding]:
     if processes is not None and processes < _FEW_PROCESSES and host.user != 0:
         yield warned(
             f"at most {processes} processes and threads of this user: few nodes and ranks fit",
-            "raise it: `* - nproc unlimited` in /etc/security/limits.d/vicinal.conf, or TasksMax= "
-            "of the systemd unit",
+            "raise the limit: `* - nproc unlimited` in /etc/security/limits.d/vicinal.conf, or "
+            "TasksMax= in the systemd unit",
             nproc=processes,
         )
     else:
@@ -54,20 +54,20 @@ def _locked_memory(host: Host, soft: int | None, hard: int | None) -> Finding:
         return passed("locked memory: no limit", **facts)
     shown = f"locked memory: {show_short_size(soft)}"
     if exempt:
-        return passed(f"{shown}, which does not hold for this user (CAP_IPC_LOCK)", **facts)
+        return passed(f"{shown}, which does not limit this user (CAP_IPC_LOCK)", **facts)
     if rdma or host.exists("dev/vfio/vfio"):
-        what = "RDMA cannot register" if rdma else "guests with a device of this host cannot have"
+        what = "RDMA cannot register" if rdma else "guests with a device of this host cannot use"
         return warned(
-            f"{shown}: {what} more memory than that",
-            "raise it: `* - memlock unlimited` in /etc/security/limits.d/vicinal.conf, or "
-            "LimitMEMLOCK=infinity of the systemd unit",
+            f"{shown}: {what} more memory",
+            "raise the limit: `* - memlock unlimited` in /etc/security/limits.d/vicinal.conf, or "
+            "LimitMEMLOCK=infinity in the systemd unit",
             **facts,
         )
-    return passed(f"{shown}; nothing here needs more (RDMA and VFIO would)", **facts)
+    return passed(f"{shown}; this host has neither RDMA nor VFIO, which need more", **facts)
 
 
 def _limit(host: Host, name: str) -> tuple[int | None, int | None]:
-    """A soft and a hard limit; None for none."""
+    """A soft and a hard limit; None for no limit."""
     found = re.search(
         rf"^{name}\s+(unlimited|\d+)\s+(unlimited|\d+)", host.text("proc/self/limits") or "", re.M
     )

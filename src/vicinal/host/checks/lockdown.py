@@ -1,4 +1,4 @@
-"""Kernel lockdown, under which a guest cannot map the memory of an ivshmem device."""
+"""Kernel lockdown, which keeps a guest from mapping the memory of an ivshmem device."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e0
 
 
 def check_lockdown(host: Host) -> Iterator[Finding]:
-    """The kernel's lockdown mode, and whether it is in the way here."""
+    """Report the kernel's lockdown mode, and whether the mode blocks a device of this guest."""
     text = host.text(_LOCKDOWN)
     if text is None:
         asked = host.kernel_options.get("lockdown")
@@ -36,11 +36,11 @@ def check_lockdown(host: Host) -> Iterator[Finding]:
         yield failed(
             f"{shown}: the memory of this guest's ivshmem device cannot be mapped",
             "start the guest without Secure Boot and without lockdown= on its kernel's command "
-            "line, or give it the region as an nvdimm",
+            "line, or give the guest the region as an nvdimm",
             **facts,
         )
     else:
-        yield passed(f"{shown}: nothing here is in its way", **facts)
+        yield passed(f"{shown}: it blocks nothing here", **facts)
 
 
 LOCKDOWN = Check(

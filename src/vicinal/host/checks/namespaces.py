@@ -1,4 +1,4 @@
-"""Namespaces, of which the native back end makes its nodes."""
+"""Namespaces, which isolated nodes on this host consist of."""
 
 from collections.abc import Iterator
 
@@ -13,21 +13,21 @@ _SETTINGS = {
         "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     ),
 }
-"""What can forbid them: a setting, the value that does, and how to change it."""
+"""Settings that can forbid namespaces: the forbidding value, and the command that changes it."""
 
 _OWN = ("--mount", "--uts", "--ipc", "--net", "--pid", "--fork")
 
 
 def check_namespaces(host: Host) -> Iterator[Finding]:
-    """Enter new ones, as an isolated node does: as this user, or else in a user namespace."""
+    """Enter new namespaces, as an isolated node does: as this user, or else in a user namespace."""
     facts = {place.rpartition("/")[2]: host.number(place) for place in _SETTINGS}
     tried = host.try_program("unshare", *_OWN, "true")
     if tried.worked:
-        yield passed("made, as this user; isolated nodes need no user namespace", **facts)
+        yield passed("created as this user; isolated nodes need no user namespace", **facts)
         return
     in_user = host.try_program("unshare", "--user", "--map-root-user", *_OWN, "true")
     if in_user.worked:
-        yield passed("made, in a user namespace", **facts)
+        yield passed("created in a user namespace", **facts)
         return
     remedies = [
         f"`{command}`"
@@ -35,7 +35,7 @@ def check_namespaces(host: Host) -> Iterator[Finding]:
         if host.number(place) == forbids
     ]
     yield failed(
-        f"isolated nodes cannot be made: {in_user.complaint}",
+        f"isolated nodes cannot be created: {in_user.complaint}",
         " and ".join(remedies)
         or (
             "install util-linux"
@@ -50,6 +50,6 @@ def check_namespaces(host: Host) -> Iterator[Finding]:
 NAMESPACES = Check(
     "namespaces",
     "namespaces",
-    "Whether isolated nodes can be made of namespaces, by making some",
+    "Whether isolated nodes can be created, by a trial of their namespaces",
     check_namespaces,
 )

@@ -1,4 +1,4 @@
-"""NUMA nodes, their processors and memory, and how far apart they are."""
+"""NUMA nodes: their processors, their memory, and the distances between them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from vicinal.host.topology import Cpu, NumaNode, read_cpus, read_nodes, show_cpu
 
 
 def check_numa(host: Host) -> Iterator[Finding]:
-    """Sockets, cores and threads, then the nodes."""
+    """Report sockets, cores and threads, then the NUMA nodes."""
     cpus = read_cpus(host)
     nodes = read_nodes(host)
     shape = _shape(cpus)
@@ -36,9 +36,9 @@ def check_numa(host: Host) -> Iterator[Finding]:
     empty = [node.number for node in nodes if node.cpus and not node.memory_bytes]
     if empty:
         yield warned(
-            f"node {', '.join(map(str, empty))}: processors without memory of their own; all they "
-            "use is far away",
-            "fit the sockets' memory slots evenly, or turn off interleaving of nodes in the "
+            f"node {', '.join(map(str, empty))}: processors without memory of their own; they "
+            "use memory of another node",
+            "fill the sockets' memory slots evenly, or turn off interleaving of nodes in the "
             "firmware's set-up",
             nodes=empty,
         )

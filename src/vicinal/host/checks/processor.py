@@ -1,4 +1,4 @@
-"""Whether the processor can run guests. That it really does, only a guest that starts can tell."""
+"""Whether the processor can run guests. Only a guest that starts proves this."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _EXTENSIONS = {"vmx": "Intel VT-x", "svm": "AMD-V"}
 
 
 def check_processor(host: Host) -> Iterator[Finding]:
-    """Virtualization extensions and /dev/kvm: necessary, and no proof."""
+    """Report virtualization extensions and /dev/kvm: both are necessary, and neither is a proof."""
     flags = re.search(r"^flags\s*:(.*)$", host.text("proc/cpuinfo") or "", re.M)
     words = flags[1].split() if flags else []
     extension = next((name for flag, name in _EXTENSIONS.items() if flag in words), None)
@@ -23,34 +23,36 @@ def check_processor(host: Host) -> Iterator[Finding]:
         if extension is None:
             yield skipped(
                 f"{shown}, and there is no /dev/kvm: guests are emulated (TCG)",
-                "for KVM turn on nested virtualization for this machine where it is hosted"
+                "for KVM, turn on nested virtualization for this virtual machine on its host"
                 if host.is_virtual
-                else "for KVM turn on VT-x or AMD-V (SVM) in the firmware's set-up",
+                else "for KVM, turn on VT-x or AMD-V (SVM) in the firmware's set-up",
                 **facts,
             )
             return
         module = "kvm_intel" if "vmx" in words else "kvm_amd"
         yield warned(
             f"{shown}, but there is no /dev/kvm",
-            f"load the module: `modprobe {module}`; if it refuses, turn on virtualization in the "
+            f"load the module: `modprobe {module}`; if that fails, turn on virtualization in the "
             "firmware's set-up",
             **facts,
         )
     elif not host.may(KVM, os.R_OK | os.W_OK):
         yield warned(
-            f"{shown}, and /dev/kvm may not be opened by this user",
-            "let the group kvm have it (`chgrp kvm /dev/kvm; chmod 0660 /dev/kvm`, as udev does), "
-            "and `usermod --append --groups kvm USER`; log in anew",
+            f"{shown}, and this user may not open /dev/kvm",
+            "assign /dev/kvm to the group kvm (`chgrp kvm /dev/kvm; chmod 0660 /dev/kvm`, as udev "
+            "does), run `usermod --append --groups kvm USER`, and log in again",
             **facts,
         )
     elif words and extension is None:
         yield warned(
-            f"{shown}, and yet there is a /dev/kvm: only a guest that starts can tell",
-            "go by the line about guests",
+            f"{shown}, and yet there is a /dev/kvm: only a guest that starts proves KVM",
+            "see the line about guests",
             **facts,
         )
     else:
-        yield passed(f"{shown}, and this user may open /dev/kvm (see `guests` for proof)", **facts)
+        yield passed(
+            f"{shown}, and this user may open /dev/kvm (see `guests` for a proof)", **facts
+        )
 
 
 PROCESSOR = Check(

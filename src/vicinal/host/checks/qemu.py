@@ -1,4 +1,4 @@
-"""QEMU: whether it is here, and has the devices that a virtual cluster is made of."""
+"""QEMU: whether it is installed, and has the devices that a virtual cluster needs."""
 
 import platform
 import re
@@ -9,28 +9,29 @@ from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
 from vicinal.host.system import Host
 
 _NAMES = (f"qemu-system-{platform.machine()}", "qemu-kvm")
-"""Red Hat's and its relatives have the second one, and keep it in /usr/libexec."""
+"""Red Hat and related distributions use the second name, and keep QEMU in /usr/libexec."""
 _OLDEST = (7, 2)
-"""Has the network back end `stream`, by which guests reach each other."""
+"""The first version with the network back end `stream`, which connects guests."""
 
-_BUILT_WITH_IT = "use a QEMU that is built with it, as Debian's is: apt-get install qemu-system"
+_BUILT_WITH_IT = "use a QEMU with this device, such as Debian's: apt-get install qemu-system"
 
 
 def check_qemu(host: Host) -> Iterator[Finding]:
-    """Version and accelerators, then the devices for regions, then the SR-IOV card of tests."""
+    """Report version and accelerators, then the devices for regions, then the SR-IOV card for
+    tests."""
     program = qemu_program(host)
     if program is None:
         yield skipped(
-            "QEMU is not installed: no virtual machines here",
-            "for those, on Debian `apt-get install qemu-system`",
+            "QEMU is not installed: this host cannot run virtual machines",
+            "for virtual machines, on Debian run `apt-get install qemu-system`",
         )
         return
     said = host.try_program(program, "--version")
     found = re.search(r"version (\d+)\.(\d+)(\S*)", said.output)
     if not said.worked or found is None:
         yield failed(
-            f"{program} does not run: {said.complaint or 'it tells no version'}",
-            "install it anew: on Debian `apt-get install --reinstall qemu-system`",
+            f"{program} does not run: {said.complaint or 'it reports no version'}",
+            "install QEMU again: on Debian run `apt-get install --reinstall qemu-system`",
         )
         return
     version = f"{found[1]}.{found[2]}{found[3]}"
@@ -38,9 +39,9 @@ def check_qemu(host: Host) -> Iterator[Finding]:
     facts = {"path": str(program), "version": version, "accelerators": accelerators}
     if (int(found[1]), int(found[2])) < _OLDEST:
         yield warned(
-            f"QEMU {version} is older than {_OLDEST[0]}.{_OLDEST[1]}, with which guests reach "
+            f"QEMU {version} is older than {_OLDEST[0]}.{_OLDEST[1]}, which guests need to reach "
             "each other",
-            "install a newer one, such as that of the distribution's backports",
+            "install a newer QEMU, for instance from the distribution's backports",
             **facts,
         )
     else:
@@ -49,12 +50,13 @@ def check_qemu(host: Host) -> Iterator[Finding]:
 
 
 def qemu_program(host: Host) -> Path | None:
-    """QEMU of this host's architecture."""
+    """Return the QEMU for this host's architecture; None if it is not installed."""
     return host.program(*_NAMES)
 
 
 def read_device_models(host: Host) -> frozenset[str] | None:
-    """What -device of QEMU can be, such as ivshmem-plain; None where QEMU does not run."""
+    """Return the models that QEMU's -device accepts, such as ivshmem-plain; None if QEMU does not
+    run."""
     program = qemu_program(host)
     listed = None if program is None else host.ask(program, "-device", "help")
     return None if listed is None else frozenset(re.findall(r'^name "([^"]+)"', listed, re.M))

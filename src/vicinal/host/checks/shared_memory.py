@@ -1,4 +1,4 @@
-"""/dev/shm, where regions are."""
+"""/dev/shm, which holds regions."""
 
 import os
 import re
@@ -10,19 +10,20 @@ from vicinal.host.system import Host
 
 _PLACE = "dev/shm"
 _LITTLE = 256 << 20
-"""Containers have 64 MiB by default, which several large regions do not fit into."""
+"""Containers have 64 MiB by default, too little for several large regions."""
 _TOO_LITTLE = 16 << 20
-"""What a region for some ranks takes."""
+"""Size of a region for a few ranks."""
 
 
 def check_shared_memory(host: Host) -> Iterator[Finding]:
-    """Whether it is a tmpfs that this user may write to, how large, and how much is free."""
+    """Report whether /dev/shm is a tmpfs that this user may write to, its size, and its free
+    space."""
     try:
         space = os.statvfs(host.path(_PLACE))
     except OSError:
         yield failed(
-            "there is no /dev/shm, where regions are made",
-            "`mkdir /dev/shm && mount -t tmpfs tmpfs /dev/shm`",
+            "there is no /dev/shm, which holds regions",
+            "run `mkdir /dev/shm && mount -t tmpfs tmpfs /dev/shm`",
         )
         return
     size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
@@ -36,25 +37,25 @@ def check_shared_memory(host: Host) -> Iterator[Finding]:
     }
     shown = f"/dev/shm: {show_short_size(free)} free of {show_short_size(size)}"
     if memory is not None and memory < free:
-        shown += f", but of memory only {show_short_size(memory)}"
+        shown += f", but only {show_short_size(memory)} of free memory"
         free = memory
     larger = (
-        "make it larger: `mount -o remount,size=4G /dev/shm`; of a container, start it with "
+        "make /dev/shm larger: `mount -o remount,size=4G /dev/shm`; start a container with "
         "--shm-size=4g"
     )
     if kind is not None and kind != "tmpfs":
         yield warned(
-            f"{shown}, but it is {kind} and not tmpfs: pages may be written to a disk",
-            "`mount -t tmpfs tmpfs /dev/shm`",
+            f"{shown}, but on {kind} instead of tmpfs: pages may be written to a disk",
+            "run `mount -t tmpfs tmpfs /dev/shm`",
             **facts,
         )
     elif not host.may(_PLACE, os.W_OK):
         yield failed(
-            f"{shown}, but this user may not write there", "`chmod 1777 /dev/shm`", **facts
+            f"{shown}, but this user may not write there", "run `chmod 1777 /dev/shm`", **facts
         )
     elif free < _TOO_LITTLE:
         yield failed(
-            f"{shown}: too little for a region", f"remove what is left there, or {larger}", **facts
+            f"{shown}: too little for a region", f"remove old files there, or {larger}", **facts
         )
     elif free < _LITTLE:
         yield warned(f"{shown}: enough for small regions only", larger, **facts)
@@ -63,7 +64,7 @@ def check_shared_memory(host: Host) -> Iterator[Finding]:
 
 
 def _available_memory(host: Host) -> int | None:
-    """What could be had now, after the kernel let go of what it can read again."""
+    """Available memory in bytes, caches that the kernel can release included; None if unknown."""
     found = re.search(r"^MemAvailable:\s*(\d+) kB", host.text("proc/meminfo") or "", re.M)
     return int(found[1]) * 1024 if found else None
 
@@ -71,6 +72,6 @@ def _available_memory(host: Host) -> int | None:
 SHARED_MEMORY = Check(
     "shm",
     "shared memory",
-    "Size and free space of /dev/shm, where regions are",
+    "Size and free space of /dev/shm, which holds regions",
     check_shared_memory,
 )

@@ -1,4 +1,4 @@
-"""Cards with SR-IOV: how many functions each can have and has, and who uses them."""
+"""Cards with SR-IOV: the number of their functions, the limit, and the users of the functions."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _USES = {
 
 
 def check_sriov(host: Host) -> Iterator[Finding]:
-    """A finding or more for each card that can be divided."""
+    """Report each card that supports virtual functions, its links, and its IOMMU groups."""
     none = True
     for card in read_physical_functions(host):
         none = False
@@ -48,29 +48,30 @@ def _card(card: PhysicalFunction) -> Finding:
         return failed(f"{name}: the firmware {why}", _firmware_remedy(card), **facts)
     if device.driver is None:
         return failed(
-            f"{name}: no driver has it, so it can make no functions",
+            f"{name}: no driver is bound to the card, so it can create no functions",
             f"bind its driver: `echo {device.address} > /sys/bus/pci/drivers_probe`",
             **facts,
         )
     if card.created == 0:
         if not card.by_sysfs:
             return warned(
-                f"{name}: no functions yet of {card.limit} possible; {device.driver} makes them "
-                "when it is loaded, and not by sriov_numvfs",
+                f"{name}: 0 of {card.limit} functions created; {device.driver} creates functions "
+                "when the driver is loaded, and ignores sriov_numvfs",
                 f"write `options {device.driver} num_vfs=NUMBER probe_vf=0` into "
-                f"/etc/modprobe.d/{device.driver}.conf, and boot",
+                f"/etc/modprobe.d/{device.driver}.conf, and reboot",
                 **facts,
             )
-        return passed(f"{name}: no functions yet, and up to {card.limit} can be made", **facts)
+        return passed(f"{name}: no functions yet, and up to {card.limit} can be created", **facts)
     if len(card.functions) != card.created:
         return failed(
-            f"{name}: {card.created} functions are on, but {len(card.functions)} are there",
-            f"make them anew: `vicinal functions remove {device.address}`, then create; `dmesg` "
-            "says what failed",
+            f"{name}: {card.created} functions are enabled, but {len(card.functions)} exist",
+            f"create the functions again: `vicinal functions remove {device.address}`, then "
+            "create; `dmesg` shows what failed",
             **facts,
         )
     return passed(
-        f"{name}: {card.created} of {card.limit} functions made: {_uses(card.functions)}", **facts
+        f"{name}: {card.created} of {card.limit} functions created: {_uses(card.functions)}",
+        **facts,
     )
 
 
@@ -84,10 +85,12 @@ def _name(card: PhysicalFunction) -> str:
 def _firmware_remedy(card: PhysicalFunction) -> str:
     if card.device.vendor == MELLANOX:
         return (
-            f"`mstconfig -d {card.device.address} set SRIOV_EN=1 NUM_OF_VFS=8`, and boot; SR-IOV "
+            f"`mstconfig -d {card.device.address} set SRIOV_EN=1 NUM_OF_VFS=8`, and reboot; SR-IOV "
             "must be on in the host's firmware too"
         )
-    return "turn on SR-IOV for the card in the firmware's set-up, or by its maker's tool, and boot"
+    return (
+        "turn on SR-IOV for the card in the firmware's set-up, or by its maker's tool, and reboot"
+    )
 
 
 def _uses(functions: tuple[VirtualFunction, ...]) -> str:
@@ -114,11 +117,11 @@ def _function_facts(function: VirtualFunction) -> dict[str, object]:
 
 
 def _links(host: Host, card: PhysicalFunction) -> Iterator[Finding]:
-    """The link of each of a card's interfaces; those of its functions follow it."""
+    """Report the link of each of a card's interfaces, which the links of its functions follow."""
     for name in card.device.interfaces:
         place = card.device.place / "net" / name
         state = host.text(place / "operstate") or "unknown"
-        carrier = host.number(place / "carrier")  # cannot be read of one that is down
+        carrier = host.number(place / "carrier")  # unreadable while the interface is down
         speed = host.number(place / "speed")
         shown = f", {speed} Mb/s" if speed is not None and speed > 0 else ""
         facts = {"interface": name, "state": state, "carrier": carrier == 1, "speed": speed}
@@ -126,15 +129,15 @@ def _links(host: Host, card: PhysicalFunction) -> Iterator[Finding]:
             yield passed(f"{name}: the link is up{shown}", **facts)
         elif carrier is None:
             yield warned(
-                f"{name}: the interface is turned off, and its functions' links with it",
-                f"`ip link set {name} up`",
+                f"{name}: the interface is down, and so are the links of its functions",
+                f"run `ip link set {name} up`",
                 **facts,
             )
         else:
             yield warned(
-                f"{name}: the link is down: nothing answers at the other end",
-                "check cable and switch port; guests on this host reach each other all the same "
-                "where the card's own switch stays up",
+                f"{name}: the link is down: the other end does not answer",
+                "check cable and switch port; guests on this host still reach each other if "
+                "the card's own switch stays up",
                 **facts,
             )
 
@@ -146,7 +149,7 @@ def _groups(card: PhysicalFunction) -> Iterator[Finding]:
         yield failed(
             f"{_name(card)}: {len(shared)} of its functions share an IOMMU group with other "
             f"devices ({first.device.address} with {', '.join(first.group_shared_with[:3])}), and "
-            "cannot be given away alone",
+            "cannot be assigned separately",
             "put the card into a slot whose port has ACS, and turn ACS on in the firmware's set-up",
             functions=[each.device.address for each in shared],
         )
@@ -154,7 +157,7 @@ def _groups(card: PhysicalFunction) -> Iterator[Finding]:
     if without:
         yield failed(
             f"{_name(card)}: {len(without)} of its functions are in no IOMMU group, and cannot "
-            "be given to guests",
+            "be assigned to guests",
             "see the line about the IOMMU",
             functions=[each.device.address for each in without],
         )
@@ -163,6 +166,6 @@ def _groups(card: PhysicalFunction) -> Iterator[Finding]:
 SRIOV = Check(
     "sriov",
     "SR-IOV",
-    "Cards that can be divided, their firmware's limit, their functions, who uses them, links",
+    "Cards with SR-IOV: the firmware's limit, their functions, the functions' users, links",
     check_sriov,
 )
