@@ -1,8 +1,8 @@
-"""The command `vicinal`: does what its words say, and turns errors into one clear line.
+"""The command `vicinal`: runs a command line, and turns each error into one clear line.
 
-Commands that other programs call often, and wait for, are done without typer, which takes longer
-to load than most of them take to run (plain_commands.py). This module imports only what every
-command needs: `vicinal --version` loads nothing else.
+Commands that other programs call often run without typer, because loading typer takes longer than
+most of these commands (plain_commands.py). This module imports only modules that every command
+needs; `vicinal --version` loads nothing else.
 """
 
 import os
@@ -16,12 +16,12 @@ from vicinal.base.signals import Ended, signals_raise
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit: 0 done, 1 an error, 2 a wrong call, 130 interrupted."""
+    """Run the command and exit: 0 success, 1 an error, 2 a wrong call, 130 interrupted."""
     sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status; each error is one line on stderr."""
+    """Run the command and return its exit status; each error is one line on standard error."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with signals_raise():
@@ -32,24 +32,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Ended as ended:
         return ended.status
     except ModuleNotFoundError as error:
-        # Where the libraries of some commands were left out, such as in the appliance.
+        # The libraries of some commands are not installed, for instance in the appliance.
         return fail(
             f"this command needs the Python library {error.name}, which is not installed: "
             f"install it, in Debian as the package python3-{error.name}"
         )
     except BrokenPipeError:
-        # The reader, such as `head`, went away: not an error of ours. Python would
-        # complain when it flushes stdout at exit, so give it another one.
+        # The reader, such as `head`, has ended: not an error of this command. Python would print an
+        # error when it flushes stdout at exit, so stdout becomes /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         if not error.filename and _is_directory_gone():
-            return fail("the current directory is there no more: change to another one")
+            return fail("the current directory no longer exists: change to another directory")
         place = f"{error.filename}: " if error.filename else ""
-        return fail(
-            f"{place}{describe_os_error(error)}: see that the file and its rights are right"
-        )
-    except Exception as error:  # which is ours to mend: a traceback tells the user nothing
+        return fail(f"{place}{describe_os_error(error)}: check the file and its permissions")
+    except Exception as error:  # a bug of Vicinal; a traceback would not help the user
         from vicinal.base.crash_report import report_crash
 
         return fail(report_crash(error, words))

@@ -1,4 +1,4 @@
-"""The commands of `vicinal`: those of all parts, put together with typer."""
+"""The commands of `vicinal`: all parts' commands in one typer application."""
 
 import importlib
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ PARTS = {
     "vicinal.labs.tune.commands": ("tune",),
     "vicinal.doctor_command": ("doctor",),
 }
-"""The modules that register commands, in the order of the help, and the commands of each."""
+"""The modules that register commands, in the order of the help, and the commands of each module."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -49,9 +49,9 @@ def _top(
 
 
 def build_app(command: str | None = None) -> typer.Typer:
-    """The command line, made of what each part registers: all, or the one command if there is it.
+    """Return the command line of all parts, or of one command only, if there is such a command.
 
-    To load all parts takes half a second, and most calls are by other programs.
+    Loading all parts takes half a second, and other programs make most of the calls.
     """
     app = typer.Typer(
         name="vicinal",
@@ -67,7 +67,7 @@ def build_app(command: str | None = None) -> typer.Typer:
 
 
 def call(words: Sequence[str]) -> int:
-    """Do what the words of a command line say; the exit status. Raises VicinalError."""
+    """Run the words of a command line, and return the exit status. Raises VicinalError."""
     try:
         status = build_app(words[0] if words else None)(
             args=words, prog_name="vicinal", standalone_mode=False

@@ -1,7 +1,7 @@
 """`vicinal doctor`: what this host can do for a virtual cluster.
 
-It is here, above its parts: hosts know nothing of guests, of MPI libraries and of profiles, whose
-checks are added to those of the host.
+The module is here, above the parts of the package, because `host` knows nothing about guests, MPI
+libraries and profiles. This module adds their checks to the host's.
 """
 
 import json
@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
-# Not the function's docstring, of whose further paragraphs typer keeps the line breaks.
+# Not the function's docstring, because typer keeps the line breaks of a docstring's later
+# paragraphs.
 _HELP = (
-    "Say what this host can do for a virtual cluster, and what to do about what it cannot.\n\n"
-    "Each line is PASS, WARN (slower, not for everybody, or not known), FAIL (here, and of no use "
-    "until the remedy is done) or SKIP (this host has no such thing). Nothing is changed. The exit "
-    "status is 1 if something failed."
+    "Check what this host can do for a virtual cluster, and print a remedy for each fault.\n\n"
+    "Each line is PASS, WARN (slower, not for every user, or unknown), FAIL (present, but unusable "
+    "until the remedy is applied) or SKIP (this host does not have it). The command changes "
+    "nothing. The exit status is 1 if a check failed."
 )
 
 
@@ -26,25 +27,26 @@ def register(app: typer.Typer) -> None:
 def doctor(
     checks: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these checks; all without any.", metavar="CHECK"),
+        typer.Argument(help="Run only these checks; by default all.", metavar="CHECK"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     list_checks: Annotated[
-        bool, typer.Option("--list", help="Show which checks there are, and run none.")
+        bool, typer.Option("--list", help="List the checks, and run none.")
     ] = False,
     start_guest: Annotated[
         bool | None,
         typer.Option(
             "--start-guest/--no-start-guest",
-            help="Start a guest to see whether KVM works, or do not, and say only what is known. "
-            "By default one is started where its image's packages are here, once per boot of the "
-            "host; --start-guest fetches them, some 60 MB.",
+            help="Start a guest to check that KVM works, or report earlier results only. By "
+            "default a guest starts once per boot of the host, if the packages of its image are "
+            "here. "
+            "--start-guest fetches the packages, some 60 MB.",
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Say what this host can do for a virtual cluster, and what to do about what it cannot."""
-    # Loaded here: the rest of the command line does not wait for it.
+    """Check what this host can do for a virtual cluster, and print a remedy for each fault."""
+    # Imported here, so that other commands do not wait for these imports.
     from rich.console import Console
 
     from vicinal.cluster.nodes.container.check import NODES

@@ -1,4 +1,4 @@
-"""The commands that start quickly, and calling them without typer: see base/plain_call.py."""
+"""The commands that start quickly, and how they run without typer: see base/plain_call.py."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ PLAIN = {
     ("slurm", "release"): "vicinal.integrations.slurm.plugin_commands:release",
     ("slurm", "network"): "vicinal.integrations.slurm.plugin_commands:network",
 }
-"""Commands, and their functions, each as MODULE:FUNCTION. A function may return an exit status."""
+"""Commands and their functions, each as MODULE:FUNCTION. A function may return an exit status."""
 
 
 def plain_call(words: Sequence[str]) -> Callable[[], int | None] | None:
-    """What the words of a command line ask for; None where that is for typer to find out."""
+    """Return a function that runs the command line; None if typer must parse the words."""
     for length in (1, 2):
         if place := PLAIN.get(tuple(words[:length])):
             break

@@ -1,8 +1,8 @@
-"""What is wrong with the words of a command line, in plain English.
+"""Explains wrong command lines in plain English.
 
-Typer has pydantic check values. Its messages ("Value error, ...", "Input should be ...") are for
-programmers, and quote nothing. Here they are said anew from what pydantic found: the option, the
-word, and what may be there.
+Typer lets pydantic check values. Pydantic's messages ("Value error, ...", "Input should be ...")
+are for programmers, and do not quote the user's word. This module builds a message from pydantic's
+findings: the option, the word, and the permitted values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,26 +25,26 @@ _KINDS = {
     "greater_than": "more than {gt}",
     "less_than": "less than {lt}",
 }
-"""What may be there, by pydantic's name of the fault."""
+"""The permitted values, by pydantic's name of the fault."""
 
 
 def say_wrong_call(error: typer.TyperException, words: Sequence[str]) -> int:
-    """Tell the user what is wrong with the words of a call; the exit status, which is 2.
+    """Print what is wrong with a command line, and return the exit status 2.
 
-    A command that has others, called without any, shows its help instead.
+    A group of commands that is called without a command prints its help instead.
     """
     context = getattr(error, "ctx", None)
-    if not error.format_message():  # a group that typer has shown the help of
+    if not error.format_message():  # typer has already printed the group's help
         return 2
     if context is not None and _lacks_command(error, context):
-        context.get_help()  # which prints it
+        context.get_help()  # prints the help
         return 2
     command = context.command_path if context is not None else _command_of(words)
     return fail(f"{_sentence(error)}: see `{command} --help`", 2)
 
 
 def _command_of(words: Sequence[str]) -> str:
-    """The command that a call is of, where typer does not say: `vicinal down`."""
+    """The command of a call for which typer gives no context: `vicinal down`."""
     return " ".join(["vicinal", *takewhile(str.isalpha, words[:1])])
 
 
@@ -64,7 +64,7 @@ def _sentence(error: typer.TyperException) -> str:
 def _complaint(parameter: Any, fault: Mapping[str, Any]) -> str:
     facts = fault.get("ctx", {})
     inner = getattr(facts.get("error"), "errors", None)
-    if callable(inner):  # of one value of several
+    if callable(inner):  # the error of one value in a list
         return _complaint(parameter, inner()[0])
     name = parameter.get_error_hint().replace("'", "").replace(" / ", "/")
     place = f"{name} is {in_quotes(fault['input'])}"

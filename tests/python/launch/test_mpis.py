@@ -133,7 +133,8 @@ def test_intel_mpi_gets_a_stock_libfabric(tmp_path: Path, monkeypatch: pytest.Mo
     assert variables["I_MPI_OFI_LIBRARY"] == str(libfabric_of(installation("mpich")))
     chosen = tmp_path / "libfabric.so.1"
     monkeypatch.setenv("I_MPI_OFI_LIBRARY", str(chosen))
-    with pytest.raises(VicinalError, match=f"there is no {chosen}: let I_MPI_OFI_LIBRARY name"):
+    says = f"{chosen} does not exist: set I_MPI_OFI_LIBRARY to such a library"
+    with pytest.raises(VicinalError, match=says):
         mpi_environment("intel")
     chosen.touch()
     assert mpi_environment("intel")["I_MPI_OFI_LIBRARY"] == str(chosen)

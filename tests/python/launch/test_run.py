@@ -237,7 +237,7 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "the current directory is there no more: change to another" in error_line(done)
+    assert "the current directory no longer exists: change to another" in error_line(done)
 
 
 @pytest.mark.parametrize(
