@@ -1,10 +1,10 @@
-"""The privileged helper of `vicinal functions`: all that is done as root is in this directory.
+"""The privileged helper of `vicinal functions`: all code that runs as root is in this directory.
 
-    requests    what may be asked of it, and in which form
-    system      this host, as the helper reads and changes it; those who ask it read it so, too
-    changes     what is done, and written down before it is
+    requests    the permitted requests, and their form
+    system      access to this host; the callers of the helper read the host by it, too
+    changes     the operations, each recorded before it changes anything
     service     one request, from standard input to the answer
 
-It is run as `python3 -I THIS-DIRECTORY`, by root or through sudo, and needs the standard library
-alone. docs/how-to/virtual-functions.md says what to audit.
+The helper runs as `python3 -I THIS-DIRECTORY`, as root or through sudo, and needs only the standard
+library. docs/how-to/virtual-functions.md says what to audit.
 """

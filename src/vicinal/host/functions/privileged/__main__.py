@@ -1,7 +1,7 @@
-"""The helper as a program: `python3 -I DIRECTORY`, wherever the directory was installed.
+"""The helper as a program: `python3 -I DIRECTORY`, in any directory.
 
-Python takes a directory that it runs for a heap of modules. These are a package, as which Vicinal
-itself imports them, so they are made one first.
+Python treats a directory that it runs as a set of top-level modules. These modules are a package,
+because Vicinal imports them as one. So this program turns them into a package first.
 """
 
 import importlib
@@ -13,8 +13,8 @@ _NAME = "vicinal_privileged"
 
 
 def _service() -> int:
-    sys.path.pop(0)  # the directory: nothing in it is to be taken for a module of Python's
-    # Its __init__ has nothing to run.
+    sys.path.pop(0)  # the directory: its modules must not shadow Python's own
+    # The package's __init__ has no code to run.
     spec = importlib.util.spec_from_file_location(_NAME, Path(__file__).with_name("__init__.py"))
     assert spec is not None
     sys.modules[_NAME] = importlib.util.module_from_spec(spec)

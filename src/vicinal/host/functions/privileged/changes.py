@@ -1,11 +1,11 @@
-"""What the privileged helper does, each operation of its vocabulary by its name.
+"""The operations of the privileged helper, each a method with the operation's name.
 
-Paths are made here and in system.py, from a PCI address whose form and whose place in sysfs were
-checked; nothing of a request reaches a shell.
+Paths are built only here and in system.py, from a PCI address whose form and whose place in sysfs
+were checked. No part of a request reaches a shell.
 
-Who did what is kept in a file of records, which is written before anything is changed. So what a
-killed command leaves behind can be told, and released. The file is in /run, as short-lived as the
-functions themselves.
+A file of records names the owner of each change, and is written before the change. So the remains
+of a killed command can be found and released. The file is in /run, which a reboot clears together
+with the functions.
 """
 
 import contextlib
@@ -42,20 +42,20 @@ _COUNT_REMEDIES = {
 
 
 class Changes:
-    """What a user may have changed on this host, each a method by its name in a request."""
+    """The changes that a user may request on this host, each a method with the request's name."""
 
     def __init__(self, host: Host, user: int) -> None:
         self.host, self.user = host, user
         kept = json.loads(host.read(host.records / "records.json") or "{}")
         self.made: dict[str, Fields] = kept.get("physical", {})
-        """For whom each physical function has its virtual ones."""
+        """The owner of each physical function's virtual functions."""
         self.claimed: dict[str, Fields] = kept.get("functions", {})
-        """Whose each virtual function is, and how it was before."""
+        """The owner of each virtual function, and the function's former settings."""
         self._shown: dict[str, dict[int, dict[str, str]]] = {}
-        """What `ip` said of each card's functions before anything of them was changed."""
+        """Output of `ip` for each card's functions before the first change."""
 
     def count(self, physical: str, count: int, owner: str) -> Fields:
-        """Make a physical function have this many virtual ones."""
+        """Create `count` virtual functions on a physical function; 0 removes all."""
         device = self.host.device(physical)
         total = self.host.read(device / "sriov_totalvfs")
         if not total or not self.host.read(device / "class").startswith(_NETWORK_CLASS):
@@ -68,7 +68,7 @@ class Changes:
         before = int(self.host.read(device / "sriov_numvfs") or "0")
         self._check_owner(self.made.get(physical), physical, owner)
         if count == before:
-            if not count and self.made.pop(physical, {}):  # of a helper that was killed
+            if not count and self.made.pop(physical, {}):  # left by a killed helper
                 self._save()
             return {"before": before}
         if before and count and physical not in self.made:
@@ -100,7 +100,8 @@ class Changes:
             what = f"{count} functions of {device.name} were refused ({_reason(error)})"
             raise RefusedError(what, _COUNT_REMEDIES.get(error.errno or 0, DMESG)) from error
         if (now := self.host.read(attribute)) != str(count):
-            # Some firmware takes the number without a word and makes fewer, or none.
+            # Some firmware accepts the number without an error, and creates fewer functions or
+            # none.
             if now != "0":
                 self.host.write(attribute, "0")
             raise RefusedError(
@@ -110,10 +111,10 @@ class Changes:
             )
 
     def assign(self, functions: list[Fields], owner: str) -> Fields:
-        """Give functions to an owner, set them up, and bind those for which a binding is named.
+        """Assign functions to an owner, configure them, and bind those with a binding.
 
-        All or none: if a step fails, those that were free are so again, as they were. Where one
-        that is to be free is somebody's, be it of the same name, nothing is done.
+        All or none: if a step fails, the newly assigned functions are restored and free again. If a
+        function that must be free has an owner, even this owner, nothing is changed.
         """
         addresses = [each["function"] for each in functions]
         for each in functions:
@@ -136,7 +137,8 @@ class Changes:
         return {"taken": []}
 
     def _undo(self, functions: list[str], owner: str, error: Exception) -> None:
-        """Release them, the last one first. Raises RefusedError with both causes if that fails."""
+        """Release functions in reverse order. Raises RefusedError with both causes if that
+        fails."""
         left = self.release(functions[::-1], owner)["left"]
         if left:
             what = error.args[0] if isinstance(error, RefusedError) else str(error)
@@ -144,9 +146,9 @@ class Changes:
             raise RefusedError(f"{what}; and undoing it failed ({why})", remedy) from error
 
     def _claim(self, functions: list[str], owner: str) -> list[str]:
-        """Note that these are an owner's, and how they were before; returns those that were free.
+        """Record the owner and the former state of functions; return those that were free before.
 
-        None of them is touched before all are written down.
+        All records are written before any function is changed.
         """
         found: dict[str, Fields] = {}
         for function in functions:
@@ -163,7 +165,8 @@ class Changes:
         return list(found)
 
     def bind(self, function: str, owner: str, binding: str) -> Fields:
-        """Give a function to vfio-pci, or anew to its own driver, which so reads its settings."""
+        """Bind a function to vfio-pci, or again to its own driver, which then reads the
+        settings."""
         record = self._own(function, owner)
         self._check_unused(function, function)
         record["bound"] = True
@@ -178,22 +181,24 @@ class Changes:
             self.host.run("modprobe", VFIO)
         if self._rebind(function, VFIO) != VFIO:
             raise RefusedError(f"vfio-pci did not take {function}", f"{DMESG} of it")
-        self._hand_over(function, self.user)  # so that QEMU can run as the user who asked
+        self._hand_over(function, self.user)  # so that QEMU can run as the requesting user
         return {}
 
     def lend(self, function: str, owner: str, user: int) -> Fields:
-        """Give a function to vfio-pci, for another user to open: that is root's to allow."""
+        """Bind a function to vfio-pci, and let another user open it; only root may request this."""
         if self.user != 0:
             raise RefusedError("only root lends functions to others", "do it as root")
-        self._own(function, owner)["lent"] = user  # kept with the rest before it is bound
+        self._own(function, owner)["lent"] = user  # bind() writes this record before it binds
         self.bind(function, owner, VFIO)
         self._hand_over(function, user)
         return {}
 
     def recall(self, function: str, owner: str) -> Fields:
-        """Take a function from its driver, and so its interface from whichever network has that.
+        """Unbind a function from its driver, which removes its interface from any network
+        namespace.
 
-        reset() and release() bind it again: its driver makes an interface in the first network.
+        reset() and release() bind it again: the driver then creates an interface in the first
+        namespace.
         """
         record = self._own(function, owner)
         self._physical(function)
@@ -205,9 +210,9 @@ class Changes:
         return {}
 
     def configure(self, function: str, owner: str, settings: Fields) -> Fields:
-        """Set what the card lets its host set of a function; only what is named is touched.
+        """Change settings of a function by its card; other settings stay.
 
-        It is read back: some firmware takes it without a word, and does nothing.
+        The settings are read back, because some firmware accepts a setting without any effect.
         """
         record = self._own(function, owner)
         physical, number = self._physical(function)
@@ -249,7 +254,7 @@ class Changes:
     def _infiniband(
         self, physical: str, function: str, number: int, settings: Fields
     ) -> Iterator[tuple[Path | str, str]]:
-        """Files or names of `ip link`, and what each is to be told; it depends on the driver."""
+        """Files or `ip link` names, and the value to write to each; they depend on the driver."""
         device = self.host.device(physical)
         port = str(settings.pop("port", 1))
         places = (device / "infiniband" / name for name in self.host.names(physical, "infiniband"))
@@ -275,10 +280,11 @@ class Changes:
                 yield file, "0x" + value.replace(":", "")
 
     def release(self, functions: list[str], owner: str) -> Fields:
-        """Put functions back as they were when they were claimed; forget what is gone.
+        """Restore functions to their state before the assignment, and forget functions that are
+        gone.
 
-        One that cannot be put back is left its owner's, with the cause and remedy, and the others
-        are released.
+        A function that cannot be restored keeps its owner, and the answer has cause and remedy; the
+        other functions are released.
         """
         notes: list[str] = []
         left: list[tuple[object, ...]] = []
@@ -293,7 +299,7 @@ class Changes:
         return {"notes": notes, "left": left}
 
     def reset(self, function: str, owner: str) -> Fields:
-        """The same, but it stays its owner's."""
+        """Restore a function as release() does, but keep its owner."""
         record = self._own(function, owner)
         notes: list[str] = []
         if self.host.device(function).is_dir():
@@ -308,14 +314,16 @@ class Changes:
                 except (OSError, RefusedError) as error:
                     notes.append(f"{place} was not set back: {error.args[0]}")
             told = {place.rpartition(" ")[2] for place in record["before"]}
-            if record.get("bound", True) or not told <= OUTSIDE:  # else who has it keeps it
+            if (
+                record.get("bound", True) or not told <= OUTSIDE
+            ):  # otherwise its user keeps the function
                 self._hand_over(function, 0)
                 if record["before"] or record["driver"] != self._driver(function):
                     self._bind_native(function, record["driver"])
         return {"notes": notes}
 
     def _set_by_ip(self, record: Fields, physical: str, number: int, words: list[str]) -> None:
-        """Set something by `ip link`, and keep what it was, where `ip` can say that."""
+        """Change a setting by `ip link`, and record its former value if `ip` shows that."""
         if physical not in self._shown:
             self._shown[physical] = set_by_ip(self.host, self._net(physical))
         now = self._shown[physical].get(number, {})
@@ -336,26 +344,29 @@ class Changes:
         return interfaces[0]
 
     def _hand_over(self, function: str, user: int) -> None:
-        """Let a user open what vfio-pci offers of a function."""
+        """Make a user the owner of the function's group file of vfio-pci."""
         group = self.host.link(self.host.device(function) / "iommu_group")
         if group and (self.host.groups / group).exists():
             self.host.give(self.host.groups / group, user)
 
     def _bind_native(self, function: str, driver: str) -> None:
-        override = VFIO if driver == VFIO else ""  # an administrator's, that no driver asks for
+        override = (
+            VFIO if driver == VFIO else ""
+        )  # bound by an administrator; no driver would take it by itself
         now = self._rebind(function, override if driver else None)
         if driver and now != driver:
             what = f"{function} went back to {now or 'no driver'}, and had {driver}"
             raise RefusedError(what, f"load the module of {driver}, and {DMESG}")
 
     def _rebind(self, function: str, override: str | None) -> str:
-        """Take a function from its driver; give it to another, "": the one that wants it."""
+        """Unbind a function, and bind it: `override` names a driver, "" the default driver, None no
+        driver."""
         device = self.host.device(function)
         self.host.write(device / "driver_override", f"{override or ''}\n")
         if self._driver(function):
             self.host.write(device / "driver" / "unbind", function)
         if override is not None:
-            # An error of this says nothing: who has the function afterwards does.
+            # An error here is not conclusive; the driver afterwards shows the result.
             with contextlib.suppress(OSError):
                 self.host.write(self.host.sysfs / "bus/pci/drivers_probe", function)
         return self._driver(function)
@@ -364,7 +375,8 @@ class Changes:
         return self.host.link(self.host.device(function) / "driver")
 
     def _physical(self, function: str) -> tuple[str, int]:
-        """The physical function of a virtual one, and its number there; both must agree."""
+        """The physical function of a virtual function, and the number there. Raises RefusedError if
+        they disagree."""
         physical = self.host.link(self.host.device(function) / "physfn")
         functions = self.host.functions(physical) if physical else []
         if function not in functions:

@@ -1,4 +1,4 @@
-"""What may be asked of the helper: operations, each with fields of fixed names and forms."""
+"""The permitted requests: operations, each with fields of fixed names and forms."""
 
 import re
 from typing import Any
@@ -7,7 +7,8 @@ from .system import RefusedError
 
 Fields = dict[str, Any]
 Form = re.Pattern[str] | range | type | list["Form"] | dict[str, "Form"]
-"""How a value is to look: a list is of one form and has something in it, a dictionary has these."""
+"""The form of a value: a list is not empty and has items of one form; a dictionary has exactly
+these keys."""
 
 PROTOCOL = 4
 
@@ -36,13 +37,14 @@ ETHERNET: dict[str, Form] = {"mac": _MAC, "vlan": range(4095), "qos": range(8), 
 ETHERNET |= {"trust": bool, "state": _STATE, "min_tx_rate": _RATE, "max_tx_rate": _RATE}
 RATES = ["min_tx_rate", "max_tx_rate"]
 OUTSIDE = {*RATES, "state"}
-"""What a function's own driver never reads."""
+"""Settings that a function's own driver never reads."""
 INFINIBAND: dict[str, Form] = {"node_guid": _GUID, "port_guid": _GUID, "policy": _STATE}
 INFINIBAND |= {"pkey_index": range(128), "port": range(1, 3)}
 
 
 def checked(request: object) -> tuple[str, Fields]:
-    """The operation that is asked for, and its fields. Raises RefusedError for all else."""
+    """Return the operation of a request, and its fields. Raises RefusedError for an invalid
+    request."""
     if not isinstance(request, dict) or request.pop("protocol", None) != PROTOCOL:
         what = f"the privileged helper is of another version ({PROTOCOL}) than the command"
         raise RefusedError(what, f"install the helper again, {AUDIT}")
@@ -54,7 +56,7 @@ def checked(request: object) -> tuple[str, Fields]:
 
 
 def check_settings(settings: Fields) -> None:
-    """Raise RefusedError unless these are all of an Ethernet function, or all of InfiniBand's."""
+    """Raise RefusedError unless all settings are Ethernet's, or all are InfiniBand's."""
     forms = ETHERNET if is_ethernet(settings) else INFINIBAND
     if not set(settings) <= set(forms):
         raise RefusedError("these settings are not known together", AUDIT)
@@ -63,12 +65,12 @@ def check_settings(settings: Fields) -> None:
 
 
 def is_ethernet(settings: Fields) -> bool:
-    """Whether all of them are such as Ethernet functions have."""
+    """Whether all settings are those of Ethernet functions."""
     return set(settings) <= set(ETHERNET)
 
 
 def check(name: str, value: object, form: Form) -> None:
-    """Raise RefusedError for a value of another form."""
+    """Raise RefusedError if a value does not have a form."""
     if isinstance(form, re.Pattern):
         good = isinstance(value, str) and form.fullmatch(value) is not None
     elif isinstance(form, range):

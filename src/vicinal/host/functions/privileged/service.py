@@ -1,6 +1,6 @@
 """One request to the privileged helper, from standard input to the answer on standard output.
 
-Both are JSON. A lock that the kernel drops keeps two helpers apart.
+Both are JSON. A lock, which the kernel drops at the end of the process, excludes a second helper.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from .requests import Fields, checked
 from .system import Host, RefusedError
 
 _LOCK_SECONDS, _REQUEST_BYTES = 30.0, 1 << 18
-"""Another one may be at work on all functions of a VM, each of which takes its card a while."""
+"""Another helper may be changing all functions of a VM, each of which takes some time."""
 
 
 def perform(host: Host, user: int, request: object) -> Fields:
-    """Do what a request asks for, for a user. Raises RefusedError or OSError."""
+    """Perform a request for a user, and return the answer. Raises RefusedError or OSError."""
     operation, fields = checked(request)
     with _locked(host.records):
         answer: Fields = getattr(Changes(host, user), operation)(**fields)
@@ -33,7 +33,7 @@ def perform(host: Host, user: int, request: object) -> Fields:
 def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_SECONDS
-    # Others may not even read it, or they could hold it.
+    # Mode 0600, because another user who could open the file could hold the lock.
     with os.fdopen(os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         while True:
             try:
@@ -48,7 +48,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Answer the one request on standard input."""
+    """Answer the request on standard input; the exit status is 1 if the answer is an error."""
     os.umask(0o022)
     user = int(os.environ.get("SUDO_UID", "0"))
     try:

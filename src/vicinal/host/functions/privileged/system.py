@@ -1,4 +1,4 @@
-"""This host, as functions are read and changed: sysfs, a few files, programs of the system."""
+"""Access to this host's functions: sysfs, a few files, and programs of the system."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 VFIO = "vfio-pci"
 
 POLICIES = {"auto": "Follow", "enable": "Up", "disable": "Down"}
-"""Link states, as the vendor's driver of mlx5 calls them."""
+"""Link states, with their names in the vendor's mlx5 driver."""
 
 _ETHERNET_CLASS = "0x0200"
 _COMMAND_SECONDS = 20.0
@@ -19,29 +19,30 @@ NOT_TAKEN = "see whether the card's driver takes it (rates only while its link i
 
 
 class RefusedError(Exception):
-    """Why something was not done, and what to do about it."""
+    """An operation was refused: the reason, and a remedy."""
 
 
 class Host:
-    """Where this system keeps what the helper reads and writes; tests put a fake one in place."""
+    """The places that the helper reads and writes; tests replace them by a fake host."""
 
     sysfs = Path("/sys")
     records = Path("/run/vicinal-functions")
     groups = Path("/dev/vfio")
 
     def device(self, address: str) -> Path:
-        """The directory of a PCI device."""
+        """Return the directory of a PCI device."""
         return self.sysfs / "bus/pci/devices" / address
 
     def read(self, path: Path) -> str:
-        """The text of an attribute without the end of its line; empty if there is none."""
+        """Return the text of an attribute without white space at its ends; empty if it cannot be
+        read."""
         try:
             return path.read_text(errors="replace").strip()
         except OSError:
             return ""
 
     def write(self, path: Path, text: str) -> None:
-        """Write an attribute at once. Raises OSError."""
+        """Write an attribute in one write(2). Raises OSError."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, text.encode())
@@ -49,11 +50,12 @@ class Host:
             os.close(descriptor)
 
     def give(self, path: Path, user: int) -> None:
-        """Make a file a user's."""
+        """Make a user the owner of a file. Raises OSError."""
         os.chown(path, user, -1)
 
     def run(self, name: str, *arguments: str) -> str:
-        """Output of a program of the system. Raises RefusedError with what it complained of."""
+        """Return the output of a program of the system. Raises RefusedError with the program's
+        complaint."""
         program = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
         if program is None:
             raise RefusedError(f"the program {name} was not found", "install its package")
@@ -72,25 +74,27 @@ class Host:
         return done.stdout
 
     def link(self, path: Path) -> str:
-        """The last part of what a symbolic link points to; empty if there is none."""
+        """Return the last part of a symbolic link's target; empty if there is no link."""
         return path.readlink().name if path.is_symlink() else ""
 
     def functions(self, physical: str) -> list[str]:
-        """Addresses of the virtual functions of a physical one, by their numbers."""
+        """Return the addresses of a physical function's virtual functions, ordered by number."""
         links = {int(each.name[6:]): each for each in self.device(physical).glob("virtfn[0-9]*")}
         return [self.link(links[number]) for number in sorted(links)]
 
     def names(self, address: str, kind: str) -> list[str]:
-        """Names of a device's network interfaces ("net") or RDMA devices ("infiniband")."""
+        """Return the names of a device's network interfaces ("net") or RDMA devices
+        ("infiniband")."""
         place = self.device(address) / kind
         return sorted(each.name for each in place.iterdir()) if place.is_dir() else []
 
     def use(self, address: str) -> str:
-        """Why a function must not be taken from whoever has it; empty if it may be."""
+        """Return why a function is in use; empty if the function is unused."""
         device = self.device(address)
         driver = self.link(device / "driver")
         if driver == VFIO:
-            # Only an open vfio device is enabled: all users can see that, the processes not.
+            # Only an open vfio device is enabled. All users can read this, but not which process
+            # has it open.
             opened = self.read(device / "enable") not in ("", "0")
             return "a program has it open through vfio-pci" if opened else ""
         interfaces = self.names(address, "net")
@@ -104,7 +108,8 @@ class Host:
 
 
 def set_by_ip(host: Host, interface: str) -> dict[int, dict[str, str]]:
-    """What `ip` says is set of each function of a card, in the words that would set it."""
+    """Return the settings of each function of a card according to `ip`, in the words that set
+    them."""
     found = {}
     for card in json.loads(host.run("ip", "-j", "link", "show", "dev", interface)):
         for function in card.get("vfinfo_list", []):
@@ -119,9 +124,9 @@ def set_by_ip(host: Host, interface: str) -> dict[int, dict[str, str]]:
 
 
 def read_settings(host: Host, physical: str, *, infiniband: bool) -> dict[int, dict[str, str]]:
-    """What a card says is set of each function, as far as that can be read.
+    """Return the settings of each function according to its card, if they can be read.
 
-    The vendor's mlx5 shows it as files, others by `ip`.
+    The vendor's mlx5 driver shows settings as files; for other drivers `ip` shows them.
     """
     words = {text: name for name, text in POLICIES.items()}
     found = {}
@@ -136,11 +141,11 @@ def read_settings(host: Host, physical: str, *, infiniband: bool) -> dict[int, d
     if not found and interfaces:
         with contextlib.suppress(RefusedError, ValueError):  # `ip` is missing, or has no JSON
             found = set_by_ip(host, interfaces[0])
-        if infiniband:  # the hardware address there is none that could be set
+        if infiniband:  # InfiniBand's hardware address cannot be set
             found = {number: {"policy": each.get("state", "")} for number, each in found.items()}
     return found
 
 
 def word(value: object) -> str:
-    """A setting as it is written: on and off for what is true or not."""
+    """Return a setting in its written form: on or off for a bool."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
