@@ -202,7 +202,9 @@ def test_without_rights_the_error_says_what_an_administrator_is_to_do(
     """With a fake sudo, which refuses as the real one does."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(VicinalError, match="sudo was not found: do it as root, or install sudo"):
+    with pytest.raises(
+        VicinalError, match="sudo was not found: run the command as root, or install sudo"
+    ):
         helper.ask_helper("assign", **assignment())
     sudo = tmp_path / "sudo"
     sudo.write_text('#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n')
@@ -262,7 +264,7 @@ def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
     assert "vicinal: error: 9 functions were asked of 0000:01:00.0" in done.stderr
     assert done.stdout.endswith(
         "released all of demo\nnothing was assigned to demo\n"
-        "nothing was made for demo, or assigned to it\n[0, 0, 0, 1, 0, 0, 0]\n"
+        "demo has no functions, created or assigned\n[0, 0, 0, 1, 0, 0, 0]\n"
     )
     text = (host_with_functions.records.parent / "run/vicinal-functions/records.json").read_text()
     assert json.loads(text) == {"physical": {}, "functions": {}}

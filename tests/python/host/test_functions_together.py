@@ -167,12 +167,12 @@ def test_where_another_command_takes_one_others_are_chosen(trial: Trial, owner: 
 def test_an_address_is_not_given_twice(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     same = [(address, Settings(mac=MACS[0])) for address in (FIRST, SECOND)]
-    with pytest.raises(VicinalError, match=f"{MACS[0]} is asked for twice, for {SECOND}"):
+    with pytest.raises(VicinalError, match=f"{MACS[0]} is requested twice, for {SECOND}"):
         trial.functions.assign_all(same, owner="demo", vfio=True)
     _, functions = fake_functions(tmp_path / "ib", mlx5())
     guid = "00:11:22:33:44:55:66:77"
     functions.create("ib0", 2, owner="cloud")
-    with pytest.raises(VicinalError, match=f"{guid} is asked for twice"):
+    with pytest.raises(VicinalError, match=f"{guid} is requested twice"):
         functions.assign_all([("ib0", Settings(port_guid=guid))] * 2, owner="demo")
     assert trial.helper.asked == []
 

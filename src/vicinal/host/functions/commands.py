@@ -33,18 +33,18 @@ from vicinal.host.functions.sysfs import (
 
 Owner = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whose they are, such as a cluster's name."),
+    typer.Option(metavar="NAME", help="The owner, such as a cluster's name."),
 ]
 Beneficiary = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="For whom, such as a cluster's name; else you."),
+    typer.Option(metavar="NAME", help="The owner, such as a cluster's name; by default you."),
 ]
 Card = Annotated[
     str, typer.Argument(metavar="CARD", help="PCI address, interface or RDMA device of a card.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-commands = typer.Typer(help="Make SR-IOV functions, and give them to clusters.")
+commands = typer.Typer(help="Create SR-IOV functions, and assign them to clusters.")
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List the cards that can have virtual functions, and those."""
+    """List the cards that support virtual functions, and their functions."""
     functions = Functions()
     cards = functions.cards()
     if as_json:
@@ -62,7 +62,7 @@ def list_(as_json: AsJson = False) -> None:
         return
     console = Console(markup=False, highlight=False)
     if not cards:
-        console.print("this host has no network card that can have virtual functions")
+        console.print("this host has no network card that supports virtual functions")
     for card in cards:
         console.print(_card_line(card), soft_wrap=True)
         if card.functions:
@@ -71,7 +71,7 @@ def list_(as_json: AsJson = False) -> None:
     for address, record in read_records(functions.host)["functions"].items():
         if address not in there:
             console.print(
-                f"{address} is gone, and still recorded for {record['owner']}: release it"
+                f"{address} is gone, and is still recorded for {record['owner']}: release it"
             )
 
 
@@ -99,10 +99,10 @@ def show(
 @commands.command()
 def create(
     card: Card,
-    count: Annotated[int, typer.Argument(help="How many functions the card is to have.")],
+    count: Annotated[int, typer.Argument(help="The number of functions.")],
     owner: Beneficiary = None,
 ) -> None:
-    """Have a card make virtual functions. Needs root, or the helper."""
+    """Create virtual functions on a card. Needs root, or the helper."""
     made = Functions().create(card, count, owner=owner or getpass.getuser())
     addresses = ", ".join(function.address for function in made.functions)
     typer.echo(f"{made.address} has {count} virtual functions: {addresses}")
@@ -112,13 +112,13 @@ def create(
 def remove(
     card: Annotated[
         str | None,
-        typer.Argument(metavar="CARD", help="The card; or --owner alone."),
+        typer.Argument(metavar="CARD", help="The card; by default all cards of --owner."),
     ] = None,
     owner: Owner = None,
 ) -> None:
     """Remove all virtual functions of a card, or of an owner. Needs root, or the helper.
 
-    With an owner alone, all that is assigned to it is released first, wherever it is.
+    With only --owner, the owner's functions on all cards are released first.
     """
     if card is not None:
         count = Functions().remove(card, owner=owner)
@@ -127,7 +127,7 @@ def remove(
         functions = Functions()
         made = [card for card in functions.cards() if card.owner == owner]
         if not made and not assigned_to(functions, owner):
-            typer.echo(f"nothing was made for {owner}, or assigned to it")
+            typer.echo(f"{owner} has no functions, created or assigned")
             return
         _warn(functions.clear(owner))
         typer.echo(f"removed all of {owner}")
@@ -140,30 +140,30 @@ def assign(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="A function, or a card, whose first free function is taken."
+            metavar="NAME", help="A function, or a card whose first free function is used."
         ),
     ],
     owner: Beneficiary = None,
     vfio: Annotated[
         bool,
-        typer.Option("--vfio", help="Bind it to vfio-pci, for a virtual machine."),
+        typer.Option("--vfio", help="Bind the function to vfio-pci, for a virtual machine."),
     ] = False,
-    mac: Annotated[str | None, typer.Option(help="Ethernet: its hardware address.")] = None,
-    vlan: Annotated[int | None, typer.Option(help="Ethernet: its VLAN; 0: none.")] = None,
+    mac: Annotated[str | None, typer.Option(help="Ethernet: hardware address.")] = None,
+    vlan: Annotated[int | None, typer.Option(help="Ethernet: VLAN; 0 for none.")] = None,
     qos: Annotated[int | None, typer.Option(help="Ethernet: priority in the VLAN.")] = None,
     spoof_check: Annotated[
         bool | None,
-        typer.Option(help="Ethernet: drop what it sends from other addresses."),
+        typer.Option(help="Ethernet: drop frames with another source address."),
     ] = None,
     trust: Annotated[
         bool | None,
-        typer.Option(help="Ethernet: let it be promiscuous, and change its address."),
+        typer.Option(help="Ethernet: allow promiscuous mode and changes of the address."),
     ] = None,
     min_rate: Annotated[
-        int | None, typer.Option(help="Ethernet: Mbit/s that it can send at least.")
+        int | None, typer.Option(help="Ethernet: guaranteed send rate in Mbit/s.")
     ] = None,
     max_rate: Annotated[
-        int | None, typer.Option(help="Ethernet: Mbit/s that it can send at most; 0: any.")
+        int | None, typer.Option(help="Ethernet: greatest send rate in Mbit/s; 0 for no limit.")
     ] = None,
     link_state: Annotated[
         str | None,
@@ -176,15 +176,15 @@ def assign(
     pkey: Annotated[
         str | None, typer.Option(help="InfiniBand: partition key, such as 0x8001 (mlx4).")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="InfiniBand: which port (mlx4).")] = None,
+    port: Annotated[int | None, typer.Option(help="InfiniBand: number of the port (mlx4).")] = None,
     wait: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", help="InfiniBand: how long its port may take to be ACTIVE; 0: any."
+            metavar="SECONDS", help="InfiniBand: longest wait for an ACTIVE port; 0 for no wait."
         ),
     ] = 30.0,
 ) -> None:
-    """Give a function to an owner, and set it up. Needs root, or the helper."""
+    """Assign a function to an owner, and configure the function. Needs root, or the helper."""
     settings = Settings(
         mac=mac,
         vlan=vlan,
@@ -209,11 +209,12 @@ def assign(
 @commands.command()
 def release(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Functions; or --owner alone.")
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Functions; by default all of --owner."),
     ] = None,
     owner: Owner = None,
 ) -> None:
-    """Take functions back, and put them as they were. Needs root, or the helper."""
+    """Release functions, and restore their former settings. Needs root, or the helper."""
     if not names and owner is None:
         raise typer.BadParameter("name functions, or their owner with --owner")
     functions = Functions()
@@ -231,19 +232,26 @@ def moderation(
     ],
     rx_usecs: Annotated[
         int | None,
-        typer.Option(min=0, help="Microseconds between what comes and the interrupt, at most."),
+        typer.Option(
+            min=0, help="Longest time from a received message to the interrupt, in microseconds."
+        ),
     ] = None,
     rx_frames: Annotated[
-        int | None, typer.Option(min=0, help="So many messages come before it, at most.")
+        int | None,
+        typer.Option(min=0, help="Greatest number of received messages before the interrupt."),
     ] = None,
-    tx_usecs: Annotated[int | None, typer.Option(min=0, help="The same of what was sent.")] = None,
-    tx_frames: Annotated[int | None, typer.Option(min=0, help="The same of what was sent.")] = None,
+    tx_usecs: Annotated[
+        int | None, typer.Option(min=0, help="Like --rx-usecs, for sent messages.")
+    ] = None,
+    tx_frames: Annotated[
+        int | None, typer.Option(min=0, help="Like --rx-frames, for sent messages.")
+    ] = None,
     adaptive_rx: Annotated[
-        bool | None, typer.Option(help="Let the driver choose by how much comes.")
+        bool | None, typer.Option(help="Let the driver choose by the receive rate.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a card's interrupt moderation; with options set it first. Setting needs root."""
+    """Show a card's interrupt moderation; with options, set it first. Setting needs root."""
     given = {
         "adaptive-rx": None if adaptive_rx is None else word(adaptive_rx),
         "rx-usecs": rx_usecs,
@@ -253,7 +261,7 @@ def moderation(
     }
     wanted = {setting: str(value) for setting, value in given.items() if value is not None}
     if wanted and os.geteuid() != 0:
-        raise VicinalError("only root can set interrupt moderation", "run it as root")
+        raise VicinalError("only root can set interrupt moderation", "run the command as root")
     functions = Functions()
     interface = interface_of(functions, name)
     if wanted:

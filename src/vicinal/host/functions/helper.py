@@ -1,7 +1,8 @@
-"""Reaching the privileged helper: directly for root, through sudo for others.
+"""Calls the privileged helper: directly as root, through sudo as another user.
 
-For others an administrator installs the helper once where only root can write, and lets sudo run
-just that. A helper in a checkout would be as good as root for whoever may write there.
+For other users, an administrator installs the helper once in a directory that only root can write,
+and allows sudo to run only the helper. A helper in a checkout would give root's rights to every
+user who may write to the checkout.
 """
 
 import getpass
@@ -22,22 +23,22 @@ INSTALLED = Path("/usr/local/libexec/vicinal-functions")
 PYTHON = "/usr/bin/python3"
 
 kept_open: set[int] = set()
-"""Descriptors that the helper keeps open until it ends: locks which are to stay until then, if the
-command that holds them is killed. sudo closes them."""
+"""Descriptors that the helper keeps open until it ends, such as locks that must outlive a killed
+command. sudo closes these descriptors."""
 
-# A card may take a second for each function that it makes.
+# A card may need a second for each function that it creates.
 _SECONDS = 180.0
 
 
 class Helper(Protocol):
-    """Something that does what the privileged helper does."""
+    """An object that performs the privileged helper's operations."""
 
     def __call__(self, operation: str, **fields: object) -> dict[str, Any]:
-        """Do one operation. Raises VicinalError if it was refused, or could not be done."""
+        """Perform one operation. Raises VicinalError if the operation was refused or failed."""
 
 
 def ask_helper(operation: str, **fields: object) -> dict[str, Any]:
-    """Have the privileged helper do one operation; the Helper of this host."""
+    """Ask this host's privileged helper for one operation. Raises VicinalError if it fails."""
     request = {"protocol": PROTOCOL, "operation": operation, **fields}
     status, output, errors = _run(_command(), json.dumps(request))
     try:
@@ -50,33 +51,35 @@ def ask_helper(operation: str, **fields: object) -> dict[str, Any]:
 
 
 def check_reachable() -> None:
-    """Raise VicinalError where the helper cannot be reached, as far as is seen without asking."""
+    """Raise VicinalError if the helper is certainly unreachable, without calling it."""
     if os.geteuid() == 0:
         return
     _command()
     if not INSTALLED.exists():
-        raise _not_reached(1, f"{INSTALLED} is not there")
+        raise _not_reached(1, f"{INSTALLED} does not exist")
 
 
 def sudoers_line(user: str) -> str:
-    """The line for visudo that lets a user's commands reach the helper, and nothing else."""
+    """Return the line for visudo that allows a user's commands to run the helper, and nothing
+    else."""
     return f"{user} ALL=(root) NOPASSWD: {PYTHON} -I {INSTALLED}"
 
 
 def _command() -> list[str]:
     if os.geteuid() == 0:
-        # What a virtual environment has beside Python is not for it, and takes long to look up.
+        # -S, because the helper needs no packages of a virtual environment, and finding them takes
+        # long.
         return [sys.executable, "-I", "-S", str(SOURCE)]
     if shutil.which("sudo") is None:
         raise VicinalError(
             "changing SR-IOV functions needs root, and sudo was not found",
-            "do it as root, or install sudo",
+            "run the command as root, or install sudo",
         )
     return ["sudo", "-n", PYTHON, "-I", str(INSTALLED)]
 
 
 def _run(command: list[str], request: str) -> tuple[int, str, str]:
-    """Exit status, output and errors of the helper. It is never interrupted halfway."""
+    """Exit status, output and errors of the helper, which always runs to its end."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -84,17 +87,18 @@ def _run(command: list[str], request: str) -> tuple[int, str, str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        # Root that came by sudo is root; only what sudo itself says to the helper counts.
+        # SUDO_UID is removed: root by sudo counts as root; only sudo's own call of the helper sets
+        # the user.
         env={name: value for name, value in os.environ.items() if name != "SUDO_UID"},
         pass_fds=tuple(kept_open),
-        start_new_session=True,  # Ctrl-C is for us; the helper finishes what it has begun
+        start_new_session=True,  # Ctrl-C ends the command; the helper completes its operation
     )
     try:
         output, errors = process.communicate(request, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise VicinalError(
             f"the privileged helper did not answer within {_SECONDS:.0f} s",
-            "see what `dmesg` says of the card; `vicinal functions list` shows what is recorded",
+            "read the card's messages in `dmesg`; `vicinal functions list` shows the records",
         ) from error
     except BaseException:
         process.wait(_SECONDS)

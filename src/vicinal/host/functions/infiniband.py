@@ -1,7 +1,7 @@
-"""InfiniBand functions: GUIDs for those that have none, and why a port is not ACTIVE.
+"""InfiniBand functions: GUIDs for functions without any, and why a port is not ACTIVE.
 
-A function of an mlx5 card begins with GUIDs of zero and a policy that keeps its port down, and one
-of an mlx4 card waits for the subnet manager to grant its GUID. Neither says so by itself.
+A new function of an mlx5 card has GUIDs of zero, and a policy that keeps its port down. A new
+function of an mlx4 card waits until the subnet manager grants its GUID. Neither reports an error.
 """
 
 import time
@@ -20,17 +20,17 @@ _POLL_SECONDS = 0.1
 def with_defaults(
     host: Host, physical: str, number: int, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Settings with what a function lacks to come up: GUIDs other than zero, and a policy.
+    """Return the settings, and what the function needs for an active port: GUIDs and a policy.
 
-    What a user set stays, and what the card has already is left alone.
+    The user's settings and the card's existing values stay.
     """
     own = host.device(physical) / "sriov" / str(number)
     base = next((port.node_guid for port in read_ports(host, physical)), "")
     if not base or _is_mlx4(host, physical):
-        return settings  # mlx4's subnet manager chooses
+        return settings  # on mlx4 the subnet manager chooses
     now = {"node_guid": host.read(own / "node"), "port_guid": host.read(own / "port")}
     if not own.is_dir():
-        # The kernel's driver shows them only where it has the function itself.
+        # The kernel's driver shows GUIDs only if the function is bound to it.
         for port in read_ports(host, host.functions(physical)[number]):
             now = {"node_guid": port.node_guid, "port_guid": port.guid}
     zero = {
@@ -43,9 +43,9 @@ def with_defaults(
 
 
 def own_guids(host: Host, physical: str, number: int) -> dict[str, Any]:
-    """GUIDs of a function's own, where those that it has cannot be put back; else nothing.
+    """Return GUIDs for a function whose former GUIDs cannot be restored; otherwise an empty dict.
 
-    The kernel's mlx5 driver does not say what a function had before.
+    The kernel's mlx5 driver does not show a function's former GUIDs.
     """
     base = next((port.node_guid for port in read_ports(host, physical)), "")
     shown = (host.device(physical) / "sriov" / str(number)).is_dir()
@@ -61,15 +61,15 @@ def _is_mlx4(host: Host, physical: str) -> bool:
 
 
 def derived_guid(base: str, number: int) -> str:
-    """A GUID for a function, from its card's: that is unique, so this is, within 4096."""
+    """Return a GUID for a function from its card's unique GUID; unique for `number` below 4096."""
     digits = base.replace(":", "")
     return plain_guid(f"{digits[:6]}f{number:03x}{digits[10:]}")
 
 
 def pkey_index(host: Host, physical: str, port: int, pkey: int) -> int:
-    """Where a partition key is in the table of an mlx4 card's port.
+    """Return the index of a partition key in the table of an mlx4 card's port.
 
-    Raises VicinalError where it is not, or where the card has no such table.
+    Raises VicinalError if the key is not in the table, or if the card has no table.
     """
     for name in host.names(physical, "infiniband"):
         table = host.device(physical) / "infiniband" / name / "iov/ports" / str(port) / "pkeys"
@@ -93,7 +93,7 @@ def wait_active(
 ) -> None:
     """Wait until a port of a function is ACTIVE.
 
-    Raises VicinalError, with the cause, if none is at the deadline, which `seconds` lead to.
+    Raises VicinalError with the cause at `deadline`; `seconds` is the whole wait, for the message.
     """
     while not any(port.state == _ACTIVE for port in read_ports(host, function)):
         if time.monotonic() > deadline:
@@ -106,10 +106,10 @@ def wait_active(
 
 
 def wait_card_active(host: Host, physical: str, seconds: float) -> None:
-    """Wait until a port of a card is ACTIVE, without which those of its functions never are.
+    """Wait until a port of a card is ACTIVE; before that, no port of its functions can be ACTIVE.
 
-    Raises VicinalError, with the cause, if none is after `seconds`. Ports that no RDMA driver shows
-    are not waited for: nothing is known of them.
+    Raises VicinalError with the cause after `seconds`. If no RDMA driver shows the card's ports,
+    there is no wait.
     """
     deadline = time.monotonic() + seconds
     while ports := list(read_ports(host, physical)):
@@ -124,11 +124,14 @@ def wait_card_active(host: Host, physical: str, seconds: float) -> None:
 
 
 def cause_of_no_port(host: Host, physical: str, function: str, number: int) -> tuple[str, str]:
-    """Why no port of a function is ACTIVE, and what to do; the most likely first."""
+    """Return why no port of a function is ACTIVE, and a remedy; the most likely cause first."""
     driver = host.link(host.device(function) / "driver")
     ports = list(read_ports(host, function))
     if not driver:
-        return "no driver has it", "load the card's driver, and assign the function again"
+        return (
+            "no driver is bound to the function",
+            "load the card's driver, and assign the function again",
+        )
     if not ports:
         return (
             f"its driver {driver} made no RDMA device of it",

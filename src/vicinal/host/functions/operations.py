@@ -1,4 +1,4 @@
-"""Making virtual functions, assigning them to an owner such as a cluster, and taking them back.
+"""Creating virtual functions, assigning them to an owner such as a cluster, and releasing them.
 
     functions = Functions()
     functions.create("eth1", 2, owner="job-4711")
@@ -6,8 +6,8 @@
     functions.release([given.address])
     functions.remove("eth1")
 
-An assignment that fails, or is interrupted, is undone; one that was killed is in the records, and
-`release` undoes it then.
+An assignment that fails or is interrupted is undone. After a kill, the assignment is in the
+records, and `release` undoes it.
 """
 
 import time
@@ -38,47 +38,47 @@ _ADDRESSES = ("mac", "node_guid", "port_guid")
 
 
 Chosen = Settings | Callable[[VirtualFunction], Settings] | None
-"""What is to be set of a function, which may depend on which that is."""
+"""Settings of a function, or a function that computes them for the chosen virtual function."""
 
 
 class Functions:
-    """The virtual functions of a host."""
+    """The virtual functions of a host. Methods that change functions raise VicinalError."""
 
     def __init__(self, host: Host | None = None, helper: Helper = ask_helper) -> None:
         self.host = host or Host()
         self._helper = helper
 
     def check_helper(self) -> None:
-        """Raise VicinalError where nobody would change a function for this user."""
+        """Raise VicinalError if this user's commands cannot reach the helper."""
         if self._helper is ask_helper:
             check_reachable()
 
     def cards(self) -> list[PhysicalFunction]:
-        """The cards and their functions as they are now."""
+        """Return the cards and their functions in their current state."""
         return physical_functions(self.host)
 
     def create(self, card: str, count: int, *, owner: str) -> PhysicalFunction:
-        """Have a card make this many functions, and wait until they are there.
+        """Create `count` functions on a card, and wait until they exist.
 
-        With as many there already it does nothing, whoever made them.
+        If the card already has that many functions, nothing changes, whoever created them.
         """
         found = find_card(self.cards(), card)
         if count < 1:
-            raise VicinalError(f"{count} functions cannot be made", "give a number from 1")
+            raise VicinalError(f"{count} functions cannot be created", "use a number from 1")
         try:
             self._helper("count", physical=found.address, count=count, owner=owner)
             return self._wait_functions(found.address, count)
         except BaseException:
-            # Interrupted, most likely: those that were there before are not made again.
+            # Probably interrupted. Functions that existed before are not created again.
             now = find_card(self.cards(), found.address)
             if not found.functions and now.functions and now.owner == owner:
                 self._helper("count", physical=found.address, count=0, owner=owner)
             raise
 
     def remove(self, card: str, *, owner: str | None = None) -> int:
-        """Remove all functions of a card, none of which may be assigned or in use.
+        """Remove all functions of a card; none of them may be assigned or in use.
 
-        Returns how many there were. Without `owner` it does not matter whose they are.
+        Returns their former number. Without `owner`, the functions of any owner are removed.
         """
         found = find_card(self.cards(), card)
         whose = owner or found.owner or "vicinal"
@@ -86,10 +86,11 @@ class Functions:
         return int(answer["before"])
 
     def clear(self, owner: str) -> list[str]:
-        """Take back all that an owner has: what is assigned to it, and what was made for it.
+        """Release all functions of an owner, and remove all functions that were created for the
+        owner.
 
-        Functions of other owners on a card of its own keep that as it is, with an error. Returns
-        what could not be put back, in words. It does nothing where there is nothing.
+        Functions of other owners on the owner's card stay, and cause an error. Returns messages
+        about settings that could not be restored. Does nothing if the owner has nothing.
         """
         notes = self.release([], owner=owner)
         for card in self.cards():
@@ -107,10 +108,11 @@ class Functions:
         rebind: bool = True,
         wait: float = 30.0,
     ) -> VirtualFunction:
-        """Give a function to an owner: set it up, and bind it to vfio-pci or its own driver.
+        """Assign a function to an owner: configure it, and bind it to vfio-pci or to its own
+        driver.
 
-        `name` is a function, or a card whose first free function is taken; `settings` may depend
-        on which that is. The rest is assign_all()'s.
+        `name` is a function, or a card whose first free function is used; `settings` may depend on
+        the chosen function. The other arguments are those of assign_all().
         """
         asked = [(name, settings)]
         return self.assign_all(asked, owner=owner, vfio=vfio, rebind=rebind, wait=wait)[0]
@@ -124,12 +126,13 @@ class Functions:
         rebind: bool = True,
         wait: float = 30.0,
     ) -> list[VirtualFunction]:
-        """Give functions to an owner, each by its name and settings; all of them, or none.
+        """Assign several functions, each with its name and settings, to an owner; all of them or
+        none.
 
-        Without `rebind` whichever driver has one keeps it: for what no driver reads, such as rates.
-        InfiniBand functions that stay with this host are waited for until their ports are ACTIVE,
-        `wait` seconds together; 0: not at all. Whether the port of one for vfio-pci comes up
-        shows only in the guest.
+        Without `rebind` each function keeps its driver: for settings that no driver reads, such as
+        rates. For InfiniBand functions that stay on this host, assign_all() waits until their ports
+        are ACTIVE, at most `wait` seconds in all; 0 means no wait. Whether a port of a function for
+        vfio-pci comes up is visible only in the guest.
         """
         while asked:
             cards = self.cards()
@@ -143,15 +146,16 @@ class Functions:
             if self._assign(cards, each, owner, vfio=vfio, rebind=rebind, wait=wait):
                 cards = self.cards()
                 return [self._found(cards, address) for address in chosen]
-            # Another command was quicker: there is one free function less, or one that was named
-            # is not free.
+            # Another command took a function in the meantime: choose again, or report that a named
+            # function is not free.
         return []
 
     def release(self, names: Iterable[str], *, owner: str | None = None) -> list[str]:
-        """Take functions back from their owners, and put them as they were before.
+        """Release functions from their owners, and restore their former settings.
 
-        Without names, all of `owner`. Returns what could not be put back, in words. Raises
-        VicinalError after all were tried, with all causes.
+        Without names, all functions of `owner` are released. Returns messages about settings that
+        could not be restored. Raises VicinalError with all causes after an attempt for each
+        function.
         """
         assigned = read_records(self.host)["functions"]
         addresses = [self._address(name) for name in names]
@@ -160,9 +164,7 @@ class Functions:
         of: dict[str, list[str]] = {}
         for address in addresses:
             if address not in assigned:
-                raise VicinalError(
-                    f"{address} is assigned to nobody", "see `vicinal functions list`"
-                )
+                raise VicinalError(f"{address} is not assigned", "see `vicinal functions list`")
             of.setdefault(owner or assigned[address]["owner"], []).append(address)
         notes: list[str] = []
         left: list[list[str]] = []
@@ -175,7 +177,8 @@ class Functions:
         return notes
 
     def lend(self, name: str, *, owner: str, user: int) -> None:
-        """Give a function to vfio-pci, and let a user open it, who may have nothing else by that.
+        """Bind a function to vfio-pci, and let a user open it; its IOMMU group must hold nothing
+        else.
 
         Raises VicinalError.
         """
@@ -189,16 +192,16 @@ class Functions:
         self._helper("lend", function=function.address, owner=owner, user=user)
 
     def recall(self, name: str, *, owner: str) -> None:
-        """Take a function's interface from whichever network has it, such as a container's.
+        """Remove a function's interface from its network namespace, such as a container's.
 
-        Nobody has the function until it is released. Raises VicinalError.
+        The function has no driver until it is released. Raises VicinalError.
         """
         self._helper("recall", function=self.find(name).address, owner=owner)
 
     def change(self, name: str, *, owner: str, settings: Settings) -> None:
-        """Set something else of a function that its owner has, and may be using.
+        """Change settings of a function that its owner has, and may be using.
 
-        Its driver reads addresses and GUIDs once, when it is bound. Raises VicinalError.
+        The function's driver reads addresses and GUIDs only when it is bound. Raises VicinalError.
         """
         cards = self.cards()
         function = self._found(cards, name)
@@ -208,9 +211,10 @@ class Functions:
             self._helper("configure", function=function.address, owner=owner, settings=wanted)
 
     def withdraw(self, name: str, *, owner: str) -> list[str]:
-        """Put a function back as it was, and keep it its owner's: assign() sets it up again.
+        """Restore a function's former settings, but keep its owner; assign() configures it again.
 
-        Its addresses are another's to have then. Returns what could not be put back, in words.
+        The function's addresses are free for others afterwards. Returns messages about settings
+        that could not be restored.
         """
         function = self.find(name)
         notes: list[str] = self._helper("reset", function=function.address, owner=owner)["notes"]
@@ -222,7 +226,7 @@ class Functions:
         return notes
 
     def find(self, name: str) -> VirtualFunction:
-        """A function by its address or its interface. Raises VicinalError where there is none."""
+        """Return a function by its address or interface. Raises VicinalError if there is none."""
         return self._found(self.cards(), name)
 
     @staticmethod
@@ -236,19 +240,20 @@ class Functions:
 
     def _address(self, name: str) -> str:
         function = find_function(self.cards(), name)
-        return function.address if function else name  # it may be gone, and only recorded
+        return function.address if function else name  # the function may exist only in the records
 
     def _choose(
         self, cards: list[PhysicalFunction], name: str, owner: str, but: Container[str]
     ) -> VirtualFunction:
-        """The function of this name, or a free one of the card of this name; none of `but`."""
+        """The function of this name, or a free function of the card of this name; never one of
+        `but`."""
         function = find_function(cards, name)
         if function is None:
             card = find_card(cards, name)
             if not card.functions:
                 raise VicinalError(
                     f"{name} has no virtual functions",
-                    f"make some first: vicinal functions create {name} N",
+                    f"create functions first: vicinal functions create {name} N",
                 )
             free = (each for each in card.functions if each.free and each.address not in but)
             function = next(free, None)
@@ -258,7 +263,7 @@ class Functions:
                     for each in card.functions
                 )
                 raise VicinalError(
-                    f"{name} has no free function ({reasons})", "release one, or make more"
+                    f"{name} has no free function ({reasons})", "release a function, or create more"
                 )
         if function.address in but:
             raise VicinalError(f"{name} was named twice", "name each function once")
@@ -284,14 +289,15 @@ class Functions:
         rebind: bool,
         wait: float,
     ) -> bool:
-        """Have all of it done at once; False: one of them is not free any more, and none is."""
+        """Assign all functions in one request; False, with no function assigned, if one is no
+        longer free."""
         asked = []
         for function, wanted in chosen:
             if vfio:
                 self._check_group(function)
                 binding = VFIO
             else:
-                # Addresses and GUIDs are read by a driver once, when it is bound.
+                # A driver reads addresses and GUIDs only when it is bound.
                 anew = rebind and ((wanted and function.driver) or function.driver == VFIO)
                 binding = "native" if anew else ""
             fresh = not function.owner
@@ -313,7 +319,7 @@ class Functions:
 
     @contextmanager
     def _undone_if_it_fails(self, chosen: list[VirtualFunction], owner: str) -> Iterator[None]:
-        """Release functions if this fails or is interrupted, but those that were ours before."""
+        """If the block fails or is interrupted, release the functions that it newly assigned."""
         try:
             yield
         except BaseException as error:
@@ -336,7 +342,7 @@ class Functions:
                 raise VicinalError(
                     f"{card} shows {len(now.functions)} functions of {count}"
                     f" {_APPEAR_SECONDS:.0f} s after they were made",
-                    "see what `dmesg` says of the card",
+                    "read the card's messages in `dmesg`",
                 )
             time.sleep(_POLL_SECONDS)
         return now
@@ -348,7 +354,8 @@ class Functions:
         settings: Settings,
         others: Iterable[dict[str, Any]],
     ) -> dict[str, Any]:
-        """What is asked for and what it lacks, none of which anything else has or is to have."""
+        """The requested and the missing settings. Raises VicinalError if an address is already in
+        use."""
         wanted = self._asked(cards, function, settings)
         card = find_card(cards, function.physical)
         if card.kind == INFINIBAND:
@@ -358,15 +365,15 @@ class Functions:
         for other in others:
             if clash := own & {other[name] for name in _ADDRESSES if name in other}:
                 raise VicinalError(
-                    f"{clash.pop()} is asked for twice, for {function.address} and another",
-                    "choose another one",
+                    f"{clash.pop()} is requested twice, for {function.address} and another",
+                    "choose another address",
                 )
         return wanted
 
     def _asked(
         self, cards: list[PhysicalFunction], function: VirtualFunction, settings: Settings
     ) -> dict[str, Any]:
-        """The helper's settings of what is asked for."""
+        """The requested settings in the helper's form."""
         card = find_card(cards, function.physical)
         asked = settings.for_card(card)
         if settings.pkey is not None:
@@ -378,7 +385,7 @@ class Functions:
     def _check_clashes(
         self, cards: list[PhysicalFunction], function: VirtualFunction, wanted: dict[str, Any]
     ) -> None:
-        """Refuse an address that something else of this host has."""
+        """Raise VicinalError if another device of this host has the requested address or GUID."""
         if "mac" in wanted:
             for place in (self.host.sysfs / "class/net").glob("*/address"):
                 name = place.parent.name
@@ -399,7 +406,8 @@ class Functions:
                     )
 
     def _check_group(self, function: VirtualFunction) -> None:
-        """All of an IOMMU group goes to one guest: nothing else may be at work in it."""
+        """Raise VicinalError if another device of the IOMMU group, which goes to one guest, has a
+        driver."""
         for other in function.group_others:
             device = self.host.device(other)
             driver = self.host.link(device / "driver")
@@ -410,7 +418,8 @@ class Functions:
                 )
 
     def _wait_device(self, card: PhysicalFunction, function: VirtualFunction) -> None:
-        """Wait until a driver has made its interface or RDMA device, if it does so at all."""
+        """Wait until the driver has created its interface or RDMA device, if the function had one
+        before."""
         kind = "infiniband" if card.kind == INFINIBAND else "net"
         deadline = time.monotonic() + _APPEAR_SECONDS
         before = bool(function.ports if card.kind == INFINIBAND else function.interfaces)
@@ -419,13 +428,14 @@ class Functions:
                 raise VicinalError(
                     f"{function.address} did not come back within {_APPEAR_SECONDS:.0f} s after"
                     f" {function.driver} was bound to it anew",
-                    "see what `dmesg` says of it",
+                    "read the function's messages in `dmesg`",
                 )
             time.sleep(_POLL_SECONDS)
 
 
 def vfio_node(function: VirtualFunction, host: Host) -> Path:
-    """The file by which a program such as QEMU opens a function that vfio-pci has."""
+    """Return the file by which a program such as QEMU opens a function that is bound to
+    vfio-pci."""
     return host.groups / function.group
 
 

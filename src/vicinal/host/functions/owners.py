@@ -1,4 +1,4 @@
-"""Whose a function is: the names that clusters and their nodes have in the helper's records."""
+"""Owners of functions: the names of clusters and their nodes in the helper's records."""
 
 from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions
@@ -8,18 +8,20 @@ _NETWORK_CLASS = "0x02"
 
 
 def owner_of(cluster: str, node: str | None = None) -> str:
-    """The name by which the records know a cluster, or one of its nodes."""
+    """Return the name of a cluster, or of one of its nodes, in the records."""
     return f"vicinal.{cluster}.{node}" if node is not None else f"vicinal.{cluster}"
 
 
 def assigned_to(functions: Functions, owner: str) -> list[str]:
-    """PCI addresses of the functions that an owner has, be they there or not."""
+    """Return the PCI addresses of an owner's functions, including functions that no longer
+    exist."""
     records = read_records(functions.host)["functions"]
     return [address for address, record in records.items() if record["owner"] == owner]
 
 
 def assigned_address(functions: Functions, owner: str) -> str:
-    """The PCI address of the one function of a node. Raises VicinalError where it has none."""
+    """Return the PCI address of a node's function. Raises VicinalError unless there is exactly
+    one."""
     addresses = assigned_to(functions, owner)
     if len(addresses) != 1:
         raise VicinalError(
@@ -30,7 +32,7 @@ def assigned_address(functions: Functions, owner: str) -> str:
 
 
 def check_device(functions: Functions, address: str) -> None:
-    """Raise VicinalError for a whole device that cannot be given away, or that is in use here."""
+    """Raise VicinalError if a whole device is not a network card, has functions, or is in use."""
     host = functions.host
     if not host.read(host.device(address) / "class").startswith(_NETWORK_CLASS):
         devices = (host.sysfs / "bus/pci/devices").glob("*/class")
@@ -41,8 +43,8 @@ def check_device(functions: Functions, address: str) -> None:
         )
     if made := host.functions(address):
         raise VicinalError(
-            f"{address} is to be given away, and has {len(made)} virtual functions here",
-            f"remove them first: vicinal functions remove {address}",
+            f"{address} cannot be assigned as a whole: it has {len(made)} virtual functions here",
+            f"remove the functions first: vicinal functions remove {address}",
         )
     if use := host.use(address):
         raise VicinalError(
