@@ -68,8 +68,8 @@ def test_an_iommu_that_translates_for_a_card_of_the_host_is_slower(fake: FakeHos
     ("options", "table", "remedy"),
     [
         ("quiet", "DMAR", "intel_iommu=on"),
-        ("amd_iommu=off", "IVRS", "take amd_iommu=off off"),
-        ("intel_iommu=off", "DMAR", "take intel_iommu=off off"),
+        ("amd_iommu=off", "IVRS", "remove amd_iommu=off from"),
+        ("intel_iommu=off", "DMAR", "remove intel_iommu=off from"),
         ("quiet", "IVRS", "dmesg"),
         ("quiet", None, "firmware's set-up"),
     ],
@@ -96,7 +96,7 @@ def test_without_vfio_devices_cannot_be_handed_over(fake: FakeHost) -> None:
     fake.iommu()
     (fake.root / "sys/bus/pci/drivers/vfio-pci").rmdir()
     fake.card(CARD)
-    assert list(check_iommu(fake.host()))[1].remedy.startswith("`modprobe vfio-pci`")
+    assert list(check_iommu(fake.host()))[1].remedy.startswith("run `modprobe vfio-pci`")
 
 
 # SR-IOV

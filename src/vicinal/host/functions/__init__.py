@@ -1,6 +1,6 @@
-"""SR-IOV functions of this host: read, made, assigned to clusters, and taken back.
+"""SR-IOV functions of this host: reading, creating, assigning to clusters, and releasing.
 
-`sysfs.py` reads and changes nothing, `infiniband.py` knows GUIDs and why a port is not ACTIVE, and
-`operations.py` changes things, by requests to `privileged/`, the only part that needs root
-(`helper.py` reaches it). What tests call `fake` stands for cards that are rarely at hand.
+`sysfs.py` reads and changes nothing. `infiniband.py` knows GUIDs, and why a port is not ACTIVE.
+`operations.py` changes functions by requests to `privileged/`, the only part that needs root;
+`helper.py` sends the requests. In tests, `fake` objects replace cards that are rarely available.
 """

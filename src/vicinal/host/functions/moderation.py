@@ -1,7 +1,7 @@
-"""How long a card gathers messages before it interrupts: read, set, and read back.
+"""Interrupt moderation: how long a card collects messages before it interrupts.
 
-Drivers differ in what they take, and some take it and do nothing. So each setting is asked for by
-itself, what a driver refuses is named, and what it does not do is noticed.
+Drivers differ in the settings that they accept, and some accept a setting without any effect. So
+each setting is made separately, a refusal names the setting, and the values are read back.
 """
 
 import re
@@ -15,7 +15,8 @@ from vicinal.host.functions.sysfs import PhysicalFunction, find_card, find_funct
 
 ADAPTIVE = ("adaptive-rx", "adaptive-tx")
 SETTINGS = (*ADAPTIVE, "rx-usecs", "rx-frames", "tx-usecs", "tx-frames")
-"""Settings of `ethtool -C`: on or off the first, numbers the others; microseconds or messages."""
+"""Settings of `ethtool -C`: the first two are on or off, the others are microseconds or
+messages."""
 
 _LINE = re.compile(r"^([a-z-]+):\s*(\S+)", re.MULTILINE)
 _ADAPTIVE_LINE = re.compile(r"^Adaptive RX:\s*(\S+)\s+TX:\s*(\S+)", re.MULTILINE)
@@ -23,9 +24,10 @@ _ABSENT = "n/a"
 
 
 def interface_of(functions: Functions, name: str) -> str:
-    """The interface of a card or function, by any of its names, or of another card by its own.
+    """Return the interface of a card or function, by any of its names; also of a card without
+    SR-IOV.
 
-    Raises VicinalError where there is none here.
+    Raises VicinalError if the device has no interface in this network namespace.
     """
     if (functions.host.sysfs / "class/net" / name).exists():
         return name
@@ -34,16 +36,16 @@ def interface_of(functions: Functions, name: str) -> str:
     if found.interfaces:
         return found.interfaces[0]
     if found.driver == VFIO:
-        why = "vfio-pci has it: its moderation is set in the guest that has it"
+        why = "it is bound to vfio-pci: set its moderation in the guest"
     elif isinstance(found, PhysicalFunction):
-        why = "its driver is not loaded, or a container has it"
+        why = "its driver is not loaded, or it is in a container"
     else:
-        why = found.use or "no driver has it"
+        why = found.use or "no driver is bound to it"
     raise VicinalError(f"{name} has no interface here ({why})", "see `vicinal functions list`")
 
 
 def read_moderation(host: Host, interface: str) -> dict[str, str]:
-    """The settings that the interface's driver has, by their names in SETTINGS."""
+    """Return the settings of the interface's driver, by their names in SETTINGS."""
     text = _ethtool(host, "-c", interface)
     found = dict(_LINE.findall(text))
     if adaptive := _ADAPTIVE_LINE.search(text):
@@ -52,25 +54,25 @@ def read_moderation(host: Host, interface: str) -> dict[str, str]:
 
 
 def set_moderation(host: Host, interface: str, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Set what is wanted, and return what the interface has then.
+    """Change settings, and return the interface's settings afterwards.
 
-    Raises VicinalError for what its driver refuses, or takes and does not do; what was set before
-    that is set back.
+    Raises VicinalError for a setting that the driver refuses, or accepts without effect; settings
+    that were changed before are then restored.
     """
     before = read_moderation(host, interface)
     done: list[str] = []
     try:
         for name, value in wanted.items():
-            if before.get(name) != value:  # ethtool calls it an error to change nothing
+            if before.get(name) != value:  # ethtool reports an error if nothing changes
                 _set(host, interface, name, value, before)
                 done.append(name)
         now = read_moderation(host, interface)
         for name, value in wanted.items():
             if now.get(name) != value:
                 raise VicinalError(
-                    f"{interface} took {name} {value} without an error, and has "
+                    f"{interface} accepted {name} {value} without an error, and has "
                     f"{now.get(name, 'none')}",
-                    "its driver does not do this: leave it out",
+                    "its driver does not support this setting: leave it out",
                 )
     except VicinalError:
         for name in reversed(done):
@@ -87,7 +89,7 @@ def _set(host: Host, interface: str, name: str, value: str, before: Mapping[str,
         has = ", ".join(before) or "none"
         raise VicinalError(
             f"the driver of {interface} refuses {name} {value}: {error.message}",
-            f"it has {has}; leave others out, or choose another value",
+            f"use only settings of this driver ({has}), or choose another value",
         ) from error
 
 
@@ -99,5 +101,5 @@ def _ethtool(host: Host, *arguments: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise VicinalError(
             f"`ethtool {' '.join(arguments)}` took longer than {error.timeout:g} s",
-            "see what `dmesg` says of the card",
+            "read the card's messages in `dmesg`",
         ) from error

@@ -1,7 +1,7 @@
-"""What can be set of a virtual function, as users write it and as the privileged helper wants it.
+"""Settings of a virtual function: the user's notation and the privileged helper's.
 
-Only what a user set is in the result: a driver that is asked for anything that it does not know
-refuses all of it.
+The result has only the settings that the user chose, because a driver that does not know one
+setting refuses all of them.
 """
 
 import re
@@ -18,31 +18,33 @@ _MOST_RATE = (1 << 24) - 1
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user asks for; None where nothing was said."""
+    """The user's settings; None for a setting that the user did not choose."""
 
     mac: str | None = None
     vlan: int | None = None
-    """0: none."""
+    """0 for no VLAN."""
     qos: int | None = None
-    """Priority of what the function sends, with `vlan`."""
+    """Priority of the function's outgoing traffic; needs `vlan`."""
     spoof_check: bool | None = None
     trust: bool | None = None
     min_rate: int | None = None
-    """Mbit/s, as the next; 0: no limit."""
+    """Mbit/s, like `max_rate`; 0 for no limit."""
     max_rate: int | None = None
     link_state: str | None = None
-    """One of LINK_STATES: as the card's port, always up, or never. InfiniBand says policy."""
+    """One of LINK_STATES: as the card's port, always up, or never up. InfiniBand calls this the
+    policy."""
     node_guid: str | None = None
     port_guid: str | None = None
     pkey: int | None = None
-    """Partition key, with or without the bit of full members."""
+    """Partition key, with or without the bit for full members."""
     port: int | None = None
-    """Which port of a card with two, from 1; mlx4 only."""
+    """Number of the port of a card with two ports, from 1; mlx4 only."""
 
     def for_card(self, card: PhysicalFunction) -> dict[str, Any]:
-        """The helper's settings, but `pkey`, which is looked up in the card's table.
+        """Return the helper's settings, except `pkey`, whose index is in the card's table.
 
-        Raises VicinalError for what this kind of card does not have, or what cannot be.
+        Raises VicinalError for a setting that this kind of card does not have, and for an invalid
+        value.
         """
         infiniband = card.kind == INFINIBAND
         self._check_kind(card, infiniband=infiniband)
@@ -56,7 +58,7 @@ class Settings:
             "max_tx_rate": _within("rate", self.max_rate, _MOST_RATE),
             "node_guid": None if self.node_guid is None else parse_guid(self.node_guid),
             "port_guid": None if self.port_guid is None else parse_guid(self.port_guid),
-            # After the GUIDs: then the port comes up with them.
+            # Set after the GUIDs, so that the port comes up with them.
             "policy" if infiniband else "state": _link_state(self.link_state),
             "port": self.port,
         }
@@ -66,11 +68,11 @@ class Settings:
                 "name the function of the card's other port",
             )
         if self.qos is not None and self.vlan is None:
-            raise VicinalError("a priority was given without a VLAN", "give both")
+            raise VicinalError("a priority was given without a VLAN", "give both --qos and --vlan")
         low, high = self.min_rate or 0, self.max_rate or 0
         if high and low > high:
             raise VicinalError(
-                f"the least rate, {low} Mbit/s, is above the highest, {high}", "swap them"
+                f"the least rate, {low} Mbit/s, is above the highest, {high}", "swap the two rates"
             )
         return {name: value for name, value in values.items() if value is not None}
 
@@ -96,12 +98,13 @@ class Settings:
             raise VicinalError(
                 f"{card.address} is an {'InfiniBand' if infiniband else 'Ethernet'} card, and"
                 f" {' and '.join(named)} cannot be set there",
-                "leave that out, or name another card",
+                "leave out these options, or name another card",
             )
 
 
 def parse_mac(text: str) -> str:
-    """A hardware address that one interface can have. Raises VicinalError for others."""
+    """Return a unicast hardware address in lower case with colons. Raises VicinalError for other
+    text."""
     mac = text.lower().replace("-", ":")
     if not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1 or mac == "00:00:00:00:00:00":
         raise VicinalError(
@@ -112,10 +115,10 @@ def parse_mac(text: str) -> str:
 
 
 def parse_guid(text: str) -> str:
-    """A GUID as eight bytes with colons. Raises VicinalError for what cannot be one."""
+    """Return a GUID as eight bytes with colons. Raises VicinalError for an invalid GUID."""
     digits = text.lower().removeprefix("0x").replace(":", "").replace("-", "")
     guid = plain_guid(digits) if re.fullmatch("[0-9a-f]*", digits) else ""
-    # mlx4 takes these two for requests: choose one, and delete it.
+    # mlx4 interprets these two GUIDs as requests: choose a GUID, and delete the GUID.
     if not guid or set(digits) in ({"0"}, {"f"}):
         raise VicinalError(
             f"{text} is no GUID", "give eight bytes, such as 00:11:22:33:44:55:66:77"

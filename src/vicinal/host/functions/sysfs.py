@@ -1,10 +1,10 @@
-"""What virtual functions there are, read from sysfs: how each is bound, and who has it.
+"""Virtual functions from sysfs: their drivers, and who uses them.
 
     for card in physical_functions(Host()):
         print(card.address, [function.address for function in card.functions])
 
-Reading needs no rights. Some things only show with them, or from the right network namespace;
-what does not show is left out, never guessed.
+Reading needs no rights. Some facts are visible only to root, or only in the right network
+namespace. Invisible facts are left out, never guessed.
 """
 
 import json
@@ -23,7 +23,7 @@ _NETWORK_CLASS, _INFINIBAND_CLASS = "0x02", "0x0207"
 
 @dataclass(frozen=True)
 class Port:
-    """A port of an RDMA device, as the kernel last heard of it."""
+    """A port of an RDMA device, in the kernel's latest state."""
 
     device: str
     number: int
@@ -34,47 +34,49 @@ class Port:
     physical_state: str
     """LinkUp, Polling, Disabled and so on."""
     subnet_manager: int
-    """LID of the subnet manager; 0: none was heard of."""
+    """LID of the subnet manager; 0 if there is none."""
     guid: str
-    """Of the port, as eight bytes; empty where it cannot be read."""
+    """The port's GUID as eight bytes; empty if it cannot be read."""
     node_guid: str
 
 
 @dataclass(frozen=True)
 class VirtualFunction:
-    """A virtual function."""
+    """A virtual function of a card."""
 
     address: str
     physical: str
-    """PCI address of the physical function that it belongs to."""
+    """PCI address of the physical function."""
     number: int
-    """Which one of those it is, from 0; `ip link` calls this its vf."""
+    """Number of the function on its physical function, from 0; `ip link` calls this number vf."""
     driver: str
-    """Empty: none has it."""
+    """Name of the driver; empty if no driver is bound."""
     group: str
-    """Number of its IOMMU group; empty: there is none, since the IOMMU is off."""
+    """Number of the IOMMU group; empty if there is none, because the IOMMU is off."""
     group_others: tuple[str, ...]
-    """What else is in that group, and would have to go to vfio-pci with it."""
+    """Other devices in the IOMMU group, which must be bound to vfio-pci together with the
+    function."""
     interfaces: tuple[str, ...]
     ports: tuple[Port, ...]
     use: str
-    """Why it must not be taken from who has it; empty: it may be."""
+    """Why the function is in use; empty if the function is unused."""
     programs: tuple[str, ...]
-    """What has it open through vfio-pci, `name (pid)`, as far as this user may see."""
+    """Processes that have the function open by vfio-pci, `name (pid)`, if this user may see
+    them."""
     owner: str
-    """What it is assigned to, such as a cluster; empty: nothing."""
+    """The owner, such as a cluster; empty if the function is not assigned."""
     settings: Mapping[str, str]
-    """What its card says is set of it, as far as that can be read."""
+    """The function's settings according to its card, if they can be read."""
 
     @property
     def free(self) -> bool:
-        """Whether it can be assigned."""
+        """Whether the function can be assigned."""
         return not self.owner and not self.use
 
 
 @dataclass(frozen=True)
 class PhysicalFunction:
-    """A network card, or a port of one, that can have virtual functions."""
+    """A network card, or a port of a card, that supports virtual functions."""
 
     address: str
     kind: str
@@ -83,21 +85,21 @@ class PhysicalFunction:
     interfaces: tuple[str, ...]
     ports: tuple[Port, ...]
     numa_node: int
-    """-1: the machine does not say."""
+    """-1 if the node is unknown."""
     most: int
-    """How many functions the firmware allows."""
+    """Greatest number of functions that the firmware allows."""
     owner: str
-    """For what they were made; empty: not by us."""
+    """The owner for whom the functions were created; empty if Vicinal did not create them."""
     functions: tuple[VirtualFunction, ...] = field(default=())
 
     @property
     def names(self) -> set[str]:
-        """Everything that a user may call it."""
+        """All names by which a user may name the card."""
         return {self.address, *self.interfaces, *(port.device for port in self.ports)}
 
 
 def physical_functions(host: Host) -> list[PhysicalFunction]:
-    """All network cards of this host that can have virtual functions, by their addresses."""
+    """Return all network cards of this host that support virtual functions, ordered by address."""
     records = read_records(host)
     devices = host.sysfs / "bus/pci/devices"
     found = []
@@ -109,13 +111,14 @@ def physical_functions(host: Host) -> list[PhysicalFunction]:
 
 
 def all_functions(cards: list[PhysicalFunction]) -> Iterator[VirtualFunction]:
-    """The virtual functions of all cards."""
+    """Yield the virtual functions of all cards."""
     for card in cards:
         yield from card.functions
 
 
 def find_card(cards: list[PhysicalFunction], name: str) -> PhysicalFunction:
-    """The card that a user names by its address, an interface or an RDMA device."""
+    """Return the card with this address, interface or RDMA device. Raises VicinalError if there is
+    none."""
     for card in cards:
         if name in card.names:
             return card
@@ -127,7 +130,7 @@ def find_card(cards: list[PhysicalFunction], name: str) -> PhysicalFunction:
 
 
 def find_function(cards: list[PhysicalFunction], name: str) -> VirtualFunction | None:
-    """The virtual function that a user names by its address or interface."""
+    """Return the virtual function with this address or interface; None if there is none."""
     for function in all_functions(cards):
         if name == function.address or name in function.interfaces:
             return function
@@ -135,19 +138,22 @@ def find_function(cards: list[PhysicalFunction], name: str) -> VirtualFunction |
 
 
 def read_records(host: Host) -> Mapping[str, Mapping[str, Any]]:
-    """Who made and who has what, as the privileged helper wrote it down."""
+    """Return the privileged helper's records of creators and owners.
+
+    Raises VicinalError if the records are malformed.
+    """
     try:
         records = json.loads(host.read(host.records / "records.json") or "{}")
     except ValueError as error:
         raise VicinalError(
             f"the records in {host.records} cannot be read ({error})",
-            "look at them, and if no cluster runs remove them as root",
+            "if no cluster runs, remove the records as root",
         ) from error
     return {"physical": {}, "functions": {}, **records}
 
 
 def read_ports(host: Host, address: str) -> Iterator[Port]:
-    """Ports of a device's RDMA devices."""
+    """Yield the ports of a device's RDMA devices."""
     for name in host.names(address, "infiniband"):
         device = host.device(address) / "infiniband" / name
         for place in sorted((device / "ports").glob("[0-9]*")):
@@ -165,7 +171,8 @@ def read_ports(host: Host, address: str) -> Iterator[Port]:
 
 
 def group_others(host: Host, address: str) -> tuple[str, ...]:
-    """What is in a device's IOMMU group beside it, and would have to go to a guest with it."""
+    """Return the other devices in a device's IOMMU group, which a guest would get together with
+    it."""
     group = host.link(host.device(address) / "iommu_group")
     members = host.sysfs / "kernel/iommu_groups" / group / "devices"
     names = [each.name for each in members.iterdir()] if group and members.is_dir() else []
@@ -173,15 +180,15 @@ def group_others(host: Host, address: str) -> tuple[str, ...]:
 
 
 def holders(host: Host, address: str, processes: Path = Path("/proc")) -> Iterator[str]:
-    """Processes that have a device open through VFIO, `name (pid)`, as far as this user may see."""
+    """Yield processes that have a device open by VFIO, `name (pid)`, if this user may see them."""
     for process in holding(host, address, processes):
         yield f"{host.read(process / 'comm') or 'a process'} ({process.name})"
 
 
 def holding(host: Host, address: str, processes: Path = Path("/proc")) -> Iterator[Path]:
-    """The same, each as its directory.
+    """Yield the same processes, each as its directory in /proc.
 
-    They have its group open, or its own file of newer kernels.
+    A process has the device's group open, or on newer kernels the device's own file.
     """
     device = host.device(address)
     own = device / "vfio-dev"
@@ -195,7 +202,7 @@ def holding(host: Host, address: str, processes: Path = Path("/proc")) -> Iterat
 
 
 def plain_guid(digits: str) -> str:
-    """Sixteen hexadecimal digits as eight bytes with colons; empty for anything else."""
+    """Return sixteen hexadecimal digits as eight bytes with colons; empty for other text."""
     if len(digits) != 16:
         return ""
     return ":".join(digits[place : place + 2] for place in range(0, 16, 2)).lower()
@@ -257,7 +264,8 @@ def _virtual_function(
 
 
 def _opened(process: Path) -> Iterator[str]:
-    """What a process has open; nothing of one that is another user's, or has just ended."""
+    """The files that a process has open; none if the process is another user's or has just
+    ended."""
     with suppress(OSError):
         for each in (process / "fd").iterdir():
             with suppress(OSError):
@@ -265,5 +273,5 @@ def _opened(process: Path) -> Iterator[str]:
 
 
 def _after_colon(text: str) -> str:
-    """`4: ACTIVE` without the number."""
+    """The name in a text such as `4: ACTIVE`."""
     return text.partition(":")[2].strip()
