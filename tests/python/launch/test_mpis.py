@@ -200,7 +200,7 @@ def test_a_wrong_prefix_is_one_line(vicinal: Vicinal, tmp_path: Path, option: st
     arguments = [option, "--mpi-prefix", tmp_path, *program]
     assert f"there is no MPI library in {tmp_path}" in error_line(vicinal(*arguments))
     arguments = [option, "--mpi", "mpich", "--mpi-prefix", tmp_path, *program]
-    assert "leave out one of them" in error_line(vicinal(*arguments))
+    assert "leave out one of the two" in error_line(vicinal(*arguments))
 
 
 def test_a_library_without_its_launcher_is_told(make_mpi: Make) -> None:

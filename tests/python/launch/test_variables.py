@@ -66,7 +66,11 @@ def test_fi_info_shows_the_variables_that_the_manual_lists() -> None:
         ("FI_VICINAL_MPICH", "/usr", "Vicinal has no variable FI_VICINAL_MPICH"),
         ("VICINAL_XYZ", "", "Vicinal has no variable VICINAL_XYZ: unset the variable"),
         ("VICINAL_PROGRESS", "fast", "VICINAL_PROGRESS=fast is none of poll, adaptive, block"),
-        ("FI_VICINAL_SINGLE_COPY", "yes", "SINGLE_COPY=yes is none of auto, on, off: correct it"),
+        (
+            "FI_VICINAL_SINGLE_COPY",
+            "yes",
+            "SINGLE_COPY=yes is none of auto, on, off: correct the value",
+        ),
         ("VICINAL_PEER_TIMEOUT", "0", "above 0 and up to 86400"),
         ("VICINAL_PEER_TIMEOUT", "nan", "above 0 and up to 86400"),
         ("VICINAL_PEER_TIMEOUT", "5s", "above 0 and up to 86400"),
@@ -98,7 +102,7 @@ def test_commands_refuse_them_before_anything_starts(vicinal: Vicinal, tmp_path:
     line = error_line(vicinal("run", "-n", 2, "true", VICINAL_REGOIN="file:/dev/shm/x"))
     assert "Vicinal has no variable VICINAL_REGOIN" in line
     line = error_line(vicinal("env", "--mpi", "mpich", VICINAL_PROGRESS="fast"))
-    assert "VICINAL_PROGRESS=fast is none of poll, adaptive, block: correct it" in line
+    assert "VICINAL_PROGRESS=fast is none of poll, adaptive, block: correct the value" in line
     for command in (["demo"], ["bench"], ["guests", "demo"], ["guests", "run", "true"]):
         place = [] if "run" in command else ["--output", tmp_path]
         line = error_line(vicinal(*command, *place, VICINAL_PROGRESS="fast"))

@@ -174,7 +174,7 @@ def test_what_hosts_say_is_put_together_and_made_fit_for_a_terminal() -> None:
     both = together([one, other])
     assert both.pairs == [PairTraffic(0, 1, "region", 2, 16)]
     for nonsense in ({}, {"label": 1, "hostnames": [], "pairs": 3}, {"label": "", "pairs": [{}]}):
-        with pytest.raises(ValueError, match="no figures"):
+        with pytest.raises(ValueError, match="not a job's traffic"):
             JobTraffic.from_dict(nonsense)
 
 

@@ -242,7 +242,7 @@ def test_the_provider_warns_once_and_goes_on(region_path: Path, tmp_path: Path) 
 
 def test_commands_refuse_values_that_cannot_be(vicinal: Vicinal) -> None:
     line = error_line(vicinal("run", "-n", 2, "true", VICINAL_EAGER_BYTES="1"))
-    assert "VICINAL_EAGER_BYTES=1 is not a number from 4096 to 65536: correct it" in line
+    assert "VICINAL_EAGER_BYTES=1 is not a number from 4096 to 65536: correct the value" in line
 
 
 DIFFERENT = """
