@@ -1,6 +1,7 @@
-"""Other people's systems that use Vicinal: Slurm and OpenNebula.
+"""Systems of other projects that use Vicinal: Slurm and OpenNebula.
 
-A folder for each: what the system calls, what is installed into it, and its jobs' regions,
-functions and networks. They use clusters, hosts and regions. No other part imports them, and they
-start and measure no job by `vicinal.launch`.
+Each system has a folder: the entry points that the system calls, the files installed into the
+system, and the regions, functions and networks of the system's jobs. The folders use clusters,
+hosts and regions. No other part imports the folders. They start and measure no job by
+`vicinal.launch`.
 """

@@ -1,8 +1,8 @@
-"""What the driver shares with OpenNebula's own: how it is called, and how it answers.
+"""The interface to OpenNebula: how it calls the driver, and how the driver answers.
 
-An action comes as a script with arguments (Call). In the end the stock script of the same name is
-run, or becomes this process. The name of a VM's domain and libvirt's address are those of the stock
-scripts. Why an action failed goes to the VM's log, and to its ERROR.
+OpenNebula calls an action as a script with arguments (Call). At the end, the driver runs the stock
+script of the same name, or replaces itself by it. The names of domains and libvirt's address are
+those of the stock scripts. The cause of a failed action goes to the VM's log and to its ERROR.
 """
 
 import os
@@ -23,25 +23,27 @@ _STOCK = "kvm"
 _LONGEST_ID = 10
 _REPORT = 'source "$1" >/dev/null && error_message "$2"'
 _DEPTH = 3
-"""Scripts are in KIND/DRIVER below OpenNebula's folder of them."""
+"""Path components of a script below the folder of OpenNebula's scripts: KIND/DRIVER/ACTION."""
 _DEFAULT = "qemu:///system"
 
 
 @dataclass(frozen=True)
 class Call:
-    """An action as OpenNebula calls it: the script, and its arguments, which end in VM and host."""
+    """An action as OpenNebula calls it: the script, and its arguments. The last two are VM
+    and host.
+    """
 
     script: Path
     arguments: tuple[str, ...]
 
     @property
     def action(self) -> str:
-        """Its name."""
+        """The script's name, such as "deploy"."""
         return self.script.name
 
     @property
     def remotes(self) -> Path:
-        """OpenNebula's scripts on this host."""
+        """The folder of OpenNebula's scripts on this host."""
         return self.script.parent.parent.parent
 
     @property
@@ -51,7 +53,7 @@ class Call:
 
     @property
     def vm(self) -> int:
-        """Id of the VM. Raises VicinalError."""
+        """Id of the VM. Raises VicinalError if the arguments do not end in the id and a host."""
         text = self.arguments[-2] if len(self.arguments) > 2 else ""
         if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
             raise VicinalError(
@@ -72,12 +74,15 @@ class Call:
 
 @cache
 def given() -> bytes:
-    """What OpenNebula gave to read: the stock script is to read it too, be it called twice."""
+    """Standard input, read once: the stock script gets the same bytes, even if it runs twice."""
     return sys.stdin.buffer.read()
 
 
 def become_stock(call: Call, document: bytes | None = None) -> NoReturn:
-    """Leave it to OpenNebula's script alone, with `document` or what we were given to read."""
+    """Replace this process by OpenNebula's script, with `document` or the unread standard input.
+
+    Raises VicinalError if the script cannot be run.
+    """
     if document is not None:
         given = os.memfd_create("given")
         with os.fdopen(given, "wb", closefd=False) as file:
@@ -85,7 +90,8 @@ def become_stock(call: Call, document: bytes | None = None) -> NoReturn:
         os.lseek(given, 0, os.SEEK_SET)
         os.dup2(given, 0)
     sys.stderr.flush()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and it would stay so
+    # Python ignores SIGPIPE, and the script would inherit that
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execv(call.stock, [str(call.stock), *call.arguments])
     except OSError as error:
@@ -93,10 +99,12 @@ def become_stock(call: Call, document: bytes | None = None) -> NoReturn:
 
 
 def run_stock(call: Call, hold: int, document: bytes | None) -> int:
-    """Run the stock script, with `document` or what we were given to read; its exit status.
+    """Run the stock script, with `document` or the unread standard input; returns its exit status.
 
-    A signal that ends us ends it as well; we go on when it has ended. If we are killed, it holds
-    the VM on.
+    `hold` is the descriptor of the VM's lock (Records.held()), which the script inherits: if this
+    process is killed, the script still holds the VM. A signal that ends this process is sent to the
+    script, and this process waits for the script's end. Raises VicinalError if the script cannot be
+    run.
     """
     command: Sequence[str] = [str(call.stock), *call.arguments]
     given = None if document is None else subprocess.PIPE
@@ -121,7 +129,9 @@ def _no_stock(call: Call, error: OSError) -> VicinalError:
 
 
 def reported(script: Path, action: Callable[[], int | None]) -> int:
-    """Do what a script is for; returns its exit status, 1 with the cause told where it fails."""
+    """Run a script's action; returns its exit status: 1, with the cause reported, if the
+    action fails.
+    """
     try:
         with signals_raise():
             return action() or 0
@@ -135,13 +145,13 @@ def reported(script: Path, action: Callable[[], int | None]) -> int:
 
 
 def log(action: str, text: str) -> None:
-    """Say something in the VM's log that does not make the action fail."""
+    """Write a line into the VM's log; the action does not fail."""
     sys.stderr.write(f"ERROR: {action}: Vicinal: {' '.join(text.split())}\n")
     sys.stderr.flush()
 
 
 def _report(script: Path, text: str) -> int:
-    """As the version's own scripts do: they know whether that needs marks."""
+    """Report by OpenNebula's error_message, which knows whether this version needs marks."""
     line = f"{script.name}: Vicinal: {' '.join(text.split())}"
     common = script.parents[_DEPTH - 1] / "scripts_common.sh"
     sys.stderr.flush()
@@ -155,32 +165,34 @@ def _report(script: Path, text: str) -> int:
 
 
 def domain_name(vm: int) -> str:
-    """As OpenNebula calls the domain of a VM."""
+    """The name that OpenNebula gives to a VM's domain."""
     return f"one-{vm}"
 
 
 def libvirt_uri() -> str:
-    """What kvmrc tells the stock scripts, too."""
+    """libvirt's address: LIBVIRT_URI of kvmrc, as for the stock scripts, or qemu:///system."""
     return os.environ.get("LIBVIRT_URI") or _DEFAULT
 
 
 def saved_description(checkpoint: str) -> str | None:
-    """What libvirt says of the domain in a file that one was saved to; None where it cannot."""
+    """The domain's XML in the file of a saved VM; None if libvirt cannot read it."""
     from vicinal.cluster.vm.libvirt.binding import libvirt
 
     try:
-        connection = libvirt.open(libvirt_uri())  # who only reads is refused this
+        connection = libvirt.open(libvirt_uri())  # a read-only connection may not read the file
         try:
             return str(connection.saveImageGetXMLDesc(checkpoint, 0))
         finally:
             connection.close()
     except libvirt.libvirtError:
-        return None  # the stock script comes to the same, and says so in its own words
+        return None  # the stock script fails likewise, and reports the cause itself
 
 
 def running_machines() -> set[int]:
-    """Ids of the VMs whose domains are there, be they paused. Raises VicinalError."""
-    # Loaded here: most actions are for VMs without a region, and do without.
+    """Ids of the VMs whose domains are active, also paused. Raises VicinalError if libvirt
+    fails.
+    """
+    # Loaded here: most actions are for VMs without a region, and do not need libvirt.
     from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 
     uri = libvirt_uri()

@@ -1,4 +1,4 @@
-"""`vicinal opennebula`: put the driver among OpenNebula's scripts, check it, remove it."""
+"""`vicinal opennebula`: install the driver among OpenNebula's scripts, check it, remove it."""
 
 import sys
 from pathlib import Path
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 def install(
     remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
 ) -> None:
-    """Put the driver vicinal beside OpenNebula's driver kvm; again after updates of either."""
+    """Install the driver vicinal beside OpenNebula's driver kvm. Repeat after updates of either."""
     with told("putting the driver beside OpenNebula's"):
         done = _installation(remotes, python, hooks).install()
     for line in done:
@@ -67,7 +67,7 @@ def install(
 def check(
     remotes: Remotes = REMOTES, python: Python = Path(sys.executable), hooks: Hooks = None
 ) -> None:
-    """Check that the driver is there and as it has to be; exit with 1 if it is not."""
+    """Check that all files of the driver are installed and current; exit with 1 if not."""
     with told("looking at OpenNebula's drivers"):
         faults = list(_installation(remotes, python, hooks).faults())
     for fault in faults:
@@ -81,7 +81,7 @@ def check(
 
 @commands.command()
 def remove(remotes: Remotes = REMOTES, hooks: Hooks = None) -> None:
-    """Take the driver away, or hooks alone; no host of OpenNebula's may use it any more."""
+    """Remove the driver, or only hooks. No host of OpenNebula may use the driver any more."""
     with told("taking the driver away"):
         done = list(_installation(remotes, Path(sys.executable), hooks).remove())
     for line in done:

@@ -1,17 +1,17 @@
-"""deploy: the VM gets what its owner asks for, and the stock script starts it.
+"""deploy: the VM gets the resources that its owner requests, and the stock script starts the VM.
 
-A VM that asks for nothing is left to the stock script alone. Else deploy() changes two things in
-the domain that OpenNebula wrote, and nothing else:
+For a VM without a request, the stock script runs unchanged. For others, deploy() changes only two
+things in the domain that OpenNebula wrote:
 
-    VICINAL_REGION     add_region: an ivshmem device, in <devices> of its own before the domain's
-                       end; OpenNebula writes several of these, too
-    VICINAL_PINNING    pinned: where the VM's threads run, closer than OpenNebula can say
+    VICINAL_REGION     add_region: an ivshmem device, in a <devices> element of its own before the
+                       domain's end; OpenNebula also writes several <devices>
+    VICINAL_PINNING    pinned: the processors of the VM's threads, closer than OpenNebula can set
 
-    VICINAL_PINNING = [ PROCESSORS = "NODE" ]      # of a VM whose memory is from one NUMA node
-    VICINAL_PINNING = [ EMULATOR = "SIBLING" ]     # of a VM that has whole cores to itself
+    VICINAL_PINNING = [ PROCESSORS = "NODE" ]      # for a VM with memory from one NUMA node
+    VICINAL_PINNING = [ EMULATOR = "SIBLING" ]     # for a VM that has whole cores to itself
 
-Pinning uses only what OpenNebula's scheduler has chosen for a VM with a TOPOLOGY. The scheduler
-counts these processors and NUMA nodes as taken, and writes them into the VM's document and domain:
+Pinning uses only processors and NUMA nodes that OpenNebula's scheduler chose for a VM with a
+TOPOLOGY. The scheduler counts these as taken, and writes them into the VM's document and domain:
 
     TOPOLOGY = [ PIN_POLICY = "CORE", SOCKETS = "1", CORES = "2", THREADS = "1" ]
     NUMA_NODE = [ TOTAL_CPUS = "2", CPUS = "2,3", NODE_ID = "0", MEMORY_NODE_ID = "0", ... ]
@@ -45,14 +45,17 @@ MODEL = "ivshmem-plain"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,4}")
 _NUMBERS = re.compile(r"[0-9]{1,5}(?:,[0-9]{1,5})*")
 _MOST = 1 << 12
-"""Of virtual processors; QEMU has fewer."""
+"""Limit of virtual processors; QEMU's own limit is lower."""
 _REMEDY = "see that OpenNebula's scheduler wrote it"
 _EXAMPLE = f'{PINNING} = [ PROCESSORS = "NODE" ]'
 _DOMAIN = "domain"
 
 
 def deploy(call: Call, records: Records) -> int:
-    """Have a region made for a VM that asks for one, and the VM started; the exit status."""
+    """Create a region if the VM requests one, and start the VM; returns the exit status.
+
+    Raises VicinalError if a request is wrong or not possible on this host; then no VM starts.
+    """
     vm_document = _vm_document(call)
     request, pinning = read_request(vm_document, call.vm), read_pinning(vm_document)
     if request is None and pinning is None:
@@ -66,7 +69,7 @@ def deploy(call: Call, records: Records) -> int:
     if request is None:
         become_stock(call, document)
     document = add_region(document, call.vm, request)
-    if not records.all():  # else there are VMs that show it
+    if not records.all():  # otherwise VMs with regions run here, so QEMU has the device
         require_region_device(document, Host())
     limits = read_limits(call.remotes / LIMITS_FILE)
     status = None
@@ -92,10 +95,10 @@ def _vm_document(call: Call) -> bytes:
 
 
 def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:
-    """The deployment file with the region as an ivshmem device; the same where it is there.
+    """The deployment file with the region as an ivshmem device; unchanged if it has the device
+    already.
 
-    Raises VicinalError for the file of another VM, and for one that has a device of that name that
-    is not the same.
+    Raises VicinalError if the file is another VM's, or has a different device of the same name.
     """
     domain = parse(document, "the deployment file", "domain")
     name = domain.findtext("name") or ""
@@ -120,8 +123,8 @@ def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:
 
 
 def _device(request: RegionRequest) -> Element:
-    # The role of a peer: libvirt and QEMU then refuse to save, snapshot or move the machine with
-    # the region in it, whose memory is other machines' too.
+    # The role of a peer: libvirt and QEMU then refuse to save, snapshot or move the VM with the
+    # region attached, because other VMs share the region's memory.
     device = Element("shmem", name=request.name, role="peer")
     SubElement(device, "model", type=MODEL)
     SubElement(device, "size", unit="M").text = str(request.size_bytes >> 20)
@@ -142,12 +145,12 @@ def _same(device: Element, wanted: Element) -> bool:
 
 
 def require_region_device(document: bytes, host: Host) -> None:
-    """Raise VicinalError where the QEMU that a deployment file names has no device for regions.
+    """Raise VicinalError if the QEMU that the deployment file names has no device for regions.
 
-    Only libvirt runs the domain's emulator: it may be a user's word. So this host's own QEMU is
-    asked. A domain with another emulator is left to libvirt, which says what that cannot do.
+    The file's emulator may be a user's word, and only libvirt may run it. So this function asks the
+    host's own QEMU. For any other emulator, libvirt itself reports a missing device.
     """
-    # Loaded here: most deploys find other VMs' regions, and do without.
+    # Loaded here: most deployments find regions of other VMs, and do not need these modules.
     from vicinal.host.checks.qemu import qemu_program, read_device_models
 
     program = qemu_program(host)
@@ -174,16 +177,16 @@ class VirtualNode:
     """A NUMA node as the guest sees it."""
 
     processors: int
-    """So many virtual ones."""
+    """Number of virtual processors."""
     cpus: tuple[int, ...]
-    """The host's for them; none: OpenNebula has chosen none."""
+    """Numbers of the host's processors for the virtual ones; empty if OpenNebula chose none."""
     memory_node: int | None
-    """The host's NUMA node that all its memory is from."""
+    """The host's NUMA node of all memory of this node; None if OpenNebula chose none."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Of one VM."""
+    """The NUMA topology of one VM."""
 
     policy: str
     """PIN_POLICY: NONE, THREAD, SHARED or CORE."""
@@ -191,12 +194,14 @@ class Topology:
 
     @property
     def memory_nodes(self) -> tuple[int, ...]:
-        """The host's NUMA nodes that the VM's memory is from; none: any."""
+        """The host's NUMA nodes of the VM's memory; empty: any."""
         return tuple(sorted({n.memory_node for n in self.nodes if n.memory_node is not None}))
 
 
 def read_topology(document: bytes) -> Topology:
-    """That of the VM whose document this is. Raises VicinalError for what OpenNebula writes not."""
+    """The topology in a VM's document. Raises VicinalError for values that OpenNebula does
+    not write.
+    """
     root = parse(document, "the VM's document (vm.xml)", "VM")
     policy = (root.findtext("TEMPLATE/TOPOLOGY/PIN_POLICY") or "NONE").upper()
     nodes = tuple(_node(each) for each in root.iterfind("TEMPLATE/NUMA_NODE"))
@@ -227,16 +232,19 @@ def _number(element: Element, name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Pinning:
-    """What is asked for."""
+    """A VM's VICINAL_PINNING; exactly one of the two fields is set."""
 
     processors: bool
-    """Virtual processors, and all else of QEMU's, run on the NUMA nodes of the VM's memory."""
+    """All threads of QEMU run on the NUMA nodes of the VM's memory."""
     emulator: bool
-    """All but the virtual processors runs beside these, on the other threads of their cores."""
+    """QEMU's own threads run on the sibling threads of the virtual processors' cores."""
 
 
 def read_pinning(document: bytes) -> Pinning | None:
-    """What a VM's document asks for. Raises VicinalError for what is no such thing."""
+    """The pinning that a VM's document requests; None if it requests none.
+
+    Raises VicinalError for unknown parts and values.
+    """
     root = parse(document, "the VM's document (vm.xml)", "VM")
     values = vector_of(root, PINNING, ("PROCESSORS", "EMULATOR"), _EXAMPLE)
     if values is None:
@@ -255,9 +263,9 @@ def read_pinning(document: bytes) -> Pinning | None:
 
 
 def pinning_is_asked_for(data: bytes) -> bool:
-    """Whether a VM's owner asks for it, by what OpenNebula gives to actions on VMs that are there.
+    """Whether the data that OpenNebula passes to actions on running VMs has VICINAL_PINNING.
 
-    What cannot be read says nothing: the stock script is to say what is wrong with it.
+    False for data that cannot be parsed: the stock script reports the error.
     """
     try:
         root = parse(data, "the action's data", "VMM_DRIVER_ACTION_DATA")
@@ -269,9 +277,10 @@ def pinning_is_asked_for(data: bytes) -> bool:
 def pinned(
     document: bytes, pinning: Pinning, topology: Topology, host: Sequence[Cpu]
 ) -> tuple[bytes, str]:
-    """The deployment file with that in it; and in words why not, if it is left as it was.
+    """The deployment file with the pinning, and a text that says why the file is unchanged, if it
+    is.
 
-    Raises VicinalError where it cannot be for this VM, on whichever host.
+    Raises VicinalError if the pinning is not possible for this VM on any host.
     """
     domain = parse(document, "the deployment file", _DOMAIN)
     if pinning.processors:
@@ -295,14 +304,14 @@ def _on_nodes(document: bytes, domain: Element, topology: Topology) -> bytes:
         for _ in range(node.processors):
             lines.append(_tag("vcpupin", vcpu=str(number), cpuset=show_cpu_list(node.cpus)))
             number += 1
-    if domain.find("cputune/emulatorpin") is None:  # else the administrator's EMULATOR_CPUS
+    if domain.find("cputune/emulatorpin") is None:  # otherwise the administrator set EMULATOR_CPUS
         every = {cpu for node in topology.nodes for cpu in node.cpus}
         lines.append(_tag("emulatorpin", cpuset=show_cpu_list(tuple(every))))
     text = b"".join(lines)
     tunes = find_tags(document, _DOMAIN, "cputune")
     if tunes and tunes[0].end_tag != tunes[0].start:
         return replaced(document, tunes[0].end_tag, tunes[0].end_tag, text)
-    # None, or one without content, beside which libvirt reads another.
+    # There is no <cputune>, or an empty one; libvirt reads a second one as well.
     (end,) = (tag.end_tag for tag in find_tags(document, _DOMAIN))
     return replaced(document, end, end, b"<cputune>" + text + b"</cputune>\n")
 

@@ -1,7 +1,7 @@
-"""XML as OpenNebula writes it: read without trust, and changed where the parser says.
+"""OpenNebula's XML, parsed without trust and changed at byte offsets that the parser reports.
 
-Users' words are in it. All else of a changed document stays byte by byte: OpenNebula's stock script
-changes paths of disks by their text, quotes and all.
+The documents contain users' words. All bytes outside a change stay as they are, because
+OpenNebula's stock script changes paths of disks by their text, including the quotes.
 """
 
 import base64
@@ -17,18 +17,21 @@ from xml.parsers import expat
 from vicinal.base.errors import VicinalError
 
 _LONGEST = 16 << 20
-"""Bytes; OpenNebula keeps a VM's document in a field of its database that holds no more."""
+"""Bytes; the field of OpenNebula's database for a VM's document holds no more."""
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses a document type: nothing of OpenNebula's has one, and entities are declared there."""
+    """Refuses a document type, which can declare entities; OpenNebula's documents have none."""
 
     def doctype(self, _name: str, _public: str | None, _system: str | None) -> NoReturn:
         raise VicinalError("the document declares a type", "OpenNebula writes none: see who did")
 
 
 def parse(document: bytes, what: str, *tags: str) -> Element:
-    """The root of a document, whose tag is one of `tags`. Raises VicinalError, naming `what`."""
+    """The root of a document. Its tag is one of `tags`; errors call the document `what`.
+
+    Raises VicinalError if the document is too long, is no XML, or has another root.
+    """
     if len(document) > _LONGEST:
         raise VicinalError(f"{what} has {len(document)} bytes", "OpenNebula writes shorter ones")
     parser = ElementTree.XMLParser(target=_Builder(insert_comments=True))
@@ -48,7 +51,10 @@ def parse(document: bytes, what: str, *tags: str) -> Element:
 
 
 def given_in_base64() -> bytes:
-    """The document that OpenNebula gives its network drivers to read. Raises VicinalError."""
+    """The document that OpenNebula passes to network drivers on standard input, decoded.
+
+    Raises VicinalError if the input is not base64.
+    """
     try:
         return base64.b64decode(sys.stdin.buffer.read(), validate=False)
     except binascii.Error as error:
@@ -58,23 +64,23 @@ def given_in_base64() -> bytes:
 
 
 def shown(text: str, longest: int = 40) -> str:
-    """Somebody else's words for a line of a log: quoted, on one line, and not longer than that."""
+    """A user's text for a line of a log: quoted ASCII on one line, at most `longest` characters."""
     return ascii(text if len(text) <= longest else text[:longest] + "...")
 
 
 @dataclass(frozen=True)
 class Tag:
-    """An element of the document, and where it is: bytes from its beginning."""
+    """The position of an element, in bytes from the document's beginning."""
 
     start: int
     end_tag: int
-    """Where its end tag begins; `start` where it has none, and no content."""
+    """Start of the end tag; equals `start` for an element without an end tag."""
     end: int
-    """Behind it."""
+    """First byte after the element."""
 
 
 def find_tags(document: bytes, *path: str) -> list[Tag]:
-    """The elements of a path from the root on, such as "domain", "cputune". It can be parsed.
+    """The elements at a path from the root, such as "domain", "cputune", of a well-formed document.
 
     Raises VicinalError unless the document is in an encoding whose tags are ASCII.
     """
@@ -90,9 +96,9 @@ def find_tags(document: bytes, *path: str) -> list[Tag]:
 
     def end(_: str) -> None:
         start, here = starts.pop(), parser.CurrentByteIndex
-        # The file may be long, with very many tags in it: so nothing here takes longer for that.
+        # A long file may have very many tags: each tag costs constant time here.
         if len(names) == len(path) and tuple(names) == path:
-            # Of one without content, expat says where it ends.
+            # For an element without content, expat reports the element's end.
             closed = closing.match(document, here) is not None
             behind = document.find(b">", here) + 1 if closed else here
             found.append(Tag(start, here if closed else start, behind))
@@ -109,5 +115,5 @@ def find_tags(document: bytes, *path: str) -> list[Tag]:
 
 
 def replaced(document: bytes, start: int, end: int, text: bytes) -> bytes:
-    """The document with other bytes there."""
+    """The document with the bytes from `start` to `end` (exclusive) replaced by `text`."""
     return document[:start] + text + document[end:]

@@ -1,11 +1,12 @@
-"""The driver's actions: what is done before and after OpenNebula's own script of the same name.
+"""The driver's actions: work before and after OpenNebula's own script of the same name.
 
     python -I -m vicinal.integrations.opennebula.driver SCRIPT ARGUMENT...
 
-SCRIPT is the script's own path, whose name is the action. deploy is in deploy.py. cancel and
-shutdown remove a region with its last VM. save, restore and migrate have a VM give up what it has
-of this host, and get it again (save_restore.py, migrate.py). snapshot_create is refused where there
-is a region, or a function of ours. VMs that ask for nothing are left to the stock scripts alone.
+SCRIPT is the script's own path; its name is the action. deploy is in deploy.py. cancel and shutdown
+remove a region together with its last VM. save, restore and migrate detach the VM's resources of
+this host and attach resources again (save_restore.py, migrate.py). snapshot_create is refused for a
+VM with a region or with functions of Vicinal's networks. For VMs without a request, the stock
+script runs unchanged.
 """
 
 import sys
@@ -34,8 +35,8 @@ _DISKS_ALONE = "power it off, and take snapshots of its disks (onevm disk-snapsh
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what OpenNebula calls for; returns the exit status."""
-    # Not resolved: the script may be a copy or a link, and its neighbours are where it was called.
+    """Do the action; returns the exit status. Errors go to the VM's log."""
+    # Not resolved: the script may be a copy or a link, and its neighbours lie at the called path.
     call = Call(Path(arguments[0]).absolute(), tuple(arguments[1:]))
     return reported(call.script, lambda: perform(call))
 
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
 
 
 def perform(call: Call) -> int:
-    """Do an action; returns its exit status. Raises VicinalError where it must not be done."""
+    """Do an action; returns its exit status. Raises VicinalError if it is refused or fails."""
     records = Records(records_directory(), running_machines)
     _repair(call, records)
     if call.action == "deploy":
-        # Other actions do without the modules that deploy needs.
+        # Loaded here: other actions do not need the modules that deploy imports.
         from vicinal.integrations.opennebula.deploy import deploy
 
         return deploy(call, records)
@@ -62,7 +63,7 @@ def perform(call: Call) -> int:
 
 
 def _leave_and_return(call: Call, records: Records) -> int:
-    """save, restore and migrate, and arrive of the host that a VM moves to."""
+    """save, restore, migrate, and arrive on the destination host; returns the exit status."""
     moves = call.action == MIGRATE
     if (moves or call.action == SAVE) and not _has_ours(call, records):
         if not moves:
@@ -72,7 +73,8 @@ def _leave_and_return(call: Call, records: Records) -> int:
     if moves:
         from vicinal.integrations.opennebula.destination import reached
 
-        with reached(call, call.arguments[1]) as there:  # it starts while we load what follows
+        # the other host starts during the imports below
+        with reached(call, call.arguments[1]) as there:
             status = _on_site(call, records, there)
     else:
         status = _on_site(call, records, None)
@@ -82,8 +84,8 @@ def _leave_and_return(call: Call, records: Records) -> int:
 
 
 def _on_site(call: Call, records: Records, there: "Destination | None") -> int | None:
-    """Do it here; None: the VM has nothing of ours."""
-    # Each loads what it needs alone: that is most of what it costs.
+    """Do the action on this host; None if the VM has no resources of Vicinal."""
+    # Each action imports only its own modules: imports are most of an action's cost.
     if call.action == RESTORE:
         return _restore(call, records)
     from vicinal.integrations.opennebula.machine import site_of
@@ -127,7 +129,9 @@ def _restore(call: Call, records: Records) -> int | None:
 
 
 def _is_kept_on_processors() -> bool:
-    """Whether its owner asked for that: the next host must have these processors."""
+    """Whether the VM's owner requested VICINAL_PINNING: then the next host must have its
+    processors.
+    """
     if PINNING.encode() not in given():
         return False
     from vicinal.integrations.opennebula.deploy import pinning_is_asked_for
@@ -136,14 +140,14 @@ def _is_kept_on_processors() -> bool:
 
 
 def _check_snapshot(call: Call, records: Records) -> None:
-    """Raise VicinalError where libvirt would refuse, in words of its own."""
+    """Raise VicinalError for a VM whose snapshot libvirt would refuse in words of its own."""
     vm = call.vm
     if _known(call, lambda: records.region_of(vm) is not None):
         raise VicinalError(
             f"VM {vm} has a region, memory of other VMs too that no snapshot can have in it",
             _DISKS_ALONE,
         )
-    if _has_functions(vm):  # vfio-pci has them, which saves nothing
+    if _has_functions(vm):  # the driver of these functions is vfio-pci, which saves no state
         raise VicinalError(
             f"VM {vm} has SR-IOV functions, whose state no snapshot can have in it",
             f"{_DISKS_ALONE}, or detach its NICs that are functions first",
@@ -151,7 +155,7 @@ def _check_snapshot(call: Call, records: Records) -> None:
 
 
 def _has_ours(call: Call, records: Records) -> bool:
-    """Whether a VM may have a region, or functions of our networks: asked without libvirt."""
+    """Whether a VM may have a region or functions of Vicinal's networks; does not ask libvirt."""
     vm = call.vm
     if _known(call, lambda: records.region_of(vm) is not None or vm in records.lacking()):
         return True
@@ -159,10 +163,11 @@ def _has_ours(call: Call, records: Records) -> bool:
 
 
 def _known(call: Call, asked: Callable[[], bool]) -> bool:
-    """What the records say of a VM's region; none where they are not to be believed.
+    """The answer of the records; False if the records cannot be trusted.
 
-    Every user of the host may make their directory, and is not to keep all VMs where they are. One
-    that has a region stays all the same: libvirt itself saves and moves none that has a peer's.
+    Every user of the host can create the records' directory, and must not be able to pin all VMs to
+    the host. A VM with a region stays in any case: libvirt itself refuses to save or move a domain
+    with a peer's <shmem>.
     """
     try:
         return asked()
@@ -172,7 +177,7 @@ def _known(call: Call, asked: Callable[[], bool]) -> bool:
 
 
 def _has_functions(vm: int) -> bool:
-    # Loaded here: most actions know without them.
+    # Loaded here: most actions know the answer without these modules.
     from vicinal.host.functions.operations import Functions
     from vicinal.host.functions.owners import assigned_to
 
@@ -180,7 +185,7 @@ def _has_functions(vm: int) -> bool:
 
 
 def _repair(call: Call, records: Records) -> None:
-    """Whatever comes of that, the action goes on."""
+    """Repair VMs that a killed driver left; if the repair fails, the action goes on."""
     try:
         if set(records.lacking()) <= {call.vm}:
             return
@@ -194,7 +199,7 @@ def _repair(call: Call, records: Records) -> None:
 
 
 def _end(call: Call, records: Records) -> int:
-    """A VM is ended whatever state our records are in: they are cleared up by who comes next."""
+    """End the VM in any state of the records; the next action cleans up the records."""
     status = None
     try:
         if records.known(call.vm):

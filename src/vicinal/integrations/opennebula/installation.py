@@ -1,10 +1,11 @@
-"""Our files among OpenNebula's scripts: vmm/vicinal beside vmm/kvm, vnm/vicinal, a probe, hooks.
+"""Vicinal's files among OpenNebula's scripts: vmm/vicinal, vnm/vicinal, a probe, and hooks.
 
-Scripts of ours for the actions that have to do with a region, links to the stock driver's for all
-others. The probe is among those of the stock hypervisor, since OpenNebula runs all that are there.
-Hooks are beside OpenNebula's own network drivers, in vnm/DRIVER/{pre,clean}.d/vicinal: a driver's
-script runs what is in the folder of its name, after its own work, with what it was given itself,
-and fails if that fails. What is there and is not ours is never touched.
+The driver has own scripts for the actions that involve a region. For all other actions it links to
+the stock driver's scripts. The probe lies among the probes of the stock hypervisor, because
+OpenNebula runs every probe there. Hooks lie in the folders of OpenNebula's network drivers, in
+vnm/DRIVER/{pre,clean}.d/vicinal. After its own work, a network driver's script runs the files in
+the folder of the script's name. The files get the script's own input. If a file fails, the script
+fails. Files of others in these folders are never touched.
 """
 
 import os
@@ -26,16 +27,20 @@ ACTIONS = (
     *("deploy", "cancel", "shutdown", "save", "restore", "migrate", "snapshot_create"),
     "arrive",
 )
-"""The others are the stock driver's; arrive is called by another host's migrate."""
+"""Actions with a script of Vicinal's; the stock driver does all others. The migrate of another host
+calls arrive.
+"""
 NETWORK_ACTIONS = ("pre", "post", "clean", "update_nic")
 NAME = "vicinal"
 
 _MARK = "made by `vicinal opennebula install`"
 _STOCK = "kvm"
 _HALF = re.compile(r"\..+\.part")
-"""A file of ours that is being written: what a killed `install` leaves may be empty."""
+"""A file that `install` is writing. A killed `install` may leave it empty."""
 _SETTINGS = ("kvmrc",)
-"""Older versions keep their settings among the scripts; ours are read from the stock driver's."""
+"""Older versions of OpenNebula keep these settings among the scripts. Vicinal's scripts read the
+stock driver's file.
+"""
 
 ONED_CONF = """\
 VM_MAD = [
@@ -57,41 +62,45 @@ VN_MAD_CONF = [
 """
 HOOKED_ACTIONS = ("pre", "clean")
 _RUNS_HOOKS = re.compile(r"run_hooks|\.d/")
-"""In a script of OpenNebula's that runs them; those of before 2019 do not."""
+"""Matches a network driver's script that runs hooks. Scripts of before 2019 run none."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """The variant in one folder of OpenNebula's scripts."""
+    """Vicinal's files in one folder of OpenNebula's scripts."""
 
     remotes: Path
     python: Path
-    """That runs our scripts; it has to be there on every host."""
+    """The interpreter of Vicinal's scripts; every host must have it at this path."""
     hooks: tuple[str, ...] = ()
-    """Network drivers of OpenNebula's that are to have hooks; those that have some keep them."""
+    """OpenNebula's network drivers that get hooks. Drivers that already have hooks keep them."""
 
     @property
     def variant(self) -> Path:
-        """Our driver."""
+        """Vicinal's VM driver, vmm/vicinal."""
         return self.remotes / "vmm" / NAME
 
     @property
     def stock(self) -> Path:
-        """OpenNebula's."""
+        """OpenNebula's KVM driver, vmm/kvm."""
         return self.remotes / "vmm" / _STOCK
 
     @property
     def network(self) -> Path:
-        """Our driver of networks."""
+        """Vicinal's network driver, vnm/vicinal."""
         return self.remotes / "vnm" / NAME
 
     @property
     def probe(self) -> Path:
-        """Says what there is on a host."""
+        """The probe's file."""
         return self.remotes / "im" / f"{_STOCK}-probes.d" / "host" / "system" / NAME
 
     def install(self) -> list[str]:
-        """Have it there; returns what was done. Raises VicinalError, with nothing done."""
+        """Create or update all files; returns one line per change.
+
+        Raises VicinalError, before any change, if OpenNebula's scripts are missing or a file of
+        others is in the way.
+        """
         self._check_stock()
         self._check_ours()
         read_limits(self.remotes / LIMITS_FILE)
@@ -110,13 +119,16 @@ class Installation:
             self._directory(limits.parent)
             self._put(limits, LIMITS_TEMPLATE, 0o644)
             said.append(f"made {limits}")
-        for file in stale:  # last: the old ones are of use until the new ones are there
+        for file in stale:  # last: stale files stay usable until their replacements exist
             file.unlink()
             said.append(f"removed {file}")
         return said
 
     def faults(self) -> Iterator[str]:
-        """What is not as install() would have it. Raises VicinalError where OpenNebula is not."""
+        """Differences from what install() writes, one line each.
+
+        Raises VicinalError if OpenNebula's scripts are missing or a file of others is in the way.
+        """
         self._check_stock()
         self._check_ours()
         for directory in (self.variant, self.network):
@@ -131,9 +143,10 @@ class Installation:
         read_limits(self.remotes / LIMITS_FILE)
 
     def remove(self) -> list[str]:
-        """Take it away; returns what was done. Limits that somebody changed stay.
+        """Remove Vicinal's files; returns one line per change. A limits file that was edited stays.
 
-        Where drivers are named, their hooks alone.
+        If `self.hooks` names drivers, removes only the hooks of these drivers. Raises VicinalError
+        if none of these drivers has hooks, or a file of others is in the way.
         """
         self._check_ours()
         said = self._remove_hooks()
@@ -175,7 +188,9 @@ class Installation:
         return said
 
     def _hooked(self) -> list[str]:
-        """Drivers that are to have hooks: those that are named, and those that have ours."""
+        """Drivers that get hooks: the named drivers, and drivers that already have Vicinal's
+        hooks.
+        """
         place = self.network.parent
         have = [
             driver
@@ -200,7 +215,7 @@ class Installation:
         check_drivers(self.network.parent, self._hooked(), NAME)
 
     def _check_ours(self) -> None:
-        """Raise VicinalError where there is something in our places that is not ours."""
+        """Raise VicinalError if a file of others lies at a path of Vicinal's files."""
         ours = [self.probe, *self._hook_files(self._hooked())]
         for directory in (self.variant, self.network):
             whole = directory.is_dir() and not directory.is_symlink()
@@ -219,7 +234,7 @@ class Installation:
         return _MARK in file.read_text(errors="replace") or _is_copy(file, self.stock / file.name)
 
     def _wanted(self) -> dict[Path, str | Path]:
-        """What is to be there: the text of a script of ours, or where a link leads."""
+        """The wanted files: the text of a script, or the target of a link."""
         wanted: dict[Path, str | Path] = {}
         for file in sorted(self.stock.iterdir()):
             if file.name not in _SETTINGS:
@@ -248,7 +263,7 @@ class Installation:
             self._give(directory)
 
     def _put(self, file: Path, wanted: str | Path, mode: int = 0o755) -> None:
-        """There at once or not at all: a host may copy these files at any time."""
+        """Write atomically, because a host may copy these files at any time."""
         with replaced(file) as part:
             if isinstance(wanted, Path):
                 part.symlink_to(wanted)
@@ -258,7 +273,7 @@ class Installation:
             self._give(part)
 
     def _give(self, file: Path) -> None:
-        """To the user whose scripts these are, where root installs."""
+        """If root installs, give the file to the owner of OpenNebula's scripts."""
         if os.geteuid() == 0:
             status = self.stock.stat()
             os.chown(file, status.st_uid, status.st_gid, follow_symlinks=False)
@@ -269,7 +284,7 @@ def _part(file: Path) -> Path:
 
 
 def check_configuration(file: Path = CONFIGURATION) -> str | None:
-    """What is wrong with OpenNebula's own settings, where they can be read; None if nothing is."""
+    """Why oned.conf does not load the drivers; None if it does, or cannot be read."""
     try:
         text = file.read_text(errors="replace")
     except OSError:
@@ -293,25 +308,29 @@ def _is(file: Path, wanted: str | Path) -> bool:
 
 
 def _is_copy(file: Path, other: Path) -> bool:
-    """Whether it is what a link becomes on a host, as `onehost sync` copies it."""
+    """Whether `file` is an executable copy of `other`: `onehost sync` turns links into copies."""
     if not (file.is_file() and other.is_file()):
         return False
     return os.access(file, os.X_OK) and file.read_bytes() == other.read_bytes()
 
 
 def hook_files(network: Path, driver: str, own: str) -> list[Path]:
-    """Where the hooks of a driver are, `own` their name, below the folder of all drivers."""
+    """The paths of a network driver's hooks; `network` is the folder of all drivers, `own`
+    the name.
+    """
     return [network / driver / f"{action}.d" / own for action in HOOKED_ACTIONS]
 
 
 def hooked_drivers(network: Path, own: str) -> set[str]:
-    """Drivers that have hooks of that name, whoever made them."""
+    """Drivers that have hooks with the name `own`, from Vicinal or from others."""
     found = (network.glob(f"*/{action}.d/{own}") for action in HOOKED_ACTIONS)
     return {file.parent.parent.name for files in found for file in files}
 
 
 def check_drivers(network: Path, drivers: Iterable[str], own: str) -> None:
-    """Raise VicinalError for what is no driver of OpenNebula's, or runs no hooks."""
+    """Raise VicinalError if one of `drivers` is no network driver of OpenNebula or runs no
+    hooks.
+    """
     for driver in drivers:
         there = sorted({each.parent.name for each in network.glob("*/pre")} - {own})
         if driver not in there:

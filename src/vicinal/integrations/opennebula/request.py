@@ -1,14 +1,14 @@
-"""What a VM's owner asks for, and what the administrator allows.
+"""The request of a VM's owner, and the administrator's limits.
 
-The owner writes it into the VM's user template:
+The owner writes the request into the VM's user template:
 
     VICINAL_REGION = [ JOB = "job42", SIZE = "64M", MEMBERS = "16" ]
 
-Every user may set such an attribute, so its values are hostile until they are checked. Whose VM it
-is comes from OpenNebula itself.
+Every user can set such an attribute, so its values are hostile until they are checked. The VM's
+owner comes from OpenNebula itself.
 
-The administrator's limits are KEY=VALUE lines of etc/vmm/vicinal/vicinal.conf: a region is memory
-of the host that OpenNebula's scheduler does not know of.
+The administrator's limits are KEY=VALUE lines of etc/vmm/vicinal/vicinal.conf. Limits are needed
+because OpenNebula's scheduler does not count a region as memory of the host.
 """
 
 import re
@@ -35,7 +35,7 @@ from vicinal.region.geometry import (
 PREFIX = "VICINAL"
 ATTRIBUTE = "VICINAL_REGION"
 PINNING = "VICINAL_PINNING"
-"""What else there is: vicinal.integrations.opennebula.deploy."""
+"""The second attribute, read by vicinal.integrations.opennebula.deploy."""
 EXAMPLE = f'{ATTRIBUTE} = [ JOB = "job42", SIZE = "64M" ]'
 DEFAULT_MEMBERS = 16
 _KEYS = ("JOB", "SIZE", "MEMBERS")
@@ -45,7 +45,7 @@ _MEMBERS = re.compile(r"[1-9][0-9]{0,3}")
 _IDENTIFIER = re.compile(r"0|[1-9][0-9]{0,9}")
 _UNITS = {"M": 1 << 20, "G": 1 << 30}
 LIMITS_FILE = Path("etc/vmm/vicinal/vicinal.conf")
-"""Below OpenNebula's remotes."""
+"""Path below OpenNebula's remotes."""
 
 LIMITS_TEMPLATE = """\
 # Vicinal's limits on each host; sizes with M or G.
@@ -61,38 +61,38 @@ _LIMITS = {"REGION_SIZE_MAX": "region", "USER_SIZE_MAX": "user"}
 
 @dataclass(frozen=True)
 class RegionRequest:
-    """The region that a VM is to have: one for all VMs of the same owner and job on a host."""
+    """The region that a VM requests; VMs of the same owner and job on a host share one region."""
 
     owner: int
     """User id in OpenNebula."""
     job: str
     size_bytes: int
-    """Length of the region's file, and so of the device in the guest: a power of two."""
+    """Length of the region's file and of the device in the guest: a power of two."""
     members: int
 
     @property
     def key(self) -> str:
-        """By which it is known on a host."""
+        """The region's key on a host: OWNER-JOB."""
         return f"{self.owner}-{self.job}"
 
     @property
     def name(self) -> str:
-        """Of its file in /dev/shm."""
+        """The name of the region's file in /dev/shm, and of the domain's <shmem>."""
         return f"vicinal-one-{self.key}"
 
     @property
     def section_bytes(self) -> int:
-        """What each member has of it."""
+        """Length of each member's section."""
         each = (self.size_bytes - sections_offset(self.members)) // self.members
         whole = each // PAGE * PAGE
         return odd_pages(each) if section_fault(self.members, odd_pages(each)) is None else whole
 
 
 def read_request(document: bytes, vm: int) -> RegionRequest | None:
-    """What the VM's document asks for; None where it asks for nothing of Vicinal's.
+    """The region that the VM's document requests; None if it requests none.
 
-    Raises VicinalError for another VM's document, an attribute that is not known, and a value that
-    is not as it has to be.
+    Raises VicinalError for another VM's document, an unknown attribute of Vicinal, and a wrong
+    value.
     """
     root = parse(document, "the VM's document (vm.xml)", "VM")
     found = _number(root, "ID")
@@ -111,9 +111,10 @@ def read_request(document: bytes, vm: int) -> RegionRequest | None:
 def vector_of(
     root: Element, attribute: str, keys: tuple[str, ...], example: str
 ) -> dict[str, str] | None:
-    """The parts of a vector in a VM's user template, which is there at most once; None: it is not.
+    """The parts of a vector attribute in a VM's user template; None if the attribute is missing.
 
-    Raises VicinalError for what is no such vector, and for parts that are none of `keys`.
+    `example` is shown in errors. Raises VicinalError if the attribute is repeated or no vector, or
+    has a repeated part or a part outside `keys`.
     """
     asked = root.findall(f"USER_TEMPLATE/{attribute}")
     if not asked:
@@ -134,7 +135,9 @@ def vector_of(
 
 
 def checked_request(values: Mapping[str, Any]) -> RegionRequest:
-    """One that was written down, by the names of its parts. Raises VicinalError, TypeError."""
+    """A recorded request, from its fields by name. Raises VicinalError or TypeError for wrong
+    values.
+    """
     request = RegionRequest(**values)
     for number in (request.owner, request.size_bytes, request.members):
         if type(number) is not int or number < 0:
@@ -206,7 +209,7 @@ def _members(text: str | None) -> int:
 
 
 def _check_geometry(request: RegionRequest) -> None:
-    """Raise VicinalError where members do not fit into the size, or cannot use it."""
+    """Raise VicinalError if the members do not fit into the size, or cannot use all of the size."""
     size = f"{request.size_bytes >> 20}M"
     if fault := section_fault(request.members, request.section_bytes):
         few = request.section_bytes > SECTION_MAX
@@ -228,17 +231,19 @@ def _unknown(tag: str, known: tuple[str, ...], what: str) -> VicinalError:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one host, in bytes."""
+    """The limits of one host, in bytes."""
 
     region: int = 1 << 30
     user: int = 4 << 30
-    """All regions of one user of OpenNebula together."""
+    """All regions of one user of OpenNebula together, on the host."""
 
 
 def read_limits(file: Path) -> Limits:
-    """The limits in a file, which need not be there. Raises VicinalError for a wrong line."""
+    """The limits in a file; the defaults if the file is missing. Raises VicinalError for a
+    wrong line.
+    """
     try:
-        text = file.read_text("utf-8", errors="replace")  # comments are in whatever encoding
+        text = file.read_text("utf-8", errors="replace")  # comments may be in any encoding
     except FileNotFoundError:
         return Limits()
     values: dict[str, int] = {}
