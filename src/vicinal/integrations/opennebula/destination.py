@@ -1,7 +1,7 @@
-"""The host that a VM moves to, as the host sees it that the VM is on: reached by ssh.
+"""The destination host of a move, reached by ssh from the host that the VM leaves.
 
-OpenNebula's own script reaches it by ssh, too (qemu+ssh). Both ends are in migrate.py. This module
-loads little: the other host starts while the rest is loaded here.
+OpenNebula's own script also reaches the destination by ssh (qemu+ssh). The steps of both hosts are
+in migrate.py. This module imports little: the other host starts while the rest is imported.
 """
 
 import re
@@ -17,34 +17,38 @@ from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.documents import shown
 
 MARK = "vicinal-one "
-"""What answers begin with: a login may write there too."""
+"""The prefix of answers; a login shell may write other lines."""
 ACTION = "arrive"
-"""Our script on the other host; OpenNebula has none of this name."""
+"""Vicinal's script on the other host; OpenNebula has no script of this name."""
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
 
 class Step(StrEnum):
-    """What the other host is asked for."""
+    """A step of a move, which the other host does."""
 
     HELLO = "hello"
-    """Its version must be ours."""
+    """Check that both hosts have the same version of Vicinal."""
     PLACE = "place"
-    """Have the processors and NUMA nodes that the VM's domain names."""
+    """Check that the host has the processors and NUMA nodes that the VM's domain names."""
     EXPECT = "expect"
-    """Have there what the VM is to get, and keep it for the VM."""
+    """Prepare the VM's resources, and keep them for the VM."""
     GIVE = "give"
-    """The VM has moved: it gets that."""
+    """The VM has moved: attach its resources."""
     SEND_BACK = "send back"
-    """It moves back, without that."""
+    """Detach the VM's resources, and move the VM back."""
     OVER = "over"
-    """The move is, whatever came of it; without that word its driver was killed, or is cut off."""
+    """The move has ended, with or without success. A connection that ends without this step means
+    that the first host's driver was killed or is cut off.
+    """
 
 
 class Destination(Protocol):
     """The other host's part in a move."""
 
     def ask(self, step: Step, **values: Any) -> dict[str, Any]:
-        """Have a step done. Raises VicinalError, with the host's name, where it fails."""
+        """Do a step on the other host; returns the answer. Raises VicinalError, with the
+        host's name.
+        """
 
 
 class _Connection(ShareConnection):
@@ -54,9 +58,9 @@ class _Connection(ShareConnection):
     def __init__(self, call: Call, host: str) -> None:
         self._call = call
         self._owed = 0
-        """Answers that have not come: of questions that were interrupted, too."""
+        """Number of answers still to come, including answers to interrupted steps."""
         self._begun = False
-        """Whether one more is to come, of a step that nobody waits for."""
+        """Whether the answer to begin() is still to come."""
         super().__init__(host)
 
     def command(self) -> list[str]:
@@ -71,7 +75,9 @@ class _Connection(ShareConnection):
         )
 
     def begin(self, step: Step, values: dict[str, Any]) -> None:
-        """Have a step done, and do not wait: if it fails, so does the next."""
+        """Start a step without waiting for its answer; if the step fails, the next do() raises its
+        error.
+        """
         self.tell(step, values)
         self._begun = True
 
@@ -94,21 +100,20 @@ class _Connection(ShareConnection):
 
 
 class FarHost:
-    """It, by ssh."""
+    """The destination, reached by ssh."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
 
     def ask(self, step: Step, **values: Any) -> dict[str, Any]:
-        """See Destination.ask()."""
         return self._connection.do(step, values)
 
 
 @contextmanager
 def reached(call: Call, host: str) -> Iterator[Destination]:
-    """The other host, until the move is over. Raises VicinalError where it has no such name.
+    """Connect to the other host for a move. Raises VicinalError if `host` is no name of a host.
 
-    It starts while we go on: whether it is reached shows by its first answer.
+    Returns before the other host answers: a failed connection shows at the first do().
     """
     if not _HOST.fullmatch(host):
         raise VicinalError(f"{shown(host)} is no name of a host", "see what OpenNebula calls it")

@@ -1,16 +1,16 @@
-"""What a VM has of its host, as its domain says it.
+"""The resources that a VM has of its host, as the VM's domain describes them.
 
-A region and functions of cards (HeldResources) the VM gives up to be saved or moved. They are
-written into the domain itself, as metadata, before the first of them is given up:
+A VM gives up its region and its functions of cards (HeldResources) to be saved or moved. Before the
+first resource is detached, the driver writes all of them into the domain's metadata:
 
     <metadata> <vicinal:away xmlns:vicinal="urn:vicinal:away"> ...
 
-So they are in the file that the VM is saved to, go where the VM goes, and are there for the next
-action on the host if the driver is killed halfway.
+So the file of a saved VM contains the metadata, and a moved VM takes the metadata along. If the
+driver is killed halfway, the next action on the host finds the metadata.
 
-Processors and NUMA nodes (Placement) are numbers of the host that the domain was made for, and
-libvirt has them in the domain wherever that goes. So the host that a VM is restored on, or moves
-to, is asked beforehand whether it has these, and its region is put where its memory will be.
+Processors and NUMA nodes (Placement) are numbers of the host that the domain was created for, and
+libvirt keeps these numbers in the domain on every host. So the driver checks that the next host has
+the numbers, before it restores or moves the VM. The region lies on the nodes of the VM's memory.
 """
 
 import json
@@ -37,39 +37,39 @@ _MEMORY = ("numatune/memory", "numatune/memnode")
 
 @dataclass(frozen=True)
 class HeldFunction:
-    """A function of a host's card, as the VM has it."""
+    """A function of the host's card, as the VM has it."""
 
     device: str
-    """The domain's <hostdev>."""
+    """The domain's <hostdev> element, as XML."""
     identity: str
-    """Hardware address or GUID, which the VM keeps wherever it is; empty: its card has none."""
+    """Hardware address or GUID, which the VM keeps on every host; empty if the card has none."""
 
     @property
     def key(self) -> str:
-        """By which it is the same one."""
+        """What makes two functions the same: the identity, or else the device."""
         return self.identity or self.device
 
 
 @dataclass(frozen=True)
 class HeldResources:
-    """Of one VM."""
+    """The resources of one VM."""
 
     region: RegionRequest | None = None
     region_device: str = ""
-    """The domain's <shmem>."""
+    """The domain's <shmem> element, as XML."""
     functions: tuple[HeldFunction, ...] = ()
 
     def __bool__(self) -> bool:
         return self.region is not None or bool(self.functions)
 
     def with_more(self, functions: Iterable[HeldFunction]) -> "HeldResources":
-        """With those functions that it does not have yet."""
+        """A copy with the functions added that are not yet in it."""
         has = {each.key for each in self.functions}
         more = tuple(each for each in functions if each.key not in has)
         return replace(self, functions=self.functions + more)
 
     def to_json(self) -> dict[str, Any]:
-        """For another host."""
+        """JSON values for from_json(), on this host or another."""
         return {
             "region": None if self.region is None else asdict(self.region),
             "region_device": self.region_device,
@@ -93,7 +93,10 @@ class HeldResources:
 
 
 def read_mark(domain: "libvirt.virDomain") -> HeldResources | None:
-    """What a domain has given up and not got again; None: it has all. Raises VicinalError."""
+    """The resources that a domain gave up and has not got again; None if it lacks none.
+
+    Raises VicinalError if libvirt fails, or the metadata is not Vicinal's.
+    """
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     with explained(f"the domain {domain.name()} cannot be looked at"):
         try:
@@ -106,7 +109,7 @@ def read_mark(domain: "libvirt.virDomain") -> HeldResources | None:
 
 
 def write_mark(domain: "libvirt.virDomain", what: HeldResources | None) -> None:
-    """Have a domain say what it gives up; None: that it has all."""
+    """Write the resources that a domain gives up into its metadata; None removes the metadata."""
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     text = None if what is None else _text(what)
     with explained(f"the domain {domain.name()} does not take a note"):
@@ -115,7 +118,7 @@ def write_mark(domain: "libvirt.virDomain", what: HeldResources | None) -> None:
 
 
 def saved_mark(domain_xml: str) -> HeldResources | None:
-    """The same, of the description that is in the file of a saved domain. Raises VicinalError."""
+    """As read_mark(), from the description in a saved domain's file. Raises VicinalError."""
     root = parse(domain_xml.encode(), "the checkpoint's domain", "domain")
     found = root.find(f"metadata/{{{_SPACE}}}{_ROOT}")
     return None if found is None else _from_element(found)
@@ -128,7 +131,7 @@ def _text(what: HeldResources) -> str:
 
 
 def _from_element(root: Element) -> HeldResources:
-    # libvirt puts the root into our namespace, and in some versions what is in it as well.
+    # libvirt puts the root into Vicinal's namespace; some versions also put the children there.
     text = next((each.text for each in root if str(each.tag).endswith("values")), None)
     try:
         values = json.loads(text or "")
@@ -151,15 +154,15 @@ def _checked_device(text: str, tag: str) -> str:
 
 @dataclass(frozen=True)
 class Placement:
-    """Of one VM."""
+    """The processors and NUMA nodes of one VM, by the numbers of its host."""
 
     cpus: tuple[int, ...] = ()
-    """That its threads may run on; none: all."""
+    """Processors on which the VM's threads may run; empty: all."""
     nodes: tuple[int, ...] = ()
-    """That its memory is from; none: any."""
+    """NUMA nodes of the VM's memory; empty: any."""
 
     def to_json(self) -> dict[str, Any]:
-        """For another host."""
+        """JSON values for from_json(), on this host or another."""
         return {"cpus": list(self.cpus), "nodes": list(self.nodes)}
 
     @classmethod
@@ -168,14 +171,14 @@ class Placement:
         return cls(_numbers(values.get("cpus")), _numbers(values.get("nodes")))
 
     def require(self, action: str, name: str, host: Host) -> None:
-        """check(), before an action is done; what a host has otherwise is logged."""
+        """Call check(), and log its text. Raises VicinalError as check()."""
         if apart := self.check(name, host):
             log(action, apart)
 
     def check(self, name: str, host: Host) -> str:
-        """In words what a host has otherwise than the one that a VM was made for; empty: nothing.
+        """A text if the host numbers its processors or nodes differently; empty if nothing differs.
 
-        Raises VicinalError where the host does not have what is named.
+        Raises VicinalError if the host lacks one of the named processors or NUMA nodes.
         """
         there, nodes = tuple(cpu.number for cpu in read_cpus(host)), read_nodes(host)
         known = tuple(node.number for node in nodes)
@@ -204,7 +207,9 @@ class Placement:
 
 
 def read_placement(domain_xml: str) -> Placement:
-    """What the description of a domain names. Raises VicinalError."""
+    """The processors and NUMA nodes that a domain's XML names. Raises VicinalError if it is
+    no domain.
+    """
     root = parse(domain_xml.encode(), "the domain", "domain")
     cpus, nodes = (
         {

@@ -1,11 +1,13 @@
-"""The domain of a VM that runs, and what it has of this host: taken from it, and given again.
+"""The domain of a running VM: detaches the VM's resources of this host, and attaches them again.
 
-OpenNebula made the domain, and has its driver called: so the library of our own domains may work on
-it. Ranks in the VM leave the region before, and may come back after. They are asked through the
-region's file, which has a word for each member that only the host's manager writes
-(region/detaching.py): OpenNebula's drivers have no way into the guest. The ranks of one VM are told
-by their heartbeats: members in VMs count ten times a second, and those of a VM that stands still do
-not. A host name would say less, since VMs of one image may all have the same.
+OpenNebula created the domain and calls this driver, so the library for Vicinal's own domains may
+change it. Ranks in the VM leave the region before, and may rejoin after. OpenNebula's drivers
+cannot reach into the guest. So the driver asks the ranks through the region's file: the file has a
+word for each member that only the host's manager writes (region/detaching.py).
+
+Heartbeats tell the ranks of one VM from other ranks: members in VMs count ten times a second, and
+members of a suspended VM do not. Host names are not enough, because VMs of one image may have the
+same name.
 """
 
 import os
@@ -46,18 +48,18 @@ from vicinal.region.inspection import inspect
 from vicinal.region.states import Liveness, SlotState
 
 DETACH_SECONDS = 60.0
-"""For a guest to let go of a device."""
+"""How long a guest may take to release a device."""
 _FUNCTION = "hostdev[@type='pci']"
 _SETTLE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
 LEAVE_SECONDS = 60.0
-"""For ranks to leave: they do when they call MPI."""
+"""How long ranks may take to leave; a rank leaves when it calls MPI."""
 _HEART_SECONDS = 1.0
-"""So long a heart is listened to, in which it beats ten times."""
+"""How long heartbeats are observed; a live member beats ten times in this time."""
 
 
 class Machine:
-    """One VM, on this host."""
+    """One VM on this host."""
 
     def __init__(
         self,
@@ -74,23 +76,24 @@ class Machine:
 
     @property
     def is_here(self) -> bool:
-        """Whether libvirt has it, running or not."""
+        """Whether libvirt has the VM's domain, running or not."""
         return lookup(self._hypervisor, self.name) is not None
 
     @property
     def runs(self) -> bool:
-        """Whether it runs, and does not stand still."""
+        """Whether the VM runs, and is not paused."""
         return observe(self._hypervisor, self.name) is DomainState.RUNNING
 
     @property
     def lacks(self) -> HeldResources:
-        """What it gave up, and has not got again as a whole."""
+        """The resources that the VM gave up, and has not got again completely."""
         return read_mark(self._domain()) or HeldResources()
 
     def held_resources(self) -> HeldResources:
-        """What it has of this host, and what it gave up before. Raises VicinalError.
+        """The VM's present resources, and the resources that it gave up before.
 
-        Only functions that a network of ours gave it: what else it has is not ours to give again.
+        Includes only functions that Vicinal's networks gave to the VM: no other device may be
+        attached again. Raises VicinalError if libvirt or the records fail.
         """
         found = self.lacks
         request = self._records.region_of(self.vm)
@@ -101,13 +104,14 @@ class Machine:
         return found.with_more(self._held_functions())
 
     def placement(self) -> Placement:
-        """Where it runs, by the numbers of this host. Raises VicinalError."""
+        """The VM's processors and NUMA nodes, by the numbers of this host. Raises VicinalError."""
         return read_placement(self._description())
 
     def take(self, what: HeldResources) -> None:
-        """Have the guest give it up, its ranks having left the region. Raises VicinalError.
+        """Make the ranks leave the region, and the guest release all resources of `what`.
 
-        Then it runs with some of it, and give() brings back all.
+        Raises VicinalError if the VM is paused, a rank stays, or the guest keeps a device. Then the
+        VM runs with some of its resources, and give() attaches the others.
         """
         if not self.runs:
             raise VicinalError(
@@ -119,7 +123,7 @@ class Machine:
         with ExitStack() as stack:
             if what.region is not None and self._has_region(what):
                 path = self._records.checked_file(what.region)
-                # Of one VM of a job after the other: each has to be told from the others.
+                # One VM of a job at a time: the ranks of each VM must be told from the others'.
                 stack.enter_context(self._records.moving_ranks(what.region))
                 alone = self._records.machines_of(what.region) == {self.vm}
                 still = None if alone else self._standing_still
@@ -132,9 +136,10 @@ class Machine:
                 detach_region(self._hypervisor, self.name, what.region.name, seconds=DETACH_SECONDS)
 
     def give(self, what: HeldResources) -> None:
-        """Have the guest get all of it, of this host, as far as it lacks it. Raises VicinalError.
+        """Attach the resources of `what` that the guest lacks. Raises VicinalError if a device does
+        not fit.
 
-        The region's file and the functions must be there: expect() sees to that.
+        The region's file and the functions must exist: expect() checks that.
         """
         self._go_on()
         await_removal(self._hypervisor, self.name)
@@ -149,7 +154,9 @@ class Machine:
         self._records.lacks(self.vm, something=False)
 
     def expect(self, what: HeldResources) -> None:
-        """Raise VicinalError unless this host has functions for it, which a network prepared."""
+        """Raise VicinalError unless a network has prepared enough functions for the VM on
+        this host.
+        """
         have = len(self._assigned())
         if have < len(what.functions):
             raise VicinalError(
@@ -174,10 +181,10 @@ class Machine:
             resume(self._hypervisor, self.name)
 
     def _go_on(self) -> None:
-        """Have it run: a move that failed, or a killed driver, may leave it standing still."""
+        """Resume the VM: a failed move or a killed driver may leave the VM paused."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while not self.runs and self.is_here and time.monotonic() < deadline:
-            with suppress(VicinalError):  # libvirt is still at work on it
+            with suppress(VicinalError):  # libvirt still works on the domain
                 resume(self._hypervisor, self.name)
             time.sleep(_POLL_SECONDS)
 
@@ -189,9 +196,9 @@ class Machine:
         return ElementTree.fromstring(self._description()).findall(f"devices/{kind}")
 
     def _attach(self, device: ElementTree.Element, what: str) -> None:
-        """Give the guest a device, at the place where it was."""
-        # QEMU lets go of what a device was made of only some time after the device: so it is
-        # called anew each time.
+        """Attach a device at its previous address in the guest."""
+        # QEMU frees a device's name only some time after the device. So each attach uses a new
+        # name.
         ElementTree.SubElement(device, "alias", name=f"ua-{device.tag}-{os.urandom(4).hex()}")
         with explained(f"{what} cannot be attached to {self.name}"):
             text = ElementTree.tostring(device, encoding="unicode")
@@ -200,7 +207,7 @@ class Machine:
     # --- functions -----------------------------------------------------------------------------
 
     def _assigned(self) -> list[str]:
-        """Addresses of the functions that networks of ours have given it on this host."""
+        """Addresses of the functions that Vicinal's networks gave to the VM on this host."""
         return sorted(assigned_to(self._functions(), self.name))
 
     def _identity(self, address: str) -> str:
@@ -219,7 +226,7 @@ class Machine:
         return found
 
     def _give_functions(self, functions: Sequence[HeldFunction]) -> None:
-        """Each the one with its address or GUID, at the place in the guest where it was."""
+        """Attach each function with its former identity, at its former address in the guest."""
         if not functions:
             return
         there = {function_address(device) for device in self._devices(_FUNCTION)}
@@ -234,7 +241,7 @@ class Machine:
 
 
 def _plain(device: ElementTree.Element) -> str:
-    """A device as it is to be again, without the name that libvirt has for it now."""
+    """A device's XML without its alias, which libvirt chooses anew at each attach."""
     for alias in device.findall("alias"):
         device.remove(alias)
     return ElementTree.tostring(device, encoding="unicode").strip()
@@ -260,10 +267,10 @@ def _paired(
 def ranks_out(
     region: Path, still: Callable[[], AbstractContextManager[None]] | None, name: str
 ) -> Iterator[int]:
-    """Have the ranks of one VM leave a region; gives how many did, and they stay out.
+    """Make the ranks of one VM leave a region; yields how many left. These ranks stay out.
 
-    `still` has the VM stand still meanwhile; None: all members are this VM's. If what is within
-    fails, or a rank does not leave, they may come back. Raises VicinalError.
+    `still` suspends the VM within its context; None: all members are of this VM. If the body fails,
+    or a rank does not leave, the ranks may rejoin. Raises VicinalError if a rank does not leave.
     """
     slots = _slots_in(region, still)
     try:
@@ -281,15 +288,15 @@ def ranks_out(
 
 
 def ranks_may_return(region: Path) -> None:
-    """Let those that left a region come back to it."""
+    """Let the members that left a region rejoin."""
     let_return(region)
 
 
 def _slots_in(region: Path, still: Callable[[], AbstractContextManager[None]] | None) -> list[int]:
-    """Slots of the members in one VM that live.
+    """Slots of the live members in one VM.
 
-    Who is silent all the time is dead or stopped, and could not leave. If it goes on one day, it
-    finds that its region's device is gone, and talks over the network.
+    A member that is silent all the time is dead or stopped, and could not leave. If the member runs
+    again later, its region's device is gone, and it uses the network.
     """
     alive = _beating(region)
     if alive and still is not None:
@@ -299,7 +306,7 @@ def _slots_in(region: Path, still: Callable[[], AbstractContextManager[None]] | 
 
 
 def _beating(region: Path) -> set[tuple[int, int]]:
-    """Slots and epochs of those whose hearts beat now."""
+    """Slots and epochs of the members whose heartbeats advance now."""
     return {
         (member.slot, member.epoch)
         for member in inspect(region, patience=_HEART_SECONDS).members
@@ -311,7 +318,7 @@ def _beating(region: Path) -> set[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Site:
-    """One host, while an action is at work."""
+    """One host during an action."""
 
     hypervisor: Hypervisor
     records: Records
@@ -321,20 +328,19 @@ class Site:
     """Runs OpenNebula's own script."""
     given: Callable[[], bytes] = given
     host: Host = field(default_factory=Host)
-    """Its processors and NUMA nodes."""
+    """For its processors and NUMA nodes."""
 
     def machine(self, vm: int) -> Machine:
-        """A VM, on this host."""
+        """The VM with this id."""
         return Machine(vm, self.hypervisor, self.records, self.functions)
 
     def kept(
         self, vm: int, what: HeldResources, nodes: Collection[int] = ()
     ) -> AbstractContextManager[int]:
-        """Have for a VM what it is to get, and keep it if the VM runs here in the end.
+        """Keep the resources `what` for a VM; they stay if the VM runs here at the end.
 
-        A region that is made for that is on these NUMA nodes.
-
-        Raises VicinalError, with nothing made, where that cannot be had: Records.held().
+        A new region is created on the NUMA nodes `nodes`. Raises VicinalError, with nothing
+        created, if this host lacks a resource: Records.held().
         """
         self.machine(vm).expect(what)
         if what.region is None:
@@ -344,6 +350,6 @@ class Site:
 
 @contextmanager
 def site_of(call: Call, records: Records) -> Iterator[Site]:
-    """This host. Raises VicinalError where libvirt does not answer."""
+    """This host's libvirt, records and limits. Raises VicinalError if libvirt does not answer."""
     with connect(libvirt_uri()) as hypervisor:
         yield Site(hypervisor, records, read_limits(call.remotes / LIMITS_FILE))

@@ -1,12 +1,13 @@
-"""migrate of a VM that has something of this host: it gives that up, moves, and gets the other's.
+"""migrate of a VM with resources of this host: detaches them, moves the VM, attaches the other
+host's.
 
-The host that the VM leaves does migrate(). The host that it moves to does serve(), for the script
-`arrive`, which is called by ssh. Where anything fails the VM runs on the first host in the end,
-with what it had: if it has moved by then, it moves back.
+migrate() runs on the host that the VM leaves. serve() runs on the destination host, in the script
+`arrive`, which migrate() starts by ssh. If a step fails, the VM runs on the first host at the end,
+with its resources: a VM that has moved already moves back.
 
-The other host keeps what the VM is to get until the VM has it, or is not to come any more. If the
-first host's driver is killed, or the network between is cut, the other host waits for what becomes
-of the VM: OpenNebula's script goes on without its driver, and may not even have begun to move it.
+The destination host keeps the VM's resources until the VM has them, or can no longer arrive. If the
+first host's driver is killed, or the network between the hosts fails, the destination host waits
+for the VM: OpenNebula's script goes on without its driver, and may not even have begun the move.
 """
 
 import base64
@@ -24,18 +25,18 @@ from vicinal.integrations.opennebula.machine import Machine, Site
 from vicinal.integrations.opennebula.save_restore import give_again
 
 _COMING_SECONDS = 3600.0
-"""For a VM that is on its way when the other host is not heard of any more."""
+"""How long to wait for an arriving VM after the other host went silent."""
 _LOST_SECONDS = 600.0
-"""For one of which nothing is here yet then."""
+"""How long to wait if nothing of the VM is here when the other host goes silent."""
 _POLL_SECONDS = 0.5
 
 
 def migrate(call: Call, site: Site, there: Destination) -> int | None:
-    """Move the VM; the stock script's exit status. None: it has nothing of ours, do that alone.
+    """Move the VM; returns the stock script's exit status, or None if the VM has no resources.
 
-    The other host has the processors that it is kept on then.
-
-    Raises VicinalError where it cannot be moved; it runs here with all that it had then.
+    For None the caller runs the stock script; this function has then checked that the other host
+    has the VM's processors. Raises VicinalError if the VM cannot be moved; then the VM runs here
+    with its resources.
     """
     machine = site.machine(call.vm)
     what = machine.held_resources()
@@ -56,7 +57,7 @@ def migrate(call: Call, site: Site, there: Destination) -> int | None:
             home = _come_home(call, machine, there, what, given)
             if status != 0 or home or not isinstance(error, VicinalError):
                 raise
-            # It is where it was to be, and OpenNebula has to know that.
+            # The VM is on its destination, and OpenNebula has to know that: no error.
             log(call.action, f"the VM runs on {host} without all that it had ({error})")
         else:
             if status != 0:
@@ -69,7 +70,7 @@ def migrate(call: Call, site: Site, there: Destination) -> int | None:
 def _come_home(
     call: Call, machine: Machine, there: Destination, what: HeldResources, given: bytes
 ) -> bool:
-    """Have the VM run here again, with all that it had; whether it does run here."""
+    """Bring the VM back, with its resources; returns whether it runs here."""
     if not machine.is_here:
         try:
             home = call.arguments[2]
@@ -81,7 +82,7 @@ def _come_home(
 
 
 class Arrival:
-    """Of one VM."""
+    """The arrival of one VM on the destination host."""
 
     def __init__(self, call: Call, site: Site) -> None:
         self._call = call
@@ -93,10 +94,12 @@ class Arrival:
         self._has_all = True
         self._over = False
         self._expected = ""
-        """Says that the VM is expected by us, and not by who was asked for it again."""
+        """Token of Records.expect(): equal to the recorded one unless another action expects the VM
+        again.
+        """
 
     def ask(self, step: Step, **values: Any) -> dict[str, Any]:
-        """Do a step, and say what came of it. Raises VicinalError."""
+        """Do a step; returns the answer. Raises VicinalError if the step fails."""
         match step:
             case Step.HELLO:
                 if values["version"] != vicinal.__version__:
@@ -120,7 +123,9 @@ class Arrival:
         return {}
 
     def end(self) -> None:
-        """The other host has done with it, or is gone: the VM gets what it lacks if it came."""
+        """Wait for an expected VM and attach its resources, after the other host ended or
+        went silent.
+        """
         with self._kept:
             began = time.monotonic()
             while not self._has_all and self._waits(time.monotonic() - began):
@@ -137,7 +142,7 @@ class Arrival:
         return self._site.records.expected(self._call.vm) == self._expected
 
     def _waits(self, seconds: float) -> bool:
-        """Whether the VM is waited for, so long after the other host was heard of."""
+        """Whether to wait for the VM, `seconds` after the other host's last word."""
         if self._machine.is_here:
             return seconds < _COMING_SECONDS and self._is_ours
         return not self._over and seconds < _LOST_SECONDS and self._is_ours
@@ -169,7 +174,7 @@ class Arrival:
 
 
 def serve(call: Call, site: Site) -> int:
-    """Answer the other host until it has done; the exit status."""
+    """Answer the other host's steps until it closes the connection; returns the exit status."""
     requests, answers, arrival = Requests(), Answers(MARK), Arrival(call, site)
     try:
         while (request := requests.next()) is not None:

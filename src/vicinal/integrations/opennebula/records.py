@@ -1,16 +1,16 @@
-"""Which regions there are on this host, and for which VMs: written before anything is made.
+"""The regions on this host and their VMs; each is recorded before anything is created.
 
-    /dev/shm/vicinal-one          this directory, for the drivers' user alone
+    /dev/shm/vicinal-one          this directory, open only to the drivers' user
         .lock                     held while records are read and changed
-        OWNER-JOB.json            a region, and the VMs that have it or are about to
-        OWNER-JOB.ranks/          locked while ranks of one of these VMs leave it or come back
-        vm-ID                     locked while an action on that VM is at work
-        lacks-ID                  that VM may lack what it gave up to be saved or moved
+        OWNER-JOB.json            a region, and the VMs that have the region or are about to
+        OWNER-JOB.ranks/          locked while ranks of one of these VMs leave or rejoin
+        vm-ID                     locked while an action on the VM runs
+        lacks-ID                  the VM may lack resources that it gave up to be saved or moved
     /dev/shm/vicinal-one-OWNER-JOB    the region
 
-It is as short-lived as regions and VMs are: all of it is gone when the host boots. A VM that is
-in a record has its region as long as libvirt has its domain, or an action on it is at work. Who
-comes next takes away what is left of others: so nothing is left by drivers that were killed.
+The records live as long as regions and VMs: a boot of the host clears all of them. A recorded VM
+keeps its region as long as libvirt has the VM's domain, or an action on the VM runs. Each action
+first removes what ended VMs left. So a killed driver leaves nothing for long.
 """
 
 import fcntl
@@ -35,56 +35,57 @@ from vicinal.integrations.opennebula.request import Limits, RegionRequest
 from vicinal.region.creation import create
 
 REGIONS = Path("/dev/shm")
-"""Where libvirt looks for the memory of a <shmem>."""
+"""The directory in which libvirt looks for the memory of a <shmem>."""
 _DIRECTORY = REGIONS / "vicinal-one"
 _STATE = "VICINAL_OPENNEBULA_STATE"
-"""Variable that names another directory for the records; tests have one of their own."""
+"""Environment variable that names another directory for the records; tests set it."""
 _LOCK_SECONDS = 120.0
-"""The longest work under the lock is to reserve a large region's memory."""
+"""The longest work under this lock is the reservation of a large region's memory."""
 _RANKS_SECONDS = 300.0
-"""The longest work under that lock: ranks leave, and a guest gives up what its VM has."""
+"""The longest work under the lock of ranks: ranks leave, and a guest releases its VM's devices."""
 _RANKS = ".ranks"
 _LACKS = "lacks-"
 _REMEDY = "see that nobody but OpenNebula's drivers writes there, and remove the directory"
 
 
 def records_directory() -> Path:
-    """Where the records of this host are."""
+    """The directory of this host's records: VICINAL_OPENNEBULA_STATE, or /dev/shm/vicinal-one."""
     return Path(os.environ.get(_STATE) or _DIRECTORY)
 
 
 @dataclass(frozen=True)
 class Record:
-    """A region, and the VMs that it is kept for."""
+    """A region, and the ids of the VMs that keep it."""
 
     request: RegionRequest
     machines: frozenset[int]
 
 
 class Records:
-    """Those of one host."""
+    """The records of one host."""
 
     def __init__(
         self, directory: Path, running: Callable[[], AbstractSet[int]], regions: Path = REGIONS
     ) -> None:
         self.directory = directory
         self._running = running
-        """Says which VMs run here."""
+        """Returns the ids of the VMs that run here."""
         self._regions = regions
 
     def known(self, vm: int) -> bool:
-        """Whether there is a region for that VM, or was to be; quick, and takes no lock."""
+        """Whether a record names the VM. Takes no lock."""
         return self.directory.is_dir() and any(vm in each.machines for each in self._read())
 
     @contextmanager
     def held(
         self, vm: int, request: RegionRequest, limits: Limits, nodes: Collection[int] = ()
     ) -> Iterator[int]:
-        """Have a region for a VM that is to be started within; if it is new, on these NUMA nodes.
+        """Keep a region for a VM that the caller starts within the context.
 
-        It stays if the VM runs in the end. The descriptor is for whoever starts the VM: as long as
-        one of us lives, nobody takes the region away. Raises VicinalError, with nothing made, where
-        the region cannot be.
+        A new region is created on the NUMA nodes `nodes`. The region stays if the VM runs at the
+        end. Yields a descriptor for the process that starts the VM: as long as one process has the
+        descriptor open, no driver removes the region. Raises VicinalError, with nothing created, if
+        the region is not possible.
         """
         self._prepare()
         with self._locked():
@@ -102,7 +103,7 @@ class Records:
 
     @contextmanager
     def released(self, vm: int) -> Iterator[int]:
-        """Give up the region of a VM that is ended within, if it is ended then; see held()."""
+        """Release the region of a VM if the VM has ended within the context; yields as held()."""
         self._prepare()
         with self._locked():
             hold = self._hold(vm)
@@ -110,23 +111,27 @@ class Records:
             yield hold
 
     def sweep(self) -> None:
-        """Take away the regions whose VMs are gone. Raises VicinalError."""
+        """Remove the regions of VMs that have ended. Raises VicinalError if the directory is
+        not safe.
+        """
         if self.directory.is_dir():
             self._prepare()
             with self._locked():
                 self._sweep(self._running())
 
     def region_of(self, vm: int) -> RegionRequest | None:
-        """The region that is kept for that VM. Raises VicinalError as all()."""
+        """The region of the VM; None if it has none. Raises VicinalError as all()."""
         return next((each.request for each in self.all() if vm in each.machines), None)
 
     def machines_of(self, request: RegionRequest) -> frozenset[int]:
-        """The VMs that a region is kept for."""
+        """The ids of the VMs that keep the region. Raises VicinalError as all()."""
         found = (each.machines for each in self.all() if each.request.key == request.key)
         return next(found, frozenset())
 
     def checked_file(self, request: RegionRequest) -> Path:
-        """A region's file. Raises VicinalError unless it is what was written down."""
+        """The region's file. Raises VicinalError if the file is missing, is not the drivers', or
+        has another size than the record says.
+        """
         path = self._regions / request.name
         try:
             status = path.lstat()
@@ -143,11 +148,13 @@ class Records:
         return path
 
     def moving_ranks(self, request: RegionRequest) -> AbstractContextManager[None]:
-        """Keep others from having ranks of that region leave it, or come back, meanwhile."""
+        """Hold the lock of the region's ranks: only one driver makes ranks leave or rejoin at
+        a time.
+        """
         return locked(self.directory / f"{request.key}{_RANKS}", _RANKS_SECONDS)
 
     def lacks(self, vm: int, *, something: bool) -> None:
-        """Write down that a VM here may lack what it gave up, or that it has all again."""
+        """Record that a VM may lack resources that it gave up, or that it has all of them again."""
         if something:
             self._prepare()
             self._lacking(vm).touch(mode=0o600)
@@ -155,21 +162,23 @@ class Records:
             self._lacking(vm).unlink(missing_ok=True)
 
     def expect(self, vm: int) -> str:
-        """Write down that a VM is to come, which lacks what it gave up; a word for expected()."""
+        """Record that a VM will arrive, and lacks resources; returns a token to compare with
+        expected().
+        """
         self.lacks(vm, something=True)
         word = os.urandom(8).hex()
         self._lacking(vm).write_text(word)
         return word
 
     def expected(self, vm: int) -> str:
-        """The word of who expected that VM last; none if it lacks nothing."""
+        """The token of the last expect() for the VM; empty if the VM lacks nothing."""
         try:
             return self._lacking(vm).read_text()
         except FileNotFoundError:
             return ""
 
     def lacking(self) -> list[int]:
-        """VMs that may lack something; costs next to nothing where there are none. As all()."""
+        """Ids of the VMs that may lack resources. Raises VicinalError as all()."""
         if not os.path.lexists(self.directory):
             return []
         self._check_directory()
@@ -178,7 +187,9 @@ class Records:
 
     @contextmanager
     def unattended(self, vm: int) -> Iterator[bool]:
-        """Whether no action on a VM is at work; if so, none of us takes it for that meanwhile."""
+        """Yields whether no other action on the VM runs. Within the context, this action
+        holds the VM.
+        """
         self._prepare()
         with self._locked():
             free = not self._is_held(vm)
@@ -189,7 +200,7 @@ class Records:
             os.close(hold)
 
     def all(self) -> list[Record]:
-        """What is written down. Raises VicinalError where others may have written it."""
+        """All records. Raises VicinalError if others may have written them."""
         if not os.path.lexists(self.directory):
             return []
         self._check_directory()
@@ -203,8 +214,9 @@ class Records:
             ended = True
         finally:
             with self._locked():
-                # What the script left in the background has the lock, too, and does not matter. But
-                # where it was broken off, what it began may still be starting the VM.
+                # Background processes of the script inherit the descriptor and would hold the lock:
+                # unlock. But after an interrupted action, a process of the script may still be
+                # starting the VM: keep the lock.
                 if ended:
                     fcntl.flock(hold, fcntl.LOCK_UN)
                 os.close(hold)
@@ -214,13 +226,16 @@ class Records:
         return locked(self.directory, _LOCK_SECONDS)
 
     def _prepare(self) -> None:
-        """Make the directory, if it is not there."""
+        """Create the directory if it is missing, and check its owner and mode."""
         with suppress(FileExistsError):
             self.directory.mkdir(mode=0o700)
         self._check_directory()
 
     def _check_directory(self) -> None:
-        """Everybody may write where it lies: so it must be ours, and shut. Raises VicinalError."""
+        """Raise VicinalError if the directory is not this user's, or is open to others.
+
+        Every user can create files in /dev/shm.
+        """
         status = self.directory.lstat()
         if not stat.S_ISDIR(status.st_mode):
             raise VicinalError(f"{self.directory} is no directory", _REMEDY)
@@ -230,8 +245,10 @@ class Records:
             raise VicinalError(f"{self.directory} is open to other users", _REMEDY)
 
     def _hold(self, vm: int) -> int:
-        """Say that an action on a VM is at work, until the descriptor is closed or we are dead."""
-        # Shared: a VM may be ended while another action is at work.
+        """Mark that an action on the VM runs, until the descriptor is closed or the process
+        has ended.
+        """
+        # Shared, because a VM may be ended while another action on it runs.
         return lock(self.directory / f"vm-{vm}", OWN_FILE, shared=True, seconds=None)
 
     def _lacking(self, vm: int) -> Path:
@@ -291,7 +308,7 @@ class Records:
         self._write(replace(record, machines=record.machines | {vm}))
 
     def _sweep(self, running: AbstractSet[int]) -> None:
-        """Take away what is for VMs that neither run nor are at work on."""
+        """Remove the records and regions of VMs that neither run nor have an action."""
         for record in self._read():
             left = {vm for vm in record.machines if vm in running or self._is_held(vm)}
             if not left:
@@ -303,14 +320,16 @@ class Records:
         self._tidy()
 
     def _remove_region(self, request: RegionRequest) -> None:
-        """Remove the file, if it is ours; nobody can put theirs there, since /dev/shm is sticky."""
+        """Remove the region's file if this user owns it. /dev/shm is sticky, so no other user can
+        replace it.
+        """
         path = self._regions / request.name
         with suppress(FileNotFoundError):
             if path.lstat().st_uid == os.geteuid():
                 path.unlink()
 
     def _tidy(self) -> None:
-        """Remove the locks of VMs that nobody is at work on, and what was half written."""
+        """Remove the lock files of VMs without an action, and half-written files."""
         for file in self.directory.glob("*.part"):
             file.unlink(missing_ok=True)
         for file in self.directory.glob("vm-*"):
@@ -346,7 +365,7 @@ class Records:
                 values = json.loads(file.read_text())
                 machines = frozenset(int(vm) for vm in values.pop("machines"))
                 record = Record(RegionRequest(**values), machines)
-            except FileNotFoundError:  # who reads without the lock
+            except FileNotFoundError:  # read without the lock: another process removed the file
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise VicinalError(f"{file} is no record of ours ({error})", _REMEDY) from error
@@ -356,9 +375,9 @@ class Records:
 
 
 def _lacking_room(request: RegionRequest, nodes: Collection[int], free: Mapping[int, int]) -> str:
-    """In words where a region surely did not fit on its NUMA nodes; empty if it may have.
+    """A text if the region certainly did not fit on its NUMA nodes; empty if it may have fit.
 
-    The kernel takes others then, without a word.
+    If the nodes are full, the kernel silently takes memory of other nodes.
     """
     room = sum(free.get(node, request.size_bytes) for node in nodes)
     if not nodes or request.size_bytes <= room:

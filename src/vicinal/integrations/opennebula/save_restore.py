@@ -1,11 +1,11 @@
-"""save and restore of a VM that has something of this host: given up before, and got again after.
+"""save and restore of a VM with resources of this host: detached before, attached again after.
 
-What the VM is to get again is in its domain, and so in the file that it is saved to: it may be
-restored on any host. Its ranks talk over the network from when they left the region to when they
-found one again.
+The list of the VM's resources is in its domain, and so in the file of the saved VM. So the VM can
+be restored on any host. Its ranks use the network from the moment when they leave the region until
+they find a region again.
 
-If a driver was killed between the two, the next action on the host gives the VM what it lacks
-(repair), as it does for all VMs there that no other action is at work on.
+If a driver is killed in between, the next action on the host attaches the missing resources
+(repair). repair() covers all VMs of the host without an action.
 """
 
 from vicinal.base.errors import VicinalError
@@ -17,10 +17,10 @@ _LATER = "the next action on this host gives it the rest"
 
 
 def save(call: Call, site: Site) -> int | None:
-    """Save the VM; the stock script's exit status. None: it has nothing of ours, do that alone.
+    """Save the VM; returns the stock script's exit status, or None if the VM has no resources.
 
-    Raises VicinalError where the VM cannot give up what it has. If anything fails, it runs on with
-    all of it.
+    For None the caller runs the stock script. Raises VicinalError if the VM cannot give up its
+    resources. If a step fails, the VM runs on with all resources.
     """
     machine = site.machine(call.vm)
     what = machine.held_resources()
@@ -42,9 +42,9 @@ def save(call: Call, site: Site) -> int | None:
 
 
 def restore(call: Call, site: Site, what: HeldResources, placed: Placement) -> int:
-    """Restore the VM, and give it what it had; the stock script's exit status.
+    """Restore the VM and attach its resources; returns the stock script's exit status.
 
-    Raises VicinalError, with the VM saved as before, where this host does not have that for it.
+    Raises VicinalError, with the VM still saved, if this host lacks the resources.
     """
     machine, given = site.machine(call.vm), site.given()
     placed.require(call.action, machine.name, site.host)
@@ -64,7 +64,7 @@ def restore(call: Call, site: Site, what: HeldResources, placed: Placement) -> i
 
 
 def give_again(action: str, machine: Machine, what: HeldResources) -> None:
-    """Undo Machine.take(); what fails is said, and left to the next action."""
+    """Undo Machine.take(). A failure is logged, and left to the next action."""
     try:
         if machine.is_here:
             machine.give(what)
@@ -75,9 +75,10 @@ def give_again(action: str, machine: Machine, what: HeldResources) -> None:
 def _saved_again(
     call: Call, site: Site, machine: Machine, what: HeldResources, hold: int, given: bytes
 ) -> bool:
-    """Save a VM that was restored, and cannot have what it is to have; whether that was possible.
+    """Save a restored VM again, because its resources cannot be attached; returns whether this
+    worked.
 
-    The stock script has removed the checkpoint by then, and the VM has run: so it is a new one.
+    The stock script has removed the old checkpoint, and the VM has run. So the checkpoint is new.
     """
     checkpoint, host = call.arguments[:2]
     try:
@@ -93,7 +94,10 @@ def _saved_again(
 
 
 def repair(site: Site, action: str, without: int) -> None:
-    """Give them what they lack, but the VM `without`, whose action begins; what fails is said."""
+    """Attach the missing resources of all VMs except `without`, whose action begins.
+
+    Failures are logged.
+    """
     for vm in site.records.lacking():
         if vm == without:
             continue
