@@ -2,12 +2,13 @@
 
     python -I -m vicinal.integrations.opennebula.hooks SCRIPT ...
 
-    vnm/DRIVER/pre.d/vicinal      before the VM boots: its functions get rates and link states
-    vnm/DRIVER/clean.d/vicinal    after it has ended: they are as they were
+    vnm/DRIVER/pre.d/vicinal      before the VM boots: sets rates and link states of its functions
+    vnm/DRIVER/clean.d/vicinal    after the VM has ended: restores the previous settings
 
-The drivers themselves give a function its address, VLAN and checks, after the VM has booted, by an
-`ip link` that leaves all else as it is. Who has a function is libvirt's to say here: nothing is
-bound. It is assigned to one-net-ID in the records (vf.py) as long as something is set.
+After the VM has booted, the drivers themselves set a function's address, VLAN and checks. They use
+an `ip link` command that keeps all other settings. libvirt decides which VM gets a function, so
+hooks bind no function. While a setting is changed, the function is assigned to one-net-ID in the
+records (vf.py).
 """
 
 import sys
@@ -33,7 +34,7 @@ from vicinal.integrations.opennebula.vf import (
 
 
 class Hooks:
-    """What hooks do on one host, for whichever driver."""
+    """The hooks' work on one host, for any network driver."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Hooks:
         self._assignments = Assignments(functions, hooked_owner_of, running, free_seconds)
 
     def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
-        """Give a VM's functions the rates that they ask for: all, or none. Raises VicinalError."""
+        """Set the rates that a VM's functions request: all, or none. Raises VicinalError."""
         asked: list[tuple[str, Settings]] = []
         for nic in nics:
             if nic.has_rates:
@@ -55,15 +56,19 @@ class Hooks:
         self._functions.assign_all(asked, owner=self._assignments.owner(vm), rebind=False)
 
     def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
-        """Set back what was set for a VM; what could not be, in words.
+        """Restore the settings that were changed for a VM; returns the failures as texts.
 
-        Without a NIC that comes or goes alone, all of it, whatever the VM's document says.
+        If NICs were detached from a running VM, restores only these. Otherwise restores all of the
+        VM's functions, whatever the VM's document says.
         """
         alone = [nic.address for nic in nics if nic.attached]
         return self._assignments.give_back(vm, alone or self._assignments.of(vm))
 
     def _rates(self, vm: int, nic: FunctionNic) -> Settings:
-        """What is to be set of a function, which the VM that had it before has no more."""
+        """The settings of a function, after the VM that had it before has lost it.
+
+        Raises VicinalError for a function of an InfiniBand card.
+        """
         function = self._functions.find(nic.address)
         card = find_card(self._functions.cards(), function.physical)
         if card.kind == INFINIBAND:
@@ -76,14 +81,16 @@ class Hooks:
         return Settings(min_rate=nic.min_rate, max_rate=nic.max_rate, link_state=nic.link_state)
 
     def _forget(self, vm: int, nic: FunctionNic) -> None:
-        """What an earlier VM had left of its rates is not for this one, which asks for none."""
+        """Remove the rates that an earlier VM left on a function: this VM requests none."""
         function = find_function(self._functions.cards(), nic.address)
         if function is not None and function.owner.startswith(HOOKED):
             self._assignments.take_over(function, vm)
 
 
 def main(script: Path) -> None:
-    """Do what a driver calls a hook for. Raises VicinalError where it must not be, or cannot."""
+    """Do the work of one hook. Raises VicinalError if a request is wrong, or a function
+    cannot be set.
+    """
     ends = script.name == "clean"
     vm, nics = read_nics(given_in_base64(), driver=script.parent.name, places_only=ends)
     if nics is None:
@@ -92,9 +99,9 @@ def main(script: Path) -> None:
     if not ends:
         hooks.prepare(vm, nics)
         return
-    # A VM has ended, whatever state its functions are in: who gets them next takes over.
+    # The VM has ended in any case: the next VM takes over functions that could not be restored.
     for note in hooks.clean(vm, nics):
-        # OpenNebula logs what a hook says on its output; its driver dummy, what it complains of.
+        # OpenNebula logs a hook's standard output; its driver "dummy" logs standard error.
         sys.stdout.write(f"Vicinal: {note}\n")
         log(script.name, note)
 

@@ -1,13 +1,13 @@
-"""Networks whose NICs are SR-IOV functions.
+"""The network driver: networks whose NICs are SR-IOV functions.
 
     python -I -m vicinal.integrations.opennebula.network SCRIPT ...
 
-    pre         before the VM boots: the function is set up, and vfio-pci has it
-    clean       after it has ended: the function is as it was
-    update_nic  while it runs: what can be changed then
-    post        nothing: InfiniBand GUIDs have to be there before the guest's driver looks
+    pre         before the VM boots: configures functions, and gives them to vfio-pci
+    clean       after the VM has ended: restores functions
+    update_nic  while the VM runs: changes the settings that can be changed then
+    post        nothing: InfiniBand GUIDs must be set before the guest's driver starts
 
-A function that a VM has is assigned to one-ID in the records of `vicinal functions` (vf.py).
+A VM's function is assigned to one-ID in the records of `vicinal functions` (vf.py).
 """
 
 import sys
@@ -31,13 +31,13 @@ from vicinal.integrations.opennebula.documents import given_in_base64
 from vicinal.integrations.opennebula.vf import FREE_SECONDS, Assignments, FunctionNic, read_nics
 
 _ACTIVE_SECONDS = 10.0
-"""So long a subnet manager may take to bring up the card's own port."""
+"""How long a subnet manager may take to bring up the port of the card itself."""
 _NO_NODE_GUID = "mlx4_core"
-"""Its driver sets the GUID of ports alone."""
+"""This card driver sets only GUIDs of ports."""
 
 
 class Network:
-    """What the driver does on one host."""
+    """The network driver's work on one host."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Network:
         self._active_seconds = active_seconds
 
     def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
-        """Have the functions set up for a VM; all of them, or none. Raises VicinalError."""
+        """Configure the functions for a VM: all of them, or none. Raises VicinalError."""
         asked: list[tuple[str, Settings]] = []
         for nic in nics:
             function = self._functions.find(nic.address)
@@ -59,20 +59,21 @@ class Network:
             card = self._card(function)
             asked.append((nic.address, _settings(nic, card, function)))
             if card.kind == INFINIBAND:
-                # The function's own port shows in the guest alone, too late to refuse.
+                # The function's own port is visible only in the guest, too late for a refusal.
                 wait_card_active(self._functions.host, card.address, self._active_seconds)
         self._functions.assign_all(asked, owner=self._assignments.owner(vm), vfio=True)
 
     def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
-        """Take functions back from a VM; what could not be done or set back, in words.
+        """Release the functions of a VM; returns the failures as texts.
 
-        Without a NIC that comes or goes alone, all that the VM has, whatever its document says.
+        If NICs were detached from a running VM, releases only these. Otherwise releases all of the
+        VM's functions, whatever the VM's document says.
         """
         alone = [nic.address for nic in nics if nic.attached]
         return self._assignments.give_back(vm, alone or self._assignments.of(vm))
 
     def update(self, vm: int, nics: Sequence[FunctionNic], network: int) -> None:
-        """Set what a network says now, of its functions that a VM has. Raises VicinalError."""
+        """Apply the present settings of a network to the VM's functions. Raises VicinalError."""
         for nic in nics:
             if nic.network == network:
                 function = self._functions.find(nic.address)
@@ -85,9 +86,9 @@ class Network:
 
 
 def guid_of(mac: str) -> str:
-    """The GUID of a VM's InfiniBand port: its hardware address as EUI-64.
+    """The GUID of a VM's InfiniBand port: the NIC's hardware address as EUI-64.
 
-    OpenNebula gives each NIC its own address, which the VM keeps on whichever host it is.
+    OpenNebula gives each NIC a hardware address, which the VM keeps on every host.
     """
     digits = mac.replace(":", "")
     return plain_guid(f"{digits[:6]}fffe{digits[6:]}")
@@ -100,14 +101,15 @@ def _settings(
     *,
     changed: bool = False,
 ) -> Settings:
-    """What a function is to have; of one in use, without what a guest's driver has read already.
+    """The settings for a function; `changed` leaves out settings that a guest's driver has read
+    already.
 
-    Raises VicinalError where that cannot be known.
+    Raises VicinalError if the network's settings do not fit the card.
     """
     if card.kind != INFINIBAND:
         mac = None if changed else nic.mac
-        # Of an earlier VM, or of its network until now: in that one it must not be. Where there is
-        # none nothing is said of it, since not every card's driver knows VLANs.
+        # A VLAN left by an earlier VM, or by the network's old settings, must be removed. Without a
+        # left VLAN nothing is set, because some cards' drivers know no VLANs.
         left = 0 if function.settings.get("vlan", "0") != "0" else None
         return Settings(
             mac=mac,
@@ -134,7 +136,9 @@ def _settings(
 
 
 def main(script: Path, arguments: Sequence[str]) -> None:
-    """Do what OpenNebula calls for. Raises VicinalError where it must not be, or cannot."""
+    """Do one action of a network. Raises VicinalError if a request is wrong, or a function is not
+    free.
+    """
     vm, nics = read_nics(given_in_base64(), places_only=script.name == "clean")
     if nics is None:
         return
@@ -143,7 +147,7 @@ def main(script: Path, arguments: Sequence[str]) -> None:
         case "pre":
             network.prepare(vm, nics)
         case "clean":
-            # A VM has ended, whatever state its functions are in: who gets them next takes over.
+            # The VM has ended in any case: the next VM takes over functions that were not released.
             for note in network.clean(vm, nics):
                 sys.stderr.write(f"ERROR: clean: Vicinal: {note}\n")
         case "update_nic":

@@ -1,10 +1,10 @@
-"""What OpenNebula's scheduler is told of a host.
+"""The probe: facts about a host for OpenNebula's scheduler.
 
     python -I -m vicinal.integrations.opennebula.probe REMOTES
 
-Attributes in the syntax of OpenNebula's templates, which get into the host's own. What cannot be
-found out is left out, and VICINAL_ERROR says why: OpenNebula takes a probe that fails for a host
-that has failed. Nothing here is changed, made or waited for.
+The probe prints attributes in the syntax of OpenNebula's templates, and OpenNebula adds these to
+the host's own. Facts that cannot be found out are missing, and VICINAL_ERROR says why: OpenNebula
+marks a host as failed if a probe fails. The probe changes, creates and awaits nothing.
 """
 
 import os
@@ -41,7 +41,9 @@ def attributes(
     functions: FunctionsHost | None = None,
     records: Path | None = None,
 ) -> Iterator[Attribute]:
-    """All that can be found out, in the order in which it is shown. Raises nothing."""
+    """All available attributes, in the order of output; errors become VICINAL_ERROR. Raises
+    nothing.
+    """
     own = host or Host()
     yield "VICINAL_VERSION", version("vicinal")
     for facts in (
@@ -73,7 +75,7 @@ def _qemu(host: Host) -> Iterator[Attribute]:
 
 
 def _regions(remotes: Path, directory: Path) -> Iterator[Attribute]:
-    """Megabytes, as a VM's SIZE has them."""
+    """Regions and their room, in megabytes as in a VM's SIZE."""
     requests = [each.request for each in Records(directory, frozenset).all()]
     status = os.statvfs(REGIONS)
     room = status.f_bavail * status.f_frsize
@@ -118,9 +120,10 @@ def _function(function: VirtualFunction) -> dict[str, int | str]:
 
 
 def _guid(function: VirtualFunction) -> str:
-    """Of its port: what its card has set, or where a driver of this host has it what that says.
+    """The GUID of the function's port: the card's setting, or the port's GUID if a driver is bound
+    here.
 
-    Empty where there is none: until it is assigned, a function's may be zero.
+    Empty if there is none. Before an assignment, a function's GUID may be zero.
     """
     guids = [function.settings.get("port_guid", ""), *(port.guid for port in function.ports)]
     return next((guid for guid in guids if guid.strip("0:")), "")
@@ -139,7 +142,7 @@ def _yes(fact: bool) -> str:
 
 
 def show(attribute: Attribute) -> str:
-    """A line of a template; of a vector, parts without a value are left out."""
+    """The attribute as a line of a template; a vector's parts without a value are left out."""
     name, value = attribute
     if isinstance(value, Mapping):
         parts = (f"{key} = {_quoted(each)}" for key, each in value.items() if each != "")
@@ -148,9 +151,11 @@ def show(attribute: Attribute) -> str:
 
 
 def _quoted(value: int | str) -> str:
-    """In quotation marks, within which OpenNebula reads all but these and the backslash as it is.
+    """The value in quotation marks, with quotation marks, backslashes and control characters as
+    "?".
 
-    Names of interfaces and owners may have anything in them.
+    Within quotation marks, OpenNebula takes all other characters as they are. Names of interfaces
+    and owners may contain any character.
     """
     plain = "".join(
         each if each.isprintable() and each not in '"\\' else "?" for each in str(value)
@@ -159,7 +164,7 @@ def _quoted(value: int | str) -> str:
 
 
 def main(remotes: Path) -> None:
-    """Print all of it at once: of a probe that was ended there is nothing."""
+    """Print all attributes at once, so that an interrupted probe prints nothing."""
     sys.stdout.write("".join(f"{show(each)}\n" for each in attributes(remotes)))
 
 

@@ -1,17 +1,17 @@
-"""The SR-IOV functions of a VM's networks: which OpenNebula has chosen, and which a VM has.
+"""The SR-IOV functions that OpenNebula chose for a VM, and the functions that a VM has.
 
     PCI = [ TYPE = "NIC", VN_MAD = "vicinal", ADDRESS = "0000:81:00:2", MAC = "02:00:0a:00:00:07" ]
 
-OpenNebula chooses the function and the hardware address. A user's words may be among the rest, and
+OpenNebula chooses the function and the hardware address. Other parts may be a user's words, and
 count as hostile until they are checked.
 
-The records of `vicinal functions` say which functions a VM has:
+The records of `vicinal functions` name the owner of each function:
 
-    one-7        those of VM 7 that networks of ours have set up, and vfio-pci has
-    one-net-7    those that OpenNebula's own drivers have set up, and hooks of ours gave a rate
+    one-7        functions of VM 7 that Vicinal's networks configured; vfio-pci drives them
+    one-net-7    functions that OpenNebula's own drivers configured, with a rate set by a hook
 
-Records are written before anything is changed. So what a killed driver has left is known, and the
-VM that gets the function next from OpenNebula takes it over.
+A record is written before each change. So the functions that a killed driver left are known. When
+OpenNebula gives such a function to another VM, that VM takes over the record.
 """
 
 import re
@@ -30,9 +30,9 @@ from vicinal.integrations.opennebula.call import domain_name, running_machines
 from vicinal.integrations.opennebula.documents import parse, shown
 
 DRIVER = "vicinal"
-"""VN_MAD of the networks that are ours."""
+"""VN_MAD of Vicinal's networks."""
 RATES = ("MIN_TX_RATE", "MAX_TX_RATE", "LINK_STATE")
-"""What OpenNebula's own drivers do not set of a function."""
+"""Settings of a function that OpenNebula's own drivers do not set."""
 
 _ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])[:.]([0-7])", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -40,7 +40,7 @@ _WORDS = {"YES": True, "ON": True, "NO": False, "OFF": False}
 _NICS = ("NIC", "NIC_ALIAS", "PCI")
 _WHAT = "the VM's document"
 FREE_SECONDS = 10.0
-"""So long after a VM has ended its process may still have the function."""
+"""How long the process of an ended VM may still use a function."""
 HOOKED = "one-net-"
 _POLL_SECONDS = 0.1
 _LEFT = re.compile(rf"(?:{HOOKED}|one-)([0-9]{{1,10}})")
@@ -48,7 +48,7 @@ _LEFT = re.compile(rf"(?:{HOOKED}|one-)([0-9]{{1,10}})")
 
 @dataclass(frozen=True)
 class FunctionNic:
-    """A network interface of a VM that is a function of the host's card."""
+    """A VM's network interface that is a function of the host's card."""
 
     address: str
     """PCI address on the host: 0000:81:00.2."""
@@ -57,31 +57,31 @@ class FunctionNic:
     spoof_check: bool | None = None
     trust: bool | None = None
     min_rate: int | None = None
-    """Mbit/s, as the next."""
+    """Mbit/s, as max_rate."""
     max_rate: int | None = None
     link_state: str | None = None
     network: int | None = None
     """Id of the virtual network."""
     attached: bool = False
-    """It comes or goes while the VM runs, and the VM's others are left alone."""
+    """The function is attached or detached while the VM runs; the VM's other functions stay as they
+    are.
+    """
 
     @property
     def has_rates(self) -> bool:
-        """Whether it asks for anything of RATES."""
+        """Whether the NIC requests one of RATES."""
         return (self.min_rate, self.max_rate, self.link_state) != (None, None, None)
 
 
 def read_nics(
     document: bytes, driver: str = DRIVER, *, places_only: bool = False
 ) -> tuple[int, list[FunctionNic] | None]:
-    """A VM's id, and its functions in networks of a driver; of others' than ours RATES alone.
+    """A VM's id, and its functions in the networks of `driver`.
 
-    With `places_only` nothing is said of what they are to have: a VM that ends must not stumble
-    over a slip in its network.
-
-    If some come or go while the VM runs, these alone; None if that is a NIC of another driver,
-    with which these have nothing to do. Raises VicinalError where the document is none of
-    OpenNebula's, or says what cannot be.
+    For drivers other than Vicinal's, reads only RATES. With `places_only`, reads only the
+    addresses: a slip in a network's settings must not keep a VM from ending. If NICs are attached
+    or detached while the VM runs, returns only these; None if these NICs have another driver.
+    Raises VicinalError if the document is not OpenNebula's, or a value is not possible.
     """
     root = parse(document, _WHAT, "VM")
     vm = _number(root, "ID")
@@ -154,20 +154,20 @@ def _switch(element: Element, name: str) -> bool | None:
 
 
 def owner_of(vm: int) -> str:
-    """The name by which the records know a VM that has functions of networks of ours."""
+    """The owner in the records for a VM with functions of Vicinal's networks."""
     return domain_name(vm)
 
 
 def hooked_owner_of(vm: int) -> str:
-    """The same, of networks of OpenNebula's own drivers: another name, since those are not ours.
+    """The owner in the records for a VM with functions of OpenNebula's own drivers.
 
-    What saves and moves a VM detaches all that is its own.
+    The name differs from owner_of(), because save and migrate detach all functions of owner_of().
     """
     return f"{HOOKED}{vm}"
 
 
 class Assignments:
-    """The functions of VMs on one host, by one kind of owners."""
+    """The functions of VMs on one host, for one kind of owner."""
 
     def __init__(
         self,
@@ -179,15 +179,15 @@ class Assignments:
         self._functions = functions
         self.owner = owner
         self._running = running
-        """Says which VMs run here."""
+        """Returns the ids of the VMs that run here."""
         self._free_seconds = free_seconds
 
     def of(self, vm: int) -> list[str]:
-        """Addresses of a VM's functions."""
+        """Addresses of the VM's functions."""
         return assigned_to(self._functions, self.owner(vm))
 
     def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
-        """Release those that a VM has; what could not be done or set back, in words."""
+        """Release a VM's functions among `addresses`; returns the failures as texts."""
         own = [address for address in self.of(vm) if address in addresses]
         try:
             return self._release(own, self.owner(vm))
@@ -195,11 +195,12 @@ class Assignments:
             return [f"what is not free now is left assigned to {self.owner(vm)}: {error}"]
 
     def take_over(self, function: VirtualFunction, vm: int) -> VirtualFunction:
-        """Release a function that was left by a VM which does not run: OpenNebula gave it to `vm`.
+        """Release a function of an ended VM, which OpenNebula gave to `vm`; returns the function's
+        new state.
 
-        So is one of `vm` itself, of a killed attempt, which may have asked for more. Others',
-        and those of VMs that run, are left to who assigns them, which says whose they are. Returns
-        the function as it is then. Raises VicinalError where it does not come free.
+        Also releases a function of `vm` itself, because a killed attempt may have requested more.
+        Functions of running VMs and of other owners stay: their assignment fails and names the
+        owner. Raises VicinalError if the function cannot be released.
         """
         left = _LEFT.fullmatch(function.owner)
         own = function.owner == self.owner(vm)
