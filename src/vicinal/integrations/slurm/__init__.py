@@ -1,5 +1,6 @@
-"""Slurm's option --vicinal: installing it, and the regions of jobs that have it.
+"""Slurm's option --vicinal: its installation, and the regions, functions and nodes of jobs.
 
-The option itself is a plugin in C, in slurm/ of the source tree, which calls `vicinal slurm region`
-and `vicinal slurm sweep`. How `vicinal run` starts ranks in an allocation is vicinal.launch's.
+The option itself is a plugin in C (slurm/ of the source tree), which calls `vicinal slurm region`,
+`vicinal slurm sweep` and related commands. vicinal.launch has the start of ranks in an allocation
+by `vicinal run`.
 """

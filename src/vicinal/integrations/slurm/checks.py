@@ -1,4 +1,4 @@
-"""What is there of the option --vicinal, what is missing, and what to do about it."""
+"""Checks of the option --vicinal on this host, each with its remedy."""
 
 import os
 import stat
@@ -14,25 +14,25 @@ from vicinal.integrations.slurm.installation import Wanted
 from vicinal.region.filesystem import filesystem_type
 
 _HIDDEN = ("/dev/shm", "/tmp")
-"""What job_container/tmpfs gives to each job anew."""
+"""Folders that job_container/tmpfs replaces for each job."""
 _TRACKED_BY_CGROUP = "proctrack/cgroup"
 """Slurm's default."""
 _PMIX_LIBRARY = b"libpmix.so"
-"""The plugin has its name if it was built with PMIx's headers (slurm/pmix_nodes.c)."""
+"""The plugin contains this name if it was built with PMIx's headers (slurm/pmix_nodes.c)."""
 _ANSWER_SECONDS = 30.0
 _CLOCK_SECONDS = 2.0
-"""When a process began is known to the second."""
+"""Start times of processes have a resolution of one second."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     good: bool
     text: str
     remedy: str = ""
     needed: bool = True
-    """Whether the option does not work without it."""
+    """Whether the option fails without it."""
 
     @property
     def line(self) -> str:
@@ -44,7 +44,7 @@ class Found:
 def check(
     files: Files, wanted: Wanted, *, plugin: Path, command: Path, python: Path, regions: Path
 ) -> Iterator[Found]:
-    """Look at everything on this host; changes nothing."""
+    """Check everything on this host; changes nothing."""
     again = "run `vicinal slurm install` with the same options"
     for path, text in ((files.variables, wanted.variables), (files.include, wanted.include)):
         there = path.is_file() and path.read_text(errors="replace") == text
@@ -68,7 +68,7 @@ def check(
 
 
 def _of_root(path: Path, what: str) -> Found:
-    """Root runs it: whoever may write it is root."""
+    """Check that only root can write the file, because root runs it."""
     if not path.is_file():
         return Found(False, f"{what} {path} is not there", "run `make`, or install again")
     status = path.stat()
@@ -82,7 +82,9 @@ def _of_root(path: Path, what: str) -> Found:
 
 
 def _of_everybody(python: Path) -> Found:
-    """Users run it: the nodes of a job are made by its user."""
+    """Check that every user can run the interpreter, because a job's user creates the job's
+    nodes.
+    """
     place = python.resolve()
     reached = all(each.stat().st_mode & stat.S_IXOTH for each in place.parents)
     good = reached and place.is_file() and bool(place.stat().st_mode & stat.S_IXOTH)
@@ -127,10 +129,10 @@ def _default_mpi(files: Files) -> Found:
 
 
 def _lasting_groups(files: Files) -> Found:
-    """Whether there are control groups that last as long as a job (slurm/job_cgroup.h)."""
+    """Check that control groups last as long as a job (slurm/job_cgroup.h)."""
     tracked = (setting(files.slurm_conf, "ProctrackType") or _TRACKED_BY_CGROUP).lower()
     flags = (setting(files.slurm_conf, "PrologFlags") or "").lower().split(",")
-    # X11 brings Contain along.
+    # X11 implies Contain.
     good = tracked != _TRACKED_BY_CGROUP or bool({"contain", "x11"} & set(flags))
     said = "are" if good else "are not"
     return Found(
@@ -145,7 +147,7 @@ def _lasting_groups(files: Files) -> Found:
 
 
 def _pmix(files: Files, plugin: Path) -> Iterator[Found]:
-    """Whether Open MPI can be started, and its ranks told in which nodes they are."""
+    """Check that srun can start Open MPI, and that the plugin supports PMIx in nodes."""
     known = "pmix" in (_said_by_srun(files, "--mpi=list") or "")
     yield Found(
         known,
@@ -166,7 +168,7 @@ def _pmix(files: Files, plugin: Path) -> Iterator[Found]:
 
 
 def _said_by_srun(files: Files, argument: str) -> str | None:
-    """All of it; None where there is no srun, or it does not answer."""
+    """The output and errors of srun; None if srun is missing or does not answer."""
     try:
         done = subprocess.run(
             ["srun", argument],
@@ -182,7 +184,9 @@ def _said_by_srun(files: Files, argument: str) -> str | None:
 
 
 def _daemons(files: Files) -> Iterator[Found]:
-    """Whether slurmd, if there is one on this host, knows the epilog: it looks at its start."""
+    """Check that slurmd of this host, if any, knows the epilog: slurmd reads it only at its
+    start.
+    """
     started = [
         process.info["create_time"]
         for process in psutil.process_iter(["name", "create_time"])
@@ -199,7 +203,7 @@ def _daemons(files: Files) -> Iterator[Found]:
 
 
 def _option(files: Files) -> Found:
-    """Whether Slurm loads the plugin: its commands then know the option."""
+    """Check that Slurm loads the plugin: then its commands know the option."""
     said = _said_by_srun(files, "--help")
     if said is None:
         return Found(False, "srun was not found, or does not answer", "install Slurm's commands")

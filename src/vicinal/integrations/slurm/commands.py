@@ -92,7 +92,7 @@ def install(
     network_port: Annotated[int, _NETWORK_PORT] = NETWORK_PORT,
     host_network: HostNetwork = False,
 ) -> None:
-    """Give Slurm the option --vicinal, on this host. Say the same on every host of the cluster."""
+    """Install the option --vicinal for Slurm on this host. Use the same options on every host."""
     files = find_files(slurm_conf)
     network = HOST_NETWORK if host_network else str(network_port)
     wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, vlans, network)
@@ -125,9 +125,9 @@ def check(
     network_port: Annotated[int | None, _NETWORK_PORT] = None,
     host_network: HostNetwork = False,
 ) -> None:
-    """Say what is there of the option on this host, what is missing, and the remedy.
+    """Check the option on this host: what is installed, what is missing, and the remedy.
 
-    Options that are left out are those of `vicinal slurm install`.
+    Without options, uses the options of `vicinal slurm install`.
     """
     from vicinal.integrations.slurm.checks import check as look
 
@@ -177,7 +177,7 @@ def check(
 
 @commands.command()
 def remove(slurm_conf: SlurmConf = None) -> None:
-    """Take the option away from Slurm on this host. Do it when no job has it."""
+    """Remove the option from Slurm on this host. Call it only while no job uses the option."""
     changed = remove_files(find_files(slurm_conf))
     for path in changed:
         typer.echo(f"removed from {path}" if path.exists() else f"removed {path}")
@@ -202,7 +202,7 @@ def _wanted(
     vlans: str | None,
     network: str,
 ) -> tuple[Wanted, Path, Path, Path]:
-    """What the files are to hold, the plugin, the command and the interpreter."""
+    """The files' wanted contents, and the paths of the plugin, the command and the interpreter."""
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
     if vlans is not None and not functions:
@@ -227,7 +227,9 @@ def _node(name: str | None) -> str:
 
 
 def _own_command() -> Path:
-    """The program that this is, as Slurm's daemons can call it."""
+    """The absolute path of the program `vicinal`, for Slurm's daemons. VicinalError if it is not
+    found.
+    """
     for name in (sys.argv[0], str(Path(sys.executable).parent / "vicinal")):
         path = Path(name)
         if path.is_absolute() and path.name == "vicinal" and os.access(path, os.X_OK):

@@ -1,13 +1,14 @@
-"""What is so with Slurm's plugin where an administrator says nothing else."""
+"""Defaults of Slurm's plugin, which an administrator can change."""
 
 from pathlib import Path
 
 DEFAULT_REGIONS = Path("/run/vicinal-slurm")
-"""Outside of /dev/shm and /tmp, which job_container/tmpfs gives to each job anew."""
+"""Outside of /dev/shm and /tmp, because job_container/tmpfs replaces both for each job."""
 DEFAULT_MAX_SIZE = "4G"
-"""Of a job's region."""
+"""The largest region of a job."""
 GRES = "vf"
-"""The name by which users ask for SR-IOV functions."""
+"""The GRES by which users request SR-IOV functions."""
 NETWORK_PORT = 330
-"""UDP port of jobs' networks over several hosts. No service has it, and only root can: what belongs
-to a job that has ended on a host reaches no user's process there."""
+"""UDP port of jobs' networks over several hosts. No service has the port, and only root can open
+it: on a host where a job has ended, the job's frames reach no user's process.
+"""

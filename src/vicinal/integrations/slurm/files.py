@@ -1,12 +1,11 @@
-"""The files that make up the option --vicinal on a host, and where they go.
+"""The files of the option --vicinal on a host, and their paths.
 
-slurm.conf               read only
-plugstack.conf           gets one line, which includes the next
-plugstack.conf.d/vicinal.conf   loads the plugin, with its arguments
-vicinal.variables        what the tasks of a job get: NAME=VALUE lines
+slurm.conf               read only plugstack.conf           gets one line, which includes the next
+file plugstack.conf.d/vicinal.conf   loads the plugin, with its arguments vicinal.variables
+the variables of a job's tasks: NAME=VALUE lines
 
-A slurmd that fetches its configuration from slurmctld gets the first two, and keeps them in a
-directory of its own. The others are to be on its host, where plugstack.conf includes them.
+A slurmd that fetches its configuration from slurmctld fetches the first two files into a directory
+of its own. The other two must be on the slurmd's host, at the path that plugstack.conf includes.
 """
 
 import fnmatch
@@ -33,10 +32,10 @@ from vicinal.mpi.preloading import PAIRS_FILE
 PLUGIN_FILE = "vicinal-spank.so"
 INCLUDE_FILE = "vicinal.conf"
 HOST_NETWORK = "host"
-"""What the plugin is told in place of the port where nodes of several hosts have the hosts'."""
+"""The plugin's network argument, instead of a port, if nodes use the hosts' network."""
 DEFAULT_CONFIGURATION = Path("/etc/slurm/slurm.conf")
 FETCHED_CONFIGURATION = Path("/run/slurm/conf/slurm.conf")
-"""Where Slurm itself looks for what slurmd has fetched, in a directory of the next name."""
+"""Slurm's own path of a fetched slurm.conf; resolves into a directory with the name _FETCHED."""
 _FETCHED = "conf-cache"
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(\S+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*include[ \t]+(\S+)", re.MULTILINE)
@@ -46,31 +45,32 @@ _PART = re.compile(r"[^\s#=]+")
 
 @dataclass(frozen=True)
 class Files:
-    """Where everything is."""
+    """The paths of the option's files."""
 
     slurm_conf: Path
     plugstack: Path
     include: Path
     variables: Path
     is_fetched: bool = False
-    """Whether the first two are copies of slurmctld's, which slurmd writes anew when it likes."""
+    """Whether slurm.conf and plugstack.conf are copies of slurmctld's, which slurmd may rewrite."""
 
     @property
     def line(self) -> str:
-        """The line of plugstack.conf."""
+        """The line that plugstack.conf gets."""
         return f"include {self.include}"
 
     def is_included(self, plugstack: str) -> bool:
-        """Whether a plugstack.conf of this text loads it, by that line or by one with a pattern."""
+        """Whether plugstack.conf with this text includes the file, by that line or by a pattern."""
         return any(
             fnmatch.fnmatch(str(self.include), match[1]) for match in _INCLUDE.finditer(plugstack)
         )
 
 
 def find_files(slurm_conf: Path | None) -> Files:
-    """The files beside a slurm.conf: by default that of SLURM_CONF, or /etc/slurm/slurm.conf.
+    """The files beside a slurm.conf: by default SLURM_CONF, /etc/slurm/slurm.conf, or the fetched
+    file.
 
-    Where there is none, that which slurmd has fetched. Raises VicinalError without that, too.
+    Raises VicinalError if there is no slurm.conf.
     """
     default = DEFAULT_CONFIGURATION
     if not default.exists() and FETCHED_CONFIGURATION.exists():
@@ -97,7 +97,9 @@ def find_files(slurm_conf: Path | None) -> Files:
 
 
 def _included_from(plugstack: Path) -> Path:
-    """The directory of slurm.conf where slurmctld is, by what plugstack.conf has from there."""
+    """slurmctld's directory of slurm.conf, from the path that the fetched plugstack.conf
+    includes.
+    """
     if plugstack.is_file():
         for match in _INCLUDE.finditer(plugstack.read_text(errors="replace")):
             if Path(match[1]).name == INCLUDE_FILE:
@@ -106,7 +108,9 @@ def _included_from(plugstack: Path) -> Path:
 
 
 def setting(slurm_conf: Path, name: str) -> str | None:
-    """What a slurm.conf says of one thing; the last word, as Slurm takes it. Not its includes."""
+    """The last value of a setting in slurm.conf, as in Slurm; None if unset. Ignores included
+    files.
+    """
     found = None
     for key, value in _SETTING.findall(slurm_conf.read_text(errors="replace")):
         if key.lower() == name.lower():
@@ -115,7 +119,10 @@ def setting(slurm_conf: Path, name: str) -> str | None:
 
 
 def find_plugin() -> Path:
-    """The plugin: beside the provider, or where `make` puts it. VicinalError if in neither."""
+    """The plugin: beside the provider, or in the tree's build folder.
+
+    Raises VicinalError if it is in neither.
+    """
     places = [provider_directory() / PLUGIN_FILE]
     tree = checkout()
     if tree is not None:
@@ -141,11 +148,11 @@ def include_text(
     vlans: range | None = None,
     network: str = str(NETWORK_PORT),
 ) -> str:
-    """The file that loads the plugin; `functions`: jobs can have SR-IOV functions, as GRES.
+    """The text of the file that loads the plugin.
 
-    Those of a job's nodes are in one of `vlans`, if there are some. `network` is the UDP port of
-    jobs' networks over several hosts, or HOST_NETWORK. Raises VicinalError for a path that it
-    cannot hold.
+    `functions`: jobs can request SR-IOV functions as GRES. `vlans`: the functions of a job's nodes
+    are in one of these VLANs. `network` is the UDP port of jobs' networks over several hosts, or
+    HOST_NETWORK. Raises VicinalError for a path that the file cannot contain.
     """
     for path in (plugin, command, python, regions, variables):
         if not path.is_absolute() or not _PART.fullmatch(str(path)):
@@ -164,7 +171,7 @@ def include_text(
 
 
 def variables_text(mpis: Sequence[Mpi]) -> str:
-    """The file of variables of tasks. Raises VicinalError as task_variables() does."""
+    """The text of the file with the tasks' variables. Raises VicinalError as task_variables()."""
     lines = [f"{name}={value}\n" for name, value in task_variables(mpis).items()]
     made = " ".join(f"--mpi {mpi.value}" for mpi in mpis)
     return (
@@ -175,15 +182,17 @@ def variables_text(mpis: Sequence[Mpi]) -> str:
 
 @dataclass(frozen=True)
 class Installed:
-    """What `vicinal slurm install` was told on this host: `check` is not told it again."""
+    """The options of the last `vicinal slurm install` on this host; `check` uses them as
+    defaults.
+    """
 
     arguments: Mapping[str, str]
-    """The plugin's, by name; empty where nothing is installed."""
+    """The plugin's arguments by name; empty if nothing is installed."""
     mpis: tuple[Mpi, ...]
 
     @classmethod
     def read(cls, files: Files) -> Self:
-        """From the files that it wrote."""
+        """Read the options from the installed files."""
         found = {}
         if files.include.is_file():
             for word in files.include.read_text(errors="replace").split():
@@ -199,17 +208,17 @@ class Installed:
 def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
     """The variables of tasks, which fit all of these MPI libraries at once.
 
-    What is preloaded for one of them does nothing in programs of the others. It goes before what
-    users preload (slurm/task_variables.c); of all else they keep nothing.
-    Raises VicinalError where two of them want different values of a variable.
+    A library that is preloaded for one MPI library does nothing in programs of the others. It goes
+    before the user's own preloaded libraries (slurm/task_variables.c). All other variables replace
+    the user's values. Raises VicinalError if two MPI libraries need different values of a variable.
     """
     found: dict[str, str] = {}
     for mpi in mpis:
         wanted = mpi_environment(mpi)
         if mpi.family is Family.MPICH:
-            # MPICH would take its own shared memory between ranks on one host.
+            # MPICH would otherwise use its own shared memory between ranks of one host.
             wanted[NO_LOCAL] = "1"
-        with suppress(VicinalError):  # where it has a name that LD_PRELOAD cannot have
+        with suppress(VicinalError):  # if LD_PRELOAD cannot contain the library's path
             if mpi.family is Family.OPENMPI:
                 wanted["LD_PRELOAD"] = library_to_preload(PAIRS_FILE)
         for name, value in wanted.items():

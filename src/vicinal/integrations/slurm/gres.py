@@ -1,7 +1,7 @@
-"""What Slurm has to be told of this host's SR-IOV functions, and whether it was: GRES.
+"""GRES: the lines that tell Slurm about this host's SR-IOV functions, and the check of these lines.
 
-Slurm counts them for each card, which is a type of the GRES, and needs to know no more: which
-function a job gets is found when it begins.
+Slurm counts the functions of each card; a card is a type of the GRES. Slurm needs no more: the
+functions of a job are chosen when the job begins.
 """
 
 import os
@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 30.0
 
 
 def counted(functions: Functions | None = None) -> dict[str, int]:
-    """How many functions each card of this host has, by the name that Slurm is to have for it."""
+    """The number of functions of each card of this host, by the card's name for Slurm."""
     found = {}
     for card in (functions or Functions()).cards():
         devices = (port.device for port in card.ports)
@@ -32,12 +32,12 @@ def counted(functions: Functions | None = None) -> dict[str, int]:
 
 
 def gres_of(counts: Mapping[str, int]) -> str:
-    """The value of Gres in the line of a node in slurm.conf."""
+    """The value of Gres for a node's line in slurm.conf."""
     return ",".join(f"{GRES}:{card}:{count}" for card, count in counts.items())
 
 
 def lines(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[str]:
-    """What an administrator has to write, for people."""
+    """The lines that an administrator must write, with the files to write them to."""
     if not counts:
         yield f"{node} has no SR-IOV functions: make some with `vicinal functions create CARD N`"
         return
@@ -52,7 +52,7 @@ def lines(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[st
 
 
 def check(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[Found]:
-    """Whether Slurm knows them."""
+    """Check that slurm.conf and slurmctld know the GRES and the functions of `node`."""
     types = (setting(slurm_conf, "GresTypes") or "").split(",")
     known = "has" if GRES in types else "does not have"
     remedy = f"write GresTypes={GRES} there, and restart slurmctld and slurmd"
@@ -84,7 +84,7 @@ def check(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[Fo
 
 
 def _shown(node: str, slurm_conf: Path) -> dict[str, str] | None:
-    """What Slurm says of a node; None where it does not know it, or does not answer."""
+    """What Slurm reports about a node; None if Slurm does not know the node, or does not answer."""
     try:
         done = subprocess.run(
             ["scontrol", "show", "node", node],

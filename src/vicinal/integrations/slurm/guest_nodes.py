@@ -1,9 +1,12 @@
-"""The nodes of a job that are virtual machines: QEMU processes below the keeper, without libvirt.
+"""The nodes of a job that are virtual machines: QEMU processes below the supervisor, without
+libvirt.
 
-So they are in the job's control group and accounting, and end with the keeper as containers do.
+So the processes are in the job's control group and accounting, and end with the supervisor, as
+containers do.
 
-Over several hosts their network is taps at a bridge that root plugs into. A process holds this
-network, as its root and as the job's user, and ends with the keeper.
+On a job with several hosts, the network of the machines is a bridge with taps. Root connects the
+bridge to the other hosts. One process holds this network, as its root and as the job's user. The
+process ends with the supervisor.
 """
 
 import fcntl
@@ -47,7 +50,7 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.region.detaching import condemn
 
 MOST_TAPS = 253
-"""So many files the kernel hands on at once."""
+"""The kernel passes at most this many descriptors at once."""
 _TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
@@ -57,9 +60,9 @@ _ANSWER_BYTES = 1 << 16
 def make_guests(
     job: NodesJob, cluster: Cluster, nodes: Sequence[Node], region: tuple[Path, int] | None
 ) -> NodeList:
-    """Start them, from a snapshot where there is one; `region` is its file and member slots.
+    """Start the machines, from a snapshot if one exists; `region` is the file and its member slots.
 
-    Raises VicinalError; what was started ends with the keeper.
+    Raises VicinalError; machines that were started end with the supervisor.
     """
     _check(job, cluster, nodes)
     shares = share_functions(job.functions, nodes)
@@ -108,7 +111,10 @@ def make_guests(
 
 
 def _borrow(job: NodesJob) -> None:
-    """Have root let this user open the job's functions. Raises VicinalError."""
+    """Ask root to let this user open the job's functions.
+
+    Raises VicinalError if the guests' kernel lacks a driver, or root refuses.
+    """
     image = find_image()
     drivers = image.drivers()
     for function in job.functions:
@@ -133,10 +139,11 @@ def _passed(function: NodeFunction) -> PassedFunction:
 
 
 def launcher_variables(given: Iterable[str]) -> dict[str, str]:
-    """What lets mpiexec and mpirun in a guest start ranks in all guests of the job, by ssh.
+    """Variables with which mpiexec and mpirun in a guest start ranks in all of the job's guests by
+    ssh.
 
-    They would take Slurm's variables for their own, and there is no srun in a guest. What ranks are
-    `given` Open MPI hands on only if it is told to.
+    Without these, the launchers would use Slurm's variables, and a guest has no srun. `given` names
+    the ranks' variables, which Open MPI passes on only if a variable lists them.
     """
     return {
         "HYDRA_LAUNCHER": "ssh",
@@ -153,7 +160,7 @@ def launcher_variables(given: Iterable[str]) -> dict[str, str]:
 
 
 def _watch(process: int, region: Path, name: str) -> None:
-    """When a guest ends while others go on, tell them through the region."""
+    """Wait for a guest's end, and then mark its members dead in the region of the other guests."""
     poll = select.poll()
     poll.register(process, select.POLLIN)
     poll.poll()
@@ -162,7 +169,7 @@ def _watch(process: int, region: Path, name: str) -> None:
 
 
 def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
-    """Raise VicinalError for what a job's virtual machines cannot have."""
+    """Raise VicinalError for settings that a job's virtual machines cannot have."""
     if not job.alone and (job.channel is None or job.host_network):
         raise VicinalError(
             f"{job.file} has virtual machines, which do not join the hosts' network, and the job "
@@ -186,9 +193,10 @@ def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
 
 
 def make_taps(channel: int, count: int) -> tuple[list[int], int]:
-    """Open taps in a network that is joined with those of the job's other hosts, and its MTU.
+    """Open taps in a network that root connects to the job's other hosts; returns the taps and the
+    MTU.
 
-    The channel is closed then. Raises VicinalError; what was made ends with the keeper.
+    Closes the channel. Raises VicinalError; the network ends with the supervisor.
     """
     if count > MOST_TAPS:
         raise VicinalError(
@@ -210,7 +218,7 @@ def make_taps(channel: int, count: int) -> tuple[list[int], int]:
 
 
 def _hold(channel: int, count: int, writer: socket.socket) -> None:
-    """In a child: make it, say so, and stay."""
+    """In the child process: create the network, report it, and stay."""
     try:
         kernel.enter_namespaces(kernel.CLONE_NEWNET)
         without_ipv6()
@@ -246,7 +254,9 @@ def _words(fault: str, remedy: str) -> bytes:
 
 
 def _open_tap(name: str) -> int:
-    """Make a tap in this process's network; it is gone with the last who has it open."""
+    """Create a tap in this process's network; the tap is gone when its last descriptor is
+    closed.
+    """
     tap = os.open(_TUN, os.O_RDWR | os.O_CLOEXEC)
     flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
     fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))

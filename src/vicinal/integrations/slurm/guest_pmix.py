@@ -1,8 +1,8 @@
-"""PMIx in machines: what a program there connects to is the server of its step on this host.
+"""PMIx in virtual machines: connects programs in a guest to their step's PMIx server on this host.
 
-The guest's sshd listens for it, on the guest's loopback. What connects there comes to a socket in
-the keeper's directory, by the connection that the keeper has to the guest, and is handed on to the
-server by the task: with the task all of it ends, and a socket that nobody listens at is left.
+The guest's sshd listens on the guest's loopback. ssh forwards each connection over the supervisor's
+connection to a socket in the supervisor's directory, and the task connects it to the server. With
+the task all of this ends; only a socket without a listener remains.
 """
 
 import os
@@ -24,13 +24,14 @@ _CONNECTIONS_MOST = 32
 _CHUNK = 65536
 _ANSWER_SECONDS = 60.0
 _HOSTS = re.compile(r"PMIX_(SERVER_TMPDIR|SYSTEM_TMPDIR|DSTORE_\w+)")
-"""Variables that name files of the host's."""
+"""Variables that name files of the host."""
 
 
 class GuestPmix:
-    """The way from a guest to the server of a step, for one task.
+    """The forwarding from a guest to the PMIx server of a step, for one task.
 
-    `place` is the keeper's directory as this process sees it, and `inside` as the keeper does.
+    `place` is the supervisor's directory as this process sees it, `inside` as the supervisor sees
+    it.
     """
 
     def __init__(self, shell: GuestShell, port: int, place: Path, inside: Path) -> None:
@@ -43,9 +44,11 @@ class GuestPmix:
         self._spec = ""
 
     def open(self) -> int:
-        """Let the guest listen. Returns at what port; raises VicinalError."""
+        """Start listening in the guest; returns the port. Raises VicinalError if the guest cannot
+        listen.
+        """
         self._listener = socket.socket(socket.AF_UNIX)
-        # A socket's path may not be long.
+        # The path of a socket is limited to 108 bytes.
         directory = os.open(self._socket.parent, os.O_PATH | os.O_DIRECTORY)
         self._listener.bind(f"/proc/self/fd/{directory}/{self._socket.name}")
         os.close(directory)
@@ -58,7 +61,7 @@ class GuestPmix:
         return int(done.stdout)
 
     def close(self) -> None:
-        """Let the guest listen no more."""
+        """Stop listening in the guest."""
         with suppress(OSError, subprocess.SubprocessError):
             self._control("cancel")
         self._socket.unlink(missing_ok=True)
@@ -93,14 +96,16 @@ class GuestPmix:
 
 
 def boot_commands() -> str:
-    """What a guest runs as root when it starts, so that programs can have their steps' directories.
+    """Commands that a guest runs as root at its boot, so that programs can create their step
+    directories.
 
-    The server tells them paths of its host's, and they make what is not there: where its mpi.conf
-    or slurm.conf says, which is not always /tmp. Open MPI 5.0 goes on without one, and crashes.
+    The server tells programs paths of its host, and programs create these paths. Their parent is
+    set by mpi.conf or slurm.conf and is not always /tmp. Without the parent, Open MPI 5.0 goes on
+    and crashes.
     """
     try:
         slurm_conf = find_files(None).slurm_conf
-    except VicinalError:  # the job need not have PMIx
+    except VicinalError:  # the job may use no PMIx
         return ""
     mpi_conf = slurm_conf.parent / "mpi.conf"
     base = setting(mpi_conf, "PMIxCliTmpDirBase") if mpi_conf.is_file() else None
@@ -119,7 +124,9 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def moved(variables: Mapping[str, str], node: str, server: int, port: int) -> dict[str, str]:
-    """The variables of a program in `node`, which finds the server at `port` of its loopback."""
+    """The variables for a program in `node`, which reaches the PMIx server at `port` of its
+    loopback.
+    """
 
     def place(match: re.Match[str]) -> str:
         return f"{match[2]}{port if int(match[3]) == server else match[3]}{match[4]}"
@@ -132,6 +139,6 @@ def moved(variables: Mapping[str, str], node: str, server: int, port: int) -> di
     return kept | {
         "PMIX_HOSTNAME": node,
         "PMIX_MCA_gds": "hash",
-        # The server believes only the job's user.
+        # The server accepts only the job's user.
         "VICINAL_GUEST_USER": f"{os.geteuid()}:{os.getegid()}",
     }

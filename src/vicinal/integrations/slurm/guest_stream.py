@@ -1,6 +1,6 @@
-"""What a task says to the program that it runs in a guest, and hears: frames of two streams.
+"""The frames between a task and its program in a guest, in two streams.
 
-guest/frames.h describes them; this is their other end.
+guest/frames.h describes the frames and is the guest's end.
 """
 
 import os
@@ -13,7 +13,7 @@ _MOST = 1 << 20
 
 
 class Kind(Enum):
-    """What a frame is."""
+    """The kinds of frames; each value is the frame's first byte."""
 
     ARGUMENTS = b"A"
     VARIABLES = b"E"
@@ -33,11 +33,14 @@ _OF_ONE_BYTE = (Kind.SIGNAL, Kind.TAKEN, Kind.EXITED, Kind.KILLED)
 
 
 class TooLongError(ValueError):
-    """Of arguments or variables that no frame holds."""
+    """The arguments or variables do not fit into a frame."""
 
 
 def write(stream: int, kind: Kind, content: bytes = b"") -> None:
-    """Write a frame to an open file. Raises OSError where nobody listens."""
+    """Write a frame to a descriptor.
+
+    Raises OSError if nobody reads, and TooLongError if `content` has more than 1 MiB.
+    """
     if len(content) > _MOST:
         raise TooLongError(f"{len(content)} bytes")
     left = _HEAD.pack(kind.value, len(content)) + content
@@ -48,7 +51,7 @@ def write(stream: int, kind: Kind, content: bytes = b"") -> None:
 def write_start(
     stream: int, arguments: Sequence[str], variables: Mapping[str, str], directory: str
 ) -> None:
-    """Let the program start."""
+    """Write the frames that start the program. Raises as write()."""
     settings = [f"{name}={value}" for name, value in variables.items()]
     for kind, words in ((Kind.ARGUMENTS, arguments), (Kind.VARIABLES, settings)):
         write(stream, kind, b"".join(_bytes(word) + b"\0" for word in words))
@@ -56,9 +59,9 @@ def write_start(
 
 
 def read(stream: int) -> tuple[Kind, bytes] | None:
-    """The next frame of an open file; None at the end, be it that what comes is none.
+    """The next frame of a descriptor; None at its end, or if the bytes are not a frame.
 
-    Nothing after it is read: whoever waits for the file sees that there is more.
+    Reads nothing beyond the frame, so a poll of the descriptor still reports the next frame.
     """
     head = _exactly(stream, _HEAD.size)
     if head is None:

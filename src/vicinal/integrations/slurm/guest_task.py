@@ -1,11 +1,12 @@
-"""A task of Slurm's whose node is a virtual machine: runs the program there, and ends as that does.
+"""A Slurm task whose node is a virtual machine: runs the program there, and ends with its status.
 
     PYTHON -I -m vicinal.integrations.slurm.guest_task KEEPER DIRECTORY NODE PORT
         -- PROGRAM ARGUMENT...
 
-Slurm's plugin lets a task become this program (slurm/job_nodes.c). What it has of slurmstepd's is
-handed on: streams, the connection to PMI, and signals. PORT is that of the step's PMIx server on
-the host's loopback, 0 where there is none.
+Slurm's plugin replaces the task by this program (slurm/job_nodes.c). This program passes on the
+streams, the connection to PMI, and the signals that the task has from slurmstepd. KEEPER is the
+supervisor's process id. PORT is the port of the step's PMIx server on the host's loopback, or 0 if
+there is none.
 """
 
 import json
@@ -30,25 +31,25 @@ from vicinal.integrations.slurm.guest_pmix import GuestPmix, moved
 from vicinal.integrations.slurm.guest_stream import Kind
 
 GUESTS = "guests"
-"""Directory of keys and sockets, below the keeper's."""
+"""Directory of keys and sockets, below the supervisor's directory."""
 TASKS = "tasks.json"
-"""File with what else tasks have to know: variables, and what the guests have of this host's."""
+"""JSON file for tasks: the variables to set, and the host's paths that the guests have."""
 _CHUNK = 32768
 _OWN = ("/bin/", "/sbin/", "/lib/", "/usr/")
-"""What is there is the guest's own, and not what the host has under that name."""
+"""Paths that are the guest's own, even if the host has a file of the same name."""
 _HANDED_ON = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGCONT, signal.SIGURG, signal.SIGXCPU),
 )
 _HOSTS = ("VICINAL_REGION", "TMPDIR", "PWD", "OLDPWD", "SHELL")
-"""Variables that say something of the host."""
+"""Variables that describe the host."""
 _PMI = "PMI_FD"
 _PMI_PLACE = "3"
-"""What the program has its connection to PMI as: guest/program.c."""
+"""The program's descriptor for PMI: guest/program.c."""
 
 
 def main() -> None:
-    """Run the program that the arguments name."""
+    """Run the program that the arguments name, and end with its status."""
     keeper, directory, node, port, _, *command = sys.argv[1:]
     place = Path(f"/proc/{keeper}/root{directory}") / GUESTS
     try:
@@ -72,7 +73,10 @@ def _with_pmix(
     inside: Path,
     place: Path,
 ) -> tuple[Kind, bytes] | None:
-    """As _run(); `inside` is to the keeper what `place` is here."""
+    """As _run(), with a PMIx socket in the guest if `server` is not 0.
+
+    `inside` is the path of `place` as the supervisor sees it.
+    """
     if server == 0:
         return _run(shell, program, variables)
     pmix = GuestPmix(shell, server, place, inside)
@@ -83,7 +87,10 @@ def _with_pmix(
 
 
 def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -> str:
-    """Where a program of this host is in the guest; it is put there if need be."""
+    """The guest's path of a program of this host; copies the program into the guest if needed.
+
+    Raises VicinalError if the guest has no room for the program.
+    """
     if "/" not in program:
         return program
     path = Path(os.path.normpath(Path.cwd() / program))
@@ -92,7 +99,7 @@ def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -
     try:
         status = path.stat()
     except OSError:
-        return str(path)  # it may be one of the guest's
+        return str(path)  # the guest may have this program
     key = f"{status.st_dev:x}-{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
     target = f"{HOME}/{key}/{path.name}"
     with locked(place / "programs" / shell.name):
@@ -113,7 +120,7 @@ def _shell(node: str, place: Path) -> GuestShell:
 
 
 def _variables(given: dict[str, str]) -> dict[str, str]:
-    """The program's: the job's, but for what is the host's matter."""
+    """The program's variables: the job's, without variables that describe the host."""
     own = {name: value for name, value in os.environ.items() if name not in _HOSTS}
     own |= {"HOME": HOME, "USER": USER, "LOGNAME": USER, **given}
     if _PMI in own:
@@ -124,8 +131,11 @@ def _variables(given: dict[str, str]) -> dict[str, str]:
 def _run(
     shell: GuestShell, program: Sequence[str], variables: dict[str, str]
 ) -> tuple[Kind, bytes] | None:
-    """Run it to its end, and tell how that was; None where the guest has ended."""
-    # Slurm signals a task with all that it started: ssh is to leave that to us.
+    """Run the program to its end; returns its last frame, or None if the guest has ended.
+
+    Raises VicinalError if the arguments or variables are too long for a frame.
+    """
+    # Slurm signals all processes of a task; ssh must leave signals to this process.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     connection = subprocess.Popen(
         shell.command([GUEST_TASK], {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -151,9 +161,10 @@ def _run(
 
 
 def _stand_between(to: int, come: int, woken: socket.socket) -> tuple[Kind, bytes] | None:
-    """Until the program has ended, and how; None where the guest has.
+    """Pass frames until the program has ended; returns its last frame, or None if the guest has
+    ended.
 
-    What can be told to nobody any more is dropped: how the program ended may still be to be read.
+    Data for a closed stream is dropped, because the program's status may still arrive.
     """
     pmi = int(os.environ.get(_PMI, "-1"))
     sources = {0: Kind.INPUT, **({pmi: Kind.PMI} if pmi >= 0 else {})}
@@ -175,17 +186,17 @@ def _stand_between(to: int, come: int, woken: socket.socket) -> tuple[Kind, byte
                         return frame
                     try:
                         _take(frame, ends, selector)
-                    except (KeyError, ValueError):  # it is not what can come now
+                    except (KeyError, ValueError):  # a frame that is not possible now
                         return None
                 else:
                     _hand_on(key.fd, sources[key.fd], to)
-                    selector.unregister(key.fd)  # until that was taken
+                    selector.unregister(key.fd)  # until the guest has taken this input
 
 
 def _hand_on(source: int, kind: Kind, to: int) -> None:
     try:
         content = os.read(source, _CHUNK)
-    except OSError:  # it is closed, or a terminal that went away
+    except OSError:  # the stream is closed, or is a terminal that has ended
         content = b""
     with suppress(BrokenPipeError):
         guest_stream.write(to, kind, content)
@@ -210,7 +221,7 @@ def _end_as(end: tuple[Kind, bytes] | None, node: str) -> NoReturn:
         said = content.decode(errors="replace")
         sys.exit(f"vicinal: error: the program was not started in {node}: {said}")
     if kind is Kind.KILLED and content[0] in signal.valid_signals():
-        with suppress(OSError):  # those that cannot be otherwise
+        with suppress(OSError):  # signals whose action cannot be changed
             signal.signal(content[0], signal.SIG_DFL)
         os.kill(os.getpid(), content[0])
     sys.stdout.flush()

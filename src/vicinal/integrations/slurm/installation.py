@@ -1,6 +1,7 @@
-"""Installing and removing the option --vicinal: each file is there whole or not at all.
+"""Installs and removes the option --vicinal; each file is written completely or not at all.
 
-The line in plugstack.conf comes last and goes first: what it includes is there as long as it is.
+The line in plugstack.conf is added last and removed first, because the file that it includes must
+exist while the line does.
 """
 
 from contextlib import suppress
@@ -13,14 +14,14 @@ from vicinal.integrations.slurm.files import Files
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the files are to hold."""
+    """The wanted contents of the two files of Vicinal."""
 
     include: str
     variables: str
 
 
 def install(files: Files, wanted: Wanted) -> list[Path]:
-    """Write what is not there yet, or otherwise; returns the files that changed."""
+    """Write the files that are missing or differ; returns the files that changed."""
     changed = []
     for path, text in ((files.variables, wanted.variables), (files.include, wanted.include)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,10 @@ def install(files: Files, wanted: Wanted) -> list[Path]:
 
 
 def remove(files: Files) -> list[Path]:
-    """Take all of it away; returns the files that changed. What others wrote stays."""
+    """Remove Vicinal's files and the line in plugstack.conf; returns the files that changed.
+
+    Lines and files of others stay.
+    """
     changed = []
     is_ours = files.is_fetched
     lines = [] if files.is_fetched else _text_of(files.plugstack).splitlines(keepends=True)
@@ -56,7 +60,7 @@ def remove(files: Files) -> list[Path]:
             path.unlink()
             changed.append(path)
     if is_ours:
-        with suppress(OSError):  # others may have files there
+        with suppress(OSError):  # the folder may have files of others
             files.include.parent.rmdir()
     return changed
 
@@ -69,6 +73,6 @@ def _text_of(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file in one go; one that was there keeps its mode."""
+    """Replace a file atomically; an existing file keeps its mode."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
     write_atomically(path, text, Durability.CONTENT, mode=mode, by_several=True)

@@ -1,8 +1,7 @@
-"""The regions of Slurm's jobs on this host, each owned by its job's user.
+"""The regions of Slurm's jobs on this host; each belongs to its job's user.
 
-They lie in a directory of their own, which only root writes to: job-ID is the region of job ID,
-and job-ID.PID one that process PID is making. The epilog removes what is of its job
-(slurm/job_region.c).
+The regions lie in a directory that only root writes: job-ID is the region of job ID, and job-ID.PID
+is a region that process PID is creating. The epilog removes its job's region (slurm/job_region.c).
 """
 
 import os
@@ -21,7 +20,7 @@ _NAME = re.compile(r"job-(\d{1,10})(?:\.\d+)?")
 
 
 def region_of(directory: Path, job: int) -> Path:
-    """Where the region of a job is."""
+    """The path of a job's region."""
     return directory / f"job-{job}"
 
 
@@ -36,11 +35,11 @@ def make(
     heap_bytes: int = 0,
     max_bytes: int | None = None,
 ) -> Path:
-    """Make the region of a job, unless it is there; returns where it is.
+    """Create a job's region if it does not exist; returns its path.
 
-    It has slots for `tasks` ranks, or `members` of them. Of two that make it at the same time one
-    wins, and the other uses that. Raises VicinalError, and leaves nothing, where it would take more
-    than `max_bytes`, or cannot be made.
+    The region has slots for `tasks` ranks, or `members` slots. If two processes create the region
+    at the same time, one wins, and the other uses the winner's. Raises VicinalError, and leaves
+    nothing, if the region would take more than `max_bytes` or cannot be created.
     """
     if members is None:
         members = default_members(tasks, heap=heap_bytes > 0)
@@ -53,7 +52,7 @@ def make(
         )
     own_directory(directory)
     place = region_of(directory, job)
-    # Nobody finds it under its name before it is its user's.
+    # The region gets its final name only after it belongs to its user.
     part = directory / f"{place.name}.{os.getpid()}"
     part.unlink(missing_ok=True)
     try:
@@ -73,10 +72,10 @@ def make(
 
 
 def own_directory(directory: Path) -> None:
-    """Make the directory if need be. Raises VicinalError where others may write to it."""
+    """Create the directory if needed. Raises VicinalError if others may write to it."""
     with suppress(FileExistsError):
         directory.mkdir(parents=True)
-        directory.chmod(0o755)  # whatever Slurm's umask is: users go through it
+        directory.chmod(0o755)  # with any umask of Slurm: users need to enter the directory
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise VicinalError(
@@ -86,7 +85,7 @@ def own_directory(directory: Path) -> None:
 
 
 def idle_regions(directory: Path) -> dict[Path, int]:
-    """The regions that no living process is a member of, and of which job each is."""
+    """The regions without a live member, and the job of each."""
     return {path: job for path, job in _listed(directory).items() if not _in_use(path)}
 
 
@@ -98,9 +97,9 @@ def _listed(directory: Path) -> dict[Path, int]:
 
 
 def _in_use(path: Path) -> bool:
-    """Whether a living process is a member; False too for what went away just now."""
+    """Whether a live process is a member; also False if the region has just been removed."""
     try:
-        # Its user may have put anything in it, but not something else in its place.
+        # The region's user may have written anything into it, but cannot replace the file.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False

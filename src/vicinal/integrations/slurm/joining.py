@@ -1,8 +1,10 @@
-"""How a keeper has root do in its nodes' networks what only root can: it asks by a channel.
+"""The channel by which a supervisor asks root for work that only root can do in the nodes'
+networks.
 
-Root takes an open file that stands for a network, sees that it is this user's, and puts into it the
-end of a cable that leads to the job's other hosts (job_network.py), or the interface of a function
-that the job has. Or it lets this user open all of these (slurm/supervisor_network.h).
+Root receives an open file of a network namespace, and checks that the namespace belongs to this
+user. Then root puts into the namespace the end of a cable to the job's other hosts
+(job_network.py), or the interface of one of the job's functions. Or root lets this user open all
+functions (slurm/supervisor_network.h).
 """
 
 import socket
@@ -12,20 +14,20 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 
 UPLINK = "uplink"
-"""The end of the cable, in the nodes' network."""
+"""The name of the cable's end in the nodes' network."""
 _JOIN, _LEND, _LEND_TO_MACHINES = b"n", b"f", b"m"
 
 
 class Channel:
-    """The keeper's end."""
+    """The supervisor's end of the channel."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
 
     def join_hosts(self, network: Path) -> None:
-        """Have UPLINK put into a network, which a file stands for.
+        """Ask root to put UPLINK into the network namespace of this file.
 
-        Raises VicinalError where root does not; why is said by root.
+        Raises VicinalError if root refuses; root writes the cause into slurmd's log.
         """
         if not self._ask(_JOIN, network):
             raise VicinalError(
@@ -34,16 +36,21 @@ class Channel:
             )
 
     def lend(self, number: int, network: Path) -> str:
-        """Have the interface of a function put into a network; what it is called there.
+        """Ask root to put a function's interface into a network; returns the interface's name
+        there.
 
-        `number` is its place among those of the job on this host.
+        `number` is the function's index among the job's functions on this host. Raises VicinalError
+        if root refuses.
         """
         if not self._ask(_LEND + bytes([number]), network):
             raise _not_lent()
         return f"lent{number}"
 
     def lend_to_machines(self) -> None:
-        """Have all functions of the job given to vfio-pci, where this user may open them."""
+        """Ask root to bind all functions of the job to vfio-pci, and to let this user open them.
+
+        Raises VicinalError if root refuses.
+        """
         if not self._ask(_LEND_TO_MACHINES):
             raise _not_lent()
 
@@ -57,7 +64,7 @@ class Channel:
                 return False
 
     def close(self) -> None:
-        """Say that nothing more is asked."""
+        """Close the channel: root ends its side."""
         self._socket.close()
 
 

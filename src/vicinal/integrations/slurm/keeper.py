@@ -1,9 +1,9 @@
-"""The keeper of a job's nodes on a host: makes them, and stays until it is killed.
+"""The supervisor of a job's nodes on a host: creates the nodes, and stays until it is killed.
 
 Slurm's plugin starts this module as a program (slurm/supervisor.c): as the job's user, as the first
-process of a PID namespace, with a file system of its own as its directory. So there is nothing to
-take away at the end: the kernel does, whoever ends it. What it says last is what the plugin
-takes for its answer: `ready`, or why there are no nodes.
+process of a PID namespace, with a file system of its own as its directory. So nothing needs to be
+removed at the end: after any end of the process, the kernel removes everything. The last line of
+its output is the answer to the plugin: `ready`, or the reason why there are no nodes.
 
     PYTHON -I -m vicinal.integrations.slurm.keeper FILE --directory PATH --job ID --hosts N
         --host N --tasks N --max-size BYTES [--channel DESCRIPTOR]
@@ -29,12 +29,14 @@ from vicinal.region.creation import LABEL_BYTES, create, default_members
 
 _FILE_BYTES = 1 << 20
 _SECRET = "VICINAL_JOB_SECRET"
-"""Variable with the job's secret as hexadecimal digits: slurm/job_secret.h."""
+"""Environment variable with the job's secret as hexadecimal digits: slurm/job_secret.h."""
 
 
 def main() -> None:
-    """Make the nodes, say so, and stay."""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a step that was killed does not end the job
+    """Create the nodes, write `ready`, and stay. Exits with the cause if the nodes cannot be
+    created.
+    """
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a killed step does not end the job
     try:
         make(_job(sys.argv[1:]))
     except VicinalError as error:
@@ -50,7 +52,9 @@ def main() -> None:
 
 
 def make(job: NodesJob) -> None:
-    """Make the nodes of this host, and list them for tasks. Raises VicinalError, OSError."""
+    """Create the nodes of this host, and write their list for tasks. Raises VicinalError,
+    OSError.
+    """
     _check_file(job.file)
     cluster = read_cluster(job.file)
     kind = check_cluster(cluster)
@@ -61,7 +65,7 @@ def make(job: NodesJob) -> None:
 
         make_guests(job, cluster, nodes, region).write(job.directory)
         return
-    # Python takes as long to load it as two containers take to be made.
+    # Python needs as long to import this module as to create two containers.
     from vicinal.integrations.slurm.container_nodes import make_containers
 
     make_containers(job, cluster, nodes, region).write(job.directory)
@@ -84,7 +88,9 @@ def _job(arguments: list[str]) -> NodesJob:
 
 
 def _check_file(file: Path) -> None:
-    """See that it can be read to its end: what is wrong in it is told by its reader."""
+    """Raise VicinalError unless the file can be read to its end; read_cluster() checks its
+    contents.
+    """
     try:
         status = file.stat()
     except OSError as error:
@@ -100,7 +106,11 @@ def _check_file(file: Path) -> None:
 
 
 def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, int] | None:
-    """The region's file and its member slots; None where the nodes are to have none."""
+    """Create the region; returns its file and its member slots, or None if the nodes have no
+    region.
+
+    Raises VicinalError if the region would take more than the administrator allows.
+    """
     settings = cluster.region
     if settings is None:
         return None
