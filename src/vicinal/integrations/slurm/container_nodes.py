@@ -1,4 +1,4 @@
-"""The nodes of a job that are containers."""
+"""The nodes of a job that are containers: created, connected, and listed for tasks."""
 
 import os
 from collections.abc import Sequence
@@ -32,10 +32,11 @@ from vicinal.integrations.slurm.staying import let_go, stay
 def make_containers(
     job: NodesJob, file: Cluster, nodes: Sequence[Node], region: tuple[Path, int] | None
 ) -> NodeList:
-    """Make them, in a cluster of the file's name; `region` is its file and member slots.
+    """Create the containers, in a cluster with the file's name; `region` is its file and member
+    slots.
 
-    They have a network of their own, over all hosts of the job. Processors and memory are those
-    that Slurm gives the job. Raises VicinalError; what was made ends with the keeper.
+    The containers have a network of their own, over all hosts of the job. Slurm limits processors
+    and memory. Raises VicinalError; containers that were created end with the supervisor.
     """
     name, base = file.name, job.directory / "containers"
     shares = share_functions(job.functions, nodes)
@@ -84,7 +85,7 @@ def make_containers(
 def _take(
     cluster: ContainerCluster, channel: Channel, node: str, share: Sequence[NodeFunction]
 ) -> None:
-    """Have root put the interfaces of a node's functions into its network, and set them up."""
+    """Ask root to put the interfaces of a node's functions into its network, and configure them."""
     for each in share:
         if each.interface:
             network = cluster.network_in(node)
@@ -98,7 +99,7 @@ def _take(
 
 
 def _neighbours(job: NodesJob, file: Cluster, nodes: Sequence[Node]) -> Neighbours:
-    """The job's nodes on all hosts have addresses in the order of the file, as on one."""
+    """The job's nodes on all hosts; addresses follow the order of the file, as on one host."""
     addresses = {
         node.name: node_address(number, network=True) for number, node in enumerate(file.nodes)
     }
@@ -106,7 +107,7 @@ def _neighbours(job: NodesJob, file: Cluster, nodes: Sequence[Node]) -> Neighbou
 
 
 def _first_processes() -> dict[str, int]:
-    """By each PID namespace that is seen here the process that is the first in it."""
+    """The first process of each PID namespace that is visible here."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -122,9 +123,10 @@ def _first_processes() -> dict[str, int]:
 
 
 def _hold_identity(head: int) -> int:
-    """Start a process in whose user namespace the user has his own number, as tasks are to have.
+    """Start a process in a user namespace where the user has their own number; returns the process.
 
-    In that of the nodes he is root, as runtimes want it. Returns the process.
+    Tasks join this namespace. In the nodes' namespace the user is root, because runtimes need that.
+    Raises VicinalError if the namespace cannot be created.
     """
     reader, writer = os.pipe()
     child = os.fork()

@@ -1,15 +1,16 @@
-"""SR-IOV functions of Slurm's jobs on this host, which they ask for as GRES: srun --gres=vf:1.
+"""SR-IOV functions of Slurm's jobs on this host, requested as GRES: srun --gres=vf:1.
 
-Slurm counts functions, and says how many of which card a job has here. Which ones those are is in
-the records of `vicinal functions`, where the owner is slurm-JOB. Beside the regions of jobs are
+Slurm counts functions, and reports how many functions of which card a job has here. The records of
+`vicinal functions` say which functions these are; their owner is slurm-JOB. Files beside the
+regions of jobs:
 
-functions-JOB        variables for the job's tasks, once its functions are set up
-functions-JOB.nodes  there before that where they are for the job's nodes (lent_functions.py)
-functions-JOB.lock   there from before the first is set up until the last was taken back
-.functions-JOB*.part  the first or the second while it is written
+functions-JOB        variables for the job's tasks, after its functions are configured
+functions-JOB.nodes  written before that if the functions are for nodes (lent_functions.py)
+functions-JOB.lock   exists from the first configured function to the last released function
+.functions-JOB*.part  one of the first two files while it is written
 
-Whoever sets up or takes back holds the lock, and so does the privileged helper, which goes on to
-the end of what it does when its command is killed.
+A process that configures or releases functions holds the lock. So does the privileged program,
+which finishes its work if the command that started it is killed.
 """
 
 import os
@@ -48,27 +49,28 @@ _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):
 _OWNER = re.compile(r"slurm-(\d{1,10})")
 _NAME = re.compile(r"\.?functions-(\d{1,10})(?:\.lock|\.nodes)?(?:\.part)?")
 _LOCK_SECONDS = 45.0
-"""The plugin waits for a command for a minute."""
+"""The plugin waits one minute for a command."""
 _ACTIVE_SECONDS = 40.0
-"""In which the ports of all functions of a job are to be ACTIVE."""
+"""How long the ports of all functions of a job may take to become ACTIVE."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """So many functions of a card."""
+    """A request for a number of functions of a card."""
 
     count: int
     card: str | None = None
-    """As gres.conf calls it by Type; None: of any."""
+    """The card's Type in gres.conf; None: any card."""
 
 
 def parse_gres(words: str, name: str = GRES) -> list[Asked]:
-    """What Slurm says that a job has of a GRES on a host, such as `vf:ib0(CNT:1),gpu:2(IDX:0-1)`.
+    """The functions that a job has of a GRES, from Slurm's text such as
+    `vf:ib0(CNT:1),gpu:2(IDX:0-1)`.
 
-    Raises VicinalError for other words.
+    Raises VicinalError if the text does not contain the GRES.
     """
     found = [
-        # Without a type the number may be in its place.
+        # Without a type, the number may be in the type's field.
         Asked(_count(kind, number), None if card.isdigit() else card or None)
         for gres, card, kind, number in _ASKED.findall(words)
         if gres == name
@@ -88,12 +90,12 @@ def _count(kind: str, text: str) -> int:
 
 
 def owner_of(job: int) -> str:
-    """The name by which the records know a job."""
+    """The owner in the records for a job's functions."""
     return f"slurm-{job}"
 
 
 class JobFunctions:
-    """The functions of jobs on this host, and what tells of them in a directory."""
+    """The functions of jobs on this host, and the files about them in a directory."""
 
     def __init__(self, directory: Path, functions: Functions | None = None) -> None:
         self._directory = directory
@@ -108,12 +110,11 @@ class JobFunctions:
         vlans: range | None = None,
         gres: str = GRES,
     ) -> None:
-        """Have a job's functions set up, unless they are; all of them or none.
+        """Configure a job's functions, if they are not configured yet: all of them or none.
 
-        Where they are `for_nodes`, their interfaces stay down, and the card bounds what they can:
-        to one of these VLANs, which no earlier job with that GRES has, or else to the one that
-        each is in.
-        Raises VicinalError where there are not enough, or one cannot be set up.
+        With `for_nodes`, the interfaces stay down, and the card binds each function to a VLAN: to
+        one of `vlans` that no earlier job with the GRES has, or to the function's present VLAN.
+        Raises VicinalError if there are not enough functions, or one cannot be configured.
         """
         place = self._directory / f"functions-{job}"
         with self._locked(job):
@@ -124,7 +125,7 @@ class JobFunctions:
                 given = self._assign(owner_of(job), asked, for_nodes=for_nodes, vlan=vlan)
                 told = lent(self._functions, given) if for_nodes else []
             except BaseException as error:
-                with suppress(VicinalError):  # what this leaves the epilog takes back
+                with suppress(VicinalError):  # the epilog releases what is left
                     self._take_back(owner_of(job))
                 if isinstance(error, VicinalError):
                     raise _told(job, error) from error
@@ -136,9 +137,9 @@ class JobFunctions:
             write_atomically(place, _variables(given), Durability.NONE, mode=0o644)
 
     def lend(self, job: int, user: int) -> None:
-        """Have those that a job has for its nodes on vfio-pci, where that user may open them.
+        """Bind the job's functions for nodes to vfio-pci, and let the user open them.
 
-        Raises VicinalError; what was done the epilog takes back.
+        Raises VicinalError; the epilog then releases the functions.
         """
         with self._locked(job):
             try:
@@ -149,9 +150,11 @@ class JobFunctions:
                 raise _told(job, error) from error
 
     def release(self, job: int) -> list[str]:
-        """Take back all that a job has; returns what could not be put back, in words.
+        """Release all functions of a job; returns the settings that could not be restored, as
+        texts.
 
-        As often as one likes. What cannot be taken back stays the job's, with an error.
+        Can be repeated. A function that cannot be released stays the job's, and VicinalError is
+        raised.
         """
         with self._locked(job):
             for path in self._files(job):
@@ -163,9 +166,10 @@ class JobFunctions:
         return notes
 
     def sweep(self) -> tuple[list[int], list[str]]:
-        """Take back what jobs have that Slurm no longer has: those, and what went wrong, in words.
+        """Release the functions of jobs that Slurm no longer has; returns these jobs, and the
+        failures.
 
-        Raises VicinalError, and takes back nothing, where Slurm does not say which jobs there are.
+        Raises VicinalError, and releases nothing, if Slurm does not list its jobs.
         """
         jobs = self._recorded()
         with suppress(FileNotFoundError):
@@ -178,18 +182,20 @@ class JobFunctions:
             try:
                 notes += self.release(job)
                 done.append(job)
-            except VicinalError as error:  # of this job; those of others are not to wait for it
+            except VicinalError as error:  # the failure of one job does not keep back the others
                 notes.append(f"job {job}: {error}")
         return done, notes
 
     def _vlan(self, job: int, vlans: range, gres: str) -> int:
-        """That of a job, which none has that began before it, or left functions here."""
+        """The VLAN of a job. Raises VicinalError if an earlier job, or one with functions here, has
+        it.
+        """
         there = jobs_with(gres)
         earlier = there[: there.index(job)] if job in there else there
         return vlan_of(job, vlans, {*earlier, *self._recorded() - {*there}})
 
     def _recorded(self) -> set[int]:
-        """The jobs that have functions of this host."""
+        """The jobs that have functions of this host in the records."""
         owners = (record["owner"] for record in self._records().values())
         return {int(found[1]) for found in map(_OWNER.fullmatch, owners) if found}
 
@@ -197,7 +203,7 @@ class JobFunctions:
         return dict(read_records(self._functions.host)["functions"])
 
     def _files(self, job: int) -> list[Path]:
-        """In any order."""
+        """The files of a job, in any order."""
         return [
             path
             for path in self._directory.iterdir()
@@ -207,7 +213,7 @@ class JobFunctions:
     def _assign(
         self, owner: str, asked: Sequence[Asked], *, for_nodes: bool, vlan: int | None
     ) -> list[VirtualFunction]:
-        """Those that a killed command left to the job come first."""
+        """Assign functions; functions that a killed command left to the job come first."""
         names = self._names(asked, list(self._own(owner)))
         settings = self._bounds(owner, vlan) if for_nodes else None
         given = self._functions.assign_all(
@@ -225,7 +231,9 @@ class JobFunctions:
         return lambda function: bounds(self._functions, owner, function, vlan)
 
     def _own(self, owner: str) -> Iterator[VirtualFunction]:
-        """Functions that an owner has already, their interfaces down: as they are to be set up."""
+        """The functions that the owner already has, with their interfaces set down for a new
+        configuration.
+        """
         for function in all_functions(self._functions.cards()):
             if function.owner == owner:
                 for interface in function.interfaces:
@@ -233,7 +241,9 @@ class JobFunctions:
                 yield function
 
     def _names(self, asked: Sequence[Asked], left: list[VirtualFunction]) -> list[str]:
-        """The functions to assign, or for each that is a free one's the card which has that."""
+        """The names for assign_all(): the address of an own function, or the card of a free
+        function.
+        """
         cards = self._functions.cards()
         free = Counter({card.address: sum(each.free for each in card.functions) for card in cards})
         names: list[str] = []
@@ -247,18 +257,22 @@ class JobFunctions:
                     left.remove(function)
                     names.append(function.address)
                     continue
-                # One without a free function is named too: assign_all() says who has them.
+                # A card without a free function is named too: assign_all() reports who has its
+                # functions.
                 card = next((card for card in of if free[card.address] > 0), of[0])
                 free[card.address] -= 1
                 names.append(each.card or card.address)
         return names
 
     def _take_back(self, owner: str) -> list[str]:
-        """All that an owner has; raises the first error after all were tried."""
+        """Release all functions of an owner; raises the first error after it has tried all
+        functions.
+        """
         back: list[str] = []
         errors: list[VicinalError] = []
         for address in assigned_to(self._functions, owner):
-            function = find_function(self._functions.cards(), address)  # it may be gone
+            # the function may no longer exist
+            function = find_function(self._functions.cards(), address)
             try:
                 if function is not None and function.driver == VFIO:
                     take_from_machines(self._functions, function)
@@ -280,10 +294,11 @@ class JobFunctions:
         return notes
 
     def _is_away(self, function: VirtualFunction) -> bool:
-        """Whether its interface is in a network that is not this one, where it had been lent.
+        """Whether a lent interface is still in another network namespace.
 
-        Once it is here nobody but root takes it elsewhere. It comes by itself when the last network
-        that it is in ends; but who is root in that may keep it for as long as he likes.
+        In this namespace only root can move it. When the last namespace that has the interface
+        ends, the interface returns by itself; but the root user of that namespace can keep it as
+        long as they like.
         """
         card = find_card(self._functions.cards(), function.physical)
         return card.kind == ETHERNET and bool(function.driver) and not function.interfaces

@@ -1,12 +1,12 @@
-"""The network of a job over several hosts: what root makes of it on one of them.
+"""The network of a job over several hosts: root's part on one host.
 
-    host's network      the job's, root's alone          the nodes', the user's
+    host's network      the job's, only for root         the nodes', for the user
     UDP  ────────────── vxlan0 ── bridge ── nodes  ────── uplink ── bridge ── nodes' interfaces
 
-A VXLAN device sends frames as datagrams, and its number tells networks apart. Whoever has rights in
-the network that it is in can have it send to other hosts, and under other numbers. So the nodes'
-user gets the end of a cable. Slurm's plugin has made the network between
-(slurm/supervisor_network.h), and all that is made here ends with it.
+A VXLAN device sends frames as UDP datagrams, and its number separates networks. The root user of a
+device's namespace can make the device send to other hosts, and under other numbers. So the nodes'
+user gets only the end of a cable. Slurm's plugin created the namespace in between
+(slurm/supervisor_network.h), and all devices here end with it.
 """
 
 import json
@@ -21,32 +21,36 @@ from vicinal.integrations.slurm.joining import UPLINK
 
 _TUNNEL, _BRIDGE, _CABLE = "vxlan0", "bridge0", "nodes"
 _NUMBERS = 1 << 24
-"""So many networks a VXLAN can tell apart."""
+"""Number of networks that VXLAN can separate."""
 _HEADERS = {4: 50, 6: 70}
-"""Bytes before a frame, by IP's version: IP, UDP and VXLAN, and Ethernet's own."""
+"""Bytes of headers before a frame, by IP version: IP, UDP, VXLAN, and Ethernet."""
 _LEARNED = 1 << 14
-"""Addresses of nodes that the tunnel keeps, more than there can be."""
+"""Limit of learned node addresses; more than there can be."""
 
 _Address = IPv4Address | IPv6Address
 
 
 def number_of(job: int) -> int:
-    """The network of a job. Slurm gives numbers of jobs anew much later than it comes round."""
+    """The number of a job's network.
+
+    Slurm reuses job ids only after far more jobs than there are numbers.
+    """
     return job % _NUMBERS
 
 
 def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: int) -> None:
-    """Join the nodes' network with those of the job's other hosts.
+    """Connect the nodes' network to the networks of the job's other hosts.
 
-    `between` and `nodes` are files that stand for networks, `hosts` names of the other hosts and
-    where Slurm reaches them. Raises VicinalError; what was made ends with `between`.
+    `between` and `nodes` are files of network namespaces. `hosts` maps the names of the other hosts
+    to the addresses by which Slurm reaches them. Raises VicinalError; devices that were created end
+    with `between`.
     """
     addresses = _addresses_of_all(hosts)
     mtu = min(_room(name, address) for name, address in addresses.items())
     number = number_of(job)
     tunnel = f"type vxlan id {number} dstport {port} maxaddress {_LEARNED}"
     others = list(addresses.values())
-    if others[0].version == 6:  # a tunnel is in IPv4 if it is not told of such an address
+    if others[0].version == 6:  # without a remote IPv6 address, the tunnel would use IPv4
         tunnel += f" remote {others.pop(0)}"
     _make(
         number,
@@ -60,7 +64,8 @@ def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: i
         for line in (
             f"link set {each} addrgenmode none",
             f"link set {each} master {_BRIDGE}",
-            # Of two ports each is the other's only way: addresses that users make up cost nothing.
+            # A bridge with two ports needs no learning, and users could fill its table with forged
+            # addresses.
             f"link set {each} type bridge_slave learning off",
         )
     ]
@@ -85,9 +90,9 @@ def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: i
 
 
 def addresses_of(name: str, place: str) -> dict[int, _Address]:
-    """Where a host is reached that Slurm reaches at `place`, by versions of IP.
+    """The addresses of a host by IP version, resolved from `place`, Slurm's NodeAddr.
 
-    Raises VicinalError where that is nowhere.
+    Raises VicinalError if no address can be reached from other hosts.
     """
     remedy = f"set NodeAddr of {name} in slurm.conf to an address that all hosts reach"
     try:
@@ -109,7 +114,11 @@ def addresses_of(name: str, place: str) -> dict[int, _Address]:
 
 
 def _addresses_of_all(hosts: Mapping[str, str]) -> dict[str, _Address]:
-    """One of each host, all of one version of IP: each of the job's hosts is to choose the same."""
+    """One address of each host, all of the same IP version.
+
+    Each of the job's hosts must choose the same version. Raises VicinalError if no version fits
+    all.
+    """
     found = {name: addresses_of(name, place) for name, place in hosts.items()}
     for version in (4, 6):
         if all(version in each and _is_routed(each[version]) for each in found.values()):
@@ -124,7 +133,9 @@ def _addresses_of_all(hosts: Mapping[str, str]) -> dict[str, _Address]:
 
 
 def _is_routed(address: _Address) -> bool:
-    """Whether this host has a way there: it may have no address of that version itself."""
+    """Whether this host has a route to the address: it may have no address of that version
+    itself.
+    """
     try:
         ip(["-j", "route", "get", str(address)])
     except VicinalError:
@@ -133,7 +144,10 @@ def _is_routed(address: _Address) -> bool:
 
 
 def _room(name: str, address: _Address) -> int:
-    """The largest frame's bytes, but for Ethernet's, that reach a host whole."""
+    """The MTU of the nodes' frames to a host: the route's MTU less the headers.
+
+    Raises VicinalError if the address is this host's own.
+    """
     (route,) = json.loads(ip(["-j", "route", "get", str(address)]))
     if route.get("type") == "local":
         raise VicinalError(

@@ -1,8 +1,8 @@
-"""A VLAN for each job, which the card keeps the functions of its nodes to.
+"""The VLAN of each job, to which the card binds the functions of the job's nodes.
 
-An administrator says from which numbers (`vicinal slurm install --vlans 1000-1999`). The hosts of a
-job do not ask each other: the VLAN follows from the job's number, and a job ends that would have
-the same one as another.
+An administrator sets the numbers (`vicinal slurm install --vlans 1000-1999`). The hosts of a job do
+not ask each other: the VLAN follows from the job's number. A job that would have the same VLAN as
+another job ends with an error.
 """
 
 import re
@@ -15,7 +15,7 @@ _MOST = 4094
 
 
 def parse_vlans(words: str) -> range:
-    """FIRST-LAST as numbers. Raises VicinalError for what are none."""
+    """Parse FIRST-LAST. Raises VicinalError for anything else, and outside of 1 to 4094."""
     found = _RANGE.fullmatch(words)
     first, last = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= first <= last <= _MOST:
@@ -26,7 +26,9 @@ def parse_vlans(words: str) -> range:
 
 
 def vlan_of(job: int, vlans: range, others: Iterable[int]) -> int:
-    """The VLAN of a job, on all of its hosts. Raises VicinalError where another job has it."""
+    """The VLAN of a job, the same on all of its hosts. Raises VicinalError if another job has
+    it.
+    """
     number = job % len(vlans)
     for other in sorted(others):
         if other != job and other % len(vlans) == number:

@@ -1,11 +1,11 @@
-"""SR-IOV functions that a job has for its nodes: what root sees to before a user has them.
+"""A job's SR-IOV functions for its nodes: root's work before the job's user gets a function.
 
-Whoever is root in the network that an interface is in may give it another hardware address, tag its
-frames, hear what is not for it, and take it elsewhere. So the card is to keep the function to one
-address and to one VLAN, and the function is taken back by its PCI address, wherever its interface
-is then (docs/how-to/slurm.md).
+The root user of an interface's network namespace can change the hardware address, tag frames,
+receive other stations' frames, and move the interface elsewhere. So the card must bind the function
+to one address and to one VLAN. Root takes the function back by its PCI address, in whatever
+namespace its interface is then (docs/how-to/slurm.md).
 
-    functions-JOB.nodes     a line for each function, which the plugin hands on to the keeper
+    functions-JOB.nodes     a line for each function; the plugin passes it to the supervisor
 """
 
 import hashlib
@@ -30,26 +30,28 @@ _NONE = "-"
 
 @dataclass(frozen=True)
 class LentFunction:
-    """A function as the keeper of a job's nodes knows it."""
+    """A function as the supervisor of a job's nodes knows it."""
 
     address: str
-    """On the PCI bus."""
+    """The PCI address."""
     kind: str
-    """ETHERNET: its interface goes into a node; INFINIBAND: nodes see its RDMA device alone."""
+    """ETHERNET: a node gets the interface; INFINIBAND: nodes see only the RDMA device."""
     cards: tuple[str, ...]
-    """All names of its card, the PCI address first."""
+    """All names of the card, the PCI address first."""
     devices: tuple[str, ...]
-    """Its RDMA devices."""
+    """The function's RDMA devices."""
     files: tuple[str, ...]
-    """Names in /dev/infiniband of what programs use these by."""
+    """Names of the RDMA devices' files in /dev/infiniband, for programs."""
     driver: str
-    """What drives it on this host."""
+    """The function's driver on this host."""
     mac: str
-    """The hardware address that its card gives it; empty for InfiniBand."""
+    """The hardware address that the card sets; empty for InfiniBand."""
 
     @property
     def line(self) -> str:
-        """It in a line; the plugin reads the first two words (slurm/node_functions.h)."""
+        """The function as one line; the plugin reads the first two words
+        (slurm/node_functions.h).
+        """
         lists = (",".join(words) or _NONE for words in (self.cards, self.devices, self.files))
         return " ".join([self.address, self.kind, *lists, self.driver or _NONE, self.mac or _NONE])
 
@@ -67,7 +69,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def lent(functions: Functions, given: Sequence[VirtualFunction]) -> list[LentFunction]:
-    """Functions that are set up, as the keeper is told of them."""
+    """The lines' data of functions that are configured. Raises VicinalError if one has no
+    interface.
+    """
     cards = functions.cards()
     return [_lent(functions, find_card(cards, each.physical), each) for each in given]
 
@@ -83,7 +87,7 @@ def _lent(functions: Functions, card: PhysicalFunction, function: VirtualFunctio
         card.kind,
         (card.address, *sorted(card.names - {card.address})),
         tuple(dict.fromkeys(port.device for port in function.ports)),
-        # Not those of management (umad): whoever has these can act for the subnet manager.
+        # Not the files of management (umad): their user could act for the subnet manager.
         tuple(functions.host.names(function.address, "infiniband_verbs")),
         function.driver,
         function.settings.get("mac", "") if card.kind == ETHERNET else "",
@@ -93,9 +97,9 @@ def _lent(functions: Functions, card: PhysicalFunction, function: VirtualFunctio
 def bounds(
     functions: Functions, owner: str, function: VirtualFunction, vlan: int | None
 ) -> Settings:
-    """What the card is to keep a function to.
+    """The settings to which the card must bind a function; `vlan` None: the VLAN that it has now.
 
-    Raises VicinalError where it is to stay in the VLAN that it is in, and is in none.
+    Raises VicinalError if `vlan` is None and the function is in no VLAN.
     """
     card = find_card(functions.cards(), function.physical)
     if card.kind != ETHERNET:
@@ -110,7 +114,7 @@ def bounds(
             "job (`vicinal slurm install --vlans`), or start the job without nodes",
         )
     mac = function.settings.get("mac", _NO_ADDRESS)
-    if mac == _NO_ADDRESS:  # else an administrator has named one
+    if mac == _NO_ADDRESS:  # otherwise an administrator has set an address
         digest = hashlib.sha256(
             "/".join([socket.gethostname(), function.address, owner]).encode()
         ).hexdigest()
@@ -120,7 +124,7 @@ def bounds(
 
 
 def check_bounds(functions: Functions, function: VirtualFunction) -> None:
-    """Raise VicinalError where a card does not say that it keeps a function to these."""
+    """Raise VicinalError unless the card's driver reports the settings of bounds()."""
     card = find_card(functions.cards(), function.physical)
     if card.kind != ETHERNET:
         return

@@ -1,7 +1,8 @@
-"""SR-IOV functions that a job's virtual machines have by VFIO: what root sees to, and takes back.
+"""SR-IOV functions that a job's virtual machines have by VFIO: root's part, and their release.
 
-The card bounds them as it does those of containers (lent_functions.py). Root has them on vfio-pci
-when the keeper asks for it, and their groups' files in /dev/vfio are the job's user's until then.
+The card binds these functions as it binds those of containers (lent_functions.py). When the
+supervisor asks, root binds the functions to vfio-pci. From then on the job's user owns the files of
+their groups in /dev/vfio, until root takes them back.
 """
 
 import os
@@ -26,7 +27,7 @@ _CLOSE_SECONDS, _POLL_SECONDS = 10.0, 0.05
 
 
 def check_for_machines(functions: Functions, function: VirtualFunction) -> None:
-    """Raise VicinalError for a function that virtual machines of a job do not get."""
+    """Raise VicinalError for a function that a job's virtual machines cannot have."""
     card = find_card(functions.cards(), function.physical)
     if card.kind != ETHERNET:
         raise VicinalError(
@@ -37,10 +38,11 @@ def check_for_machines(functions: Functions, function: VirtualFunction) -> None:
 
 
 def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
-    """Let nobody open by VFIO what a job has no more; end its user's processes that have it open.
+    """Close a VFIO group to the job's user, and end the user's processes that have it open.
 
-    He could open it in any process, and hand it on. Whoever holds a group open could have the
-    device of its next user too, on older kernels. Raises VicinalError where one stays.
+    The user can open the group in any process, and pass the descriptor to other processes. On older
+    kernels, a process that holds a group open could also reach the device of its next user. Raises
+    VicinalError if a process keeps the group open for 10 s.
     """
     user = read_records(functions.host)["functions"][function.address].get("lent")
     node = vfio_node(function, functions.host)
@@ -50,7 +52,7 @@ def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
         for process in holding(functions.host, function.address):
             _end(process, user)
         try:
-            os.close(os.open(node, os.O_RDWR | os.O_CLOEXEC))  # a group is open only once
+            os.close(os.open(node, os.O_RDWR | os.O_CLOEXEC))  # a group can be opened only once
         except OSError as error:
             if time.monotonic() > until:
                 raise VicinalError(
@@ -63,7 +65,9 @@ def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
 
 
 def _end(process: Path, user: int | None) -> None:
-    """Kill a process that is this user's alone: he may have handed the file to anybody's."""
+    """Kill a process if all its user ids are the user's: the user may have passed the file to
+    others.
+    """
     with suppress(OSError, psutil.Error):
         handle = os.pidfd_open(int(process.name))
         try:

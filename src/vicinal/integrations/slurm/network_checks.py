@@ -1,4 +1,4 @@
-"""Whether nodes of a job on several hosts can have a network of their own."""
+"""Checks whether nodes of a job on several hosts can have a network of their own."""
 
 import os
 import subprocess
@@ -13,11 +13,11 @@ from vicinal.integrations.slurm.job_network import addresses_of
 
 _ANSWER_SECONDS = 30.0
 _SHOWN = 3
-"""Of hosts without an address, the first."""
+"""Number of hosts without an address that are shown."""
 
 
 def check(slurm_conf: Path) -> Iterator[Found]:
-    """Look at the kernel, and at what Slurm says of hosts; changes nothing."""
+    """Check the kernel's VXLAN, and the hosts' addresses in Slurm. Changes nothing."""
     trouble = _vxlan_trouble()
     if trouble is not None:
         yield Found(
@@ -31,9 +31,8 @@ def check(slurm_conf: Path) -> Iterator[Found]:
 
 
 def _vxlan_trouble() -> str | None:
-    """What keeps root from making such a device, in a network that is gone afterwards.
-
-    "" if nothing does, None if this user could not know.
+    """The error of a VXLAN device in a temporary network; "" if none, None if this user is
+    not root.
     """
     if os.geteuid() != 0:
         return None
@@ -56,7 +55,7 @@ def _vxlan_trouble() -> str | None:
 
 
 def _addresses(slurm_conf: Path) -> Iterator[Found]:
-    """Whether this host knows where the others are."""
+    """Check that this host finds an address of each other host."""
     try:
         done = subprocess.run(
             ["sinfo", "--noheader", "--Node", "--all", "--format=%N %o"],
@@ -67,14 +66,14 @@ def _addresses(slurm_conf: Path) -> Iterator[Found]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return  # what is wrong there is found by others
+        return  # other checks report this failure
     own = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
     faults: dict[str, str] = {}
     places = dict(line.split() for line in done.stdout.splitlines())
     for name, place in places.items():
-        if len(faults) > _SHOWN:  # each may take the patience of a name server
+        if len(faults) > _SHOWN:  # each host may take a name server's timeout
             break
-        if name != own:  # many a host calls itself 127.0.1.1
+        if name != own:  # a host's own name often resolves to 127.0.1.1
             try:
                 addresses_of(name, place)
             except VicinalError as error:

@@ -1,7 +1,7 @@
-"""Which of a job's SR-IOV functions on a host which of its nodes there has.
+"""The distribution of a job's SR-IOV functions on a host over the job's nodes on that host.
 
-Where the cluster's file names functions, each node that it names one for has one of that card. Else
-those of each card are spread evenly over the host's nodes, in order.
+If the cluster file names functions, each named node gets one function of the named card. Otherwise
+the functions of each card are spread evenly over the host's nodes, in order.
 """
 
 import os
@@ -19,7 +19,7 @@ from vicinal.integrations.slurm.node_list import ListedFunctions
 
 _DEVICES = Path("/dev/infiniband")
 _CONNECTIONS = "rdma_cm"
-"""The file by which all RDMA devices are connected by addresses."""
+"""The file for connections by address, shared by all RDMA devices."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,23 @@ class NodeFunction:
     """A function of a node."""
 
     number: int
-    """Which one of the host's it is, as the plugin counts them."""
+    """The function's index on the host, as the plugin counts."""
     function: LentFunction
     interface: str
-    """What its interface is called in the node; empty where it has none there."""
+    """The name of its interface in the node; empty if the node has no interface."""
     address: str | None
-    """What the interface is to have, with the length of the prefix."""
+    """The interface's IP address with prefix length; None: none is set."""
 
 
 Shares = Mapping[str, Sequence[NodeFunction]]
-"""Those of each node, by its name."""
+"""The functions of each node, by the node's name."""
 
 
 def share_functions(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
-    """Those of each node of this host. Raises VicinalError where they do not come out even."""
+    """The functions of each node of this host.
+
+    Raises VicinalError if the functions do not match the file, or cannot be spread evenly.
+    """
     named = [node for node in nodes if isinstance(node.network, FunctionNetwork)]
     return _by_file(functions, named) if named else _evenly(functions, nodes)
 
@@ -103,7 +106,10 @@ def _evenly(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
 
 
 def device_files(share: Sequence[NodeFunction]) -> list[Path]:
-    """Files of the RDMA devices of a node's functions. Raises VicinalError if the user may not."""
+    """The files of the RDMA devices of a node's functions.
+
+    Raises VicinalError if the user may not open one of them.
+    """
     names = [name for each in share for name in each.function.files]
     files = [_DEVICES / name for name in (*names, _CONNECTIONS)] if names else []
     for file in files:
@@ -116,7 +122,7 @@ def device_files(share: Sequence[NodeFunction]) -> list[Path]:
 
 
 def listed_functions(shares: Shares, nodes: Sequence[Node]) -> dict[str, ListedFunctions]:
-    """What tasks of each node are told."""
+    """The functions of each node for the list of nodes."""
     return {node.name: _listed(shares.get(node.name, ())) for node in nodes}
 
 
@@ -129,9 +135,10 @@ def _listed(share: Sequence[NodeFunction]) -> ListedFunctions:
 
 
 def sole_interface(cluster: Cluster) -> str | None:
-    """The interface by which all of a job's nodes reach each other by functions, if they do.
+    """The interface of functions by which all nodes of a job reach each other; None if there is
+    none.
 
-    It is so where the file gives each of them an address for it.
+    There is one if the file gives every node an address on a function.
     """
     networks = [node.network for node in cluster.nodes]
     if all(isinstance(each, FunctionNetwork) and each.address is not None for each in networks):
@@ -140,7 +147,9 @@ def sole_interface(cluster: Cluster) -> str | None:
 
 
 def check_names_nothing_else(cluster: Cluster, node: Node, network: FunctionNetwork) -> None:
-    """Raise VicinalError for settings of a function, which are root's and the card's to bound."""
+    """Raise VicinalError if the file sets more than a function's card: only root and the card set
+    more.
+    """
     if network.settings != Settings():
         raise VicinalError(
             f"{cluster.file} sets more of the function of {node.name} than its card, which a job "

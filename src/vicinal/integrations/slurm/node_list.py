@@ -1,4 +1,4 @@
-"""The list of a job's nodes on a host, which tasks get into their nodes by (slurm/node_list.h)."""
+"""The list of a job's nodes on a host, by which tasks enter their nodes (slurm/node_list.h)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from vicinal.base.files import Durability, write_atomically
 
 @dataclass(frozen=True)
 class Process:
-    """A process as the keeper numbers it, told by its beginning from others of that number."""
+    """A process by the supervisor's number, and its start, which tells it from later processes."""
 
     number: int
     began: int
 
     @classmethod
     def of(cls, number: int) -> "Process":
-        """One that runs. Raises VicinalError where it does not."""
+        """The process with this number. Raises VicinalError if it does not run."""
         began = started(Path(f"/proc/{number}"))
         if began is None:
             raise VicinalError(
@@ -29,51 +29,53 @@ class Process:
 
     @property
     def words(self) -> str:
-        """It in a line of the list."""
+        """The process in a line of the list."""
         return f"{self.number} {self.began}"
 
 
 @dataclass(frozen=True)
 class ListedNode:
-    """A node as tasks find it."""
+    """A node in the list."""
 
     name: str
     process: Process | None
-    """The first process of a container; None where tasks are run in it by guest_task.py."""
+    """The first process of a container; None if guest_task.py runs tasks in the node."""
 
 
 @dataclass(frozen=True)
 class ListedFunctions:
-    """What tasks in a node are told of the functions that it has."""
+    """The functions of a node, for its tasks."""
 
     addresses: Sequence[str]
-    """On the PCI bus."""
+    """PCI addresses."""
     interfaces: Sequence[str]
     devices: Sequence[str]
 
     @property
     def words(self) -> str:
-        """They in a line of the list."""
+        """The functions in a line of the list."""
         lists = (self.addresses, self.interfaces, self.devices)
         return " ".join(",".join(dict.fromkeys(each)) or "-" for each in lists)
 
 
 @dataclass(frozen=True)
 class NodeList:
-    """All that tasks have to know."""
+    """The complete list for tasks."""
 
     nodes: Sequence[ListedNode]
     region: tuple[str, int] | None
-    """What VICINAL_REGION is in containers, and member slots."""
+    """The value of VICINAL_REGION in containers, and the region's member slots."""
     identity: Process | None = None
-    """Its user namespace is that of tasks in containers; None: they have the containers'."""
+    """Process whose user namespace tasks in containers join; None: tasks use the containers'
+    own.
+    """
     functions: Mapping[str, ListedFunctions] = field(default_factory=dict)
-    """By the names of nodes; empty where the job has none."""
+    """Functions by node name; empty if the job has none."""
     interface: str | None = None
-    """What all nodes of the job reach each other by, if that is not what they have anyway."""
+    """Interface by which all nodes of the job reach each other; None: the nodes' default."""
 
     def write(self, directory: Path) -> None:
-        """Put it where tasks look, so that they find all of it or nothing."""
+        """Write the list atomically into the supervisor's directory, where tasks read it."""
         lines = []
         if self.region is not None:
             lines.append(f"region {self.region[0]} {self.region[1]}\n")

@@ -1,4 +1,4 @@
-"""A job of Slurm's whose nodes are made on this host: what is asked for, and the host's share."""
+"""A Slurm job with nodes: the plugin's request, and this host's share of the nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,30 +13,34 @@ from vicinal.integrations.slurm.node_functions import check_names_nothing_else
 
 @dataclass(frozen=True)
 class NodesJob:
-    """What the plugin says of a job."""
+    """The plugin's request for a job on this host."""
 
     job: int
     directory: Path
-    """A file system that only the keeper and what it starts see, and that ends with it."""
+    """A file system that only the supervisor and its children see; it ends with the supervisor."""
     file: Path
-    """The cluster's."""
+    """The cluster file."""
     hosts: int
-    """How many hosts the job has."""
+    """Number of the job's hosts."""
     host: int
-    """Which of them this is, from 0 on."""
+    """This host's index among them, from 0."""
     tasks: int
-    """How many there is to be room for on this host."""
+    """Number of tasks on this host for which the region needs slots."""
     max_bytes: int
-    """What a region may take."""
+    """The largest size of a region."""
     channel: int | None = None
-    """Descriptor by which root is told of nodes' networks (slurm/supervisor_network.h)."""
+    """Descriptor of the channel to root for nodes' networks (slurm/supervisor_network.h)."""
     functions: tuple[LentFunction, ...] = ()
-    """Those that the job has for its nodes on this host, in the plugin's order."""
+    """The job's functions for its nodes on this host, in the plugin's order."""
     host_network: bool = False
-    """Whether an administrator lets nodes be in the hosts' network where they have none alone."""
+    """Whether an administrator lets nodes use the hosts' network if they have no network of
+    their own.
+    """
 
     secret: bytes | None = field(default=None, repr=False)
-    """The same on all hosts of the job, and nobody's but its user's; None where none is known."""
+    """The job's secret: equal on all of its hosts, known only to its user; None if there is
+    none.
+    """
 
     @property
     def alone(self) -> bool:
@@ -45,9 +49,9 @@ class NodesJob:
 
 
 def share_of(job: NodesJob, nodes: Sequence[Node]) -> Sequence[Node]:
-    """The nodes of this host: they are spread evenly over the job's hosts, in a row on each.
+    """This host's nodes: all nodes are spread evenly over the job's hosts, consecutive on each.
 
-    Raises VicinalError where hosts would have none.
+    Raises VicinalError if a host would have no node.
     """
     if len(nodes) < job.hosts:
         raise VicinalError(
@@ -59,7 +63,7 @@ def share_of(job: NodesJob, nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 def check_cluster(cluster: Cluster) -> BackEnd:
-    """What all nodes are made of. Raises VicinalError for what a job of Slurm's cannot have."""
+    """The back end of all nodes. Raises VicinalError for settings that a Slurm job cannot have."""
     if cluster.hosts:
         raise VicinalError(
             f"{cluster.file} names hosts, and a job's hosts are chosen by Slurm",

@@ -33,7 +33,7 @@ def region(
     heap: Annotated[int, Option("Bytes of each member's heap.")] = 0,
     max_size: Annotated[int | None, Option("Bytes that it may take.")] = None,
 ) -> None:
-    """Make a job's region, unless it is there. Slurm's plugin calls this as root."""
+    """Create a job's region if it does not exist. Slurm's plugin calls this as root."""
     place = job_regions.make(
         directory,
         job,
@@ -48,9 +48,9 @@ def region(
 
 
 def sweep(directory: MemoryDirectory = DEFAULT_REGIONS) -> None:
-    """Take away what is left of jobs that Slurm no longer has, such as after a crash.
+    """Remove what is left of jobs that Slurm no longer has, for example after a crash.
 
-    Epilogs call this for regions and functions, and see to nodes themselves.
+    Epilogs call this for regions and functions. Epilogs end the supervisors of nodes themselves.
     """
     from vicinal.integrations.slurm.sweeping import sweep as sweep_directory
 
@@ -76,7 +76,7 @@ def functions(
     ] = None,
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
-    """Set up a job's SR-IOV functions, unless they are. Slurm's plugin calls this as root."""
+    """Configure a job's SR-IOV functions, if needed. Slurm's plugin calls this as root."""
     from vicinal.integrations.slurm.job_functions import JobFunctions, parse_gres
     from vicinal.integrations.slurm.job_vlans import parse_vlans
 
@@ -96,9 +96,9 @@ def lend(
     user: Annotated[int, Option("The number of the job's user.", min=0)],
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
-    """Let a job's user open its functions by VFIO, for virtual machines. Slurm's plugin calls this.
+    """Let a job's user open its functions by VFIO, for virtual machines.
 
-    It does so as root.
+    Slurm's plugin calls this as root.
     """
     from vicinal.integrations.slurm.job_functions import JobFunctions
 
@@ -106,14 +106,14 @@ def lend(
 
 
 def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:
-    """Take a job's SR-IOV functions back. Epilogs call this as root."""
+    """Release a job's SR-IOV functions. Epilogs call this as root."""
     from vicinal.integrations.slurm.job_functions import JobFunctions
 
     warn(JobFunctions(directory).release(job))
 
 
 def warn(notes: list[str]) -> None:
-    """Say what could not be put back."""
+    """Write a warning for each setting that could not be restored."""
     for note in notes:
         sys.stderr.write(f"vicinal: warning: {note}\n")
 
@@ -125,7 +125,7 @@ def network(
     hosts: Annotated[str, Option("The job's other hosts.", metavar="NAME=ADDRESS,...")],
     port: Annotated[int, Option("UDP port of jobs' networks.")] = NETWORK_PORT,
 ) -> None:
-    """Join a job's nodes with those on its other hosts. Slurm's plugin calls this as root."""
+    """Connect a job's nodes to its nodes on other hosts. Slurm's plugin calls this as root."""
     from vicinal.integrations.slurm.job_network import join
 
     found = dict(each.partition("=")[::2] for each in hosts.split(",") if each)

@@ -1,4 +1,4 @@
-"""What Slurm says of which jobs there are."""
+"""The jobs that Slurm has, by squeue."""
 
 import subprocess
 
@@ -7,21 +7,21 @@ from vicinal.base.errors import VicinalError
 _ANSWER_SECONDS = 30.0
 _PENDING = "PD"
 _GRES_OF = ("job", "node", "socket", "task")
-"""A job can ask for GRES for each of these."""
+"""A job can request GRES for each of these."""
 
 
 def active_jobs() -> set[int]:
-    """The jobs that wait, run or come to their end. To be asked after what is theirs was listed.
+    """The ids of jobs that wait, run or end. List the leftovers first, and call this afterwards.
 
-    Raises VicinalError where Slurm does not say.
+    Raises VicinalError if squeue does not answer.
     """
     return {int(line) for line in _ask("--format=%A")}
 
 
 def jobs_with(gres: str) -> list[int]:
-    """The jobs that have some of a GRES, and do not wait for it any more; who began first first.
+    """The ids of started jobs with a GRES, the earliest start first.
 
-    Raises VicinalError.
+    Raises VicinalError if squeue does not answer.
     """
     asked = ",".join(f"tres-per-{each}:|" for each in _GRES_OF)
     found = _ask(f"--Format=JobID:|,StateCompact:|,StartTime:|,{asked}")
@@ -34,7 +34,7 @@ def jobs_with(gres: str) -> list[int]:
 
 
 def names_gres(text: str, gres: str) -> bool:
-    """Whether words such as gres:vf:eth1:2, or gres/vf=2 of later releases, name a GRES."""
+    """Whether a text such as gres:vf:eth1:2, or gres/vf=2 of later releases, names a GRES."""
     parts = (part.replace("/", ":").replace("=", ":").split(":") for part in text.split(","))
     return any(gres in part[:2] for part in parts)
 

@@ -1,4 +1,4 @@
-"""A process that stays until it is killed, and keeps nobody waiting meanwhile."""
+"""A process that stays until it is killed, without keeping a reader of its streams waiting."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 def let_go() -> None:
-    """Give up the standard streams: whoever reads from them sees their end."""
+    """Replace the standard streams by /dev/null; readers of the old streams see their end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -14,7 +14,7 @@ def let_go() -> None:
 
 
 def stay() -> NoReturn:
-    """Wait to be killed. Children are reaped by the kernel."""
+    """Wait to be killed. The kernel reaps children."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         signal.pause()

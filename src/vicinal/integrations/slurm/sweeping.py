@@ -1,6 +1,6 @@
-"""Taking away what jobs left that Slurm no longer has: regions, and keepers of nodes.
+"""Removes the leftovers of jobs that Slurm no longer has: regions, and supervisors of nodes.
 
-slurm/supervisor_record.h describes what root writes down of a keeper.
+slurm/supervisor_record.h describes root's record of a supervisor.
 """
 
 import re
@@ -16,10 +16,11 @@ _END_SECONDS = 20.0
 
 
 def sweep(directory: Path) -> list[Path]:
-    """Remove what is there of jobs that Slurm no longer has; returns the files of that.
+    """Remove the regions and supervisors of jobs that Slurm no longer has; returns the removed
+    files.
 
-    A region that a living process is a member of stays, whatever Slurm says. Raises VicinalError,
-    and removes nothing, where Slurm does not say which jobs there are.
+    A region with a live member stays, whatever Slurm reports. Raises VicinalError, and removes
+    nothing, if Slurm does not list its jobs.
     """
     idle, keepers = idle_regions(directory), keeper_records(directory)
     if not idle and not keepers:
@@ -35,7 +36,7 @@ def sweep(directory: Path) -> list[Path]:
 
 
 def keeper_records(directory: Path) -> dict[Path, int]:
-    """The records in a directory, and of which job each is."""
+    """The records of supervisors in a directory, and the job of each."""
     with suppress(FileNotFoundError):
         found = {path: _NAME.fullmatch(path.name) for path in directory.iterdir()}
         return {path: int(match[1]) for path, match in found.items() if match}
@@ -43,14 +44,14 @@ def keeper_records(directory: Path) -> dict[Path, int]:
 
 
 def end_keeper(record: Path) -> None:
-    """End a keeper, and with it all that it made, and remove its record.
+    """End a supervisor, and with it all processes that it started, and remove its record.
 
-    Raises VicinalError where it does not end; the record stays then.
+    Raises VicinalError if the supervisor does not end; then the record stays.
     """
     try:
         words = record.read_text().split(" ", 3)
     except FileNotFoundError:
-        return  # an epilog was faster
+        return  # an epilog has removed the record
     if len(words) == 4:
         keeper = Identity(int(words[0]), int(words[1]), boot=words[2])
         end(
