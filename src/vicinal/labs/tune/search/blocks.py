@@ -1,7 +1,7 @@
-"""Running trials in blocks, within a budget; those of an interrupted search are not run again.
+"""Runs trials in blocks within a budget, and replays the trials of an interrupted search.
 
-A search is a function of its seed and of what its trials gave. So going on means to begin anew and
-to take each trial from what was recorded, as long as there is some.
+A search is a function of its seed and of its trials' results. So to continue means to start again,
+and to take each trial from the record as long as the record has one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ from vicinal.labs.tune.search.trial import (
 )
 
 _PRESENT_FAILURES = 3
-"""After so many failed trials of the present setting in a row, there is no use in more."""
+"""Failed trials of the present setting in a row after which the search ends."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a search may measure; at least one of both is given."""
+    """How much a search may measure; at least one limit is given."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -42,7 +42,7 @@ class Budget:
 
 
 class Blocks:
-    """Runs blocks of trials, and keeps count."""
+    """Runs blocks of trials, and counts trials and seconds."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class Blocks:
         self._present_failures = 0
 
     def run(self, phase: str, stage: Stage, points: Sequence[Point]) -> dict[Point, Trial]:
-        """One block: the present setting and each of some others once, in an order that is drawn.
+        """Run one block: the present setting and each of `points` once, in random order.
 
-        Raises VicinalError where the present setting fails again and again, where a recorded trial
-        is not the one that is to be run now, and what ends the search.
+        Raises VicinalError if the present setting fails again and again, or a recorded trial is not
+        the next one of this search. Raises SearchEndsError as `measure`.
         """
         members = list(dict.fromkeys([self.space.present, *points]))
         order = self.random.permutation(len(members))
@@ -85,13 +85,13 @@ class Blocks:
         return found
 
     def left(self) -> int:
-        """How many more trials the budget allows: as many of a mean trial as the seconds do."""
+        """Number of trials that the budget still allows; seconds count by the mean trial."""
         allowed = []
         if self._budget.trials is not None:
             allowed.append(self._budget.trials - len(self.trials))
         if self._budget.seconds is not None:
             if not self.trials:
-                return allowed[0] if allowed else 1 << 30  # nothing is known of them yet
+                return allowed[0] if allowed else 1 << 30  # no trial has run yet
             mean = max(self._seconds / len(self.trials), 1e-9)
             allowed.append(int((self._budget.seconds - self._seconds) / mean))
         return max(0, min(allowed))

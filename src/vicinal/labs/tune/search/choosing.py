@@ -1,4 +1,4 @@
-"""What follows from a confirmation: each phase's Pareto set and choice, and one for all phases."""
+"""The choice after a confirmation: each phase's Pareto set and choice, and one for all phases."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,34 +17,34 @@ class Outcome(StrEnum):
 
     BETTER = "a better setting"
     TRADE_OFF = "a trade-off"
-    """What is better by one objective is worse by another: people have to choose."""
+    """Settings that are better by one objective are worse by another: people have to choose."""
     NO_BETTER = "no better setting"
     UNFINISHED = "the budget ended before anything could be confirmed"
 
 
 @dataclass(frozen=True)
 class PhaseChoice:
-    """What a phase should have."""
+    """The choice of one phase."""
 
     phase: str
     outcome: Outcome
     choice: Point
-    """The present setting unless there is a better one."""
+    """The better setting, or the present one."""
     pareto: tuple[Point, ...]
-    """Of the finalists and the present setting: no other one is better by all estimates."""
+    """Finalists and present setting of which no other one is better by all estimates."""
 
     to_dict = asdict
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the machine should have."""
+    """The choices of all phases."""
 
     phases: tuple[PhaseChoice, ...]
     common: Point | None
-    """The setting for all phases; None where some phase is shown to lose by having another's."""
+    """The setting for all phases; None if a phase is shown to lose by a common setting."""
     losses: Mapping[str, float]
-    """By phase: how much worse the best common setting is there, where that is shown."""
+    """By phase: how much worse the best common setting is, if that is shown."""
 
     to_dict = asdict
 
@@ -52,7 +52,9 @@ class Choice:
 def choose(
     confirmation: Confirmation, present: Point, objectives: Mapping[str, Sequence[Objective]]
 ) -> Choice:
-    """The choice of each phase by its own objectives, and whether one setting does for all."""
+    """Choose a setting for each phase by its objectives, and decide whether one setting fits
+    all.
+    """
     phases = tuple(
         _choose_phase(phase, confirmation, present, objectives[phase])
         for phase in confirmation.blocks
@@ -65,7 +67,7 @@ def choose(
 
 
 def pareto(costs: Mapping[Point, Sequence[float]]) -> tuple[Point, ...]:
-    """The points that no other one dominates: at most as costly by all, and less by one."""
+    """The points that no other point dominates: as cheap by all costs, and cheaper by one."""
 
     def dominated(point: Point) -> bool:
         own = costs[point]
@@ -102,13 +104,13 @@ def _choose_phase(
 def _best_common(
     phases: Sequence[PhaseChoice], confirmation: Confirmation, present: Point
 ) -> Point:
-    """Of the phases' choices, the one with the lowest cost of all phases together.
+    """The choice of a phase with the lowest total cost over all phases.
 
-    None that is shown to be worse than the present setting anywhere.
+    Choices that are shown to be worse than the present setting in any phase are excluded.
     """
     rows = _by_point(confirmation.compared)
     candidates = dict.fromkeys([present, *(each.choice for each in phases)])
-    # Each phase counts as much as another, however many objectives it has.
+    # Each phase has the same weight, for any number of objectives.
     weights = {each.phase: 1 / _objectives(confirmation, each.phase) for each in phases}
     costs = {
         point: sum(weights[each.phase] * _cost(each) for each in rows.get(point, ()))
@@ -128,7 +130,7 @@ def _losses(
     confirmation: Confirmation,
     objectives: Mapping[str, Sequence[Objective]],
 ) -> dict[str, float]:
-    """Phases whose own choice is shown to be better than the common setting, by any objective."""
+    """Phases whose own choice is shown to be better than the common setting by an objective."""
     tests = {}
     for each in phases:
         blocks = confirmation.blocks[each.phase]

@@ -1,9 +1,9 @@
-"""Finalists against the present setting, on fresh trials: what a search may claim.
+"""Finalists against the present setting on fresh trials: the only source of a search's claims.
 
-Halving chose its finalists for figures that were low, some of them by luck. So those figures count
-for nothing here: each finalist is measured anew, beside the present setting in blocks in random
-order, and a difference is claimed by Wilcoxon's signed-rank test as a study claims it, with Holm's
-correction over all finalists, objectives and phases.
+Halving chose its finalists for low figures, and some of these were luck. So those figures do not
+count here. Each finalist is measured again beside the present setting, in blocks in random order. A
+difference is claimed by Wilcoxon's signed-rank test, as in a study, with Holm's correction over all
+finalists, objectives and phases.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from vicinal.labs.tune.search.space import Point
 from vicinal.labs.tune.search.trial import Stage, Trial
 
 Block = Mapping[Point, Trial]
-"""The trials of one block; none of them failed."""
+"""The trials of one block; none failed."""
 
 
 class Verdict(StrEnum):
-    """What may be said of a setting beside the present one, by one objective."""
+    """The result of comparing a setting with the present one, by one objective."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Compared:
-    """A finalist beside the present setting, by one objective in one phase."""
+    """A finalist compared with the present setting, by one objective in one phase."""
 
     phase: str
     point: Point
@@ -43,40 +43,42 @@ class Compared:
     """The median of the finalist's trials, in the objective's unit."""
     present: Estimate
     ratio: Estimate
-    """Ours / present (Hodges and Lehmann), with the interval of the uncorrected test."""
+    """Finalist / present (Hodges and Lehmann), with the interval of the uncorrected test."""
     p_value: float
     adjusted: float
-    """By Holm, over the whole family."""
+    """Corrected by Holm over the whole family."""
     verdict: Verdict
 
     to_dict = asdict
 
     @property
     def gain(self) -> float:
-        """How much better it is, as a part of the present value: 0.2 is 20 % less, or more."""
+        """The improvement as a part of the present value: 0.2 means 20 % less time, or 20 %
+        more rate.
+        """
         ratio = self.ratio.value
         return 1 - ratio if self.objective.lower_is_better else ratio - 1
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """All of it."""
+    """The result of the confirmation."""
 
     alpha: float
     family: int
-    """Comparisons that were corrected for each other."""
+    """Number of comparisons in the correction."""
     needed: int
-    """Blocks without which nothing could be claimed."""
+    """Fewest blocks for any claim."""
     blocks: Mapping[str, tuple[Block, ...]]
-    """By phase: those in which nothing failed."""
+    """Blocks without failures, by phase."""
     compared: tuple[Compared, ...]
-    """None of a phase that has fewer blocks than were needed."""
+    """Comparisons; phases with fewer blocks than `needed` have none."""
     failed: Mapping[Point, str]
-    """Finalists that failed here, and why."""
+    """Finalists that failed here, with the errors."""
 
 
 def blocks_needed(comparisons: int, alpha: float) -> int:
-    """The fewest blocks by which a family of so many can claim anything."""
+    """The fewest blocks with which a family of `comparisons` can claim anything."""
     return signed_rank_pairs(alpha / max(comparisons, 1))
 
 
@@ -88,7 +90,7 @@ def confirm(
     wanted: int,
     alpha: float,
 ) -> Confirmation:
-    """Measure `wanted` fresh blocks of each phase, or as many as the budget has."""
+    """Measure `wanted` fresh blocks of each phase, or as many as the budget allows, and compare."""
     failed: dict[Point, str] = {}
     done: dict[str, list[Block]] = {phase: [] for phase in phases}
     members = list(finalists)
@@ -101,7 +103,7 @@ def confirm(
         for phase in phases:
             found = blocks.run(phase, Stage.CONFIRMING, members)
             if found[blocks.space.present].failed:
-                continue  # what ails the workload is not the finalists' fault
+                continue  # the workload failed for the present setting too: no finalist is to blame
             for point in [point for point in members if found[point].failed]:
                 members.remove(point)
                 failed[point] = found.pop(point).error or ""

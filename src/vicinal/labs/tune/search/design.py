@@ -1,13 +1,13 @@
-"""The screening's design, and what each value of each knob does by it.
+"""The screening's design, and the effect of each value of each knob.
 
-A block has as many runs as the knob with most levels has, and in it each level of a knob is as
-often as any other, in an order drawn for each knob by itself (a Latin hypercube sample of the
-levels). So each run says something of all knobs at once, as in a design by Plackett and Burman, but
-of all levels: an optimum between the ends of a row, as interrupt moderation has it, is not missed.
+A block has as many runs as the knob with most levels has levels. Within a block, each level of a
+knob appears equally often, in a random order for each knob (a Latin hypercube sample of the
+levels). So each run says something about all knobs at once, as in a design by Plackett and Burman,
+but about all levels. An optimum inside a row, as interrupt moderation has it, is not missed.
 
 Effects are those of an additive model of costs with a term for each block, fitted with Huber's
-loss, since some trials are interrupted. A knob's test is the F-test of its levels in that model, on
-Huber's pseudo-values (Huber 1973): observations whose residuals were pulled in.
+loss, because some trials are disturbed. A knob's test is the F-test of its levels in that model, on
+Huber's pseudo-values (Huber 1973), which bound the residuals of outliers.
 """
 
 from collections.abc import Sequence
@@ -20,33 +20,33 @@ from scipy import special
 from vicinal.labs.statistics.samples import Floats
 
 Levels = tuple[int, ...]
-"""Places of a knob's row that are tried."""
+"""Indices in a knob's row of the values that are tried."""
 
 MOST_LEVELS = 5
-"""Of a longer row only so many are screened; halving chooses from all."""
+"""Most levels that are screened; halving chooses from all values."""
 
 _TUNING = 1.345
-"""Huber's: 95 % of least squares' efficiency where noise is normal."""
+"""Huber's constant: 95 % of the efficiency of least squares with normal noise."""
 
 _ITERATIONS, _CLOSE, _RIDGE = 20, 1e-4, 1e-6
-"""How long effects are fitted: until none changes by more than 0.01 %."""
+"""Limit of iterations; relative change at which the fit ends, 0.01 %; ridge term."""
 
 _TO_DEVIATION = 1.4826
-"""From the median of absolute residuals to a normal distribution's standard deviation."""
+"""Factor from the median of absolute residuals to a normal distribution's standard deviation."""
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What levels cost beside the present one, as differences of costs."""
+    """Effects of levels as differences of costs from the present level."""
 
     knobs: tuple[Floats, ...]
-    """For each knob one value a level, 0 at the present one."""
+    """For each knob, one value for each level; 0 at the present level."""
     p_values: tuple[float, ...]
-    """For each knob: of its levels making no difference; 1 for a knob with a single level."""
+    """For each knob, of the hypothesis that its levels do not differ; 1 for a single level."""
 
 
 def levels_of(length: int, present: int) -> Levels:
-    """The places of a row that are screened: its ends, the present one, and some between."""
+    """Indices of a row to screen: its ends, the present value, and some in between."""
     if length <= MOST_LEVELS:
         return tuple(range(length))
     even = np.linspace(0, length - 1, MOST_LEVELS - 1).round().astype(int)
@@ -54,7 +54,7 @@ def levels_of(length: int, present: int) -> Levels:
 
 
 def draw_block(levels: Sequence[Levels], random: np.random.Generator) -> list[tuple[int, ...]]:
-    """The points of one block, a place for each knob."""
+    """The points of one block."""
     runs = max(len(each) for each in levels)
     columns = []
     for each in levels:
@@ -72,11 +72,11 @@ def fit_effects(
     *,
     test: bool = True,
 ) -> Effects:
-    """The effects that runs show.
+    """Fit the effects to runs.
 
-    `points` has a row for each run and a column for each knob, `blocks` and `costs` have a value
-    for each run. Without `test` p-values are all 1. Raises ValueError if there are no more runs
-    than effects to find.
+    `points` has a row for each run and a column for each knob; `blocks` and `costs` have a value
+    for each run. Without `test`, all p-values are 1. Raises ValueError if there are not more runs
+    than effects.
     """
     order = np.argsort(blocks, kind="stable")
     points, costs = points[order], costs[order]
@@ -101,7 +101,7 @@ def fit_effects(
         within, rest = _centred(model, begins, sizes), _centred(pulled, begins, sizes)
         rank = int(np.linalg.matrix_rank(within))
         freedom = len(costs) - len(begins) - rank
-        # Fitting pulls residuals in as well: Huber's correction for many terms.
+        # The fit shrinks residuals as well: Huber's correction for many terms.
         share = (len(begins) + rank) / len(costs)
         squares = _squares(within, rest)
         error = (1 + share * (1 - inside) / inside) ** 2 * squares / freedom
@@ -116,12 +116,12 @@ def fit_effects(
 def _huber(
     model: Floats, costs: Floats, begins: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[Floats, Floats, float]:
-    """Coefficients by least squares that are weighted again and again, pseudo-values, and the share
-    of residuals that were not pulled in.
+    """Coefficients by iteratively reweighted least squares, pseudo-values, and the share of
+    residuals within the bound.
 
-    SciPy's least_squares has this loss, and takes thirty times as long: it does not know that the
-    model is linear. Blocks' terms are taken out of both sides first (Frisch, Waugh and Lovell).
-    Sums are einsum's and not BLAS's, whose threads wait for each other on a busy machine.
+    SciPy's least_squares has this loss and takes thirty times as long, because it does not know
+    that the model is linear. Block terms are first removed from both sides (Frisch, Waugh and
+    Lovell). Sums use einsum instead of BLAS, whose threads wait for each other on a busy machine.
     """
     weights = np.ones(len(costs))
     found: Floats = np.zeros(model.shape[1])
@@ -130,12 +130,12 @@ def _huber(
         within, rest = (_centred(each, begins, sizes, weights) for each in (model, costs))
         weighted = within * weights[:, np.newaxis]
         normal = np.einsum("ij,ik->jk", weighted, within)
-        normal[np.diag_indices_from(normal)] += _RIDGE  # columns may depend on each other
+        normal[np.diag_indices_from(normal)] += _RIDGE  # columns may be linearly dependent
         right = np.einsum("ij,i->j", weighted, rest)
         found = np.asarray(np.linalg.solve(normal, right), dtype=np.float64)
         residuals = rest - np.einsum("ij,j->i", within, found)
         away = np.abs(residuals)
-        # Not zero, though half of the residuals may be, where levels or blocks have a single run.
+        # Never zero: half of the residuals may be zero if levels or blocks have a single run.
         scale = max(_TO_DEVIATION * float(np.median(away)), 1e-3 * float(away.max()), 1e-12)
         bound = _TUNING * scale
         weights = bound / np.maximum(away, bound)
@@ -151,7 +151,7 @@ def _centred(
     sizes: NDArray[np.int64],
     weights: Floats | None = None,
 ) -> Floats:
-    """Values less their block's weighted mean; rows of a block stand one after the other."""
+    """Values minus their block's weighted mean; the rows of a block are consecutive."""
     weights = np.ones(len(values)) if weights is None else weights
     each = weights if values.ndim == 1 else weights[:, np.newaxis]
     total = np.add.reduceat(weights, begins)
@@ -166,7 +166,9 @@ def _squares(model: Floats, values: Floats) -> float:
 
 
 def _p_value(more: float, lost: int, error: float, freedom: int) -> float:
-    """Of a knob without which the squares are so much more, and the terms so many less."""
+    """The F-test's p-value of a knob: without it, the sum of squares grows by `more`, and the model
+    has `lost` fewer terms.
+    """
     if lost == 0:
         return 1.0
     if error <= 0:

@@ -1,4 +1,4 @@
-"""Why a search chose what it chose, in words: what was tried and seen, and how sure that is."""
+"""The reasons for a search's choice, in words: the trials, their results, and the certainty."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.space import Point
 
 _SHOWN = 0.05
-"""Effects with p-values above this are not shown one by one."""
+"""Effects with larger p-values are not shown one by one."""
 
 
 def explain(found: Found) -> str:
-    """The text, in lines of any length, with an end of line after each."""
+    """The text, in lines of any length, each with a line break."""
     return "".join(f"{line}\n" for line in _lines(found))
 
 
@@ -43,7 +43,7 @@ def _lines(found: Found) -> Iterator[str]:
 
 
 def described_objectives(plan: Plan) -> str:
-    """Those of all phases, or where they differ those of each."""
+    """The objectives of all phases, or of each phase if they differ."""
     labels = {
         phase: ", ".join(each.label for each in objectives)
         for phase, objectives in plan.by_phase.items()
@@ -89,7 +89,7 @@ def _of_phase(found: Found, phase: PhaseChoice) -> Iterator[str]:
 
 
 def _unseen(found: Found, phase: PhaseChoice) -> list[str]:
-    """Knobs that the choice changes, and that no effect was seen of."""
+    """Knobs that the choice changes, and that showed no effect."""
     effects = found.pools[phase.phase].effects
     seen = {each.knob for each in effects if each.p_value <= _SHOWN}
     return [name for name in found.space.changes(phase.choice) if effects and name not in seen]
@@ -109,7 +109,7 @@ def _of_screening(found: Found, phase: str) -> Iterator[str]:
         label = ""
         if each.interrupts_p_value is not None and each.interrupts_p_value > _SHOWN:
             label = "; the interrupts did not change: mechanism not established"
-        # The best level is the present one: others are worse.
+        # If the best level is the present one, other levels are worse.
         what = _percent(each.ratio) if each.ratio != 1 else "is best as it is"
         yield (
             f"    {each.knob} {each.level}: {each.objective.label} {what} "
@@ -151,7 +151,7 @@ def _compared(row: Compared) -> str:
 
 
 def _figure(value: float) -> str:
-    """Four digits, and all of those before the point."""
+    """Four significant digits, and all digits before the decimal point."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 

@@ -1,7 +1,4 @@
-"""A search from its first trial to its choice.
-
-found = find(space, Plan((Objective.P50,), Budget(trials=480), seed=1), measure)
-"""
+"""A search, from its first trial to its choice."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,33 +24,34 @@ from vicinal.labs.tune.search.space import Point, Space
 from vicinal.labs.tune.search.trial import Measure, Stage, Trial
 
 _POOL = 16
-"""Settings that halving begins with, and the size of a space that needs no screening."""
+"""Number of settings that halving begins with, and largest space that needs no screening."""
 
 _SCREENING, _HALVING = 0.25, 1 / 3
-"""Screening's part of a phase's trials before its confirmation, and halving's of what is left then;
-the rest is for refining."""
+"""Screening's share of a phase's trials before its confirmation, and halving's share of the rest;
+the remainder is for refining.
+"""
 
 _REFINEMENTS = 3
 
 _LEADERS, _REFINED = 4, 12
-"""In refining: of the best so far, and all together with what is new."""
+"""In refining: number of the best so far, and number of all candidates together."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sought, and how."""
+    """The objectives, phases and budget of a search."""
 
     objectives: tuple[Objective, ...]
-    """Of all phases that have none of their own."""
+    """Of all phases without objectives of their own."""
     budget: Budget
     phases: tuple[str, ...] = ("all",)
-    """Parts of the application, or workloads, that may have settings of their own."""
+    """Parts of the application, or workloads, that may have their own settings."""
     seed: int = 1
     alpha: float = ALPHA
     confirmation: int = 30
-    """Fresh blocks that finalists are confirmed by, of each phase."""
+    """Fresh blocks of each phase for the confirmation of finalists."""
     own_objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
-    """By phase: instead of those of all."""
+    """By phase, in place of `objectives`."""
 
     to_dict = asdict
 
@@ -68,13 +66,15 @@ class Plan:
         return {phase: self.own_objectives.get(phase, self.objectives) for phase in self.phases}
 
     def finalists(self, phase: str) -> int:
-        """Of one phase: the best by each objective, and with several the compromise."""
+        """Number of finalists of a phase: the best by each objective, and a compromise of
+        several.
+        """
         objectives = self.by_phase[phase]
         return len(objectives) + (len(objectives) > 1)
 
     @property
     def confirmation_trials(self) -> int:
-        """At most: every finalist is confirmed in every phase."""
+        """The largest number of trials in the confirmation: every finalist runs in every phase."""
         finalists = sum(map(self.finalists, self.phases))
         family = finalists * sum(map(len, self.by_phase.values()))
         blocks = max(self.confirmation, blocks_needed(family, self.alpha))
@@ -83,7 +83,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """All that a search found."""
+    """The result of a search."""
 
     space: Space
     plan: Plan
@@ -92,14 +92,14 @@ class Found:
     """By phase."""
     finalists: dict[str, tuple[Point, ...]]
     failed: dict[Point, str]
-    """Settings of which a trial failed, and why."""
+    """Settings with a failed trial, and its error."""
     confirmation: Confirmation
     choice: Choice
     mechanisms: dict[str, Mechanism]
-    """By phase that has a better setting."""
+    """By phase, for phases with a better setting."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as data for JSON, without the trials: those have a file of their own."""
+        """The result as data for JSON, without the trials, which have their own file."""
         return {
             "knobs": {name: list(row) for name, row in self.space.knobs.items()},
             "present": self.space.setting(self.space.present),
@@ -145,10 +145,11 @@ def find(
     recorded: Iterable[Trial] = (),
     record: Callable[[Trial], None] = lambda _: None,
 ) -> Found:
-    """Search. `record` gets each new trial as soon as it ended; `recorded` are those of a run of
-    the same search that was interrupted, in order, which are not run again.
+    """Run the search.
 
-    Raises VicinalError if the budget is too small to claim anything, and as Blocks.run does.
+    `record` gets each new trial when it ends. `recorded` are the trials, in order, of an
+    interrupted run of the same search, which are not run again. Raises VicinalError if the budget
+    is too small to claim anything, and as Blocks.run().
     """
     blocks = Blocks(
         space,
@@ -160,7 +161,8 @@ def find(
         record=record,
     )
     for phase in plan.phases:
-        blocks.run(phase, Stage.SCREENING, ())  # can it be measured, and how long does it take?
+        # the first trial shows whether the phase can be measured, and how long a trial takes
+        blocks.run(phase, Stage.SCREENING, ())
     _check_budget(space, plan, blocks)
     pools: dict[str, Pool] = {}
     finalists: dict[str, tuple[Point, ...]] = {}
@@ -203,12 +205,14 @@ def _check_each_once(what: str, names: Sequence[str]) -> None:
 
 
 def trials_needed(space: Space, plan: Plan) -> int:
-    """The fewest trials of a whole search."""
+    """The fewest trials of a whole search, with its confirmation."""
     return len(plan.phases) * (1 + _least(space)) + plan.confirmation_trials
 
 
 def _least(space: Space) -> int:
-    """Trials of a phase before its confirmation: screening, and two blocks of each round."""
+    """The fewest trials of a phase before its confirmation: screening, and two blocks of each
+    round.
+    """
     if space.size - 1 <= _POOL:
         return 4 * space.size
     return round(trials_to_screen(space) / _SCREENING)
@@ -238,7 +242,9 @@ def _pool(blocks: Blocks, phase: str, trials: int) -> Pool:
 def _narrow(
     blocks: Blocks, plan: Plan, pool: Pool, scores: Scores, allowed: int
 ) -> Sequence[Point]:
-    """The finalists of a phase: halving the pool, and then the best with their neighbours."""
+    """The finalists of a phase: halves the pool, and then the best settings with their
+    neighbours.
+    """
     keep = plan.finalists(scores.phase)
     end = len(blocks.trials) + allowed
     trials = int(allowed * _HALVING)

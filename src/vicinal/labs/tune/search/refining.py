@@ -1,8 +1,8 @@
-"""What is worth trying beside the best settings so far, and what is expected of it, by all trials.
+"""Candidates near the best settings so far, and their expected costs, from all trials.
 
-The additive model of the screening is fitted anew, to all that was measured since. Halving measured
-most where costs are low, so it is the neighbourhood of the best settings that the model then knows,
-and knobs that screening left out can come back.
+The additive model of the screening is fitted again to all trials so far. Halving measured most
+where costs are low. So the new model is best near the best settings, and knobs that the screening
+left out can return.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from vicinal.labs.tune.search.space import Point
 
 
 def promising(blocks: Blocks, scores: Scores, leader: Point, count: int) -> list[Point]:
-    """Settings that were not halved yet, near the best: those with the lowest predicted costs.
+    """Settings near the leader without scores, those with the lowest predicted costs first.
 
-    Near is one step of one knob from the leader, or of two knobs at once.
+    Near means one step of one knob from the leader, or one step of two knobs.
     """
     space = blocks.space
     every = range(len(space.rows))
@@ -43,7 +43,7 @@ def promising(blocks: Blocks, scores: Scores, leader: Point, count: int) -> list
 
 
 def expect(blocks: Blocks, scores: Scores, points: Sequence[Point]) -> None:
-    """Have the scores of some settings lean towards what the model says of them now."""
+    """Store the model's predictions for some settings, towards which their scores are shrunk."""
     if not points:
         return
     costs = _predicted(blocks, scores, np.array([blocks.space.present, *points]))
@@ -55,7 +55,9 @@ def expect(blocks: Blocks, scores: Scores, points: Sequence[Point]) -> None:
 
 
 def _predicted(blocks: Blocks, scores: Scores, places: NDArray[np.int64]) -> list[Floats | None]:
-    """The cost of each point by each objective; None where too little is known for a model."""
+    """The predicted cost of each point by objective; None if there are too few trials for a
+    model.
+    """
     space = blocks.space
     trials = [each for each in blocks.trials if each.phase == scores.phase and not each.failed]
     points = np.array([space.point(trial.setting) for trial in trials])
