@@ -1,10 +1,11 @@
-"""Whether interrupts changed with the time: without that, why a setting helped is not known.
+"""Whether interrupts changed together with the time; if not, the cause of an improvement is
+unknown.
 
-Interrupts are those of devices, which have numbers: timers tick with the time that a trial takes,
-and processors interrupt each other for reasons of their own. A change counts if both the number for
-the same work and the number per second went the same way. The one alone changes with a trial that
-takes less time: what interrupts all the time does so less often in it, and what interrupts for each
-packet does so at a higher rate.
+Only interrupts of devices count, which have numbers: timers tick with the duration of a trial, and
+processors interrupt each other for other reasons. A change counts if the number for the same work
+and the number per second changed in the same direction. Each of the two alone also changes if only
+a trial's duration changes: in a shorter trial, periodic interrupts are fewer, and interrupts per
+packet have a higher rate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,41 +19,41 @@ from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.statistics.signed_rank import ALPHA, signed_rank
 
 _FEWEST = 10
-"""A vector with fewer interrupts in most trials of both sides is not looked at."""
+"""Vectors whose median count is smaller on both sides are ignored."""
 
 
 @dataclass(frozen=True)
 class VectorChange:
-    """Interrupts of one vector, winner / present."""
+    """Interrupts of one vector: new setting / present setting."""
 
     vector: str
     ratio: Estimate
-    """Of the numbers for the same work."""
+    """Ratio of the numbers for the same work."""
     p_value: float
-    """The larger one of both tests', corrected for the other vectors."""
+    """The larger p-value of both tests, corrected for the other vectors."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What interrupts did when a setting changed the time."""
+    """The change of interrupts with a setting that changed the time."""
 
     established: bool
     changes: tuple[VectorChange, ...]
-    """Of the vectors that changed."""
+    """The vectors that changed."""
     reason: str
-    """A phrase: why it is established or not."""
+    """Why the mechanism is established or not, as a phrase."""
 
     to_dict = asdict
 
 
 def interrupts_of(evidence: Mapping[str, Any]) -> float | None:
-    """All interrupts of devices in a trial, for a unit of work; None if none were counted."""
+    """Interrupts of devices in a trial per unit of work; None if none were counted."""
     count = _of_devices(evidence)
     return None if count is None else count / _work(evidence)
 
 
 def interrupts_per_second(evidence: Mapping[str, Any]) -> float | None:
-    """All interrupts of devices in a second of a trial; None if none were counted."""
+    """Interrupts of devices per second of a trial; None if none were counted."""
     count = _of_devices(evidence)
     return None if count is None else count / float(evidence["seconds"])
 
@@ -62,7 +63,7 @@ def mechanism(
     theirs: Sequence[Mapping[str, Any]],
     alpha: float = ALPHA,
 ) -> Mechanism:
-    """What the evidence of pairs of trials shows: trial i of both ran in block i."""
+    """Compare the evidence of pairs of trials: trial i of both sides ran in block i."""
     sides = [*ours, *theirs]
     if not sides or any("interrupts" not in each for each in sides):
         return Mechanism(False, (), "no interrupts were counted")
@@ -91,7 +92,7 @@ def _change(
     def per(unit: str) -> tuple[list[float], list[float]]:
         def counted(side: Sequence[Mapping[str, Any]]) -> list[float]:
             units = [_work(each) if unit == "work" else float(each["seconds"]) for each in side]
-            # One more, since none at all has no ratio.
+            # One more, because a count of zero has no ratio.
             return [(n + 1) / u for n, u in zip(_counts(side, name), units, strict=True)]
 
         return counted(ours), counted(theirs)
@@ -114,7 +115,7 @@ def _of_devices(evidence: Mapping[str, Any]) -> float | None:
 
 
 def _work(evidence: Mapping[str, Any]) -> float:
-    """What a trial did, in a unit of its own; the same in all of them where it is not said."""
+    """A trial's work in its own unit; 1 for all trials if the work is unknown."""
     return float(evidence.get("work") or 1.0)
 
 

@@ -1,7 +1,7 @@
-"""What a setting is to make better, and how far it is better: costs that add up.
+"""The figures that a search improves, and their costs, which can be added.
 
-A cost is a logarithm, so that a difference of costs is a ratio of values: 3 % of any value are the
-same. It is lower where a setting is better, of rates too.
+A cost is a logarithm, so a difference of costs is a ratio of values: 3 % is the same difference for
+any value. A better setting has a lower cost, for rates too.
 """
 
 from enum import StrEnum
@@ -9,40 +9,40 @@ from math import exp, log
 
 
 class Objective(StrEnum):
-    """One figure of a trial."""
+    """One figure of a trial, by its name in tuning files."""
 
     P50 = "p50"
     """The median of the trial's samples, in µs."""
     P99 = "p99"
-    """Their 99th percentile, in µs."""
+    """The 99th percentile of the trial's samples, in µs."""
     BANDWIDTH = "bandwidth"
     """In MB/s (10⁶ bytes)."""
     APPLICATION = "application"
-    """What an application took, in s."""
+    """The application's duration, in s."""
     CPU = "cpu"
     """Processor time that the trial used, in s."""
 
     @property
     def lower_is_better(self) -> bool:
-        """Of all but rates."""
+        """Whether lower values are better: for all objectives except rates."""
         return self is not Objective.BANDWIDTH
 
     @property
     def unit(self) -> str:
-        """The unit of its values."""
+        """The unit of the values."""
         return _UNITS[self]
 
     @property
     def label(self) -> str:
-        """The name in tables, for people."""
+        """The name in tables."""
         return _LABELS[self]
 
     def cost(self, value: float) -> float:
-        """The logarithm of what a value costs. Raises ValueError if it is not above zero."""
+        """The cost of a value. Raises ValueError if the value is not above zero."""
         return log(value) if self.lower_is_better else -log(value)
 
     def ratio(self, difference: float) -> float:
-        """A difference of costs as a ratio of values: of times or of rates."""
+        """The ratio of values, of times or of rates, of a difference of costs."""
         return exp(difference if self.lower_is_better else -difference)
 
 

@@ -1,4 +1,4 @@
-"""Which knobs matter, and the settings that are worth a closer look by what is known of them."""
+"""Screening: finds the important knobs, and predicts the settings that deserve more trials."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,47 +17,48 @@ from vicinal.labs.tune.search.space import Point, Space
 from vicinal.labs.tune.search.trial import Stage, Trial
 
 KEEPING = 0.2
-"""A knob is kept whose p-value is not above this. Keeping one that does nothing costs trials;
-leaving one out that does something costs the optimum. Nothing is claimed by it."""
+"""Knobs with a p-value up to this are kept. Keeping a knob without an effect costs trials; dropping
+a knob with an effect costs the optimum. No claim follows from this value.
+"""
 
 _FEWEST, _MOST = 2, 6
-"""Knobs that are kept, however p-values are."""
+"""Fewest and most knobs that are kept, whatever their p-values."""
 
 _COMBINATIONS = 200_000
-"""So many settings are looked at, at most; with more knobs the least important ones are left."""
+"""Limit of predicted settings; beyond it, the least important knobs are dropped."""
 
 
 @dataclass(frozen=True)
 class KnobEffect:
-    """What screening shows of one knob, for one objective."""
+    """The effect of one knob on one objective."""
 
     knob: str
     objective: Objective
     ratio: float
-    """Of the best level's value to the present one's, others being anything: below 1 is less."""
+    """Ratio of the best level's value to the present one's, over all values of the other knobs."""
     level: str
-    """That level."""
+    """The best level."""
     p_value: float
     interrupts_p_value: float | None
-    """Of its levels making no difference to the number of interrupts; None if none were counted."""
+    """Of the hypothesis that levels do not change the interrupts; None if none were counted."""
 
     to_dict = asdict
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What halving begins with."""
+    """The candidates for halving."""
 
     points: tuple[Point, ...]
     knobs: tuple[int, ...]
-    """Those that are varied from here on."""
+    """Knobs that vary from here on."""
     effects: tuple[KnobEffect, ...] = ()
     screened: bool = True
-    """Whether effects are those of a screening, by which the knobs were chosen."""
+    """Whether a screening measured the effects and chose the knobs."""
 
 
 def whole_pool(space: Space) -> Pool:
-    """All settings there are, for a space so small that nothing need be screened."""
+    """All settings, for a space so small that it needs no screening."""
     points = product(*(range(len(row)) for row in space.rows))
     others = tuple(point for point in points if point != space.present)
     knobs = tuple(at for at, row in enumerate(space.rows) if len(row) > 1)
@@ -65,7 +66,9 @@ def whole_pool(space: Space) -> Pool:
 
 
 def trials_to_screen(space: Space) -> int:
-    """The fewest trials of a screening: two runs for each effect, and the present in each block."""
+    """The fewest trials of a screening: two runs for each effect, and the present setting in each
+    block.
+    """
     levels = _levels(space)
     runs = max(len(each) for each in levels)
     effects = sum(len(each) - 1 for each in levels)
@@ -73,7 +76,7 @@ def trials_to_screen(space: Space) -> int:
 
 
 def screen(blocks: Blocks, phase: str, trials: int, most: int) -> Pool:
-    """Screen all knobs with about so many trials, and choose at most `most` settings."""
+    """Screen all knobs with about `trials` trials, and choose at most `most` settings."""
     space = blocks.space
     levels = _levels(space)
     runs = max(len(each) for each in levels)
@@ -94,7 +97,7 @@ def screen(blocks: Blocks, phase: str, trials: int, most: int) -> Pool:
 
 
 def effects_seen(blocks: Blocks, phase: str) -> tuple[KnobEffect, ...]:
-    """What all trials of a phase so far show of each knob, where nothing was screened."""
+    """The effects of all knobs in a phase's trials so far, for a search without screening."""
     space = blocks.space
     levels: list[Levels] = [tuple(range(len(row))) for row in space.rows]
     done = [
@@ -108,7 +111,7 @@ def effects_seen(blocks: Blocks, phase: str) -> tuple[KnobEffect, ...]:
 def _fitted(
     blocks: Blocks, phase: str, levels: Sequence[Levels], done: Sequence[tuple[Point, Trial]]
 ) -> tuple[dict[Objective, Effects], Effects | None]:
-    """The additive model of each objective of the phase, and that of the number of interrupts."""
+    """Fit the additive model of each objective, and of the number of interrupts."""
     points = np.array([point for point, _ in done], dtype=np.int64).reshape(-1, len(levels))
     numbers = np.array([trial.block for _, trial in done], dtype=np.int64)
 
@@ -116,7 +119,7 @@ def _fitted(
         try:
             return fit_effects(points, numbers, np.array(values), levels, blocks.space.present)
         except (ValueError, np.linalg.LinAlgError):
-            return None  # most trials failed, or the budget ended: nothing is known then
+            return None  # too few trials: most failed, or the budget ended
 
     by_objective = {
         objective: effects
@@ -138,7 +141,7 @@ def _levels(space: Space) -> list[Levels]:
 
 
 def _important(space: Space, found: Mapping[Objective, Effects]) -> tuple[int, ...]:
-    """Knobs, in their order; the smallest p-value of any objective counts."""
+    """The important knobs, in their order, by the smallest p-value over all objectives."""
     several = [at for at, row in enumerate(space.rows) if len(row) > 1]
     p_values = {at: min((e.p_values[at] for e in found.values()), default=1.0) for at in several}
     ordered = sorted(several, key=lambda at: p_values[at])
@@ -156,7 +159,7 @@ def _best(
     knobs: Sequence[int],
     most: int,
 ) -> tuple[Point, ...]:
-    """The settings of these knobs with the lowest predicted costs, of each objective in turn."""
+    """The settings of these knobs with the lowest predicted costs, by each objective in turn."""
     combinations = np.array(
         list(product(*(range(len(space.rows[at])) for at in knobs))), dtype=np.int64
     )
@@ -179,10 +182,10 @@ def _best(
 
 
 def along_row(levels: Levels, effects: Floats, space: Space, knob: int) -> Floats:
-    """The effect of each place of a row.
+    """The effect of each index of a row.
 
-    Numbers that were not tried have one between those beside, and words that were not tried 0, the
-    present value's.
+    Numbers that were not tried get an interpolated effect. Words that were not tried get 0, the
+    present value's effect.
     """
     places = np.arange(len(space.rows[knob]))
     if space.is_numeric(knob):

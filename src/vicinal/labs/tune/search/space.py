@@ -1,6 +1,6 @@
-"""The settings that a search chooses from: some knobs, each with an ordered row of values.
+"""The settings of a search: knobs, each with an ordered row of values.
 
-A point is a setting by the places of its values in those rows, one integer for each knob.
+A point is a setting as indices: for each knob, the index of its value in the knob's row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """Knobs by name, their values in order, and which of them the machine has now."""
+    """Knobs by name with their values in order, and the machine's present setting."""
 
     knobs: Mapping[str, tuple[Value, ...]]
     present: Point
 
     @classmethod
     def of(cls, knobs: Mapping[str, Sequence[Value]], present: Setting) -> "Space":
-        """The space of some knobs' values around the present setting.
+        """The space of knobs' values around the present setting.
 
-        A present value that is none of its knob's is put among them: before the first larger one
-        where all are numbers, else at the end. Raises VicinalError if a knob has a value twice or
-        none, if it has no present value, or if there is nothing to choose.
+        A present value outside of its knob's row is inserted: before the first larger value if all
+        values are numbers, otherwise at the end. Raises VicinalError if a knob has no value, a
+        repeated value or no present value, or if there is nothing to choose.
         """
         rows: dict[str, tuple[Value, ...]] = {}
         for name, values in knobs.items():
@@ -50,31 +50,33 @@ class Space:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The knobs', in the order of a point's places."""
+        """The names of the knobs, in the order of a point."""
         return tuple(self.knobs)
 
     @cached_property
     def rows(self) -> tuple[tuple[Value, ...], ...]:
-        """Each knob's values, in the same order."""
+        """The values of each knob, in the order of a point."""
         return tuple(self.knobs.values())
 
     @property
     def size(self) -> int:
-        """How many settings there are."""
+        """Number of settings."""
         return prod(len(row) for row in self.rows)
 
     def setting(self, point: Point) -> dict[str, Value]:
-        """A point in values."""
+        """The setting of a point."""
         return {
             name: row[place] for (name, row), place in zip(self.knobs.items(), point, strict=True)
         }
 
     def point(self, setting: Setting) -> Point:
-        """A setting of all knobs as places. Raises KeyError or ValueError if it is none."""
+        """The point of a setting. Raises KeyError or ValueError if the space does not have the
+        setting.
+        """
         return tuple(row.index(setting[name]) for name, row in self.knobs.items())
 
     def changes(self, point: Point) -> dict[str, tuple[Value, Value]]:
-        """What a point has other than the present setting: from which value to which."""
+        """The knobs that differ from the present setting, with present and new value."""
         return {
             name: (row[before], row[after])
             for (name, row), before, after in zip(
@@ -84,7 +86,7 @@ class Space:
         }
 
     def neighbours(self, point: Point, knobs: Sequence[int]) -> Iterator[Point]:
-        """Points that differ in one of some knobs: the next number, or any other word."""
+        """Points that differ in one of `knobs`: by an adjacent number, or by any other word."""
         for knob in knobs:
             row, place = self.rows[knob], point[knob]
             near = (place - 1, place + 1) if self.is_numeric(knob) else range(len(row))
@@ -93,7 +95,7 @@ class Space:
                     yield (*point[:knob], other, *point[knob + 1 :])
 
     def is_numeric(self, knob: int) -> bool:
-        """Whether a knob's values are numbers, so that those side by side are alike."""
+        """Whether a knob's values are numbers, so that adjacent values are similar."""
         return not any(isinstance(value, str) for value in self.rows[knob])
 
 

@@ -1,7 +1,7 @@
-"""The file that a search is written in: YAML, checked against its schema; errors say in which line.
+"""The tuning file: YAML, checked against its schema; errors name the line.
 
-spec = read_spec(Path("tuning.yaml"))
-found = find(spec.space(available, present), spec.plan, measure)
+spec = read_spec(Path("tuning.yaml")) found = find(spec.space(available, present), spec.plan,
+measure)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,25 +29,25 @@ FORM = Form(
 
 @dataclass(frozen=True)
 class Spec:
-    """A search as people write it."""
+    """The contents of a tuning file."""
 
     name: str
     title: str
     plan: Plan
     workloads: Mapping[str, Mapping[str, Any]]
-    """By phase, as a study file has a workload, without a name."""
+    """By phase: a workload as in a study file, without a name."""
     knobs: Mapping[str, tuple[Value, ...] | None]
-    """Values that are tried; None: all that the knob has."""
+    """Values to try, by knob; None: all values of the knob."""
     environment: Mapping[str, Any] | None = None
-    """Where the workloads run, as a study file has an environment, without a name."""
+    """An environment as in a study file, without a name; the workloads run there."""
     tools: Mapping[str, Path] = field(default_factory=dict)
-    """Where programs are that are not Debian's, by what drivers call them."""
+    """Paths of programs that are not in Debian, by the names that drivers use."""
 
     def space(self, available: Mapping[str, Sequence[Value]], present: Setting) -> Space:
-        """The space of these knobs on a machine: `available` has the knobs that it has, and their
+        """The space of these knobs on a machine; `available` has the machine's knobs and their
         values.
 
-        Raises VicinalError for a knob that the machine does not have, and as Space.of does.
+        Raises VicinalError for a knob that the machine does not have, and as Space.of().
         """
         rows = {}
         for name, values in self.knobs.items():
@@ -61,12 +61,12 @@ class Spec:
 
 
 def read_spec(path: Path) -> Spec:
-    """The search of a file. Raises VicinalError, with line and remedy, for all that is wrong."""
+    """Read a tuning file. Raises VicinalError, with line and remedy, for all of its errors."""
     return parse_spec(path, read_text(FORM, path))
 
 
 def parse_spec(path: Path, text: str) -> Spec:
-    """The search of a file's text; `path` is what errors call it."""
+    """Parse the text of a tuning file; errors call the file `path`. Raises as read_spec()."""
     faults = Faults()
     values = load_parts(FORM, path, text, faults)
     for errors in (_phase_faults(path, values), _knob_faults(path, values)):
@@ -93,7 +93,7 @@ def parse_spec(path: Path, text: str) -> Spec:
                 if "objectives" in phase
             },
         ),
-        # As they are: they know their lines, and what is wrong with them is a driver's to say.
+        # Unchanged: these values know their lines, and drivers check them.
         workloads={str(phase["name"]): phase["workload"] for phase in phases},
         knobs={
             str(name): None if row == "all" else tuple(_value(each) for each in row)
@@ -108,7 +108,7 @@ def parse_spec(path: Path, text: str) -> Spec:
 
 
 def _phase_faults(path: Path, values: Any) -> Iterator[VicinalError]:
-    """Errors for phases and objectives that are there twice, or missing."""
+    """Errors for phases and objectives that are repeated or missing."""
     phases = values["phases"]
     yield from _twice(path, phases, "phases", [phase["name"] for phase in phases])
     for each in (values, *phases):
@@ -122,7 +122,7 @@ def _phase_faults(path: Path, values: Any) -> Iterator[VicinalError]:
 
 
 def _knob_faults(path: Path, values: Any) -> Iterator[VicinalError]:
-    """Errors for values of knobs that cannot be searched."""
+    """Errors for values of knobs that a search cannot use."""
     for name, row in values["knobs"].items():
         if row is not FAULTY and row != "all":
             yield from _value_faults(path, values["knobs"], str(name), row)
@@ -157,7 +157,7 @@ def _value_faults(path: Path, knobs: Any, name: str, row: Sequence[Any]) -> Iter
 
 
 def _value(value: Any) -> Value:
-    """A value as knobs have it: YAML takes on and off for true and false in some versions."""
+    """A value as knobs have it: some versions of YAML parse on and off as true and false."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int | float):

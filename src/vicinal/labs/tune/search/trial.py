@@ -1,4 +1,4 @@
-"""A trial: one fresh start of what is measured, under one setting; kept as a line of JSON."""
+"""A trial: one fresh launch of a workload under one setting, stored as a line of JSON."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,11 +14,11 @@ from vicinal.labs.tune.search.space import Setting, Value
 
 
 class SearchEndsError(VicinalError):
-    """What measuring raises where further trials would be in vain, as with a card that is gone."""
+    """Further trials are useless, for example because a card is gone."""
 
 
 class Stage(StrEnum):
-    """What a trial was for."""
+    """The stage of the search that ran a trial."""
 
     SCREENING = "screening"
     HALVING = "halving"
@@ -28,53 +28,54 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Measured:
-    """What measuring one trial gives."""
+    """The figures and evidence of one trial."""
 
     values: Mapping[str, float]
-    """By the names in Objective, in their units; others may be there too."""
+    """By the names of Objective, in their units; other figures may be present."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """What the machine counted meanwhile: vicinal.labs.tune.evidence has it."""
+    """Counters of the machine during the trial, from vicinal.labs.tune.evidence."""
 
 
 Measure = Callable[[Setting, str], Measured]
-"""(setting, phase) -> the trial's figures. Raises VicinalError where the trial failed, and
-SearchEndsError where there is no use in more."""
+"""(setting, phase) -> the trial's figures. Raises VicinalError if the trial failed, and
+SearchEndsError if further trials are useless.
+"""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial, and where in the search it stands."""
+    """One trial, and its position in the search."""
 
     number: int
     phase: str
     stage: Stage
     block: int
-    """Trials of a block ran one soon after the other, in an order that was drawn."""
+    """The trials of a block ran in close succession, in random order."""
     position: int
-    """In its block; 0 ran first."""
+    """Position in the block; 0 ran first."""
     setting: Mapping[str, Value]
     values: Mapping[str, float]
-    """Empty where it failed."""
+    """Empty if the trial failed."""
     evidence: Mapping[str, Any]
     seconds: float
-    """That it took, with starting and setting."""
+    """Duration, including launch and setting of knobs."""
     error: str | None = None
-    """Why it failed."""
+    """The error of a failed trial."""
 
     to_dict = asdict
 
     @property
     def failed(self) -> bool:
-        """Whether it has no values."""
+        """Whether the trial failed, and has no values."""
         return self.error is not None
 
     def cost(self, objective: Objective) -> float:
-        """What it cost: see Objective. Raises KeyError if it failed."""
+        """The cost by an objective. Raises KeyError if the trial failed."""
         return objective.cost(self.values[objective])
 
 
 def fault_of(values: Mapping[str, float], objectives: Iterable[Objective]) -> str | None:
-    """Why values are none that a search can use; None where they are."""
+    """Why a search cannot use the values; None if it can."""
     for objective in objectives:
         value = values.get(objective)
         if value is None:
@@ -85,20 +86,20 @@ def fault_of(values: Mapping[str, float], objectives: Iterable[Objective]) -> st
 
 
 def write_line(trial: Trial) -> str:
-    """A trial as a line of a file, with its end."""
+    """The trial as a line of JSON, with a line break."""
     return json.dumps(trial.to_dict(), ensure_ascii=False) + "\n"
 
 
 def read_trials(path: Path) -> list[Trial]:
-    """The trials of a file of such lines; a last line that was cut off is left out.
+    """Read the trials of a file; an incomplete last line is left out.
 
-    Raises VicinalError for any other line that is no trial, and OSError.
+    Raises VicinalError for any other invalid line, and OSError.
     """
     lines = path.read_text().splitlines(keepends=True)
     found = []
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
-            break  # the end of a process came while it was written
+            break  # a process ended while it wrote this line
         try:
             found.append(_trial(json.loads(line)))
         except (ValueError, KeyError, TypeError) as error:
