@@ -1,1 +1,1 @@
-"""What can be turned on a machine, a file for each kind of knob."""
+"""The knobs of a machine and of jobs, a file for each kind of knob."""

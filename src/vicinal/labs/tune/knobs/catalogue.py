@@ -1,7 +1,7 @@
-"""All knobs of a machine, and one by its name.
+"""All knobs of a machine, and one knob by its name.
 
-Knobs stand in the order in which a setting is applied: a new number of queues undoes where their
-interrupts go, and may undo their moderation.
+Knobs are in the order in which a setting is applied: a new number of queues resets the affinity of
+their interrupts, and may reset their moderation.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from vicinal.labs.tune.knobs.rdma import RdmaModerationKnob, rdma_devices
 
 @dataclass(frozen=True)
 class Device:
-    """A network interface or an RDMA device, with what can be read of it."""
+    """A network interface or an RDMA device, with its knobs."""
 
     name: str
     knobs: tuple[MachineKnob, ...]
     lacks: tuple[str, ...]
-    """What it has not, a phrase for each."""
+    """Kinds of knobs that the device lacks, as phrases."""
     missing: tuple[str, ...] = ()
-    """Parts of its interrupt moderation that its driver has not."""
+    """Parts of interrupt moderation that its driver lacks."""
 
 
 def devices(machine: Machine, names: Sequence[str] = ()) -> list[Device]:
     """The devices of this network namespace, or those of these names, with their knobs.
 
-    Raises VicinalError for a name that none has.
+    Raises VicinalError for a name that no device has.
     """
     links = {link.name: link for link in machine.network.links()}
     cards = rdma_devices(machine)
@@ -47,9 +47,9 @@ def devices(machine: Machine, names: Sequence[str] = ()) -> list[Device]:
 
 
 def knob_named(machine: Machine, name: str) -> MachineKnob:
-    """The knob of this name, whether or not its device has it.
+    """The knob of this name; its device may lack the part.
 
-    Raises VicinalError for a name that no knob has, or where there is no such device.
+    Raises VicinalError for an unknown knob or device.
     """
     device, _, part = name.partition("/")
     if part == rdma.PART:
@@ -73,7 +73,7 @@ def knob_named(machine: Machine, name: str) -> MachineKnob:
 
 
 def order_of(name: str) -> int:
-    """Where a machine's knob stands among others when a setting is applied."""
+    """The position of a machine's knob in the order in which a setting is applied."""
     part = name.partition("/")[2]
     return 0 if part in channels.PARTS else 1 if part == interrupts.PART else 2
 

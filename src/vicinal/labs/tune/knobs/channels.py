@@ -1,4 +1,4 @@
-"""How many queues a network interface has, each with an interrupt of its own."""
+"""The number of queues of a network interface; each queue has an interrupt of its own."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,25 +25,25 @@ class ChannelsKnob:
 
     @property
     def reaches(self) -> str:
-        """Whom it concerns, and whom not."""
+        """What the knob affects, as a phrase."""
         return "how many processors take its packets; its link may go down shortly"
 
     @property
     def values(self) -> Sequence[Value]:
-        """Powers of two, and the most that there can be; what it has, where that is not known."""
+        """Powers of two up to the maximum, and the maximum."""
         most = self._found().get(f"{self._kind}-max", 1)
         powers = [1 << bit for bit in range(most.bit_length()) if 1 << bit < most]
         return (*powers, most)
 
     def check(self, value: Value) -> Value:
-        """The number; raises VicinalError for what can be none of this interface's queues."""
+        """The number. Raises VicinalError if the interface cannot have this number of queues."""
         return check_number(self.name, value, 0, self._found().get(f"{self._kind}-max", 1))
 
     def read(self) -> Value:
         return self._found()[self._kind]
 
     def write(self, value: Value) -> None:
-        """Have its driver make so many."""
+        """Set the number of queues."""
         self.check(value)
         assert isinstance(value, int)
         self._machine.ethtool.set_channels(self.interface, self._kind, value)

@@ -1,6 +1,6 @@
-"""Interrupt moderation of a network interface: how long, and for how many packets, a card gathers.
+"""Interrupt moderation of a network interface: how long a card gathers packets, and how many.
 
-Interfaces of every kind are asked in the same way: Ethernet, functions of it, IPoIB, virtio-net.
+All kinds of interfaces have the same knobs: Ethernet, its functions, IPoIB, virtio-net.
 """
 
 from collections.abc import Sequence
@@ -45,15 +45,16 @@ _GRID: dict[str, tuple[Sequence[Value], str]] = {
     "tx-aggr-max-frames": ((0, 1, 8, 32), "frames"),
     "tx-aggr-time-usecs": ((0, 10, 100, 1000), "us"),
 }
-"""Values worth trying. P3's are among them: 88 frames against 1, and 40 and 1000 us; 450,000
-packets/s is where many adaptive drivers begin."""
+"""Values worth trying, with those of P3: 88 frames against 1, and 40 and 1000 us. Many adaptive
+drivers begin at 450,000 packets/s.
+"""
 
 PARTS = tuple(_GRID)
 """The names of `ethtool -C`."""
 
 
 class CoalescingKnob:
-    """One part of one interface's coalescing."""
+    """One part of one interface's interrupt moderation."""
 
     gentle = True
 
@@ -66,7 +67,7 @@ class CoalescingKnob:
 
     @property
     def reaches(self) -> str:
-        """Whom it concerns, and whom not."""
+        """What the knob affects, as a phrase."""
         if self.part.startswith("rx") or self.part == "adaptive-rx":
             return "packets that arrive; not user verbs"
         if self.part.startswith("tx") or self.part == "adaptive-tx":
@@ -74,12 +75,12 @@ class CoalescingKnob:
         return "how the driver chooses; not user verbs"
 
     def check(self, value: Value) -> Value:
-        """The value; raises VicinalError for what can be none of it."""
+        """The value. Raises VicinalError for an invalid value."""
         self._number(value)
         return value
 
     def read(self) -> Value:
-        """The value that its driver says it has."""
+        """The value that the driver reports."""
         found = self._machine.ethtool.coalescing(self.interface)
         if self.part not in found:
             raise VicinalError(

@@ -1,8 +1,8 @@
-"""Which processors the interrupts of a network interface's device go to.
+"""The processors that handle the interrupts of a network interface's device.
 
-A value is a list of processors for each interrupt, in the order of their numbers, with ` / `
-between: `0 / 1 / 0-1`. One list alone is for all of them. So what was there before can be written
-again, whatever it was.
+A value has one list of processors for each interrupt, in the order of interrupt numbers, with ` / `
+in between: `0 / 1 / 0-1`. A single list is for all interrupts. So any former value can be written
+again.
 """
 
 import os
@@ -18,11 +18,13 @@ from vicinal.labs.tune.knobs.network import Link
 PART = "irq-affinity"
 _BETWEEN = " / "
 _MOST_SINGLE = 16
-"""Of so many processors each is a value of its own; of more, as many that lie evenly."""
+"""Up to this many processors, each is a value of its own; beyond it, as many evenly spaced ones."""
 
 
 def interrupts_of(machine: Machine, link: Link) -> list[int]:
-    """The interrupts of an interface's device, or of the PCI device that it is on, as virtio's."""
+    """Numbers of the interrupts of an interface's device, or of the PCI device below it
+    (virtio).
+    """
     if not link.device:
         return []
     place = machine.host.path(f"sys/bus/{link.bus}/devices/{link.device}").resolve()
@@ -49,7 +51,7 @@ class AffinityKnob:
 
     @property
     def values(self) -> Sequence[Value]:
-        """All processors, each alone, and one for each interrupt in turn."""
+        """All processors, each single processor, and one processor for each interrupt in turn."""
         processors = sorted(os.sched_getaffinity(0))
         if len(processors) > _MOST_SINGLE:
             step = len(processors) / _MOST_SINGLE
@@ -61,15 +63,15 @@ class AffinityKnob:
         return tuple(dict.fromkeys(found))
 
     def check(self, value: Value) -> Value:
-        """The lists as the kernel writes them; raises VicinalError for what are none."""
+        """The lists as the kernel writes them. Raises VicinalError for an invalid list."""
         return _shortest(self._lists(value))
 
     def read(self) -> Value:
-        """The lists as the kernel has them."""
+        """The present lists."""
         return _shortest([self._read(number) for number in self._interrupts()])
 
     def write(self, value: Value) -> None:
-        """Have the kernel send each interrupt to its processors."""
+        """Set the processors of each interrupt: all interrupts, or none."""
         interrupts = self._interrupts()
         done: list[tuple[int, str]] = []
         try:
@@ -136,5 +138,5 @@ def _shortest(lists: Sequence[str]) -> str:
 
 
 def _normal(text: str) -> str:
-    """A list of processors as the kernel writes it; empty for what is none."""
+    """A list of processors as the kernel writes it; empty for an invalid list."""
     return show_cpu_list(tuple(set(parse_cpu_list(text))))

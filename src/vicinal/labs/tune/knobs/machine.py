@@ -1,4 +1,4 @@
-"""The machine whose knobs are turned, and what its knobs have beside those of others."""
+"""The machine whose knobs are turned, and the protocol of its knobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,9 @@ from vicinal.labs.tune.knobs.network import KernelNetwork, Network
 
 @dataclass(frozen=True)
 class Machine:
-    """What knobs are read from and written to: this machine, or a fake one in tests."""
+    """The interfaces by which knobs are read and written: of this machine, or fake ones in
+    tests.
+    """
 
     ethtool: Ethtool = field(default_factory=KernelEthtool)
     network: Network = field(default_factory=KernelNetwork)
@@ -21,34 +23,34 @@ class Machine:
 
 
 class MachineKnob(Knob, Protocol):
-    """A knob of the machine itself, which others have before and after us."""
+    """A knob of the machine itself, which other programs use before and after a search."""
 
     @property
     def interface(self) -> str:
-        """The network interface that it belongs to; empty for one of an RDMA device."""
+        """The network interface of the knob; empty for an RDMA device's knob."""
 
     @property
     def part(self) -> str:
-        """Its name without that of the device."""
+        """The knob's name without the device."""
 
     @property
     def reaches(self) -> str:
-        """Whom it concerns, and whom not, as a phrase."""
+        """What the knob affects, as a phrase."""
 
     @property
     def gentle(self) -> bool:
-        """Whether it can be turned without a link going down for a while."""
+        """Whether the knob can be set without a link going down for a while."""
 
     def check(self, value: Value) -> Value:
-        """The value as read() says it; raises VicinalError for what can be none of it."""
+        """The value as read() returns it. Raises VicinalError for an invalid value."""
 
 
 MOST = (1 << 32) - 1
-"""The kernel's numbers are of 32 bits."""
+"""The kernel's numbers have 32 bits."""
 
 
 def check_number(name: str, value: Value, least: int = 0, most: int = MOST) -> int:
-    """The value as a number of that range; raises VicinalError where it is none."""
+    """The value as a number from `least` to `most`. Raises VicinalError for any other value."""
     if not isinstance(value, int) or not least <= value <= most:
         raise VicinalError(
             f"{name} cannot be {value}", f"give it a whole number from {least} to {most}"
@@ -57,7 +59,7 @@ def check_number(name: str, value: Value, least: int = 0, most: int = MOST) -> i
 
 
 def check_word(name: str, value: Value, words: Mapping[str, int]) -> int:
-    """The number that a word stands for; raises VicinalError where it is none of these."""
+    """The number of a word. Raises VicinalError for any other value."""
     if not isinstance(value, str) or value not in words:
         raise VicinalError(f"{name} cannot be {value}", f"give it one of {', '.join(words)}")
     return words[value]

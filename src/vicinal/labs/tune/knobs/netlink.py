@@ -1,8 +1,8 @@
-"""What the kernel says and takes of network interfaces, over its generic netlink family `ethtool`.
+"""Settings of network interfaces through the kernel's generic netlink family `ethtool`.
 
-Unlike the older ioctl it names what a driver has and leaves out what it has not, sets one thing at
-a time, and says in words why it refuses. Messages are made and read by pyroute2; what they may
-contain is in linux/ethtool_netlink.h.
+Unlike the older ioctl, netlink omits settings that a driver lacks, sets one value at a time, and
+gives reasons for refusals in words. pyroute2 makes and parses the messages; linux/ethtool_netlink.h
+defines their contents.
 """
 
 import errno
@@ -13,7 +13,7 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.signals import signals_wait
 
 WORDS = ("adaptive-rx", "adaptive-tx", "cqe-mode-tx", "cqe-mode-rx")
-"""Of the parts of coalescing those that are on (1) or off (0); others are numbers."""
+"""Parts of coalescing that are on (1) or off (0); all others are numbers."""
 
 MODERATION = (
     *("rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq"),
@@ -24,13 +24,13 @@ MODERATION = (
     *("sample-interval", "cqe-mode-tx", "cqe-mode-rx"),
     *("tx-aggr-max-bytes", "tx-aggr-max-frames", "tx-aggr-time-usecs"),
 )
-"""By the names of `ethtool -C`, in the order of the kernel's numbers, of which the first is 2."""
+"""Names of `ethtool -C`, in the order of the kernel's attribute numbers, which begin with 2."""
 
 QUEUES = (
     *("rx-max", "tx-max", "other-max", "combined-max"),
     *("rx", "tx", "other", "combined"),
 )
-"""The same for `ethtool -L`."""
+"""Names of `ethtool -L`, in the same order."""
 
 CHANNELS_GET, CHANNELS_SET, COALESCE_GET, COALESCE_SET = 17, 18, 19, 20
 
@@ -43,7 +43,7 @@ _REMEDIES = {
 
 
 class RefusedError(VicinalError):
-    """The kernel refused; `number` is its error number."""
+    """The kernel refused a request; `number` is its error number."""
 
     def __init__(self, message: str, remedy: str, number: int) -> None:
         super().__init__(message, remedy)
@@ -51,31 +51,31 @@ class RefusedError(VicinalError):
 
     @property
     def absent(self) -> bool:
-        """Whether the driver has nothing of the kind, rather than not this value."""
+        """Whether the driver lacks the setting, rather than refusing this value."""
         return self.number == errno.EOPNOTSUPP
 
 
 class Ethtool(Protocol):
-    """The same by whoever answers; tests have one without a kernel.
+    """Settings of network interfaces; tests have an implementation without a kernel.
 
-    Names are those of `ethtool -C` and `ethtool -L`. All raise RefusedError for what is refused.
+    Names are those of `ethtool -C` and `ethtool -L`. All methods raise RefusedError for a refusal.
     """
 
     def coalescing(self, interface: str) -> Mapping[str, int]:
-        """What its driver has of coalescing; times in microseconds, words as in WORDS."""
+        """The driver's coalescing settings; times in microseconds, words as in WORDS."""
 
     def set_coalescing(self, interface: str, name: str, value: int) -> None:
-        """Set one part of it, and leave others."""
+        """Set one coalescing setting, and leave the others."""
 
     def channels(self, interface: str) -> Mapping[str, int]:
-        """How many queues of each kind it has, and `KIND-max` of them it can have."""
+        """The number of queues of each kind, and the maximum as `KIND-max`."""
 
     def set_channels(self, interface: str, name: str, value: int) -> None:
-        """Set how many of a kind it has; the driver may take its link down for a while."""
+        """Set the number of queues of a kind; the driver may take the link down for a while."""
 
 
 class KernelEthtool:
-    """The kernel, as it sees the network namespace of this process."""
+    """Settings of the network namespace of this process, from the kernel."""
 
     def coalescing(self, interface: str) -> Mapping[str, int]:
         return _ask(COALESCE_GET, interface, MODERATION)
@@ -93,8 +93,8 @@ class KernelEthtool:
 def _ask(
     command: int, interface: str, names: tuple[str, ...], values: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Send one message about an interface, and return the numbers of the answer."""
-    # Loaded here: it takes a third of a second, and other commands do without.
+    """Send one message about an interface; returns the numbers of the answer."""
+    # Loaded here: the import takes a third of a second, and other commands do not need it.
     from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST
     from pyroute2.netlink.exceptions import NetlinkError
     from pyroute2.netlink.generic import GenericNetlinkSocket
@@ -106,7 +106,7 @@ def _ask(
     header = {"attrs": [["ETHTOOL_A_HEADER_DEV_NAME", interface]]}
     message["attrs"] = [("header", header), *(values or {}).items()]
     try:
-        # It has an event loop, which a signal in the middle would leave waiting for ever.
+        # The socket has an event loop, which a signal in the middle would leave waiting forever.
         with signals_wait(), GenericNetlinkSocket(ext_ack=True) as socket:
             socket.bind("ethtool", message_type)
             answers = tuple(socket.nlm_request(message, msg_type=socket.prid, msg_flags=flags))

@@ -1,6 +1,6 @@
-"""The network interfaces of this process's network namespace, and which of them carry what.
+"""The network interfaces of this process's network namespace, and their relations.
 
-Asked over netlink, and not read from /sys: that shows the namespace in which it was mounted.
+Netlink shows this namespace. /sys would show the namespace in which it was mounted.
 """
 
 import socket
@@ -19,38 +19,38 @@ class Link:
 
     name: str
     index: int
-    """Its number; no other interface of the namespace ever has the same."""
+    """The interface's index; the namespace never reuses it."""
     bus: str = ""
-    """The bus of its device, such as `pci`; empty for one that is made of nothing."""
+    """The bus of its device, such as `pci`; empty for a virtual interface."""
     device: str = ""
     """Its device on that bus, such as `0000:01:00.0`."""
     below: tuple[str, ...] = ()
-    """Interfaces that carry what goes through it: ports of a bridge or bond, a VLAN's own."""
+    """Interfaces that carry its packets: ports of a bridge or bond, or a VLAN's parent."""
     carrier: bool = True
-    """Whether its link is up."""
+    """Whether the link is up."""
     carrier_changes: int = 0
-    """How often that went up or down since it was made."""
+    """How often the link changed since the interface exists."""
 
 
 class Network(Protocol):
-    """The same by whoever answers; tests have one without a kernel."""
+    """The network interfaces; tests have an implementation without a kernel."""
 
     def links(self) -> list[Link]:
-        """All interfaces, in the order of their numbers."""
+        """All interfaces, by ascending index."""
 
     def default_routes(self) -> list[str]:
-        """The interfaces of the default routes."""
+        """The interfaces of the default routes, IPv4 and IPv6."""
 
     def route_to(self, address: str) -> str:
-        """The interface through which an address is reached; empty where none is."""
+        """The interface of the route to an address; empty without a route."""
 
     @property
     def namespace(self) -> int:
-        """What tells this network namespace from others as long as it lives."""
+        """A number that identifies this network namespace during its lifetime."""
 
 
 class KernelNetwork:
-    """The kernel, as it sees the network namespace of this process."""
+    """The interfaces of the network namespace of this process, from the kernel."""
 
     def links(self) -> list[Link]:
         with _routes() as routes:
@@ -60,7 +60,7 @@ class KernelNetwork:
         for each in found:
             if (master := each.get("IFLA_MASTER")) is not None:
                 ports.setdefault(master, []).append(names[each["index"]])
-            # A veth's other end is no lower interface, and may be in another namespace.
+            # The other end of a veth is no lower interface, and may be in another namespace.
             under = each.get("IFLA_LINK")
             kind = (each.get("IFLA_LINKINFO") or {}).get("IFLA_INFO_KIND")
             if under in names and under != each["index"] and kind != "veth":
@@ -101,7 +101,7 @@ def _routes() -> Iterator[Any]:
     # Loaded here, as in netlink.py.
     from pyroute2 import IPRoute
 
-    # It has an event loop, which a signal in the middle would leave waiting for ever.
+    # IPRoute has an event loop, which a signal in the middle would leave waiting forever.
     with signals_wait(), IPRoute() as routes:
         yield routes
 
@@ -110,7 +110,7 @@ def _interfaces(routes: Iterable[Any]) -> list[str]:
     numbers = []
     for route in routes:
         numbers.append(route.get("RTA_OIF"))
-        # Several ways at once have an interface each.
+        # Each of several parallel routes has its own interface.
         numbers += [hop.get("oif") for hop in route.get("RTA_MULTIPATH") or ()]
     names = []
     for number in numbers:

@@ -1,6 +1,6 @@
-"""Adaptive moderation of an RDMA device: the kernel's own completion queues, such as NFS's.
+"""Adaptive moderation of an RDMA device: for the kernel's own completion queues, such as NFS's.
 
-Those of programs are moderated by the programs (ibv_modify_cq), and are not reached.
+Programs moderate their own completion queues (ibv_modify_cq), which this knob does not reach.
 """
 
 import json
@@ -14,12 +14,12 @@ _WORDS = {"off": 0, "on": 1}
 
 
 def rdma_devices(machine: Machine) -> list[str]:
-    """The RDMA devices of this machine."""
+    """Names of this machine's RDMA devices."""
     return machine.host.names("sys/class/infiniband")
 
 
 class RdmaModerationKnob:
-    """Whether the kernel moderates a device's queues as they are used, through the program rdma."""
+    """Whether the kernel adapts the moderation of a device's queues; set by the program rdma."""
 
     gentle = True
     interface = ""
@@ -34,7 +34,7 @@ class RdmaModerationKnob:
         self.name = f"{device}/{PART}"
 
     def check(self, value: Value) -> Value:
-        """The value; raises VicinalError for what is neither on nor off."""
+        """The value. Raises VicinalError unless it is on or off."""
         check_word(self.name, value, _WORDS)
         return value
 

@@ -1,7 +1,7 @@
-"""Variables of MPI and transport libraries: knobs of a job, and nothing of the machine's.
+"""Variables of MPI and transport libraries: knobs of a job, not of the machine.
 
-Setting one changes what a job is started with, and needs no rights, no journal and no restoring.
-A library that does not know a variable takes no notice of it: which one does is said here.
+To set a variable means to start a job with it, without privileges, journal or restoring. A library
+ignores variables that it does not know; `reaches` names the library of each variable.
 """
 
 import shlex
@@ -14,16 +14,16 @@ from vicinal.mpi.environment import Progress
 from vicinal.mpi.thresholds import THRESHOLDS
 
 UNSET = "unset"
-"""The value of a variable that is not there, so that its library does as it does by default."""
+"""The value of a variable that is not set, so that its library uses its default."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that a library reads when a job begins."""
+    """A variable that a library reads at a job's start."""
 
     name: str
     values: tuple[Value, ...]
-    """Without UNSET, which all can have."""
+    """Values without UNSET, which every variable can have."""
     unit: str
     reaches: str
 
@@ -41,7 +41,7 @@ _THRESHOLD_VALUES: Mapping[str, tuple[Value, ...]] = {
     "reads_before_yield": (64, 500, 2000, 20_000),
     "reads_before_sleep": (2000, 20_000, 200_000),
 }
-"""Worth trying. Those that a machine was found to be best with go into its profile: profile.py."""
+"""Values worth trying. profile.py writes a machine's best values into its profile."""
 
 VARIABLES = (
     Variable("VICINAL_PROGRESS", tuple(each.value for each in Progress), "", "ranks that wait"),
@@ -64,7 +64,7 @@ VARIABLES = (
 
 
 class VariableKnob:
-    """One variable among those that a job is given."""
+    """One variable of a job."""
 
     def __init__(self, variable: Variable, job: MutableMapping[str, str]) -> None:
         self._job = job
@@ -74,13 +74,13 @@ class VariableKnob:
         self.values: Sequence[Value] = (UNSET, *variable.values)
 
     def check(self, value: Value) -> Value:
-        """The value; raises VicinalError for what no variable can be."""
+        """The value. Raises VicinalError for text with a line break or a null character."""
         if "\0" in str(value) or "\n" in str(value):
             raise VicinalError(f"{self.name} cannot be {value!r}", "give it one line of text")
         return value
 
     def read(self) -> Value:
-        """What a job would be given."""
+        """The value that a job would get."""
         text = self._job.get(self.name)
         if text is None:
             return UNSET
@@ -95,10 +95,10 @@ class VariableKnob:
 
 
 def variable_knobs(job: MutableMapping[str, str]) -> list[VariableKnob]:
-    """All of them, turned in the variables of a job."""
+    """All variable knobs, for the variables of a job."""
     return [VariableKnob(each, job) for each in VARIABLES]
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
-    """Lines that a shell reads, as those of `vicinal env`."""
+    """Export lines for a shell, as in `vicinal env`."""
     return "".join(f"export {name}={shlex.quote(text)}\n" for name, text in variables.items())

@@ -1,1 +1,1 @@
-"""Setting knobs so that a machine is never left worse than it was found."""
+"""Setting knobs, and restoring them after any end of a command."""

@@ -1,7 +1,7 @@
-"""A setting that is applied at each start of the machine, by a unit of systemd.
+"""A setting that a unit of systemd applies at each boot of the machine.
 
-The unit calls `vicinal tune apply --at-boot`, which does as any other `apply`, with one difference:
-where the machine went down while it was at it, the next start leaves the setting out.
+The unit calls `vicinal tune apply --at-boot`. It works as `apply`, with one difference: if the
+machine went down while the setting was applied, the next boot leaves the setting out.
 """
 
 import json
@@ -22,11 +22,9 @@ _SETTING = Path("etc/vicinal/tune.json")
 
 
 def write_unit(root: Path, setting: Setting, options: Sequence[str] = ()) -> list[Path]:
-    """Have a setting applied at each start; the files that were written.
+    """Write the unit and its setting below `root`; returns the written files.
 
-    They are below `root`; `options` are of `vicinal tune apply`.
-
-    Raises VicinalError where they cannot be written.
+    `options` are of `vicinal tune apply`. Raises VicinalError if the files cannot be written.
     """
     files = {
         _SETTING: json.dumps({"setting": dict(setting)}, indent=2) + "\n",
@@ -51,7 +49,9 @@ def write_unit(root: Path, setting: Setting, options: Sequence[str] = ()) -> lis
 
 
 def remove_unit(root: Path) -> list[Path]:
-    """Have no setting applied at the machine's start any more; the files that are removed."""
+    """Remove the unit and its setting; returns the removed files. Raises VicinalError on
+    failure.
+    """
     found = [root / name for name in (_WANTED, _UNIT, _SETTING) if _is_there(root / name)]
     try:
         for file in found:
@@ -66,12 +66,12 @@ def remove_unit(root: Path) -> list[Path]:
 
 
 def disable_unit(root: Path) -> None:
-    """Leave the setting out at the next start, and keep its files."""
+    """Disable the unit, and keep the files."""
     (root / _WANTED).unlink(missing_ok=True)
 
 
 def read_setting(file: Path) -> dict[str, Value]:
-    """The setting in a file such as the unit's; raises VicinalError where there is none."""
+    """The setting in a file such as the unit's. Raises VicinalError if the file has no setting."""
     try:
         values = json.loads(file.read_text())["setting"]
     except OSError as error:
@@ -84,7 +84,9 @@ def read_setting(file: Path) -> dict[str, Value]:
 
 
 def check_setting(values: object, place: str) -> dict[str, Value]:
-    """A setting as it came from a file; raises VicinalError where it is none."""
+    """Check a setting from a file; errors call the file `place`. Raises VicinalError if it is
+    invalid.
+    """
     if isinstance(values, Mapping):
         good = (
             isinstance(each, int | str) and not isinstance(each, bool) for each in values.values()
@@ -98,11 +100,11 @@ def check_setting(values: object, place: str) -> dict[str, Value]:
 
 
 def unit_text(setting: Setting, file: Path, options: Sequence[str]) -> str:
-    """The unit, which waits for the interfaces that the setting names, as long as systemd does."""
+    """The text of the unit, which waits for the setting's interfaces as long as systemd does."""
     knobs = [name.partition("/") for name in setting]
     interfaces = sorted({device for device, _, part in knobs if part != rdma.PART})
     units = " ".join(f"sys-subsystem-net-devices-{_escaped(name)}.device" for name in interfaces)
-    # As a path of systemd's, in which % and spaces mean something.
+    # A path for systemd, in which % and spaces have a meaning.
     words = [sys.executable, "-m", "vicinal", "tune", "apply", "--at-boot"]
     words += [*options, "--from", str(file)]
     command = " ".join(_quoted(word) for word in words)
@@ -128,11 +130,11 @@ def _is_there(file: Path) -> bool:
 
 
 def _escaped(name: str) -> str:
-    """A part of a unit's name; systemd writes what is not plain as \\xNN."""
+    """A part of a unit's name; systemd escapes special characters as \\xNN."""
     return re.sub(r"[^A-Za-z0-9:_.]", lambda found: f"\\x{ord(found[0]):02x}", name)
 
 
 def _quoted(word: str) -> str:
-    """A word of a unit's command line."""
+    """Quote a word for a unit's command line."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if plain != word or " " in word else word

@@ -1,6 +1,6 @@
-"""What can be set here: tried, as drivers refuse what they say they have, or take it and ignore it.
+"""Tries which knobs can be set: drivers may refuse or ignore values of knobs that they list.
 
-A value is set, read back, and the former one set again, all of it journaled as trials are.
+A value is set, read back, and the former value restored. The changes are journaled as trials are.
 """
 
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ from vicinal.labs.tune.settings.keeper import Keeper, Work
 
 
 class Ability(StrEnum):
-    """Whether a knob can be set."""
+    """Whether a knob can be set, as shown to people."""
 
     SETTABLE = "yes"
     IGNORED = "accepts but ignores"
-    """Its driver says nothing, and does nothing."""
+    """The driver reports no error, and the value stays."""
     REFUSED = "not supported"
-    """Its driver refuses each value that was tried."""
+    """The driver refuses each value that was tried."""
     READABLE = "readable only"
-    """Not by this user."""
+    """This user may not set the knob."""
     FORBIDDEN = "left alone"
-    """Its interface carries this session."""
+    """The interface carries this session or the default route."""
     UNTRIED = "not tried"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What trying came to."""
+    """The result of trying a knob."""
 
     ability: Ability
     why: str = ""
-    """A phrase, where it cannot be set, or not to every value."""
+    """A phrase, if the knob cannot be set, or not to every value."""
     taken: tuple[Value, ...] = ()
-    """The values that were set and read back, in the order of the knob's."""
+    """The values that were read back as set, in the knob's order."""
 
 
 def try_knob(
@@ -45,10 +45,10 @@ def try_knob(
     every: bool = True,
     values: Sequence[Value] | None = None,
 ) -> Finding:
-    """Set a knob to each of its values, or until one is taken, and leave it as it was.
+    """Set a knob to each of its values, or until one works, and restore the former value.
 
-    `values` are tried instead of those that it has by itself. One whose link may go down is tried
-    with one value only. Raises VicinalError where it cannot be set back.
+    `values` replace the knob's own values. A knob whose link may go down is tried with one value
+    only. Raises VicinalError if the former value cannot be restored.
     """
     values = knob.values if values is None else values
     taken: list[Value] = []
@@ -86,7 +86,7 @@ def try_knob(
 
 
 def _try_value(work: Work, knob: MachineKnob, before: Value, value: Value) -> tuple[Value, str]:
-    """What is read back, and why it was refused, if it was."""
+    """The value that is read back, and the reason of a refusal, or ""."""
     try:
         work.write(knob, before, value)
     except VicinalError as error:
@@ -95,7 +95,7 @@ def _try_value(work: Work, knob: MachineKnob, before: Value, value: Value) -> tu
 
 
 def _shorten(reasons: list[str]) -> str:
-    """A few of them."""
+    """The first two reasons, and the number of others."""
     different = list(dict.fromkeys(reasons))
     more = f"; and {len(different) - 2} more" if len(different) > 2 else ""
     return "; ".join(different[:2]) + more

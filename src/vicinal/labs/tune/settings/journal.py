@@ -1,11 +1,10 @@
-"""What was changed on this machine, in a file that is written before each change.
+"""The journal: changes of this machine, in a file that is written before each change.
 
-A command may be killed at any moment. What it changed is undone by the next command, if it was to
-last no longer than its command, or was half applied. What was applied to stay is in the journal,
-too, with what was there before, until it is restored.
+A command may be killed at any moment. The next command undoes its changes if these were temporary
+or incomplete. A change that is meant to stay is in the journal too, with the former value, until it
+is restored.
 
-What knobs set is forgotten by the kernel when the machine is started anew, so what was written
-before that says nothing any more.
+A reboot resets all knobs, so records of earlier boots have no meaning.
 """
 
 import json
@@ -21,48 +20,51 @@ from vicinal.labs.tune.knob import Value
 
 
 class Kind(StrEnum):
-    """What values were changed for."""
+    """The purpose of an operation."""
 
     APPLY = "apply"
-    """To stay, until they are restored or the machine is started anew."""
+    """Stays until it is restored or the machine reboots."""
     BOOT = "boot"
-    """The same, at the machine's start."""
+    """As APPLY, at the machine's boot."""
     TRIAL = "trial"
-    """For as long as the command runs."""
+    """Lasts as long as the command."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a knob had, and what it was to get."""
+    """A knob's former value and its new value."""
 
     knob: str
     before: Value
     value: Value
     device: Mapping[str, int]
-    """What tells its device from another of the same name."""
+    """Facts that tell the device from another device of the same name."""
 
 
 @dataclass
 class Operation:
-    """What one command changed, and what of it was not set back."""
+    """The changes of one command that are not restored."""
 
     kind: Kind
     boot: str
-    """The start of the machine that it was done in."""
+    """The id of the boot in which the command ran."""
     changes: dict[str, Change] = field(default_factory=dict)
-    """By their knobs' names, in the order in which they were made."""
+    """By knob, in the order of the changes."""
     kept: bool = False
-    """Whether it is whole, and to stay."""
+    """Whether the operation is complete and its changes stay."""
 
 
 class Journal:
-    """The journal of one machine. Whoever writes it holds the lock of its directory."""
+    """The journal of one machine. A writer holds the lock of its directory."""
 
     def __init__(self, file: Path) -> None:
         self._lines = LineJournal(file)
 
     def operations(self) -> list[Operation]:
-        """What is not set back, in the order in which it was done."""
+        """The operations that are not restored, oldest first.
+
+        Raises VicinalError for a line that no command writes.
+        """
         found: list[Operation] = []
         for line in self._lines.lines():
             try:
@@ -76,30 +78,30 @@ class Journal:
         return found
 
     def begin(self, kind: Kind, boot: str) -> None:
-        """An operation begins."""
+        """Record that an operation begins."""
         self._lines.append({"event": "begin", "kind": kind, "boot": boot})
 
     def change(self, change: Change) -> None:
-        """The operation is about to change a knob."""
+        """Record a change of the operation, before it is made."""
         record = {"knob": change.knob, "before": change.before, "value": change.value}
         self._lines.append({"event": "change", **record, "device": dict(change.device)})
 
     def keep(self) -> None:
-        """The operation is whole, and stays."""
+        """Record that the operation is complete and its changes stay."""
         self._lines.append({"event": "keep"})
 
     def undone(self, knob: str) -> None:
-        """A knob of the last operation has again what it had before it."""
+        """Record that a knob of the last operation has its former value again."""
         self._lines.append({"event": "undone", "knob": knob})
 
     def end(self) -> None:
-        """Nothing of the last operation is left; nothing of any, and the file goes."""
+        """Record that the last operation is undone; remove the file if no operation is left."""
         self._lines.append({"event": "end"})
         if not self.operations():
             self.clear()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove the file."""
         self._lines.file.unlink(missing_ok=True)
         if self._lines.file.parent.is_dir():
             sync_directory(self._lines.file.parent)

@@ -1,13 +1,13 @@
-"""Setting knobs, and setting them back: when a command ends, fails, is ended or was killed.
+"""Sets knobs, and restores them when a command ends or fails, or after it was killed.
 
-    with keeper.temporarily() as work:      # back at the end, whatever happens
+    with keeper.temporarily() as work:      # restored at the end, whatever happens
         work.apply({"eth0/rx-usecs": 10})
         measure()
         work.apply({"eth0/rx-usecs": 100})
-    with keeper.lasting() as work:          # back only where the block fails
+    with keeper.lasting() as work:          # restored only if the block fails
         work.apply(setting)
 
-Whoever uses one holds the lock of the journal's directory (place.py), and has called recover().
+A caller holds the lock of the journal's directory (place.py), and has called recover().
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,38 +25,38 @@ _FORGET = "set it by hand, and `vicinal tune restore --forget` forgets it"
 
 
 class GoneError(VicinalError):
-    """The device of a change is there no more, and what was set with it."""
+    """A change's device no longer exists, so nothing remains to restore."""
 
 
 class Keeper:
-    """Changes a machine, and keeps in a journal what was there before."""
+    """Changes a machine, and records the former values in a journal."""
 
     def __init__(
         self, machine: Machine, journal: Path, forbidden: Mapping[str, str] | None = None
     ) -> None:
-        """`forbidden` are interfaces that must not be touched, with the reason as a phrase."""
+        """`forbidden` maps interfaces that must not be changed to the reason, as a phrase."""
         self.machine = machine
         self._journal = Journal(journal)
         self._forbidden = forbidden or {}
 
     @property
     def boot(self) -> str:
-        """What tells this start of the machine from others."""
+        """The id of this boot of the machine."""
         return self.machine.host.text("proc/sys/kernel/random/boot_id") or ""
 
     def operations(self) -> list[Operation]:
-        """What was changed since the machine was started, and not set back."""
+        """The operations since this boot that are not restored."""
         return [each for each in self._journal.operations() if each.boot == self.boot]
 
     def recover(self) -> list[str]:
-        """Set back what a command that was killed, or could not, has left; say what that was.
+        """Restore values that a killed or failed command left; returns lines that describe this.
 
-        Raises VicinalError where something cannot be set back; it stays in the journal.
+        Raises VicinalError if a value cannot be restored; its change stays in the journal.
         """
         found = self._journal.operations()
         said: list[str] = []
         if not found:
-            self._journal.clear()  # of a line that was torn
+            self._journal.clear()  # removes an incomplete line
         elif all(each.boot != self.boot for each in found):
             if names := sorted({name for each in found for name in each.changes}):
                 said.append(
@@ -70,9 +70,9 @@ class Keeper:
         return said
 
     def restore(self) -> list[str]:
-        """Set back all that was changed, the last first, and say what that was.
+        """Restore all former values, the last change first; returns lines that describe this.
 
-        Raises VicinalError where something cannot be set back; it stays in the journal.
+        Raises VicinalError if a value cannot be restored; its change stays in the journal.
         """
         said = self.recover()
         for operation in reversed(self.operations()):
@@ -80,7 +80,7 @@ class Keeper:
         return said
 
     def forget(self) -> list[str]:
-        """Forget what was changed without setting it back, and say what that was."""
+        """Clear the journal without restoring values; returns lines with the former values."""
         said = [
             f"{change.knob} was {change.before}, and stays as it is"
             for operation in self.operations()
@@ -91,7 +91,7 @@ class Keeper:
 
     @contextmanager
     def temporarily(self, kind: Kind = Kind.TRIAL) -> Iterator["Work"]:
-        """Changes within this block are set back at its end, and where a signal ends it."""
+        """Restore the block's changes at its end, also if a signal ends the block."""
         self._journal.begin(kind, self.boot)
         try:
             yield Work(self)
@@ -101,7 +101,7 @@ class Keeper:
 
     @contextmanager
     def lasting(self, kind: Kind = Kind.APPLY) -> Iterator["Work"]:
-        """Changes within this block stay after it; where it fails they are set back."""
+        """Keep the block's changes after its end; restore them if the block fails."""
         self._journal.begin(kind, self.boot)
         try:
             yield Work(self)
@@ -116,7 +116,7 @@ class Keeper:
                 self._journal.end()
 
     def knob(self, name: str) -> MachineKnob:
-        """The knob of this name; raises VicinalError where there is none, or it is forbidden."""
+        """The knob of this name. Raises VicinalError if it does not exist or is forbidden."""
         knob = knob_named(self.machine, name)
         if knob.interface in self._forbidden:
             raise VicinalError(
@@ -126,16 +126,16 @@ class Keeper:
         return knob
 
     def note(self, knob: MachineKnob, before: Value, value: Value) -> None:
-        """Have it in the journal what a knob had, before it first gets another value."""
+        """Record a knob's former value in the journal before the knob first changes."""
         if knob.name not in self._last().changes:
             self._journal.change(Change(knob.name, before, value, self._identity(knob)))
 
     def changes(self) -> list[Change]:
-        """What the last operation has changed, and not set back."""
+        """The changes of the last operation that are not restored."""
         return list(self._last().changes.values())
 
     def failed_at_start(self) -> bool:
-        """Whether the machine went down in an earlier start, while a setting was applied."""
+        """Whether the machine went down in an earlier boot while a setting was applied."""
         return any(
             each.kind is Kind.BOOT and not each.kept and each.boot != self.boot
             for each in self._journal.operations()
@@ -183,7 +183,9 @@ class Keeper:
         return [f"{knob.name} is {now} again, and was {had}"]
 
     def _find(self, change: Change) -> MachineKnob:
-        """The knob that was changed, whatever its interface is called now."""
+        """The changed knob, found by its interface's index, because the interface may have a
+        new name.
+        """
         if change.device.get("namespace") != self.machine.network.namespace:
             raise VicinalError(
                 f"{change.knob} was {change.before} in another network namespace than this",
@@ -200,15 +202,15 @@ class Keeper:
 
 
 class Work:
-    """An operation under way."""
+    """An operation in progress."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
 
     def apply(self, setting: Setting) -> None:
-        """Set the machine's knobs that it names; all of them, or none.
+        """Set the knobs of a setting: all of them, or none.
 
-        Raises VicinalError for what is refused, or taken and not done.
+        Raises VicinalError if a value is refused, ignored or changed by the driver.
         """
         found = [self._keeper.knob(name) for name in sorted(setting, key=order_of)]
         done: list[tuple[MachineKnob, Value]] = []
@@ -217,7 +219,8 @@ class Work:
                 done.append((knob, knob.read()))
                 self.turn(knob, setting[knob.name])
         except VicinalError:
-            # What this fails at is in the journal still, and set back at the operation's end.
+            # A knob that fails here is still in the journal, and is restored at the operation's
+            # end.
             with suppress(VicinalError):
                 for knob, before in reversed(done):
                     if knob.read() != before:
@@ -225,11 +228,11 @@ class Work:
             raise
 
     def changes(self) -> list[Change]:
-        """What this operation has changed, and not set back."""
+        """The changes of this operation that are not restored."""
         return self._keeper.changes()
 
     def turn(self, knob: MachineKnob, value: Value) -> None:
-        """Set one knob, and read it back; raises VicinalError where it has another value then."""
+        """Set one knob, and read it back. Raises VicinalError if it then has another value."""
         before, wanted = knob.read(), knob.check(value)
         if before == wanted:
             return
@@ -244,16 +247,16 @@ class Work:
         )
 
     def write(self, knob: MachineKnob, before: Value, value: Value) -> None:
-        """Set one knob that has `before`, and do not look what it has then."""
+        """Set one knob, whose value is `before`, without reading it back."""
         self._keeper.note(knob, before, value)
         knob.write(value)
 
 
 class KeptKnob:
-    """A knob of the machine for whoever knows Knob alone: journaled, and read back."""
+    """A knob of the machine as a plain Knob: changes are journaled and read back."""
 
     def __init__(self, work: Work, knob: MachineKnob, values: Sequence[Value]) -> None:
-        """`values` are those to try, such as those that try_knob() found to be taken."""
+        """`values` are the values to try, such as the values that try_knob() found to work."""
         self._work = work
         self._knob = knob
         self.name = knob.name
@@ -261,14 +264,14 @@ class KeptKnob:
         self.values = values
 
     def read(self) -> Value:
-        """The value that it has now."""
+        """The present value."""
         return self._knob.read()
 
     def write(self, value: Value) -> None:
-        """Set it; it is as before where this raises VicinalError."""
+        """Set the value. If it is refused, raises VicinalError and leaves the knob as it was."""
         self._work.apply({self.name: value})
 
 
 def describe(change: Change) -> str:
-    """A change as a line."""
+    """A change as a line of text."""
     return f"{change.knob} is {change.value}, and was {change.before}"

@@ -1,4 +1,4 @@
-"""Interfaces that are left alone: a mistake there would cut off whoever could mend it."""
+"""Interfaces that are left alone, because a mistake there could cut off the administrator."""
 
 import os
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ _MOST_PARENTS = 64
 
 
 def own_connection(machine: Machine, session: str | None = None) -> dict[str, str]:
-    """Interfaces that carry this session or the machine's default route, and why, as a phrase.
+    """Interfaces that carry this session or the machine's default route, with the reason as a
+    phrase.
 
-    `session` is the value of SSH_CONNECTION; by default that of this process, or of the nearest
-    that it descends from which has one, since sudo takes it away.
+    `session` is a value of SSH_CONNECTION. The default is that of this process or of its nearest
+    ancestor that has one, because sudo removes the variable.
     """
     found: dict[str, str] = {}
     for name in machine.network.default_routes():
@@ -31,7 +32,7 @@ def own_connection(machine: Machine, session: str | None = None) -> dict[str, st
 
 
 def _with_those_below(machine: Machine, found: Mapping[str, str]) -> dict[str, str]:
-    """What a bridge, bond or VLAN carries goes through its ports."""
+    """Add the ports of a bridge, bond or VLAN: they carry its packets."""
     below = {link.name: link.below for link in machine.network.links()}
     whole = dict(found)
     left = list(found)
@@ -54,7 +55,7 @@ def _session() -> str:
             break
         try:
             variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-            # The command's name, in parentheses before it, may have any character.
+            # The command's name in parentheses comes first, and may contain any character.
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except (OSError, UnicodeError):
             break

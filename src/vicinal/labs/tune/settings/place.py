@@ -1,4 +1,4 @@
-"""Where it is kept what was changed on a machine, and one command at a time that changes it."""
+"""The directory of a machine's journal, and the lock for one changing command at a time."""
 
 import os
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock
 
 STATE = Path("/var/lib/vicinal/tune")
-"""A machine has one journal, whoever changes it: so this is nobody's home."""
+"""A machine has one journal for all users, so the directory is in no user's home."""
 
 
 @contextmanager
 def sole_command(state: Path) -> Iterator[None]:
-    """Keep other commands from changing the machine; the directory is made if it is missing.
+    """Hold the lock of the machine's journal; the directory is created if it is missing.
 
-    The kernel drops the lock of a command that is killed: who gets it, and finds an operation in
-    the journal that did not end, knows that nobody is at it. Raises VicinalError where another
-    command is at work, or the directory cannot be used.
+    The kernel drops the lock of a killed command. So a lock holder that finds an unfinished
+    operation in the journal knows that no command works on it. Raises VicinalError if another
+    command holds the lock, or the directory cannot be used.
     """
     try:
         state.mkdir(mode=0o755, parents=True, exist_ok=True)

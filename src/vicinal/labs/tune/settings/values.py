@@ -1,4 +1,4 @@
-"""A setting as it is written on a command line: eth0/rx-usecs=10 eth0/adaptive-rx=off."""
+"""Settings on a command line, such as eth0/rx-usecs=10 eth0/adaptive-rx=off."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from vicinal.labs.tune.knob import Value
 
 
 def parse_setting(values: Sequence[str]) -> dict[str, Value]:
-    """The setting; raises VicinalError for what is none."""
+    """Parse KNOB=VALUE words. Raises VicinalError for any other word."""
     setting: dict[str, Value] = {}
     for text in values:
         name, equals, value = text.partition("=")
