@@ -1,1 +1,1 @@
-"""Measuring settings for a search: knobs are turned, and the studies' workloads are launched."""
+"""Measures settings for a search: turns knobs, and launches workloads of studies."""

@@ -1,12 +1,12 @@
-"""The folder of a search's result, written so that nothing that was measured is lost.
+"""The folder of a search's result, written so that no measurement is lost.
 
-    manifest.json   the machine, versions, variables, knobs and their values, how it was asked for
-    spec.yaml       the tuning file, as it was
-    trials.jsonl    a trial a line, on the disk before the next one begins
-    outputs/        what launches wrote that failed
-    result.json     what was found; there once the search has ended
+    manifest.json   the machine, versions, variables, knobs and their values, the options
+    spec.yaml       the tuning file, unchanged
+    trials.jsonl    one trial a line, on the disk before the next trial begins
+    outputs/        output of failed launches
+    result.json     the result; exists after the search has ended
 
-docs/reference/tuning-file.md says what is in them.
+docs/reference/tuning-file.md describes the contents.
 """
 
 import json
@@ -22,7 +22,7 @@ from vicinal.labs.study.result.whole import write_json, write_whole
 from vicinal.labs.tune.search.trial import Trial, read_trials
 
 SCHEMA = 1
-"""Version of all these files; a reader refuses newer ones."""
+"""Version of all these files; readers refuse newer versions."""
 
 MANIFEST = "manifest.json"
 SPEC = "spec.yaml"
@@ -32,10 +32,10 @@ RESULT = "result.json"
 
 
 class SearchFolder:
-    """The one writer of a folder, from opening it to close(); a context manager."""
+    """The only writer of a folder, until close(); a context manager."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises VicinalError where another command writes there, or it cannot be made."""
+        """Raises VicinalError if another command writes to the folder, or it cannot be created."""
         self.folder = folder
         self._trials = LineJournal(folder / TRIALS)
         try:
@@ -54,7 +54,7 @@ class SearchFolder:
 
     @classmethod
     def begin(cls, folder: Path, manifest: Mapping[str, Any], spec: str) -> Self:
-        """A new one. Raises VicinalError where something is in the folder."""
+        """Begin a new result. Raises VicinalError if the folder is not empty."""
         writer = cls(folder)
         try:
             if any(folder.iterdir()):
@@ -76,21 +76,21 @@ class SearchFolder:
         self.close()
 
     def close(self) -> None:
-        """Let others write there."""
+        """Release the folder's lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def amend(self, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest anew, with what was found out since."""
+        """Write the manifest again, with facts that are known later."""
         write_json(self.folder / MANIFEST, manifest)
 
     def trials(self) -> list[Trial]:
-        """Those that are there. Raises VicinalError for a line that is none."""
+        """The trials in the folder. Raises VicinalError for an invalid line."""
         return read_trials(self._trials.file) if self._trials.file.exists() else []
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial; when this returns, it is on the disk. Raises VicinalError."""
+        """Append a trial and wait until it is on the disk. Raises VicinalError if that fails."""
         try:
             self._trials.append(trial.to_dict())
         except OSError as error:
@@ -101,7 +101,9 @@ class SearchFolder:
             ) from error
 
     def keep_outputs(self, number: int, outputs: Mapping[str, bytes]) -> list[str]:
-        """Keep what trial `number` wrote, by a word for what it is; the files' names."""
+        """Write the outputs of trial `number`, by kind of output; returns the names of the
+        files.
+        """
         names = []
         for kind, content in outputs.items():
             names.append(f"{OUTPUTS}/{number:06}.{kind}")
@@ -109,18 +111,18 @@ class SearchFolder:
         return names
 
     def finish(self, result: Mapping[str, Any]) -> Path:
-        """Write what was found."""
+        """Write result.json; returns its path."""
         write_json(self.folder / RESULT, {"schema": SCHEMA, **result})
         return self.folder / RESULT
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a search was begun with. Raises VicinalError where the folder has none."""
+    """The manifest of a search. Raises VicinalError if the folder has none."""
     return _read(folder / MANIFEST, "name a folder that `vicinal tune run` has written")
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """What a search found. Raises VicinalError where it has not ended, or the folder has none."""
+    """The result of a search. Raises VicinalError if the search has not ended, or there is none."""
     manifest = read_manifest(folder)
     if not (folder / RESULT).exists():
         trials = folder / TRIALS

@@ -1,6 +1,6 @@
-"""The knobs of a search on this machine: those of its interfaces, and variables of its jobs.
+"""The knobs of a search on this machine: knobs of its interfaces, and variables of its jobs.
 
-A name with a slash is the machine's, `eth1/rx-usecs`; any other is a variable's.
+A name with a slash is a knob of the machine, such as `eth1/rx-usecs`. Other names are variables.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -22,39 +22,39 @@ _CAP_NET_ADMIN = 12
 _PROGRESS = "VICINAL_PROGRESS"
 
 Asked = Mapping[str, Sequence[space.Value] | None]
-"""Values by knob, as a tuning file has them; None is all."""
+"""Values by knob, as in a tuning file; None: all values."""
 
 
 @dataclass(frozen=True)
 class SearchKnobs:
-    """Those that a search turns."""
+    """The knobs of a search."""
 
     machine: Mapping[str, MachineKnob]
     variables: Mapping[str, VariableKnob]
     environment: Environment
-    """Whose variables they are."""
+    """The environment whose jobs get the variables."""
 
     @property
     def all(self) -> Mapping[str, Knob]:
-        """Of both kinds, the machine's first."""
+        """All knobs, the machine's first."""
         return {**self.machine, **self.variables}
 
     @property
     def interfaces(self) -> tuple[str, ...]:
-        """Of the machine's knobs, each once."""
+        """Interfaces of the machine's knobs, without duplicates."""
         found = (knob.interface for knob in self.machine.values())
         return tuple(dict.fromkeys(name for name in found if name))
 
     def present(self) -> dict[str, space.Value]:
-        """What they have now. Raises VicinalError where that cannot be read."""
+        """The present values. Raises VicinalError if a value cannot be read."""
         return {name: knob.read() for name, knob in self.all.items()}
 
     def of_machine(self, setting: space.Setting) -> dict[str, Value]:
-        """The machine's part of a setting."""
+        """The values of a setting for the machine's knobs."""
         return {name: _knob_value(setting[name]) for name in self.machine}
 
     def with_variables(self, setting: space.Setting) -> Environment:
-        """The environment with the jobs' part of it."""
+        """The environment with the variables of a setting."""
         others = {
             name: text
             for name, text in self.environment.variables.items()
@@ -67,10 +67,10 @@ class SearchKnobs:
 def find_knobs(
     keeper: Keeper, asked: Asked, environment: Environment, inherited: Mapping[str, str]
 ) -> SearchKnobs:
-    """The knobs of these names, and that they can have the values that are asked for.
+    """Find the knobs of these names, and check the requested values. Nothing is set.
 
-    `inherited` are the variables that jobs have from this process. Nothing is set. Raises
-    VicinalError for a knob that is not there or is left alone, and for a value that can be none.
+    `inherited` are the variables that jobs have from this process. Raises VicinalError if a knob
+    does not exist or is left alone, or a value is invalid.
     """
     known = {each.name: each for each in variable_knobs({**inherited, **environment.variables})}
     machine: dict[str, MachineKnob] = {}
@@ -96,10 +96,10 @@ def find_knobs(
 
 
 def rows_of(keeper: Keeper, knobs: SearchKnobs, asked: Asked) -> dict[str, tuple[space.Value, ...]]:
-    """The values that each knob is tried with; those of the machine are set and read back.
+    """The values to try for each knob; values of the machine's knobs are set and read back.
 
-    Whoever calls it holds the lock of the keeper's journal. Raises VicinalError where a knob cannot
-    be set to a value that is asked for.
+    The caller holds the lock of the keeper's journal. Raises VicinalError if a knob cannot be set
+    to a requested value.
     """
     rows: dict[str, tuple[space.Value, ...]] = {}
     for name, values in asked.items():
@@ -112,7 +112,7 @@ def rows_of(keeper: Keeper, knobs: SearchKnobs, asked: Asked) -> dict[str, tuple
 
 @contextmanager
 def taken_from(variables: MutableMapping[str, str], names: Sequence[str]) -> Iterator[None]:
-    """Take variables away while a search sets them for each job by itself."""
+    """Remove variables within the context, because a search sets them for each job."""
     before = {name: variables.pop(name) for name in names if name in variables}
     try:
         yield
@@ -123,7 +123,7 @@ def taken_from(variables: MutableMapping[str, str], names: Sequence[str]) -> Ite
 def _taken(
     keeper: Keeper, knob: MachineKnob, values: Sequence[space.Value] | None
 ) -> tuple[space.Value, ...]:
-    """Those of the values that are read back as they were set."""
+    """The values that were read back as set."""
     if not keeper.machine.host.capabilities >> _CAP_NET_ADMIN & 1:
         raise VicinalError(f"only root may set {knob.name}", "be root, or leave it out")
     wanted = None if values is None else [_knob_value(each) for each in values]
@@ -139,7 +139,7 @@ def _taken(
     if wanted is None:
         return found.taken
     refused = [each for each in wanted if each != present and each not in found.taken]
-    # One whose link goes down for a while is tried with a single value.
+    # A knob whose link goes down for a while is tried with a single value.
     if refused and knob.gentle:
         raise VicinalError(
             f"{knob.name} cannot be {' or '.join(map(str, refused))} ({found.why})",
@@ -155,5 +155,5 @@ def _check_variable(knob: VariableKnob, value: space.Value) -> None:
 
 
 def _knob_value(value: space.Value) -> Value:
-    """A value of a search as knobs have it: they know no fractions."""
+    """A value of a search as knobs have it: knobs have no fractions."""
     return str(value) if isinstance(value, float) else value

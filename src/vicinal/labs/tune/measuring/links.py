@@ -1,4 +1,4 @@
-"""Whether the links of tuned interfaces stay up: a trial with one that was down measures that."""
+"""Checks that the links of tuned interfaces stay up: a dropped link would distort the trial."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,18 @@ from vicinal.labs.tune.knobs.network import Link, Network
 from vicinal.labs.tune.search.trial import SearchEndsError
 
 _UP_SECONDS = 30.0
-"""For a link that a driver took down for a new number of queues, and the other end's answer."""
+"""For a link that a driver took down to change the number of queues, including the peer's
+answer.
+"""
 _LOOK_SECONDS = 0.05
 
 
 class LinkDroppedError(VicinalError):
-    """A link that was down during a trial, and may be up again."""
+    """A link went down during a trial; it may be up again."""
 
 
 class LinkWatch:
-    """Watches some interfaces: that they are there, and the links that are up when it is made."""
+    """Watches that interfaces exist, and that links that are up at the start stay up."""
 
     def __init__(self, network: Network, interfaces: Sequence[str]) -> None:
         self._network = network
@@ -25,7 +27,7 @@ class LinkWatch:
         self._watched = [name for name, link in self._links(interfaces).items() if link.carrier]
 
     def check_there(self) -> None:
-        """Raise SearchEndsError where one of the interfaces is gone."""
+        """Raise SearchEndsError if an interface no longer exists."""
         links = self._links(self._all)
         for name in self._all:
             if name not in links:
@@ -35,9 +37,9 @@ class LinkWatch:
                 )
 
     def settle(self, seconds: float = _UP_SECONDS) -> Mapping[str, int]:
-        """Wait until all links are up, and return how often each changed, for `check`.
+        """Wait until all links are up; returns the number of changes of each link, for `check`.
 
-        Raises VicinalError for one that stays down, and as check_there() does.
+        Raises VicinalError if a link stays down, and as check_there() does.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -54,7 +56,7 @@ class LinkWatch:
             time.sleep(_LOOK_SECONDS)
 
     def check(self, before: Mapping[str, int]) -> None:
-        """Raise LinkDroppedError where one went down since `before`, or as check_there() does."""
+        """Raise LinkDroppedError if a link went down since `before`, and as check_there() does."""
         self.check_there()
         links = self._links(self._watched)
         for name, changes in before.items():
@@ -66,5 +68,5 @@ class LinkWatch:
 
     def _links(self, names: Sequence[str]) -> dict[str, Link]:
         if not names:
-            return {}  # a search of variables asks for nothing
+            return {}  # a search of variables has no interfaces
         return {each.name: each for each in self._network.links() if each.name in names}

@@ -1,7 +1,8 @@
-"""Measuring one trial of a search: knobs set, links up, a fresh launch, what it printed, counts.
+"""Measures one trial of a search: sets knobs, checks links, launches the workload, reads its
+output.
 
-A launch's values are formed by the studies' analysis. A program that prints a mean alone gives no
-P50: nothing is called what it is not.
+The studies' analysis forms a launch's values. If a program prints only a mean, the trial has no
+P50.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ _PERCENTILES = {Statistic.MEDIAN: Objective.P50, Statistic.P99: Objective.P99}
 
 @dataclass(frozen=True)
 class Bench:
-    """All that a trial is measured with; `measure` is what a search calls."""
+    """The parts that measure a trial; a search calls `measure`."""
 
     study: Study
     objectives: Mapping[str, tuple[Objective, ...]]
@@ -47,7 +48,7 @@ class Bench:
     knobs: SearchKnobs
     place: Place
     work: Work | None
-    """None where no knob is the machine's."""
+    """None if no knob is the machine's."""
     links: LinkWatch
     drivers: Mapping[str, Driver]
     tools: Tools
@@ -56,10 +57,10 @@ class Bench:
     progress: Progress
 
     def measure(self, setting: Setting, phase: str) -> Measured:
-        """One trial, once more if a link dropped meanwhile.
+        """Run one trial; if a link dropped in between, run it a second time.
 
-        Raises VicinalError where it failed, with what its launch said, and SearchEndsError where an
-        interface is gone, or another command took the nodes away.
+        Raises VicinalError with the launch's error if the trial failed. Raises SearchEndsError if
+        an interface is gone, or another command removed the nodes.
         """
         self.progress.begin(setting, phase)
         try:
@@ -103,7 +104,7 @@ class Bench:
         return Measured(values, counted.to_dict() if work is None else add_work(counted, work))
 
     def _failed(self, tried: Tried) -> VicinalError:
-        """Why, with what it wrote kept; nodes that ended are made again."""
+        """The error of a failed trial; keeps its output, and creates ended nodes again."""
         outputs = {} if tried.launched is None else tried.launched.outputs
         kept = self.folder.keep_outputs(self.progress.done, outputs)
         why = tried.failure
@@ -112,16 +113,17 @@ class Bench:
                 why = f"{why}; {', '.join(ended)} did not run any more"
         except SearchEndsError:
             raise
-        except VicinalError as error:  # with this setting; the next trial tries again
+        # the nodes failed with this setting; the next trial tries again
+        except VicinalError as error:
             why = f"{why}; its nodes ended, and could not be made again ({error.message})"
         self.progress.say(f"it failed: {why}")
         return VicinalError(why, f"see {', '.join(kept)}" if kept else "see what the workload does")
 
 
 def values_of(workload: Workload, measured: Printed) -> dict[str, float]:
-    """By the names of objectives and in their units, as far as the program gave them.
+    """Values by objective, in the objectives' units, as far as the program gives them.
 
-    Processor time is not among them: programs do not print it.
+    Processor time is not among them, because programs do not print it.
     """
     found: dict[str, float] = {}
     for objective, value in _of_samples(workload, measured):
@@ -132,7 +134,7 @@ def values_of(workload: Workload, measured: Printed) -> dict[str, float]:
 
 
 def work_of(measured: Printed) -> float | None:
-    """How much the launch did, in messages or bytes; None where nothing says."""
+    """The launch's work in messages or bytes; None if the output does not show it."""
     if measured.work is not None:
         return measured.work
     messages = sum(each.messages * len(each.nanoseconds) for each in measured.series)
@@ -142,7 +144,7 @@ def work_of(measured: Printed) -> float | None:
 def _of_samples(workload: Workload, measured: Printed) -> Iterator[tuple[Objective, float]]:
     if not measured.series:
         return
-    with suppress(VicinalError):  # of ranks whose samples do not belong together
+    with suppress(VicinalError):  # the samples of the ranks do not belong together
         samples = samples_of(measured.series, replace(workload, quantity=Quantity.LATENCY))
         statistics = statistics_of(described(samples), _PERCENTILES)
         yield from ((_PERCENTILES[each], value) for each, value in statistics.items())

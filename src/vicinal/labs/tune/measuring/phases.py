@@ -1,6 +1,6 @@
-"""What a search measures, as a study has it: its phases are workloads of one environment.
+"""The workloads of a search as a study: each phase is a workload of one environment.
 
-So whatever launches and reads a study's workloads does so for a search, and knows no difference.
+So the study's modules launch the workloads and read their output without knowing of searches.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.spec import Spec
 
 ENVIRONMENT = "tuned"
-"""The only one's name."""
+"""The name of the only environment."""
 
 _DEFAULT: Mapping[str, Any] = {
     "cluster": {"nodes": [{"name": "host", "backend": "native"}], "region": {}}
 }
-"""This host, and a region."""
+"""The default environment: this host, with a region."""
 
 _QUANTITIES = {
     Objective.APPLICATION: Quantity.TIME,
@@ -29,10 +29,10 @@ _QUANTITIES = {
 
 
 def study_of(path: Path, spec: Spec) -> Study:
-    """The environment and the workloads of a search; `path` is what errors call its file.
+    """The environment and workloads of a search as a study; errors call the file `path`.
 
-    Raises VicinalError, with the line, for those that a study could not have, or that say more than
-    one figure.
+    Raises VicinalError, with the line, for parts that a study cannot have, and for workloads with
+    several figures.
     """
     if spec.environment is None and (names := [name for name in spec.knobs if "/" in name]):
         raise VicinalError(
@@ -58,7 +58,7 @@ def study_of(path: Path, spec: Spec) -> Study:
 
 
 def _quantity(spec: Spec, phase: str) -> str:
-    """What a workload measures that does not say so: what its phase is to make better."""
+    """The default quantity of a workload: that of its phase's objectives."""
     named = (_QUANTITIES[each] for each in spec.plan.by_phase[phase] if each in _QUANTITIES)
     return next(named, Quantity.LATENCY).value
 
@@ -80,7 +80,7 @@ def _check_workload(path: Path, phase: str, workload: Mapping[str, Any]) -> None
 
 
 def _with(values: Mapping[str, Any], **more: str) -> Any:
-    """The same values, which still know their lines, and more of them."""
+    """A copy of the values with `more`; the copy keeps its line numbers."""
     whole: Any = values.copy() if hasattr(values, "copy") else dict(values)
     whole |= more
     return whole

@@ -1,4 +1,4 @@
-"""Where the trials of a search are launched: the cluster of its environment, made once."""
+"""The environment of a search's trials: a cluster, created once for all trials."""
 
 import shlex
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from vicinal.labs.tune.search.trial import SearchEndsError
 
 
 class Place:
-    """The environment whose cluster runs."""
+    """The environment with its running cluster."""
 
     def __init__(self, environment: Environment, clusters: StudyClusters, view: View) -> None:
         self._environment = environment
@@ -25,9 +25,9 @@ class Place:
         self._broken = False
 
     def check_whole(self) -> None:
-        """Make again what could not be made by mend(): else a trial's setting would take the blame.
+        """Retry a failed mend(): otherwise a trial's setting would be blamed for the missing nodes.
 
-        Raises SearchEndsError where it still cannot.
+        Raises SearchEndsError if the nodes still cannot be created.
         """
         if not self._broken:
             return
@@ -42,9 +42,9 @@ class Place:
             ) from error
 
     def mend(self) -> list[str]:
-        """Make again what ended of it, and say what that was. Raises VicinalError.
+        """Create nodes that ended again; returns their names. Raises VicinalError if that fails.
 
-        SearchEndsError is raised where another command took it away: no setting is to blame.
+        Raises SearchEndsError if another command removed the nodes: then no setting is to blame.
         """
         ended = self._clusters.ended(self._environment.name)
         if ended and self._clusters.taken_away(self._environment.name):
@@ -67,14 +67,14 @@ class Place:
 def place_for(
     environment: Environment, name: str, prefix: str, again: list[str], view: View
 ) -> Iterator[Place]:
-    """Make it; at the end nothing of it is left, and the next command sweeps up after a kill.
+    """Create the environment; at the end it is removed. After a kill, the next command removes it.
 
-    `prefix` is what its clusters' names begin with, `again` the command line that goes on with the
-    search `name`. Raises VicinalError where it cannot be made.
+    Its clusters' names begin with `prefix`. `again` is the command line that continues the search
+    `name`. Raises VicinalError if the environment cannot be created.
     """
     owner = Owner(name=prefix, what=f"the search {name}", again=shlex.join(again))
     with owning(owner):
-        sweep(prefix)  # of a run that was killed
+        sweep(prefix)  # removes clusters of killed runs
         take_away_left_behind(view.say, view.warn)
         clusters = StudyClusters(prefix, [environment])
         try:
@@ -83,7 +83,7 @@ def place_for(
         except BaseException:
             try:
                 clusters.close()
-            except VicinalError as error:  # which is not why it ended
+            except VicinalError as error:  # this error is not the cause of the end
                 view.warn(f"not all nodes could be taken away: {error}")
             raise
         clusters.close()

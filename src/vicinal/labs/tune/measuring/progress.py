@@ -1,4 +1,4 @@
-"""How far a search is, as the view of a running study shows it."""
+"""The progress of a search, in the view of a running study."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -10,10 +10,10 @@ from vicinal.labs.tune.search.trial import Trial
 
 
 class Progress:
-    """Counts trials as they end, and shows the view what comes next."""
+    """Counts trials, and shows the next trial in the view."""
 
     def __init__(self, space: Space, plan: Plan, view: View, expected: float) -> None:
-        """`expected` are the seconds of a trial, about, as long as none ended."""
+        """`expected` estimates the seconds of a trial until the first trial has ended."""
         self._space = space
         self._plan = plan
         self._view = view
@@ -23,25 +23,25 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Trials that ended, those of earlier runs among them."""
+        """Number of ended trials, including those of earlier runs."""
         return len(self._trials)
 
     @property
     def block(self) -> int:
-        """Of the last trial, from 1: how many there will be depends on what comes out."""
+        """The block of the last trial, from 1; the number of blocks depends on the results."""
         return self._trials[-1].block + 1 if self._trials else 1
 
     def add(self, trial: Trial) -> None:
-        """A trial ended."""
+        """Count an ended trial."""
         self._trials.append(trial)
         self._failures += trial.failed
 
     def say(self, what: str) -> None:
-        """Say something of the trial that is under way."""
+        """Write a line about the present trial."""
         self._view.warn(f"trial {self.done}: {what}")
 
     def begin(self, setting: Setting, phase: str) -> None:
-        """Show that one begins."""
+        """Show that a trial begins."""
         changes = self._space.changes(self._space.point(setting))
         words = ", ".join(f"{name} {after}" for name, (_, after) in changes.items())
         stage = f"{self._trials[-1].stage}, " if self._trials else ""
@@ -60,13 +60,13 @@ class Progress:
 
     @property
     def _mean(self) -> float:
-        """Seconds of a trial."""
+        """Mean seconds of a trial."""
         if not self._trials:
             return self._expected
         return sum(each.seconds for each in self._trials) / self.done
 
     def _planned(self) -> int:
-        """Trials of the whole search, at most."""
+        """The largest number of trials of the whole search."""
         budget, allowed = self._plan.budget, []
         if budget.trials is not None:
             allowed.append(budget.trials)
@@ -75,7 +75,7 @@ class Progress:
         return min(allowed, default=0)
 
     def _rows(self) -> Iterator[list[str]]:
-        """For each phase and objective: what the present setting gave, and the best one so far."""
+        """For each phase and objective: the present setting's value, and the best value so far."""
         rows = list(self._of_phases())
         if rows:
             yield ["", "objective", "present", "best so far"]

@@ -1,4 +1,6 @@
-"""A search from its file to its result: knobs tried, a place made, trials run, all set back."""
+"""A search from its file to its result: tries knobs, creates nodes, runs trials, restores the
+knobs.
+"""
 
 import json
 import os
@@ -41,23 +43,23 @@ from vicinal.labs.tune.settings.place import sole_command
 
 @dataclass(frozen=True)
 class Search:
-    """A search as it was asked for."""
+    """A search as the user requested it."""
 
     path: Path
-    """Its file."""
+    """The tuning file."""
     text: str
     spec: Spec
-    """With what was asked for in place of what the file says."""
+    """The file's search, with the command line's values in place of the file's."""
     study: Study
     tools: Tools
     asked: Mapping[str, Any]
-    """What the command line says in place of what the file says."""
+    """The command line's values in place of the file's."""
 
 
 def read_search(path: Path, *, trials: int | None = None, seed: int | None = None) -> Search:
-    """The search of a file; `trials` is a budget in place of the file's.
+    """Read the search of a tuning file; `trials` and `seed` replace the file's.
 
-    Raises VicinalError, with the line, where there is none, or one that makes no sense.
+    Raises VicinalError, with the line, if the file is missing or invalid.
     """
     text = read_text(FORM, path)
     spec = parse_spec(path, text)
@@ -75,18 +77,18 @@ def read_search(path: Path, *, trials: int | None = None, seed: int | None = Non
 
 
 def knobs_of(search: Search, keeper: Keeper) -> SearchKnobs:
-    """Its knobs on this machine. Raises VicinalError; nothing is set."""
+    """The search's knobs on this machine; nothing is set. Raises VicinalError as find_knobs()."""
     return find_knobs(keeper, search.spec.knobs, search.study.environments[0], os.environ)
 
 
 def check_launches(search: Search, drivers: Mapping[str, Driver]) -> None:
-    """Raise VicinalError where its environment or a workload cannot be had here."""
+    """Raise VicinalError if this machine cannot run the environment or a workload."""
     for name, why in check_ready(search.study, search.tools, drivers).items():
         raise VicinalError(f"{name} cannot be measured here", why)
 
 
 def check_budget(space: Space, spec: Spec) -> None:
-    """Raise VicinalError for a number of trials that is too small to claim anything."""
+    """Raise VicinalError if the budget has too few trials for any claim."""
     trials, needed = spec.plan.budget.trials, trials_needed(space, spec.plan)
     if trials is not None and trials < needed:
         raise VicinalError(
@@ -107,10 +109,10 @@ def run_search(
     drivers: Mapping[str, Driver],
     limits: Limits | None = None,
 ) -> Found:
-    """Search, and keep each trial in `folder` as it ends. The machine is as before at the end.
+    """Run the search, keep each trial in `folder`, and restore the machine at the end.
 
-    `state` is the directory of the keeper's journal, `again` the command line that goes on. Raises
-    VicinalError where it cannot begin or go on; `resume` does so.
+    `state` is the directory of the keeper's journal. `again` is the command line that continues the
+    search; `resume` continues one. Raises VicinalError if the search cannot begin or continue.
     """
     knobs = knobs_of(search, keeper)
     check_launches(search, drivers)
@@ -164,7 +166,7 @@ def run_search(
 
 
 def result_of(search: Search, found: Found) -> dict[str, Any]:
-    """What a folder's result.json has, without its schema."""
+    """The contents of a folder's result.json, without its schema."""
     values = study_to_json(search.study)
     return {
         "name": search.spec.name,
@@ -202,7 +204,9 @@ def _begun(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
 
 
 def _resumed(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
-    """The folder as it is, and what is other on the machine than it was."""
+    """The folder's writer, its manifest, and the differences of the machine since the search
+    began.
+    """
     before = read_manifest(folder)
     writer = SearchFolder(folder)
     try:
@@ -221,7 +225,7 @@ def _resumed(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
 def _check_same(
     search: Search, folder: Path, before: Mapping[str, Any], manifest: Mapping[str, Any]
 ) -> None:
-    """Raise VicinalError where the folder has another search."""
+    """Raise VicinalError if the folder has a different search."""
     if before["name"] != search.spec.name:
         raise VicinalError(
             f"{folder} has the search {before['name']}, not {search.spec.name}",
@@ -249,29 +253,29 @@ def _check_same(
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """As they are read back from JSON."""
+    """The values as JSON returns them."""
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One setting, and how it is applied."""
+    """One setting, and how to apply it."""
 
     phases: Sequence[str]
-    """That it is for."""
+    """The phases of the setting."""
     setting: Mapping[str, Value]
-    """Of the knobs that it changes."""
+    """The values of the knobs that change."""
     command: str | None
-    """For a shell; None where no knob is the machine's."""
+    """A shell command; None if the machine's knobs stay."""
     shell: Sequence[str]
-    """Lines before a job starts: exports of variables."""
+    """Lines for a job's shell: exports of variables."""
 
     to_dict = asdict
 
 
 def instructions(found: Found) -> list[Instruction]:
-    """One for all phases, or one for each that wants its own; none without a better setting."""
+    """One instruction for all phases, or one for each phase; none without a better setting."""
     choice = found.choice
     if choice.common is not None:
         chosen = [([each.phase for each in choice.phases], choice.common)]
