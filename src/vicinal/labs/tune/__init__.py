@@ -1,10 +1,11 @@
-"""The tuner: what can be set on a machine for messages, set safely, and the best of it found.
+"""The tuner: shows what can be set on a machine for messages, sets it safely, and finds better
+settings.
 
-    knobs       what can be set: reading and writing it
-    settings    setting knobs and setting them back, whatever happens
-    search      which trials to run, and what they show
+    knobs       what can be set: reading and writing
+    settings    setting knobs, and restoring them after any end
+    search      which trials to run, and what the trials show
     measuring   trials on this machine
     outputs     settings as files for other programs
 
-Its commands are here too. How programs are launched and measured is in ../study.
+The tuner's commands are here too. ../study launches and measures programs.
 """

@@ -1,4 +1,4 @@
-"""`vicinal tune`: show what can be set on this machine, set it, and set it back."""
+"""`vicinal tune`: shows what can be set on this machine, sets it, and restores it."""
 
 import json
 import os
@@ -66,12 +66,11 @@ def show(
     as_json: AsJson = False,
     state: State = STATE,
 ) -> None:
-    """Show every knob, its value, whom it reaches, and whether it can be set here.
+    """Show every knob, its value, what it affects, and whether it can be set here.
 
-    Nothing is changed without --probe, but for what a command that was killed has left: that is set
-    back.
+    Without --probe nothing is changed, except that values left by a killed command are restored.
     """
-    # Loaded here: the rest of the command line does not wait for it.
+    # Loaded here: other commands do not need it.
     from rich.console import Console
 
     from vicinal.labs.tune.showing import document, look, show_changed, show_device, show_variables
@@ -88,7 +87,7 @@ def show(
         shown = list(look(machine, names or [], forbidden, None))
     variables = [] if names else variable_knobs(dict(os.environ))
     changed = []
-    with suppress(PermissionError):  # the journal is root's
+    with suppress(PermissionError):  # only root may read the journal
         changed = keeper.operations()
     if as_json:
         typer.echo(json.dumps(document(shown, variables, changed), indent=2))
@@ -126,7 +125,7 @@ def apply(
 ) -> None:
     """Set knobs of this machine, all of them or none, until `vicinal tune restore`.
 
-    What was there before is written down first. Variables of jobs are printed for a shell.
+    The former values are recorded first. Variables of jobs are printed for a shell.
     """
     setting = _setting(values or [], file)
     job: dict[str, str] = {}
@@ -168,7 +167,7 @@ def restore(
     state: State = STATE,
     root: Root = Path("/"),
 ) -> None:
-    """Set back all that was set, and have nothing applied at the machine's start any more."""
+    """Restore all former values, and apply nothing at the machine's boot any more."""
     keeper = Keeper(Machine(), state / JOURNAL)
     if dry_run:
         for operation in reversed(keeper.operations()):

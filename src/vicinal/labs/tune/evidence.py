@@ -1,11 +1,10 @@
-"""What the machine counted while a trial ran: interrupts, soft interrupts, switches, stolen time.
+"""Counters of the machine during a trial: interrupts, soft interrupts, switches, stolen time.
 
-before = read_counters()
-...                                     # the trial
-evidence = read_counters().since(before).to_dict()
+before = read_counters() ...                                     # the trial evidence =
+read_counters().since(before).to_dict()
 
-Counts are the whole host's. The parsers take text, as the kernel writes it; what a kernel does not
-have is None or empty, and never a zero that was not counted.
+Counts are of the whole host. The parsers take text as the kernel writes it. If a kernel has no such
+counter, the value is None or empty, never zero.
 """
 
 import os
@@ -17,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 _WRAP = 1 << 32
-"""Counts of interrupts are 32 bits wide."""
+"""The kernel's interrupt counters are 32 bits wide."""
 
 
 @dataclass(frozen=True)
 class ProcessorTimes:
-    """Of all processors together, in clock ticks since boot; /proc/stat."""
+    """Times of all processors together, in clock ticks since boot; from /proc/stat."""
 
     busy: int
-    """Anything but idle, waiting for input and output, and stolen."""
+    """All time except idle time, waiting for input and output, and stolen time."""
     stolen: int
     total: int
     context_switches: int
@@ -33,32 +32,33 @@ class ProcessorTimes:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was counted between two moments."""
+    """The differences of the counters between two moments."""
 
     seconds: float
     interrupts: Mapping[str, int]
-    """By vector and device, such as `41 virtio3-rx`; those without a number are the processors'
-    own. Those that were not raised are left out."""
+    """By vector and device, such as `41 virtio3-rx`. Vectors without a number are the processors'
+    own. Vectors without a count are left out.
+    """
     softirqs: Mapping[str, int]
     context_switches: int | None
     switches_of_process: Mapping[str, int]
-    """`voluntary` and `nonvoluntary`, of a process that was named."""
+    """`voluntary` and `nonvoluntary`, if a process was named."""
     busy_seconds: float | None
-    """Processor time that was used, by whomever."""
+    """Processor time that all processes used."""
     steal: float | None
-    """The share of all processor time that the hypervisor gave to others, 0 to 1."""
+    """The share of processor time that the hypervisor gave to others, 0 to 1."""
     frequency_mhz: float | None
-    """The processors' mean, at the end."""
+    """The mean of the processors' frequencies at the end."""
 
     to_dict = asdict
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the kernel has counted up to a moment."""
+    """The kernel's counters at one moment."""
 
     moment: float
-    """In s, of a clock that only runs forward."""
+    """In s, of a monotonic clock."""
     interrupts: Mapping[str, int]
     softirqs: Mapping[str, int]
     times: ProcessorTimes | None
@@ -66,7 +66,7 @@ class Counters:
     frequency_mhz: float | None
 
     def since(self, before: "Counters") -> Evidence:
-        """What was counted from `before` until this."""
+        """The differences from `before` to this moment."""
         ticks = os.sysconf("SC_CLK_TCK")
         now, then = self.times, before.times
         total = now.total - then.total if now and then else 0
@@ -90,7 +90,7 @@ def read_counters(
     proc: Path = Path("/proc"),
     cpus: Path = Path("/sys/devices/system/cpu"),
 ) -> Counters:
-    """Everything now; `process` is one whose own context switches are counted as well."""
+    """Read all counters now; with `process`, also the context switches of this process."""
     status = _text(proc / str(process) / "status") if process is not None else ""
     stat = _text(proc / "stat")
     return Counters(
@@ -104,10 +104,10 @@ def read_counters(
 
 
 def parse_interrupts(text: str) -> dict[str, int]:
-    """/proc/interrupts: the count of all processors together, by vector and device.
+    """Parse /proc/interrupts: the count of all processors together, by vector and device.
 
-    A vector with a number is called by it and by the last word of its line, the device's own name;
-    one without by its letters.
+    A numbered vector's key is the number and the last word of its line, which is the device's name.
+    The key of any other vector is its letters.
     """
     head, *lines = text.splitlines() or [""]
     processors = len(head.split())
@@ -120,7 +120,7 @@ def parse_interrupts(text: str) -> dict[str, int]:
         counts = []
         for word in words[:processors]:
             if not word.isdigit():
-                break  # ERR and MIS have a single count, whatever processors there are
+                break  # ERR and MIS have a single count for all processors
             counts.append(int(word))
         device = words[-1] if len(words) > len(counts) else ""
         name = name.strip()
@@ -129,7 +129,7 @@ def parse_interrupts(text: str) -> dict[str, int]:
 
 
 def parse_softirqs(text: str) -> dict[str, int]:
-    """/proc/softirqs: the count of all processors together, by name."""
+    """Parse /proc/softirqs: the count of all processors together, by name."""
     found = {}
     for line in text.splitlines()[1:]:
         name, _, counts = line.partition(":")
@@ -138,10 +138,10 @@ def parse_softirqs(text: str) -> dict[str, int]:
 
 
 def parse_stat(text: str) -> ProcessorTimes:
-    """/proc/stat. Raises ValueError if it is none."""
+    """Parse /proc/stat. Raises ValueError if the text is not in its format."""
     lines = {words[0]: words[1:] for line in text.splitlines() if (words := line.split())}
     try:
-        # user nice system idle iowait irq softirq steal; what guests used is in user and nice.
+        # user nice system idle iowait irq softirq steal; user and nice include the time of guests.
         times = [int(word) for word in lines["cpu"][:8]]
         user, nice, system, _idle, _waiting, irq, softirq, stolen = times
         switches = int(lines["ctxt"][0])
@@ -151,7 +151,9 @@ def parse_stat(text: str) -> ProcessorTimes:
 
 
 def parse_switches(text: str) -> dict[str, int]:
-    """/proc/PID/status: `voluntary` and `nonvoluntary` context switches of its main thread."""
+    """Parse /proc/PID/status: `voluntary` and `nonvoluntary` context switches of the main
+    thread.
+    """
     found = {}
     for line in text.splitlines():
         name, _, count = line.partition(":")
@@ -161,13 +163,15 @@ def parse_switches(text: str) -> dict[str, int]:
 
 
 def parse_frequencies(text: str) -> list[float]:
-    """/proc/cpuinfo: MHz of each processor; none on machines that do not say."""
+    """Parse /proc/cpuinfo: MHz of each processor; empty on machines that do not report it."""
     lines = (line.partition(":") for line in text.splitlines())
     return [float(value) for name, _, value in lines if name.strip() == "cpu MHz"]
 
 
 def _frequency(cpus: Path, proc: Path) -> float | None:
-    """The governor's, where there is one; what a virtual machine is told may never change."""
+    """The governor's mean frequency, or that of /proc/cpuinfo, which a virtual machine may never
+    update.
+    """
     scaled = [_text(path) for path in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))]
     kilohertz = [int(text) for text in scaled if text.strip().isdigit()]
     if kilohertz:
@@ -177,7 +181,7 @@ def _frequency(cpus: Path, proc: Path) -> float | None:
 
 
 def _grown(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """What was added to counts; a device that came meanwhile begins at zero."""
+    """The growth of each count; a device that appeared in between starts at zero."""
     found = {}
     for name, count in now.items():
         grown = count - before.get(name, 0)
@@ -193,5 +197,5 @@ def _text(path: Path) -> str:
 
 
 def add_work(evidence: Evidence, work: float) -> dict[str, Any]:
-    """Evidence as data, with what the trial did: messages or bytes, the same unit in all trials."""
+    """Evidence as data, with the trial's work in messages or bytes, the same unit in all trials."""
     return {**evidence.to_dict(), "work": work}

@@ -1,4 +1,4 @@
-"""`vicinal tune explain`."""
+"""`vicinal tune explain`: the result of a search for people."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def explain(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Say what a search found, why, how surely, and how that is applied."""
+    """Explain what a search found, why, how certain it is, and how to apply it."""
     from vicinal.labs.tune.measuring.folder import read_result
 
     result = read_result(folder)
@@ -27,7 +27,7 @@ def explain(
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """A result for people."""
+    """Write a result for people."""
     typer.echo(f"{result['name']}: {result['title']}")
     for line in result["explanation"]:
         typer.echo(line)

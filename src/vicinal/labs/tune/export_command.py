@@ -1,9 +1,9 @@
-"""`vicinal tune export`: a setting as files that others use.
+"""`vicinal tune export`: a setting as files for other tools.
 
-The script of a TuneD profile sets what the setting is, as in scripts.py. TuneD's own net plugin
-could set coalescing, but sets nothing with most versions of ethtool: it wants to know each line
-that `ethtool -c` prints. TuneD before 2.25 does not know those of ethtool 5.15, and 2.25 not those
-of 6.4 (issues 726 and 819 of redhat-performance/tuned). So the plugin is used on request alone.
+The script of a TuneD profile sets the values, as in scripts.py. TuneD's own net plugin could set
+coalescing, but fails with most versions of ethtool: the plugin must know each line that `ethtool
+-c` prints. TuneD before 2.25 does not know the lines of ethtool 5.15, and 2.25 does not know those
+of 6.4 (issues 726 and 819 of redhat-performance/tuned). So the plugin is used only on request.
 """
 
 import re
@@ -30,11 +30,11 @@ from vicinal.labs.tune.settings.values import parse_setting
 ACTIVE = Path("/etc/tuned/active_profile")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _UNKNOWN = ("cqe-mode", "tx-aggr")
-"""What of coalescing the net plugin has no words for."""
+"""Prefixes of coalescing parts that the net plugin cannot set."""
 
 
 class Format(StrEnum):
-    """What to write."""
+    """The kinds of files."""
 
     TUNED = "tuned"
     ETHTOOL = "ethtool"
@@ -82,9 +82,10 @@ def export(
         bool, typer.Option("--force", help="Write over files that are there.")
     ] = False,
 ) -> None:
-    """Write a setting as files for others: a TuneD profile, ethtool scripts, variables for MPI.
+    """Write a setting as files for other tools: a TuneD profile, ethtool scripts, variables for
+    MPI.
 
-    The setting is what a search found, or is given. Nothing is set.
+    The setting is the result of a search, or given by --setting. Nothing is set.
     """
     if (folder is None) == (not values):
         raise VicinalError(
@@ -134,7 +135,7 @@ def _wanted(form: Format, this: Format, parts: Parts) -> bool:
 
 
 def _present(setting: Setting) -> dict[str, Value]:
-    """What can be read of it on this machine."""
+    """The present values that this machine can read."""
     machine = Machine()
     found: dict[str, Value] = {}
     why: dict[str, None] = {}
@@ -173,19 +174,19 @@ def _write(directory: Path, files: dict[str, str], *, force: bool) -> list[Path]
 
 @dataclass(frozen=True)
 class FoundSetting:
-    """What to set, and what was there when it was searched for."""
+    """The setting to write, and the present setting at the time of the search."""
 
     setting: Setting
     present: Setting
 
 
 def read_found(folder: Path, phase: str | None) -> FoundSetting:
-    """The better setting that a search found: of this phase, or the one for all.
+    """The better setting that a search found: that of `phase`, or the one for all phases.
 
-    Raises VicinalError where there is none, where each phase has its own and none is named, and
-    for what is no result.
+    Raises VicinalError if there is none, if each phase has its own and `phase` is None, and if the
+    folder has no result.
     """
-    # Loaded here: the rest of the command line does not wait for it.
+    # Loaded here: other commands do not need it.
     from vicinal.labs.tune.measuring.folder import read_result
 
     result = read_result(folder)
@@ -222,13 +223,13 @@ def _choose(folder: Path, phases: dict[str, Any], common: Any, phase: str | None
 
 
 def environment_files(parts: Parts) -> dict[str, str]:
-    """The files by their names, each with its text.
+    """The files of variables by name, with their texts.
 
-    A variable that is to be unset is so in the shell's alone: the others only add.
+    Only the shell's file can unset a variable; the other formats can only add variables.
     """
     given = {name: text for name, text in parts.variables.items() if text != UNSET}
     unset = [name for name, text in parts.variables.items() if text == UNSET]
-    # No value has a character that any of these takes for something else: see parts.py.
+    # No value has a character with a meaning in one of these formats: parts.py checks.
     assigned = [f"{name}={text}" for name, text in given.items()]
     shell = [f"unset {name}" for name in unset] + [f"export {each}" for each in assigned]
     left = "".join(f"# {name} is to be unset: its library does as it likes\n" for name in unset)
@@ -238,7 +239,7 @@ def environment_files(parts: Parts) -> dict[str, str]:
         "openmpi-mca-params.conf": "# For Open MPI: lines for ~/.openmpi/mca-params.conf\n"
         + left
         + (f"mca_base_env_list = {';'.join(assigned)}\n" if assigned else ""),
-        # What programs take for arguments has no comments.
+        # Files of arguments have no comments.
         "openmpi.arguments": _lines([f"-x {each}" for each in assigned]),
         "mpich.arguments": _lines([f"-genv {name} {text}" for name, text in given.items()]),
     }
@@ -251,9 +252,9 @@ def _lines(lines: list[str]) -> str:
 def tuned_files(
     name: str, turns: Sequence[Turn], base: Sequence[str], *, net_plugin: bool
 ) -> dict[str, str]:
-    """The profile's files by their names; `base` are the profiles that it adds to.
+    """The profile's files by name, with their texts; the profile includes the profiles `base`.
 
-    Raises VicinalError for a name that TuneD does not take.
+    Raises VicinalError for a name that TuneD does not accept.
     """
     for each in (name, *base):
         if not _NAME.fullmatch(each):
@@ -270,7 +271,7 @@ def tuned_files(
     main = ["[main]", "summary=Settings that vicinal tune export was given"]
     main += [f"include={','.join(base)}"] if base else []
     sections = ["\n".join(main)]
-    if by_script:  # first, since a new number of queues undoes their moderation
+    if by_script:  # first, because a new number of queues resets their moderation
         sections.append("[script]\nscript=${i:PROFILE_DIR}/script.sh")
     for device in dict.fromkeys(each.device for each in by_plugin):
         values = " ".join(
@@ -287,7 +288,9 @@ def tuned_files(
 
 
 def active_profiles(file: Path = ACTIVE) -> list[str]:
-    """The profiles that TuneD has active on this machine; none where it is not there."""
+    """TuneD's active profiles on this machine; empty without TuneD. Raises VicinalError if
+    unreadable.
+    """
     try:
         return file.read_text().split()
     except FileNotFoundError:

@@ -1,17 +1,17 @@
-"""A knob: one thing that can be set, and the values worth trying; a setting is what several have.
+"""A knob: one thing that can be set, with the values worth trying. A setting has values of knobs.
 
-What searches for a good setting knows knobs by this alone, whatever they turn: a card's interrupt
-moderation, the processors of an interrupt, a variable of an MPI library, or a simulated machine.
+A search uses knobs only by this protocol. A knob may be a card's interrupt moderation, the
+processors of an interrupt, a variable of an MPI library, or part of a simulated machine.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 Value = int | str
-"""What a knob has: a number of its unit, or one of several words, such as `on` and `off`."""
+"""A knob's value: a number in the knob's unit, or one of several words, such as `on` and `off`."""
 
 Setting = Mapping[str, Value]
-"""Values of knobs by the knobs' names; a knob that is not named stays as it is."""
+"""Values by the names of knobs; a knob without a value stays as it is."""
 
 
 class Knob(Protocol):
@@ -19,21 +19,23 @@ class Knob(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, by which a setting calls it: unique on a machine, such as `eth0/rx-usecs`."""
+        """Its name in a setting: unique on a machine, such as `eth0/rx-usecs`."""
 
     @property
     def unit(self) -> str:
-        """What its numbers count, such as `us` and `frames`; empty where its values are words."""
+        """The unit of its numbers, such as `us` and `frames`; empty if its values are words."""
 
     @property
     def values(self) -> Sequence[Value]:
-        """The values worth trying: at least one, none twice, and numbers in ascending order.
+        """The values worth trying: at least one, no duplicates, and numbers in ascending order.
 
-        What read() finds need not be among them.
+        read() may return other values.
         """
 
     def read(self) -> Value:
-        """The value that it has now; raises VicinalError where that cannot be read."""
+        """The present value. Raises VicinalError if the value cannot be read."""
 
     def write(self, value: Value) -> None:
-        """Set it; raises VicinalError, and leaves it as it was, where that is refused."""
+        """Set the value. If the value is refused, raises VicinalError and leaves the knob as
+        it was.
+        """

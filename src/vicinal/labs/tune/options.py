@@ -1,4 +1,6 @@
-"""Options that several commands of `vicinal tune` have, and what all do with the journal."""
+"""Options that several commands of `vicinal tune` have, and the commands' common use of the
+journal.
+"""
 
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +30,9 @@ State = Annotated[
 
 
 def recover_what_was_killed(keeper: Keeper, state: Path) -> None:
-    """Set back what a killed command left, if this user may and no other command is at it."""
+    """Restore values that a killed command left, if this user may and no other command is
+    running.
+    """
     try:
         if not (state / JOURNAL).exists() or all(each.kept for each in keeper.operations()):
             return
@@ -39,6 +43,6 @@ def recover_what_was_killed(keeper: Keeper, state: Path) -> None:
 
 
 def say(lines: list[str]) -> None:
-    """What people should know beside what they asked for."""
+    """Write notes to standard error, beside the command's output."""
     for line in lines:
         typer.echo(f"vicinal: {line}", err=True)

@@ -1,6 +1,6 @@
-"""Profiles: a machine's thresholds in a file that the provider loads, lines of `key = value`.
+"""Profiles: a machine's thresholds in a file that the provider loads, as lines `key = value`.
 
-The provider takes what it can use of a file, and warns; here a file is right or an error.
+The provider warns about invalid lines and ignores them. Here an invalid line is an error.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from vicinal.mpi.thresholds import THRESHOLDS, number
 SYSTEM_PROFILE = Path("/etc/vicinal/profile")
 _BY_KEY = {each.key: each for each in THRESHOLDS}
 _BYTES_MOST = 16_384
-"""The provider takes no longer file."""
+"""The provider uses no file of this length or longer."""
 
 
 def user_profile(variables: Mapping[str, str]) -> Path:
-    """Where a user's own is, for a process with these variables."""
+    """The path of the user's own profile, for a process with these variables."""
     config = variables.get("XDG_CONFIG_HOME", "")
     base = Path(config) if config.startswith("/") else Path.home() / ".config"
     return base / "vicinal" / "profile"
@@ -33,9 +33,9 @@ def profile_in_force(variables: Mapping[str, str]) -> Path | None:
 
 
 def thresholds_of(setting: Setting) -> dict[str, int]:
-    """The thresholds among a setting's variables, by their keys; those that are unset are left out.
+    """The thresholds in a setting's variables, by key; unset variables are left out.
 
-    Raises VicinalError for a value that none can have.
+    Raises VicinalError for an invalid value.
     """
     found: dict[str, int] = {}
     for each in THRESHOLDS:
@@ -46,7 +46,9 @@ def thresholds_of(setting: Setting) -> dict[str, int]:
 
 
 def read_profile(path: Path) -> dict[str, int]:
-    """What a profile says. Raises VicinalError for a line that the provider would not take."""
+    """The thresholds of a profile by key. Raises VicinalError for a line that the provider would
+    ignore.
+    """
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
@@ -57,7 +59,7 @@ def read_profile(path: Path) -> dict[str, int]:
 
 
 def parse_profile(text: str, name: str) -> dict[str, int]:
-    """The same of its text; `name` is for the message."""
+    """The thresholds in a profile's text; errors call the profile `name`. Raises VicinalError."""
     found: dict[str, int] = {}
     if len(text) >= _BYTES_MOST:
         raise VicinalError(f"{name} has {_BYTES_MOST} bytes or more", "no profile is so long")
@@ -76,7 +78,7 @@ def parse_profile(text: str, name: str) -> dict[str, int]:
 
 
 def profile_text(thresholds: Mapping[str, int], heading: str = "") -> str:
-    """A profile. Raises VicinalError for a threshold or value that is none."""
+    """The text of a profile. Raises VicinalError for an unknown threshold or an invalid value."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     lines += [f"{key} = {_checked(key, str(each), key)}" for key, each in thresholds.items()]
     return "".join(f"{line}\n" for line in lines)
@@ -89,5 +91,5 @@ def _checked(key: str, value: str, where: str) -> int:
     if fault is not None:
         raise VicinalError(f"{where}: {value!a} {fault}", "correct it")
     found = number(value)
-    assert found is not None  # or it had a fault
+    assert found is not None  # otherwise fault() would have found a fault
     return found

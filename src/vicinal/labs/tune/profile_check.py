@@ -1,4 +1,4 @@
-"""The check of `vicinal doctor` for the profile of thresholds that jobs of this user get."""
+"""The check of `vicinal doctor` for the profile of thresholds of this user's jobs."""
 
 import os
 import stat
@@ -13,8 +13,10 @@ from vicinal.mpi.thresholds import THRESHOLDS
 
 
 def check_profile(host: Host) -> Iterator[Finding]:
-    """Which file the provider loads, whether it believes it, and what comes before it."""
-    del host  # a user's own file comes before the host's
+    """Check which file the provider loads, whether it uses the file, and which variables
+    override it.
+    """
+    del host  # a user's own file overrides the host's
     path = profile_in_force(os.environ)
     if path is None:
         why = "VICINAL_PROFILE is empty" if "VICINAL_PROFILE" in os.environ else "there is none"
@@ -41,11 +43,13 @@ def _examined(path: Path) -> Finding:
 
 
 def _check_believed(path: Path) -> None:
-    """Raise VicinalError for a file that the provider does not use, as check_file in profile.c."""
+    """Raise VicinalError for a file that the provider does not use, by the rules of check_file in
+    profile.c.
+    """
     try:
         found = path.stat()
     except OSError:
-        return  # reading it says why
+        return  # read_profile() reports the error
     if not stat.S_ISREG(found.st_mode):
         raise VicinalError(
             f"{path} is not a file, and is not used",

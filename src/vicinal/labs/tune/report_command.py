@@ -1,4 +1,4 @@
-"""`vicinal study report`, which shows what searches found, too: so it is above both."""
+"""`vicinal study report`, which also shows results of searches: so it lies above both parts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from vicinal.labs.study_commands.study import commands
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `vicinal study`, which `app` has by now."""
+    """Add the command to `vicinal study`, which `app` already has."""
     del app
     commands.command(name="report")(report)
 
@@ -30,10 +30,10 @@ def report(
         typer.Option(metavar="FOLDER", help="What `vicinal tune run` has found, to be shown too."),
     ] = None,
 ) -> None:
-    """Make the report of a result anew, or one of several results of the same study.
+    """Write the report of a result, or one report of several results of the same study.
 
-    It is a page that needs nothing else (report.html), with each plot as PNG and SVG, all of it as
-    Markdown (report.md), and CSV. Nothing is measured.
+    The report is a page that needs no other file (report.html). It also has each plot as PNG and
+    SVG, the whole text as Markdown (report.md), and CSV. Nothing is measured.
     """
     for folder in folders:
         if folder.exists() and not folder.is_dir():
@@ -42,7 +42,7 @@ def report(
             )
     directory = (output or folders[0] / REPORT).absolute()
     check_writable(directory, "name another directory with --output")
-    # Heavy, as is what they need.
+    # Loaded here: these modules and their imports are slow to load.
     from vicinal.labs.report.making import make_report
     from vicinal.labs.tune.outputs.searched import read_searched
 

@@ -56,10 +56,10 @@ def run(
     ] = False,
     state: State = STATE,
 ) -> None:
-    """Search for a better setting by experiment: each trial sets the knobs and launches anew.
+    """Search for a better setting by experiment: each trial sets the knobs and launches a new run.
 
-    Each trial is kept as it ends: after Ctrl-C, --resume goes on. Whatever ends the search, the
-    machine has its former setting again; of one that is killed, the next `vicinal tune` sees to it.
+    Each trial is kept when it ends: after Ctrl-C, --resume continues. After any end of the search,
+    the machine has its former setting again; after a kill, the next `vicinal tune` restores it.
     """
     check_variables(os.environ)
     from rich.console import Console
@@ -118,7 +118,7 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
 
     trials = folder / TRIALS
     if not (folder / MANIFEST).exists():
-        return  # it had not begun
+        return  # the search had not begun
     kept = len(read_trials(trials)) if trials.exists() else 0
     typer.echo(
         f"vicinal: interrupted; {kept} trials are kept: go on with `{shlex.join(again)}`", err=True
@@ -126,7 +126,7 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
 
 
 def _say_what_would_be(search: "Search", keeper: Keeper) -> None:
-    """What would be tried, with what; nothing is set, so refusals of drivers are not known."""
+    """Write what the search would try. Nothing is set, so refusals of drivers are unknown."""
     from vicinal.labs.tune.measuring.searching import check_budget, knobs_of
     from vicinal.labs.tune.search.explain import described_objectives
     from vicinal.labs.tune.search.finding import trials_needed

@@ -1,4 +1,4 @@
-"""What `vicinal tune show` finds, for people and as data."""
+"""The devices and knobs that `vicinal tune show` finds, for people and as data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,14 +32,14 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One knob as it is shown."""
+    """One knob in the output."""
 
     knob: str
     value: Value | None
-    """None where it cannot be read."""
+    """None if the value cannot be read."""
     unit: str
     values: tuple[Value, ...]
-    """Those worth trying; after it was tried, those that are taken."""
+    """The values worth trying; after a probe, the values that the driver takes."""
     reaches: str
     ability: Ability
     why: str
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Shown:
-    """One device as it is shown."""
+    """One device in the output."""
 
     name: str
     knobs: tuple[Row, ...]
@@ -58,9 +58,9 @@ class Shown:
 def look(
     machine: Machine, names: Sequence[str], forbidden: Mapping[str, str], keeper: Keeper | None
 ) -> Iterator[Shown]:
-    """The devices and their knobs; with a keeper, what can be set is tried.
+    """The devices and their knobs; with a keeper, tries which knobs can be set.
 
-    Raises VicinalError for a device that there is not, or a knob that cannot be set back.
+    Raises VicinalError for an unknown device, and for a knob that cannot be restored.
     """
     for device in devices(machine, names):
         rows = tuple(_row(machine, knob, forbidden, keeper) for knob in device.knobs)
@@ -97,7 +97,7 @@ def _row(
 def document(
     shown: Sequence[Shown], variables: Sequence[VariableKnob], changed: Sequence[Operation]
 ) -> dict[str, Any]:
-    """All of it as JSON has it."""
+    """The output as data for JSON."""
     return {
         "devices": [asdict(each) for each in shown],
         "variables": [
@@ -124,7 +124,7 @@ def document(
 
 
 def show_device(shown: Shown, console: Console) -> None:
-    """One device: its knobs, and what it has not."""
+    """Show one device: its knobs, and the parts that it lacks."""
     console.print(Text(shown.name, style="bold"))
     if shown.knobs:
         table = _table("knob", "value", "can be set", "why not, or whom it reaches")
@@ -144,7 +144,7 @@ def show_device(shown: Shown, console: Console) -> None:
 
 
 def show_variables(variables: Sequence[VariableKnob], console: Console) -> None:
-    """Knobs of jobs."""
+    """Show the variables of jobs."""
     console.print(Text("variables of a job", style="bold"))
     table = _table("variable", "value", "whom it reaches")
     for each in variables:
@@ -153,7 +153,7 @@ def show_variables(variables: Sequence[VariableKnob], console: Console) -> None:
 
 
 def show_changed(changed: Sequence[Operation], console: Console) -> None:
-    """What is not as it was before."""
+    """Show the values that are set and not restored."""
     lines = [
         Text(f"{change.knob} was {change.before} before it was set to {change.value}")
         for operation in changed

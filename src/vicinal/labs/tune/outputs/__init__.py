@@ -1,1 +1,1 @@
-"""Settings as scripts that others use, and what a search found, as the report shows it."""
+"""Settings as scripts for other tools, and the results of searches for the report."""

@@ -1,7 +1,7 @@
-"""What a setting consists of, checked so that nothing in it can be more than a name or a value.
+"""The parts of a setting, checked so that each part is nothing but a name or a value.
 
-Files that others run as root are made of it. So names and values are of few characters, none of
-which means anything to a shell, to TuneD or to systemd; what has others is refused.
+Other programs run files made of these parts as root. So names and values have only characters
+without a meaning to a shell, to TuneD or to systemd. Other characters are refused.
 """
 
 import re
@@ -23,7 +23,7 @@ _VARIABLES = frozenset(each.name for each in VARIABLES)
 
 @dataclass(frozen=True)
 class Turn:
-    """A knob of the machine and its value, in the words of the program that sets it."""
+    """A knob of the machine and its value, in the words of the program that sets the knob."""
 
     kind: str
     """`channels`, `affinity`, `coalescing` or `moderation`."""
@@ -33,25 +33,27 @@ class Turn:
 
     @property
     def line(self) -> str:
-        """As the scripts' tables have it."""
+        """The line in the scripts' tables."""
         return f"{self.kind} {self.device} {self.part} {self.value}"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A setting, by where it is set."""
+    """A setting, divided into the machine's knobs and jobs' variables."""
 
     turns: tuple[Turn, ...]
-    """On the machine, in the order in which they are set."""
+    """Knobs of the machine, in the order in which they are set."""
     variables: dict[str, str]
-    """Of jobs; vicinal.labs.tune.knobs.variables.UNSET for one that must not be there."""
+    """Variables of jobs; vicinal.labs.tune.knobs.variables.UNSET for a variable that must be
+    unset.
+    """
 
 
 def parts_of(setting: Setting) -> Parts:
     """The parts of a setting.
 
-    Raises VicinalError for what is no knob, what can be no value of it, and what would not be safe
-    in a script.
+    Raises VicinalError for an unknown knob, an invalid value, and a value that would not be safe in
+    a script.
     """
     turns = [_turn(name, setting[name]) for name in sorted(setting, key=order_of) if "/" in name]
     variables = {name: _text(name, value) for name, value in setting.items() if "/" not in name}
@@ -85,12 +87,14 @@ def _turn(name: str, value: Value) -> Turn:
 
 
 def _by_ethtool(part: str) -> str:
-    """Its argument is not called as what it prints: `rx-frames-low`, and prints `rx-frame-low`."""
+    """ethtool's argument for a part: it takes `rx-frames-low` and prints `rx-frame-low`."""
     return part.replace("frame-", "frames-")
 
 
 def _processors(name: str, value: Value) -> str:
-    """Lists as the kernel writes them, with `/` between; one alone if all are the same."""
+    """Lists of processors as the kernel writes them, with `/` between; one list if all are
+    equal.
+    """
     lists = [show_cpu_list(tuple(set(parse_cpu_list(each)))) for each in str(value).split(" / ")]
     if "" in lists:
         raise VicinalError(

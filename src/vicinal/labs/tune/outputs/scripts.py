@@ -1,7 +1,8 @@
-"""A setting as a script for any POSIX shell, with ethtool, that needs nothing of Vicinal's.
+"""A setting as a script for any POSIX shell with ethtool; the script needs nothing of Vicinal.
 
-Like `vicinal tune apply` it reads each value back, and where one is refused or ignored it sets back
-what it had set. It is the same script each time (script.sh), with another table in it.
+Like `vicinal tune apply`, the script reads each value back. If a value is refused or ignored, the
+script restores the values that it had set. All scripts have the same text (script.sh) with
+different tables.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,10 @@ _SETS = {"coalescing": "ethtool", "channels": "ethtool", "moderation": "rdma"}
 
 
 def script(title: str, turns: Sequence[Turn], *, action: str = "set", state: str = "") -> str:
-    """A script that sets these; `action` is what it does without an argument: set or restore.
+    """A script that sets these knobs; `action` is its default action: set or restore.
 
-    With `state`, the path of a file, it also starts and stops as TuneD wants it: what was there at
-    the start is kept in the file, and set again at the stop.
+    `state` is the path of a file. With `state`, the script also has the actions start and stop,
+    which TuneD calls: start stores the former values in the file, and stop restores them.
     """
     said = "".join(f"#   {each.device} {each.part} {each.value}\n" for each in turns)
     text = files(__package__).joinpath("script.sh").read_text()

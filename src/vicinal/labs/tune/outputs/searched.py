@@ -1,4 +1,4 @@
-"""What a search found, for the studies' report: of the folder of a `vicinal tune run`."""
+"""The result of a search, for the studies' report: from the folder of a `vicinal tune run`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,9 @@ from vicinal.labs.tune.search.trial import Stage, Trial, read_trials
 
 
 def read_searched(folder: Path) -> Searched:
-    """What the report says of it. Raises VicinalError for what is no result of a search."""
+    """The report's data of a search. Raises VicinalError if the folder has no result of a
+    search.
+    """
     manifest, found = read_manifest(folder), read_result(folder)
     try:
         trials = read_trials(folder / TRIALS)
@@ -50,7 +52,7 @@ def _phase(found: Mapping[str, Any], phase: Mapping[str, Any], trials: Sequence[
     name, present = phase["phase"], found["present"]
     better = phase["outcome"] == Outcome.BETTER
     rows = [each for each in found["comparisons"] if each["phase"] == name]
-    # Without a better one, what was tried says why.
+    # Without a better setting, the finalists show why.
     settings = [phase["setting"]] if better else found["finalists"][name]
     gains = [_gain(each) for each in rows if each["point"] in settings]
     if phase["outcome"] == Outcome.NO_BETTER:
@@ -97,7 +99,7 @@ def _gain(row: Mapping[str, Any]) -> Gain:
 
 
 def _best(gains: Sequence[Gain]) -> list[Gain]:
-    """By each objective the one that looked best."""
+    """For each objective, the gain that looked best."""
     found: dict[str, Gain] = {}
     for each in gains:
         best = found.setdefault(each.objective, each)
@@ -108,7 +110,9 @@ def _best(gains: Sequence[Gain]) -> list[Gain]:
 
 
 def _interrupts(trials: Sequence[Trial], setting: Mapping[str, Any]) -> Estimate | None:
-    """The median over trials under a setting; None where they were not counted."""
+    """The median of interrupts per second over trials of a setting; None if they were not
+    counted.
+    """
     rates = [interrupts_per_second(each.evidence) for each in trials if each.setting == setting]
     counted = [each for each in rates if each is not None]
     return median_estimate(counted) if counted and len(counted) == len(rates) else None
