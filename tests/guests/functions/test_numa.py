@@ -90,7 +90,9 @@ def test_where_a_node_has_no_room_others_are_taken_and_it_is_said(steps: Steps) 
     assert sum(step["pages"].values()) == 4 * PAGES
     assert step["pages"]["2"] > 2 * PAGES
     assert len(step["pages"]) > 1
-    assert "where the kernel put it: NUMA node 2 had room for 4" in step["said"]
+    assert (
+        "the kernel chose the NUMA nodes of the region: NUMA node 2 had room for 4" in step["said"]
+    )
     assert step["said"].endswith("MiB of its 64.0 MiB\n")
 
 
@@ -111,7 +113,7 @@ def test_a_vm_is_kept_on_the_processors_of_its_memorys_node(steps: Steps) -> Non
     ("step", "said"),
     [
         ("a VM that is right here", ""),
-        ("one whose processors are elsewhere", "4-7, which on this host are of another NUMA node"),
+        ("one whose processors are elsewhere", "4-7, which on this host are not on the NUMA node"),
         ("one of a processor too many", "on the processors 7-8, and this host has no 8: choose"),
         ("one of a node too many", "from the NUMA nodes 3, and this host has no 3: choose"),
     ],

@@ -61,7 +61,7 @@ JOBS = ["", ".", "..", "../../etc/passwd", "a/b", "a.b", "/a", "-a", "a-", "A", 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_whose_name_could_be_more_than_a_name_is_refused(job: str) -> None:
-    with pytest.raises(VicinalError, match="small letters, digits and hyphens") as raised:
+    with pytest.raises(VicinalError, match="lowercase letters, digits and hyphens") as raised:
         read(asks(job))
     assert "\n" not in str(raised.value)
 
@@ -119,17 +119,17 @@ def test_a_template_with_a_slip_is_refused(asked: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ("", "no XML"),
-        ("<VM>", "no XML"),
-        ("<VM><ID>42</ID>\0</VM>", "no XML"),
+        ("", "is not XML"),
+        ("<VM>", "is not XML"),
+        ("<VM><ID>42</ID>\0</VM>", "is not XML"),
         ("<HOST/>", "begins with 'HOST'"),
         ("<VM/>", "no ID"),
         ("<VM><ID>4 2</ID></VM>", "no ID"),
         ("<VM><ID>43</ID></VM>", "that of VM 43"),
         (vm_document(42, 5, asks()).replace("<UID>5</UID>", ""), "no UID"),
         (vm_document(42, 5, asks()).replace("<UID>5<", "<UID>../5<"), "no UID"),
-        ('<!DOCTYPE VM [<!ENTITY a "b">]><VM><ID>42</ID></VM>', "declares a type"),
-        ("<?xml version='1.0' encoding='no-such'?><VM/>", "no XML"),
+        ('<!DOCTYPE VM [<!ENTITY a "b">]><VM><ID>42</ID></VM>', "declares a document type"),
+        ("<?xml version='1.0' encoding='no-such'?><VM/>", "is not XML"),
     ],
 )
 def test_a_document_that_is_not_the_vms_is_refused(document: str, said: str) -> None:

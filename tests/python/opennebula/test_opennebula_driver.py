@@ -133,8 +133,8 @@ def test_a_cancel_that_fails_keeps_the_region(host: Host) -> None:
     ("asked", "said"),
     [
         ("<VICINAL_REGOIN/>", "write VICINAL_REGION"),
-        (asks("../../../etc/cron.d/x"), "small letters"),
-        (asks("a\nERROR MESSAGE ------>8--\nb"), "small letters"),
+        (asks("../../../etc/cron.d/x"), "lowercase letters"),
+        (asks("a\nERROR MESSAGE ------>8--\nb"), "lowercase letters"),
         (asks(size="1T"), "such as 64M"),
         (asks(size="2G"), "REGION_SIZE_MAX"),
     ],
@@ -238,7 +238,7 @@ def test_somebody_elses_file_in_the_regions_place_is_refused(host: Host, tmp_pat
 def test_a_region_that_was_exchanged_is_refused(host: Host, tmp_path: Path) -> None:
     host.deploy(1)
     host.region().unlink()
-    assert "is gone" in error_text(host.deploy(2).stderr)
+    assert "is missing" in error_text(host.deploy(2).stderr)
     host.region().symlink_to(tmp_path)
     assert "not the file" in error_text(host.deploy(2).stderr)
     host.region().unlink()
@@ -253,7 +253,7 @@ def test_records_that_others_could_write_are_refused(host: Host, tmp_path: Path)
     host.state.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     host.state.symlink_to(tmp_path / "elsewhere")
-    assert "is no directory" in error_text(host.deploy(42).stderr)
+    assert "is not a directory" in error_text(host.deploy(42).stderr)
     assert host.calls() == []
 
 
@@ -271,7 +271,7 @@ def test_records_that_are_not_believed_are_no_reason_to_keep_other_vms_where_the
     shutil.copy(host.remotes / "vmm/kvm/save", host.remotes / "vmm/kvm/snapshot_create")
     done = host.act(action, "one-7", "node2", "node1", vm=7)
     assert done.returncode == 0
-    assert f"ERROR: {action}: Vicinal: whether VM 7 has a region is not known: " in done.stderr
+    assert f"ERROR: {action}: Vicinal: it is unknown whether VM 7 has a region: " in done.stderr
     assert host.calls() == [f"{action} one-7 node2 node1 7 node1"]
 
 
@@ -283,9 +283,11 @@ def test_a_vm_is_ended_whatever_the_records_say(host: Host, wrong: str) -> None:
     record.write_text(wrong)
     done = host.end(42)
     assert done.returncode == 0
-    assert done.stderr.startswith("ERROR: cancel: Vicinal: the VM's region is left for now")
+    assert done.stderr.startswith(
+        "ERROR: cancel: Vicinal: the VM's region stays until the next action"
+    )
     assert host.calls()[-1].startswith("cancel")
-    assert "no record of ours" in error_text(host.deploy(43).stderr)
+    assert "is not a record (" in error_text(host.deploy(43).stderr)
     record.write_text(text)
     assert host.deploy(43, asks("other")).returncode == 0  # who comes next clears up
     assert host.end(43).returncode == 0
@@ -303,7 +305,9 @@ def test_an_action_goes_on_though_another_vm_cannot_get_what_it_lacks(
     known.lacks(41, something=True)
     driver._repair(call, known)
     said = capsys.readouterr().err
-    assert said.startswith("ERROR: cancel: Vicinal: VMs that lack what they gave up wait")
+    assert said.startswith(
+        "ERROR: cancel: Vicinal: the repair of other VMs is left to the next action"
+    )
     assert "Is a directory" in said
 
 
@@ -311,7 +315,7 @@ def test_without_libvirt_nothing_is_made(host: Host) -> None:
     settings = host.remotes / "etc/vmm/kvm/kvmrc"
     settings.write_text("export LIBVIRT_URI=test:///no/such/file\n")
     done = host.deploy(42)
-    assert "does not say which VMs run here" in error_text(done.stderr)
+    assert "does not list the VMs that run here" in error_text(done.stderr)
     assert host.calls() == []
     assert nothing_left(host)
 

@@ -225,7 +225,7 @@ def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
     place = trial.host.device(first_of("igb"))
     trial.host.files(place / "net/eth1v0", flags="0x1003")
     [note] = hooks(trial).clean(7, [])
-    assert "is left assigned to one-net-7: " in note
+    assert "stay assigned to one-net-7: " in note
     assert "its interface eth1v0 is up" in note
     trial.host.files(place / "net/eth1v0", flags="0x1002")
     assert hooks(trial).clean(7, []) == []
@@ -369,9 +369,9 @@ def test_hooks_come_and_go_with_the_rest(one: Host, capsys: pytest.CaptureFixtur
     assert call("check", one.remotes) == 0
     capsys.readouterr()
     assert call("check", one.remotes, "--hooks", "bridge") == 1
-    assert "vnm/bridge/pre.d/vicinal is not there" in capsys.readouterr().err
+    assert "vnm/bridge/pre.d/vicinal is missing" in capsys.readouterr().err
     assert call("remove", one.remotes, "--hooks", "bridge") == 1
-    assert "bridge had no hooks" in capsys.readouterr().err
+    assert "'bridge' had no hooks" in capsys.readouterr().err
     assert call("remove", one.remotes) == 0
     assert tree(one.remotes) == before
 
@@ -385,8 +385,8 @@ def test_hooks_stay_and_are_mended_without_being_named(
     capsys.readouterr()
     assert call("check", one.remotes) == 1
     shown = capsys.readouterr().err
-    assert "clean.d/vicinal is another" in shown
-    assert "pre.d/vicinal is not there" in shown
+    assert "clean.d/vicinal has other contents" in shown
+    assert "pre.d/vicinal is missing" in shown
     assert call("install", one.remotes) == 0
     assert call("check", one.remotes) == 0
 
@@ -411,8 +411,8 @@ def test_hooks_of_others_stay(one: Host, capsys: pytest.CaptureFixture[str]) -> 
     ("driver", "said"),
     [
         ("brige", "has 802.1Q, bridge, old"),
-        ("vicinal", "is no network driver of OpenNebula's"),
-        ("../vmm/kvm", "is no network driver of OpenNebula's"),
+        ("vicinal", "is no network driver of OpenNebula:"),
+        ("../vmm/kvm", "is no network driver of OpenNebula:"),
         ("old", "vnm/old/pre runs no hooks"),
     ],
 )

@@ -47,7 +47,7 @@ def test_it_is_installed_checked_and_removed(
 ) -> None:
     before = tree(remotes)
     assert call("check", remotes) == 1
-    assert "vmm/vicinal is not there" in capsys.readouterr().err
+    assert "vmm/vicinal is missing" in capsys.readouterr().err
     assert call("install", remotes) == 0
     shown = capsys.readouterr().out
     assert 'ARGUMENTS      = "-t 15 -r 0 vicinal -p"' in shown
@@ -68,7 +68,7 @@ def test_installed_again_it_is_the_same(remotes: Path, capsys: pytest.CaptureFix
     made = {file: file.lstat().st_ino for file in remotes.rglob("*")}
     capsys.readouterr()
     assert call("install", remotes) == 0
-    assert capsys.readouterr().out.startswith("all of it is there\n")
+    assert capsys.readouterr().out.startswith("everything is installed already\n")
     assert {file: file.lstat().st_ino for file in remotes.rglob("*")} == made
 
 
@@ -101,8 +101,8 @@ def test_it_follows_updates_of_opennebula(
     capsys.readouterr()
     assert call("check", remotes) == 1
     shown = capsys.readouterr().err
-    assert "new_action is not there" in shown
-    assert "reboot is of a script that is gone" in shown
+    assert "new_action is missing" in shown
+    assert "reboot belongs to a script that OpenNebula no longer has" in shown
     assert call("install", remotes) == 0
     assert call("check", remotes) == 0
     assert (remotes / "vmm/vicinal/new_action").is_symlink()
@@ -116,7 +116,7 @@ def test_a_script_that_was_changed_is_seen_and_mended(
     script = remotes / "vmm/vicinal/deploy"
     script.write_text(script.read_text() + "echo more\n")
     assert call("check", remotes) == 1
-    assert "deploy is another" in capsys.readouterr().err
+    assert "deploy has other contents" in capsys.readouterr().err
     assert call("install", remotes, "--python", "/opt/vicinal/bin/python") == 0
     assert "exec '/opt/vicinal/bin/python' -I" in script.read_text()
     assert call("check", remotes, "--python", "/opt/vicinal/bin/python") == 0
@@ -174,14 +174,14 @@ def test_limits_with_a_slip_are_seen(remotes: Path, capsys: pytest.CaptureFixtur
     call("install", remotes)
     (remotes / LIMITS_FILE).write_text("REGION=64M\n")
     assert call("check", remotes) == 1
-    assert "line 1: REGION=64M is no setting" in capsys.readouterr().err
+    assert "line 1: 'REGION=64M' is no setting" in capsys.readouterr().err
 
 
 def test_where_opennebula_is_not_there_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("install", tmp_path) == 1
-    assert "name the folder of its scripts with --remotes" in capsys.readouterr().err
+    assert "name the folder of OpenNebula's scripts with --remotes" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

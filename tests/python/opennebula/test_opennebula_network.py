@@ -127,8 +127,8 @@ def test_where_another_drivers_nic_comes_or_goes_ours_are_not_meant(comes: str) 
         (document(nic("0000:02:08.0", mac="01:00:5e:00:00:01")), "no hardware address"),
         (document(nic("0000:02:08.0", "<VLAN_ID>-1</VLAN_ID>")), "VLAN_ID is '-1'"),
         (document(nic("0000:02:08.0", "<TRUST>maybe</TRUST>")), "TRUST is 'maybe'"),
-        (document(nic("0000:02:08.0"), nic("0000:02:08.0")), "has 0000:02:08.0 twice"),
-        (b"<!DOCTYPE VM [<!ENTITY a 'a'>]>" + document(), "declares a type"),
+        (document(nic("0000:02:08.0"), nic("0000:02:08.0")), "has the function 0000:02:08.0 twice"),
+        (b"<!DOCTYPE VM [<!ENTITY a 'a'>]>" + document(), "declares a document type"),
     ],
 )
 def test_documents_that_cannot_be_are_refused(written: bytes, said: str) -> None:
@@ -172,7 +172,7 @@ def test_a_vm_whose_port_could_not_come_up_is_refused(
 
 def test_a_network_without_addresses_has_no_guids(trial: Trial) -> None:
     both = nics(nic(first_of("mlx5")), nic(first_of("mlx5", 1), mac=""))
-    with pytest.raises(VicinalError, match="no hardware address, of which its GUIDs are made"):
+    with pytest.raises(VicinalError, match="no hardware address, and its GUIDs need one"):
         trial.network.prepare(7, both)
     assert trial.state() == trial.before
 
@@ -346,7 +346,7 @@ def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     trial.host.files(trial.host.device(first_of("mlx5")), enable="1")
     [note] = trial.network.clean(7, [])
-    assert "is left assigned to one-7: " in note
+    assert "stay assigned to one-7: " in note
     assert "is in use" in note
     assert trial.owners() == ["one-7", ""]
 
@@ -457,7 +457,7 @@ def test_a_script_says_why_as_opennebula_reads_it(one: Host) -> None:
     done = call(one, "update_nic", document(), "one-7")
     assert "without the id of a virtual network" in error_text(done.stderr)
     done = call(one, "pre", b"\0\1")
-    assert "is no XML" in error_text(done.stderr)
+    assert "is not XML" in error_text(done.stderr)
 
 
 def test_a_host_of_the_driver_is_never_left_half_prepared(trial: Trial) -> None:

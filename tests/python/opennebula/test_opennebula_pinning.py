@@ -82,7 +82,7 @@ def test_what_is_asked_for_is_read() -> None:
         (SIBLING.replace("SIBLING", "0"), "write EMULATOR"),
         (SIBLING.replace("SIBLING", "'/&gt;"), "write EMULATOR"),
         (NODE.replace("</PROCESSORS>", "</PROCESSORS><EMULATOR>SIBLING</EMULATOR>"), "or EMULATOR"),
-        ("<VICINAL_PINNING/>", "nothing in it"),
+        ("<VICINAL_PINNING/>", "no parts"),
         ("<VICINAL_PINNING>CORE</VICINAL_PINNING>", "no vector"),
         ("<VICINAL_PINNING><CPUS>0-7</CPUS></VICINAL_PINNING>", "PROCESSORS, EMULATOR"),
     ],
@@ -310,5 +310,5 @@ def test_one_without_that_node_is_where_the_kernel_puts_it(host: Host) -> None:
     chosen = CORES.replace("<MEMORY_NODE_ID><![CDATA[0]]>", "<MEMORY_NODE_ID><![CDATA[5000]]>")
     written, said = deploy(host, asks(), chosen, deployment_file(42))
     assert "shmem" in written
-    assert "the region is where the kernel put it: there is no NUMA node 5000" in said
+    assert "the kernel chose the NUMA nodes of the region: there is no NUMA node 5000" in said
     host.end(42)

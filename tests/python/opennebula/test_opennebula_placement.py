@@ -71,7 +71,7 @@ def test_what_a_domain_names_is_read() -> None:
 
 @pytest.mark.parametrize("cpus", [None, "0", ["0"], [-1], [True], [0.5], {"0": 1}], ids=str)
 def test_another_host_is_not_believed_blindly(cpus: object) -> None:
-    with pytest.raises(VicinalError, match="where the VM runs cannot be read"):
+    with pytest.raises(VicinalError, match="the VM's processors and NUMA nodes cannot be read"):
         Placement.from_json({"cpus": cpus, "nodes": []})
 
 
@@ -145,7 +145,7 @@ def test_one_whose_processors_are_far_from_its_memory_there_is_told(
     assert do_migrate(lab) == 0
     assert lab.is_whole("b")
     assert (
-        "may run on the processors 4,6, which on this host are of another NUMA node than its"
+        "may run on the processors 4,6, which on this host are not on the NUMA node of the VM's"
         in (capsys.readouterr().err)
     )
     assert asked == [(1,)]
@@ -245,7 +245,7 @@ def test_it_is_told_where_its_processors_are_far_from_its_memory(
 ) -> None:
     compose(bare, "b", IN_TURN)
     assert act(bare, action, data(ASKED), monkeypatch) == data(ASKED)
-    assert "of another NUMA node than its memory" in capsys.readouterr().err
+    assert "are not on the NUMA node of the VM's memory" in capsys.readouterr().err
 
 
 def test_one_that_asked_only_after_it_was_deployed_is_not_checked(

@@ -94,7 +94,7 @@ def test_what_cannot_be_found_out_is_said(one: Host, tmp_path: Path) -> None:
     lines = shown(one, machine(tmp_path / "machine", qemu=1), cards, records)
     errors = [line for line in lines if line.startswith("VICINAL_ERROR")]
     assert len(errors) == 2
-    assert "QEMU is not there, or does not run" in errors[0]
+    assert "QEMU is missing or does not start" in errors[0]
     assert "is open to other users" in errors[1]
     assert 'VICINAL_FUNCTIONS="0"' in lines
     assert not [line for line in lines if line.startswith(("VICINAL_IVSHMEM", "VICINAL_REGION"))]

@@ -29,8 +29,8 @@ _DEFAULT = "qemu:///system"
 
 @dataclass(frozen=True)
 class Call:
-    """An action as OpenNebula calls it: the script, and its arguments. The last two are VM
-    and host.
+    """An action as OpenNebula calls it: the script, and its arguments. The last two are VM and
+    host.
     """
 
     script: Path
@@ -57,9 +57,9 @@ class Call:
         text = self.arguments[-2] if len(self.arguments) > 2 else ""
         if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
             raise VicinalError(
-                f"{self.script} was called with {len(self.arguments)} arguments that do not end in "
-                "the VM's id and its host",
-                "see that the driver is called as OpenNebula's KVM driver is",
+                f"the {len(self.arguments)} arguments of {self.script} do not end in the VM's id "
+                "and its host",
+                "call the driver as OpenNebula calls its KVM driver",
             )
         return int(text)
 
@@ -124,13 +124,13 @@ def run_stock(call: Call, hold: int, document: bytes | None) -> int:
 def _no_stock(call: Call, error: OSError) -> VicinalError:
     return VicinalError(
         f"{call.stock} cannot be run ({describe_os_error(error)})",
-        "see that OpenNebula's KVM driver is installed, and run `onehost sync --force`",
+        "install OpenNebula's KVM driver, and run `onehost sync --force`",
     )
 
 
 def reported(script: Path, action: Callable[[], int | None]) -> int:
-    """Run a script's action; returns its exit status: 1, with the cause reported, if the
-    action fails.
+    """Run a script's action; returns its exit status: 1, with the cause reported, if the action
+    fails.
     """
     try:
         with signals_raise():
@@ -141,7 +141,7 @@ def reported(script: Path, action: Callable[[], int | None]) -> int:
         return ended.status
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return _report(script, f"{place}{describe_os_error(error)}: see that its rights are right")
+        return _report(script, f"{place}{describe_os_error(error)}: check its owner and mode")
 
 
 def log(action: str, text: str) -> None:
@@ -196,7 +196,7 @@ def running_machines() -> set[int]:
     from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 
     uri = libvirt_uri()
-    with explained(f"libvirt at {uri} does not say which VMs run here"):
+    with explained(f"libvirt at {uri} does not list the VMs that run here"):
         connection = libvirt.openReadOnly(uri)
         try:
             domains = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)

@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,4}")
 _NUMBERS = re.compile(r"[0-9]{1,5}(?:,[0-9]{1,5})*")
 _MOST = 1 << 12
 """Limit of virtual processors; QEMU's own limit is lower."""
-_REMEDY = "see that OpenNebula's scheduler wrote it"
+_REMEDY = "check that OpenNebula's scheduler wrote it"
 _EXAMPLE = f'{PINNING} = [ PROCESSORS = "NODE" ]'
 _DOMAIN = "domain"
 
@@ -79,7 +79,7 @@ def deploy(call: Call, records: Records) -> int:
     except VicinalError as error:
         if status is None:
             raise
-        log(call.action, f"the VM's region is left for now: {error}")
+        log(call.action, f"the VM's region stays until the next action: {error}")
     return status
 
 
@@ -90,7 +90,7 @@ def _vm_document(call: Call) -> bytes:
     except OSError as error:
         raise VicinalError(
             f"{file} cannot be read ({describe_os_error(error)})",
-            "use a version of OpenNebula that writes it there before a VM is deployed",
+            "use a version of OpenNebula that writes this file before it deploys a VM",
         ) from error
 
 
@@ -105,7 +105,7 @@ def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:
     if name != domain_name(vm):
         raise VicinalError(
             f"the deployment file is that of {shown(name)} instead of {domain_name(vm)}",
-            "see that the driver is called as OpenNebula's KVM driver is",
+            "call the driver as OpenNebula calls its KVM driver",
         )
     wanted = _device(request)
     there = [each for each in domain.iterfind("devices/shmem") if each.get("name") == request.name]
@@ -113,8 +113,8 @@ def add_region(document: bytes, vm: int, request: RegionRequest) -> bytes:
         if len(there) == 1 and _same(there[0], wanted):
             return document
         raise VicinalError(
-            f"the deployment file has a device of the name {request.name} that is another",
-            "take it out of the VM's RAW section",
+            f"the deployment file has another device with the name {request.name!r}",
+            "remove this device from the VM's RAW section",
         )
     more = Element("devices")
     more.append(wanted)
@@ -161,7 +161,7 @@ def require_region_device(document: bytes, host: Host) -> None:
     if models and MODEL not in models:
         raise VicinalError(
             f"{program} of this host has no {MODEL}, so no VM here can have a region",
-            'ask for a host that has it: SCHED_REQUIREMENTS = "VICINAL_IVSHMEM = \\"YES\\""',
+            'request a host that has it: SCHED_REQUIREMENTS = "VICINAL_IVSHMEM = \\"YES\\""',
         )
 
 
@@ -199,14 +199,16 @@ class Topology:
 
 
 def read_topology(document: bytes) -> Topology:
-    """The topology in a VM's document. Raises VicinalError for values that OpenNebula does
-    not write.
+    """The topology in a VM's document. Raises VicinalError for values that OpenNebula does not
+    write.
     """
     root = parse(document, "the VM's document (vm.xml)", "VM")
     policy = (root.findtext("TEMPLATE/TOPOLOGY/PIN_POLICY") or "NONE").upper()
     nodes = tuple(_node(each) for each in root.iterfind("TEMPLATE/NUMA_NODE"))
     if sum(node.processors for node in nodes) > _MOST:
-        raise VicinalError("the VM's NUMA_NODE name too many processors", _REMEDY)
+        raise VicinalError(
+            f"the VM's NUMA_NODE elements name more than {_MOST} processors", _REMEDY
+        )
     return Topology(policy, nodes)
 
 
@@ -256,8 +258,8 @@ def read_pinning(document: bytes) -> Pinning | None:
             )
     if len(values) != 1:
         raise VicinalError(
-            f"{PINNING} has {' and '.join(values) or 'nothing in it'}",
-            "write PROCESSORS for a VM that is not pinned, or EMULATOR for one that is",
+            f"{PINNING} has {' and '.join(values) or 'no parts'}",
+            "write PROCESSORS for an unpinned VM, or EMULATOR for a pinned VM",
         )
     return Pinning("PROCESSORS" in values, "EMULATOR" in values)
 
@@ -292,12 +294,12 @@ def _on_nodes(document: bytes, domain: Element, topology: Topology) -> bytes:
     if domain.find("cputune/vcpupin") is not None:
         raise VicinalError(
             f"{PINNING} has PROCESSORS, and OpenNebula has pinned this VM itself",
-            f"leave {PINNING} out, or PIN_POLICY and NODE_AFFINITY",
+            f"remove {PINNING}, or remove PIN_POLICY and NODE_AFFINITY",
         )
     if not topology.nodes or not all(node.cpus and node.processors for node in topology.nodes):
         raise VicinalError(
             f"{PINNING} has PROCESSORS, and OpenNebula has chosen no NUMA node for this VM",
-            'have its memory from one: TOPOLOGY = [ HUGEPAGE_SIZE = "2" ]',
+            'request memory from one node: TOPOLOGY = [ HUGEPAGE_SIZE = "2" ]',
         )
     lines, number = [], 0
     for node in topology.nodes:
@@ -329,7 +331,7 @@ def _beside(
     tags = find_tags(document, _DOMAIN, "cputune", "emulatorpin")
     now = [each.get("cpuset") or "" for each in domain.iterfind("cputune/emulatorpin")]
     if len(now) != 1 or {each.strip() for each in now[0].split(",")} != set(pins):
-        return document, "QEMU's own threads stay where the host's EMULATOR_CPUS has them"
+        return document, "QEMU's own threads stay on the processors of the host's EMULATOR_CPUS"
     beside = {other for cpu in host if cpu.number in own for other in cpu.siblings} - own
     if not beside:
         return document, "QEMU's own threads stay on the VM's processors: its cores have one thread"

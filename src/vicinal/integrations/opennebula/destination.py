@@ -46,8 +46,8 @@ class Destination(Protocol):
     """The other host's part in a move."""
 
     def ask(self, step: Step, **values: Any) -> dict[str, Any]:
-        """Do a step on the other host; returns the answer. Raises VicinalError, with the
-        host's name.
+        """Do a step on the other host; returns the answer. Raises VicinalError, with the host's
+        name.
         """
 
 
@@ -70,7 +70,7 @@ class _Connection(ShareConnection):
 
     def absent(self, said: str) -> tuple[str, str]:
         return (
-            f"it does not have Vicinal's driver ({said})",
+            f"it has no driver of Vicinal ({said})",
             "run `vicinal opennebula install` on the front-end, and `onehost sync --force`",
         )
 
@@ -116,7 +116,9 @@ def reached(call: Call, host: str) -> Iterator[Destination]:
     Returns before the other host answers: a failed connection shows at the first do().
     """
     if not _HOST.fullmatch(host):
-        raise VicinalError(f"{shown(host)} is no name of a host", "see what OpenNebula calls it")
+        raise VicinalError(
+            f"{shown(host)} is not a host's name", "check the host's name in OpenNebula"
+        )
     connection = _Connection(call, host)
     try:
         connection.begin(Step.HELLO, {"version": vicinal.__version__})

@@ -24,7 +24,10 @@ class _Builder(ElementTree.TreeBuilder):
     """Refuses a document type, which can declare entities; OpenNebula's documents have none."""
 
     def doctype(self, _name: str, _public: str | None, _system: str | None) -> NoReturn:
-        raise VicinalError("the document declares a type", "OpenNebula writes none: see who did")
+        raise VicinalError(
+            "the document declares a document type, and OpenNebula declares none",
+            "find out what wrote the document",
+        )
 
 
 def parse(document: bytes, what: str, *tags: str) -> Element:
@@ -33,19 +36,22 @@ def parse(document: bytes, what: str, *tags: str) -> Element:
     Raises VicinalError if the document is too long, is no XML, or has another root.
     """
     if len(document) > _LONGEST:
-        raise VicinalError(f"{what} has {len(document)} bytes", "OpenNebula writes shorter ones")
+        raise VicinalError(
+            f"{what} has {len(document)} bytes, and OpenNebula writes at most {_LONGEST}",
+            "find out what wrote the document",
+        )
     parser = ElementTree.XMLParser(target=_Builder(insert_comments=True))
     try:
         parser.feed(document)
         root = parser.close()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise VicinalError(
-            f"{what} is no XML ({error})", "see the VM's log for what came before"
+            f"{what} is not XML ({error})", "see the earlier lines of the VM's log"
         ) from error
     if root.tag not in tags:
         raise VicinalError(
             f"{what} begins with {shown(root.tag)} instead of {' or '.join(tags)}",
-            "see that the driver is called as OpenNebula's KVM driver is",
+            "call the driver as OpenNebula calls its KVM driver",
         )
     return root
 
@@ -59,7 +65,8 @@ def given_in_base64() -> bytes:
         return base64.b64decode(sys.stdin.buffer.read(), validate=False)
     except binascii.Error as error:
         raise VicinalError(
-            "what OpenNebula gave to read is not in base64", "see that it calls this driver"
+            "standard input is not base64, and OpenNebula passes the VM's document in base64",
+            "let only OpenNebula call this driver",
         ) from error
 
 
@@ -109,7 +116,8 @@ def find_tags(document: bytes, *path: str) -> list[Tag]:
     for tag in found:
         if not document.startswith(f"<{path[-1]}".encode(), tag.start):
             raise VicinalError(
-                "the deployment file is in an encoding other than UTF-8", "OpenNebula writes that"
+                "the deployment file is not in UTF-8, and OpenNebula writes UTF-8",
+                "find out what wrote the file",
             )
     return found
 

@@ -31,7 +31,7 @@ from vicinal.integrations.opennebula.request import PINNING
 
 SAVE, RESTORE, MIGRATE, ARRIVE = "save", "restore", "migrate", "arrive"
 SNAPSHOT = "snapshot_create"
-_DISKS_ALONE = "power it off, and take snapshots of its disks (onevm disk-snapshot-create)"
+_DISKS_ALONE = "power it off, and take snapshots of its disks only (onevm disk-snapshot-create)"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -144,13 +144,13 @@ def _check_snapshot(call: Call, records: Records) -> None:
     vm = call.vm
     if _known(call, lambda: records.region_of(vm) is not None):
         raise VicinalError(
-            f"VM {vm} has a region, memory of other VMs too that no snapshot can have in it",
+            f"VM {vm} has a region, and no snapshot can include memory that other VMs share",
             _DISKS_ALONE,
         )
     if _has_functions(vm):  # the driver of these functions is vfio-pci, which saves no state
         raise VicinalError(
-            f"VM {vm} has SR-IOV functions, whose state no snapshot can have in it",
-            f"{_DISKS_ALONE}, or detach its NICs that are functions first",
+            f"VM {vm} has SR-IOV functions, and no snapshot can include their state",
+            f"{_DISKS_ALONE}, or first detach the NICs that are functions",
         )
 
 
@@ -172,7 +172,7 @@ def _known(call: Call, asked: Callable[[], bool]) -> bool:
     try:
         return asked()
     except VicinalError as error:
-        log(call.action, f"whether VM {call.vm} has a region is not known: {error}")
+        log(call.action, f"it is unknown whether VM {call.vm} has a region: {error}")
         return False
 
 
@@ -195,7 +195,7 @@ def _repair(call: Call, records: Records) -> None:
         with site_of(call, records) as site:
             repair(site, call.action, without=call.vm)
     except (VicinalError, OSError) as error:
-        log(call.action, f"VMs that lack what they gave up wait for the next action: {error}")
+        log(call.action, f"the repair of other VMs is left to the next action: {error}")
 
 
 def _end(call: Call, records: Records) -> int:
@@ -213,7 +213,7 @@ def _end(call: Call, records: Records) -> int:
 
 
 def _say_left(call: Call, error: Exception) -> None:
-    log(call.action, f"the VM's region is left for now: {error}")
+    log(call.action, f"the VM's region stays until the next action: {error}")
 
 
 if __name__ == "__main__":

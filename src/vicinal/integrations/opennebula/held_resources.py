@@ -87,8 +87,8 @@ class HeldResources:
             return cls(checked_request(values["region"]), device, functions)
         except (KeyError, TypeError, AttributeError) as error:
             raise VicinalError(
-                f"what the VM is to get again cannot be read ({error!r})",
-                "see that both hosts have the same version of Vicinal",
+                f"the list of the VM's resources cannot be read ({error!r})",
+                "install the same version of Vicinal on both hosts",
             ) from error
 
 
@@ -98,7 +98,7 @@ def read_mark(domain: "libvirt.virDomain") -> HeldResources | None:
     Raises VicinalError if libvirt fails, or the metadata is not Vicinal's.
     """
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
-    with explained(f"the domain {domain.name()} cannot be looked at"):
+    with explained(f"the domain {domain.name()} cannot be read"):
         try:
             text = domain.metadata(kind, _SPACE, live)
         except libvirt.libvirtError as error:
@@ -112,8 +112,8 @@ def write_mark(domain: "libvirt.virDomain", what: HeldResources | None) -> None:
     """Write the resources that a domain gives up into its metadata; None removes the metadata."""
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     text = None if what is None else _text(what)
-    with explained(f"the domain {domain.name()} does not take a note"):
-        # None takes it away; the annotation knows nothing of that.
+    with explained(f"the metadata of the domain {domain.name()} cannot be written"):
+        # None removes the element; the annotation of `metadata` does not allow None.
         domain.setMetadata(kind, text, _PREFIX, _SPACE, live)  # type: ignore[arg-type]
 
 
@@ -137,8 +137,8 @@ def _from_element(root: Element) -> HeldResources:
         values = json.loads(text or "")
     except ValueError as error:
         raise VicinalError(
-            f"the domain's note of what it gave up is none of ours ({error})",
-            "see what wrote it there (virsh metadata)",
+            f"the domain's metadata of resources is not Vicinal's ({error})",
+            "find out what wrote it (virsh metadata)",
         ) from error
     return HeldResources.from_json(values)
 
@@ -148,7 +148,7 @@ def _checked_function(values: dict[str, Any]) -> HeldFunction:
 
 
 def _checked_device(text: str, tag: str) -> str:
-    parse(text.encode(), "a device that the VM is to get again", tag)
+    parse(text.encode(), "a device of the VM", tag)
     return text
 
 
@@ -190,7 +190,7 @@ class Placement:
                 raise VicinalError(
                     f"{name} {what} {show_cpu_list(wanted)}, and this host has no "
                     f"{show_cpu_list(tuple(missing))}",
-                    "choose a host that has them, or end the VM and start it anew there",
+                    "choose a host that has them, or end the VM and start it again on this host",
                 )
         return self._apart(name, nodes)
 
@@ -200,15 +200,15 @@ class Placement:
         if not self.nodes or not far or not near:
             return ""
         return (
-            f"{name} may run on the processors {show_cpu_list(tuple(far))}, which on this host are "
-            f"of another NUMA node than its memory, {show_cpu_list(self.nodes)}: the host that it "
-            "was made for counts them differently"
+            f"{name} may run on the processors {show_cpu_list(tuple(far))}, which on this host "
+            f"are not on the NUMA node of the VM's memory, {show_cpu_list(self.nodes)}: the "
+            "VM's first host numbers them differently"
         )
 
 
 def read_placement(domain_xml: str) -> Placement:
-    """The processors and NUMA nodes that a domain's XML names. Raises VicinalError if it is
-    no domain.
+    """The processors and NUMA nodes that a domain's XML names. Raises VicinalError if it is no
+    domain.
     """
     root = parse(domain_xml.encode(), "the domain", "domain")
     cpus, nodes = (
@@ -227,5 +227,6 @@ def _numbers(values: object) -> tuple[int, ...]:
     if isinstance(values, list) and all(type(each) is int and each >= 0 for each in values):
         return tuple(values)
     raise VicinalError(
-        "where the VM runs cannot be read", "see that both hosts have the same version of Vicinal"
+        "the VM's processors and NUMA nodes cannot be read",
+        "install the same version of Vicinal on both hosts",
     )

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Rates and link states of functions whose network is of one of OpenNebula's own drivers, made by `vicinal opennebula install`.
-# Most VMs ask for none, and mostly none is left of an earlier one: so much is told without Python.
+# Rates and link states of functions in networks of OpenNebula's own drivers, made by `vicinal opennebula install`.
+# Most VMs request none, and no earlier VM has left any: the hook then ends without starting Python.
 given=$(cat)
 if ! grep -qs '"one-net-' @RECORDS@; then
 	base64 -d <<<"$given" 2>/dev/null | grep -aqE 'M(IN|AX)_TX_RATE|LINK_STATE'

@@ -73,8 +73,8 @@ class Hooks:
         card = find_card(self._functions.cards(), function.physical)
         if card.kind == INFINIBAND:
             raise VicinalError(
-                f"the network of {nic.address} has {' or '.join(RATES)}, and it is a function of an"
-                " InfiniBand card, which OpenNebula's own network drivers cannot set up",
+                f"the network of {nic.address} has {' or '.join(RATES)}, and OpenNebula's own "
+                "network drivers cannot configure a function of an InfiniBand card",
                 'give its network VN_MAD = "vicinal"',
             )
         self._assignments.take_over(function, vm)
@@ -88,8 +88,8 @@ class Hooks:
 
 
 def main(script: Path) -> None:
-    """Do the work of one hook. Raises VicinalError if a request is wrong, or a function
-    cannot be set.
+    """Do the work of one hook. Raises VicinalError if a request is wrong, or a function cannot be
+    set.
     """
     ends = script.name == "clean"
     vm, nics = read_nics(given_in_base64(), driver=script.parent.name, places_only=ends)

@@ -133,13 +133,13 @@ class Installation:
         self._check_ours()
         for directory in (self.variant, self.network):
             if not directory.is_dir():
-                yield f"{directory} is not there"
+                yield f"{directory} is missing"
                 return
         for file, wanted in self._wanted().items():
             if not _is(file, wanted):
-                yield f"{file} is {'another' if os.path.lexists(file) else 'not there'}"
+                yield f"{file} {'has other contents' if os.path.lexists(file) else 'is missing'}"
         for file in self._stale():
-            yield f"{file} is of a script that is gone"
+            yield f"{file} belongs to a script that OpenNebula no longer has"
         read_limits(self.remotes / LIMITS_FILE)
 
     def remove(self) -> list[str]:
@@ -170,7 +170,7 @@ class Installation:
                     limits.parent.rmdir()
                 said.append(f"removed {limits}")
             else:
-                said.append(f"left {limits}, which was changed")
+                said.append(f"kept {limits}, because it was edited")
         return said
 
     def _remove_hooks(self) -> list[str]:
@@ -183,7 +183,8 @@ class Installation:
                     file.parent.rmdir()
         if self.hooks and not said:
             raise VicinalError(
-                f"{' and '.join(self.hooks)} had no hooks", "see `vicinal opennebula check`"
+                f"{' and '.join(map(repr, self.hooks))} had no hooks",
+                "see `vicinal opennebula check`",
             )
         return said
 
@@ -209,8 +210,8 @@ class Installation:
         for needed in (self.stock / "deploy", common, *places):
             if not needed.exists():
                 raise VicinalError(
-                    f"{needed} is not there, which OpenNebula has",
-                    "name the folder of its scripts with --remotes",
+                    f"{needed} is missing, and OpenNebula's scripts contain it",
+                    "name the folder of OpenNebula's scripts with --remotes",
                 )
         check_drivers(self.network.parent, self._hooked(), NAME)
 
@@ -293,7 +294,7 @@ def check_configuration(file: Path = CONFIGURATION) -> str | None:
     words = "".join("".join(lines).split())
     for section in ("VM_MAD", "VN_MAD_CONF"):
         if not re.search(rf'\b{section}=\[[^]]*\bNAME="{NAME}"', words):
-            return f"{file} has no {section} of the name {NAME}"
+            return f"{file} has no {section} with the name {NAME}"
     return None
 
 
@@ -315,8 +316,8 @@ def _is_copy(file: Path, other: Path) -> bool:
 
 
 def hook_files(network: Path, driver: str, own: str) -> list[Path]:
-    """The paths of a network driver's hooks; `network` is the folder of all drivers, `own`
-    the name.
+    """The paths of a network driver's hooks; `network` is the folder of all drivers, `own` the
+    name.
     """
     return [network / driver / f"{action}.d" / own for action in HOOKED_ACTIONS]
 
@@ -335,12 +336,12 @@ def check_drivers(network: Path, drivers: Iterable[str], own: str) -> None:
         there = sorted({each.parent.name for each in network.glob("*/pre")} - {own})
         if driver not in there:
             raise VicinalError(
-                f"{driver} is no network driver of OpenNebula's in {network}, which has"
-                f" {', '.join(there) or 'none'}",
-                "name one of these",
+                f"{driver!r} is no network driver of OpenNebula: {network} has "
+                f"{', '.join(there) or 'none'}",
+                "name one of these drivers",
             )
         for action in HOOKED_ACTIONS:
             script = network / driver / action
             text = script.read_text(errors="replace") if script.is_file() else ""
             if not _RUNS_HOOKS.search(text):
-                raise VicinalError(f"{script} runs no hooks", "use a later release of OpenNebula")
+                raise VicinalError(f"{script} runs no hooks", "use a newer release of OpenNebula")

@@ -115,8 +115,8 @@ class Machine:
         """
         if not self.runs:
             raise VicinalError(
-                f"{self.name} stands still, and its guest cannot give up what is this host's",
-                "let it go on first (onevm resume)",
+                f"{self.name} is paused, and its guest cannot release the devices of this host",
+                "resume the VM first (onevm resume)",
             )
         self._records.lacks(self.vm, something=True)
         write_mark(self._domain(), what)
@@ -154,15 +154,15 @@ class Machine:
         self._records.lacks(self.vm, something=False)
 
     def expect(self, what: HeldResources) -> None:
-        """Raise VicinalError unless a network has prepared enough functions for the VM on
-        this host.
+        """Raise VicinalError unless a network has prepared enough functions for the VM on this
+        host.
         """
         have = len(self._assigned())
         if have < len(what.functions):
             raise VicinalError(
-                f"{self.name} had {len(what.functions)} SR-IOV functions, and {have} were prepared "
-                "for it on this host",
-                "see what its networks' driver said before (vnm/vicinal/pre)",
+                f"{self.name} had {len(what.functions)} SR-IOV functions, and this host has "
+                f"prepared {have} for it",
+                "see the earlier messages of the network driver (vnm/vicinal/pre)",
             )
 
     def _domain(self) -> "libvirt.virDomain":
@@ -189,7 +189,7 @@ class Machine:
             time.sleep(_POLL_SECONDS)
 
     def _description(self) -> str:
-        with explained(f"the domain {self.name} cannot be looked at"):  # it may end at any time
+        with explained(f"the domain {self.name} cannot be read"):  # it may end at any time
             return str(self._domain().XMLDesc())
 
     def _devices(self, kind: str) -> list[ElementTree.Element]:
@@ -255,7 +255,7 @@ def _paired(
         if not left:
             raise VicinalError(
                 f"this host has {len(free)} functions for a VM that had {len(functions)}",
-                "see what its networks' driver said before (vnm/vicinal/pre)",
+                "see the earlier messages of the network driver (vnm/vicinal/pre)",
             )
         fits = (each for each, identity in left.items() if identity == function.identity)
         address = next(fits, next(iter(left)))

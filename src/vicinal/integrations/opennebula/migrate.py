@@ -58,7 +58,7 @@ def migrate(call: Call, site: Site, there: Destination) -> int | None:
             if status != 0 or home or not isinstance(error, VicinalError):
                 raise
             # The VM is on its destination, and OpenNebula has to know that: no error.
-            log(call.action, f"the VM runs on {host} without all that it had ({error})")
+            log(call.action, f"the VM runs on {host} without some of its resources ({error})")
         else:
             if status != 0:
                 _come_home(call, machine, there, what, given)
@@ -76,7 +76,7 @@ def _come_home(
             home = call.arguments[2]
             there.ask(Step.SEND_BACK, to=home, given=base64.b64encode(given).decode())
         except VicinalError as error:
-            log(call.action, f"the VM cannot come back: {error}")
+            log(call.action, f"the VM cannot move back: {error}")
     give_again(call.action, machine, what)
     return machine.is_here
 
@@ -104,8 +104,8 @@ class Arrival:
             case Step.HELLO:
                 if values["version"] != vicinal.__version__:
                     raise VicinalError(
-                        f"it has Vicinal {vicinal.__version__}, and the other host has "
-                        f"{values['version']}",
+                        f"Vicinal {vicinal.__version__} runs there, and Vicinal "
+                        f"{values['version']} runs on the first host",
                         "install the same version on all hosts",
                     )
             case Step.PLACE:
@@ -123,8 +123,8 @@ class Arrival:
         return {}
 
     def end(self) -> None:
-        """Wait for an expected VM and attach its resources, after the other host ended or
-        went silent.
+        """Wait for an expected VM and attach its resources, after the other host ended or went
+        silent.
         """
         with self._kept:
             began = time.monotonic()
@@ -153,7 +153,8 @@ class Arrival:
     def _expect(self, what: HeldResources, placed: Placement) -> None:
         if self._machine.is_here:
             raise VicinalError(
-                f"there is a domain {self._machine.name} on it already", "see whose that is"
+                f"a domain {self._machine.name} exists there already",
+                "find out whose domain this is",
             )
         self._require(placed)
         kept = self._site.kept(self._call.vm, what, placed.nodes)
@@ -169,7 +170,7 @@ class Arrival:
         status = self._site.stock(call, self._hold, given)
         if status != 0:
             raise VicinalError(
-                f"{call.stock} ended with status {status}", "see what it said before"
+                f"{call.stock} ended with status {status}", "see its earlier messages"
             )
 
 

@@ -123,11 +123,11 @@ def _settings(
     if nic.min_rate is not None or nic.max_rate is not None:
         raise VicinalError(
             f"the network of {nic.address} has a rate, and InfiniBand functions have none",
-            "leave MIN_TX_RATE and MAX_TX_RATE out",
+            "remove MIN_TX_RATE and MAX_TX_RATE",
         )
     if nic.mac is None and not changed:
         raise VicinalError(
-            f"the NIC of {nic.address} has no hardware address, of which its GUIDs are made",
+            f"the NIC of {nic.address} has no hardware address, and its GUIDs need one",
             'give its network a range of addresses: AR = [ TYPE = "ETHER", SIZE = "100" ]',
         )
     guid = None if changed or nic.mac is None else guid_of(nic.mac)
@@ -159,7 +159,7 @@ def _network_id(arguments: Sequence[str]) -> int:
     if not text.isascii() or not text.isdigit():
         raise VicinalError(
             "update_nic was called without the id of a virtual network",
-            "see that it is called as OpenNebula's other network drivers are",
+            "call the driver as OpenNebula calls its other network drivers",
         )
     return int(text)
 

@@ -70,7 +70,7 @@ def _without_failing(facts: Callable[[], Iterator[Attribute]]) -> Iterator[Attri
 def _qemu(host: Host) -> Iterator[Attribute]:
     models = read_device_models(host)
     if models is None:
-        raise VicinalError("QEMU is not there, or does not run", "see `vicinal doctor qemu`")
+        raise VicinalError("QEMU is missing or does not start", "see `vicinal doctor qemu`")
     yield "VICINAL_IVSHMEM", _yes("ivshmem-plain" in models)
 
 

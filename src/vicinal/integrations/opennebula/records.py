@@ -45,7 +45,7 @@ _RANKS_SECONDS = 300.0
 """The longest work under the lock of ranks: ranks leave, and a guest releases its VM's devices."""
 _RANKS = ".ranks"
 _LACKS = "lacks-"
-_REMEDY = "see that nobody but OpenNebula's drivers writes there, and remove the directory"
+_REMEDY = "let only OpenNebula's drivers write there, and remove the directory"
 
 
 def records_directory() -> Path:
@@ -111,8 +111,8 @@ class Records:
             yield hold
 
     def sweep(self) -> None:
-        """Remove the regions of VMs that have ended. Raises VicinalError if the directory is
-        not safe.
+        """Remove the regions of VMs that have ended. Raises VicinalError if the directory is not
+        safe.
         """
         if self.directory.is_dir():
             self._prepare()
@@ -137,19 +137,20 @@ class Records:
             status = path.lstat()
         except FileNotFoundError:
             raise VicinalError(
-                f"{path} is gone, and VMs of the job {request.job} have it", "end these VMs first"
+                f"{path} is missing, and VMs of the job {request.job!r} use it",
+                "end these VMs first",
             ) from None
         ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not ours or status.st_size != request.size_bytes:
             raise VicinalError(
-                f"{path} is not the file that was made for the job {request.job}",
-                "see who changed it, and end the job's VMs",
+                f"{path} is not the file that was created for the job {request.job!r}",
+                "find out who changed it, and end the job's VMs",
             )
         return path
 
     def moving_ranks(self, request: RegionRequest) -> AbstractContextManager[None]:
-        """Hold the lock of the region's ranks: only one driver makes ranks leave or rejoin at
-        a time.
+        """Hold the lock of the region's ranks: only one driver makes ranks leave or rejoin at a
+        time.
         """
         return locked(self.directory / f"{request.key}{_RANKS}", _RANKS_SECONDS)
 
@@ -187,8 +188,8 @@ class Records:
 
     @contextmanager
     def unattended(self, vm: int) -> Iterator[bool]:
-        """Yields whether no other action on the VM runs. Within the context, this action
-        holds the VM.
+        """Yields whether no other action on the VM runs. Within the context, this action holds the
+        VM.
         """
         self._prepare()
         with self._locked():
@@ -238,15 +239,15 @@ class Records:
         """
         status = self.directory.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            raise VicinalError(f"{self.directory} is no directory", _REMEDY)
+            raise VicinalError(f"{self.directory} is not a directory", _REMEDY)
         if status.st_uid != os.geteuid():
             raise VicinalError(f"{self.directory} belongs to user {status.st_uid}", _REMEDY)
         if status.st_mode & 0o077:
             raise VicinalError(f"{self.directory} is open to other users", _REMEDY)
 
     def _hold(self, vm: int) -> int:
-        """Mark that an action on the VM runs, until the descriptor is closed or the process
-        has ended.
+        """Mark that an action on the VM runs, until the descriptor is closed or the process has
+        ended.
         """
         # Shared, because a VM may be ended while another action on it runs.
         return lock(self.directory / f"vm-{vm}", OWN_FILE, shared=True, seconds=None)
@@ -271,7 +272,7 @@ class Records:
         for each in there.values():
             if vm in each.machines and each.request.key != request.key:
                 raise VicinalError(
-                    f"VM {vm} runs here, with the region {each.request.name}", "end it first"
+                    f"VM {vm} runs here with the region {each.request.name!r}", "end it first"
                 )
         record = there.get(request.key)
         if record is not None:
@@ -290,7 +291,7 @@ class Records:
                     for_guests=True,
                 )
             if trouble := trouble or _lacking_room(request, nodes, free):
-                log("region", f"the region is where the kernel put it: {trouble}")
+                log("region", f"the kernel chose the NUMA nodes of the region: {trouble}")
         except BaseException:
             self._file(request).unlink()
             raise
@@ -299,8 +300,8 @@ class Records:
         has = record.request
         if has != request:
             raise VicinalError(
-                f"the job {request.job} has a region of {has.size_bytes >> 20}M for {has.members} "
-                f"members here, and VM {vm} asks for {request.size_bytes >> 20}M for "
+                f"the job {request.job!r} has a region of {has.size_bytes >> 20}M for "
+                f"{has.members} members here, and VM {vm} requests {request.size_bytes >> 20}M for "
                 f"{request.members}",
                 "give all VMs of a job the same SIZE and MEMBERS",
             )
@@ -354,8 +355,8 @@ class Records:
             write_atomically(self._file(request), text, Durability.NONE)
         except OSError as error:
             raise VicinalError(
-                f"{self.directory} cannot be written to ({describe_os_error(error)}), and no "
-                "region is made that is not written down",
+                f"{self.directory} cannot be written ({describe_os_error(error)}), and each "
+                "region needs a record",
                 "make room in /dev/shm",
             ) from error
 
@@ -368,7 +369,7 @@ class Records:
             except FileNotFoundError:  # read without the lock: another process removed the file
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise VicinalError(f"{file} is no record of ours ({error})", _REMEDY) from error
+                raise VicinalError(f"{file} is not a record ({error})", _REMEDY) from error
             if self._file(record.request) != file:
                 raise VicinalError(f"{file} is the record of another region", _REMEDY)
             yield record
@@ -389,14 +390,14 @@ def _lacking_room(request: RegionRequest, nodes: Collection[int], free: Mapping[
 def _check_limits(request: RegionRequest, others: list[RegionRequest], limits: Limits) -> None:
     if request.size_bytes > limits.region:
         raise VicinalError(
-            f"the region is to have {show_size(request.size_bytes)}, and this host allows "
+            f"the region would have {show_size(request.size_bytes)}, and this host allows "
             f"{show_size(limits.region)}",
-            "lower SIZE, or ask the administrator for more (REGION_SIZE_MAX)",
+            "lower SIZE, or ask the administrator to raise REGION_SIZE_MAX",
         )
     has = sum(each.size_bytes for each in others if each.owner == request.owner)
     if has + request.size_bytes > limits.user:
         raise VicinalError(
-            f"this user has regions of {show_size(has)} on this host, and is to get "
-            f"{show_size(request.size_bytes)} more where {show_size(limits.user)} are allowed",
-            "end other jobs, or ask the administrator for more (USER_SIZE_MAX)",
+            f"this user has regions of {show_size(has)} on this host and requests "
+            f"{show_size(request.size_bytes)} more, and {show_size(limits.user)} are allowed",
+            "end other jobs, or ask the administrator to raise USER_SIZE_MAX",
         )

@@ -98,8 +98,8 @@ def read_request(document: bytes, vm: int) -> RegionRequest | None:
     found = _number(root, "ID")
     if found != vm:
         raise VicinalError(
-            f"the VM's document (vm.xml) is that of VM {found}, and VM {vm} is to be started",
-            "see what wrote it into that directory",
+            f"the VM's document (vm.xml) is that of VM {found}, and VM {vm} is being started",
+            "find out what wrote it into that directory",
         )
     for each in root.iterfind("USER_TEMPLATE/*"):
         if _is_ours(each) and each.tag not in (ATTRIBUTE, PINNING):
@@ -120,17 +120,19 @@ def vector_of(
     if not asked:
         return None
     if len(asked) > 1:
-        raise VicinalError(f"{attribute} is there {len(asked)} times", "leave one of them")
+        raise VicinalError(f"{attribute} appears {len(asked)} times", "keep one of them")
     values: dict[str, str] = {}
     for each in asked[0]:
         if each.tag not in keys:
             raise _unknown(str(each.tag), keys, f"part of {attribute}")
         if each.tag in values:
-            raise VicinalError(f"{attribute} has {each.tag} more than once", "leave one of them")
+            raise VicinalError(f"{attribute} has {each.tag} more than once", "keep one of them")
         values[each.tag] = each.text or ""
     text = asked[0].text or ""
     if text.strip():
-        raise VicinalError(f"{attribute} is {shown(text)}, and no vector", f"write it as {example}")
+        raise VicinalError(
+            f"{attribute} is {shown(text)}, which is no vector", f"write it as {example}"
+        )
     return values
 
 
@@ -141,7 +143,7 @@ def checked_request(values: Mapping[str, Any]) -> RegionRequest:
     request = RegionRequest(**values)
     for number in (request.owner, request.size_bytes, request.members):
         if type(number) is not int or number < 0:
-            raise TypeError(f"{number!r} is no number")
+            raise TypeError(f"{number!r} is not a number")
     _job(request.job)
     _size(f"{request.size_bytes >> 20}M")
     _members(str(request.members))
@@ -157,7 +159,7 @@ def _number(root: Element, name: str) -> int:
     text = root.findtext(name) or ""
     if not _IDENTIFIER.fullmatch(text):
         raise VicinalError(
-            f"the VM's document (vm.xml) has no {name}", "see that OpenNebula wrote that file"
+            f"the VM's document (vm.xml) has no {name}", "check that OpenNebula wrote that file"
         )
     return int(text)
 
@@ -177,7 +179,8 @@ def _job(text: str) -> str:
     if not _JOB.fullmatch(text):
         raise VicinalError(
             f"{ATTRIBUTE} has the JOB {shown(text)}",
-            "use up to 32 small letters, digits and hyphens, with a letter or digit at both ends",
+            "use up to 32 lowercase letters, digits and hyphens, with a letter or digit at both"
+            " ends",
         )
     return text
 
@@ -191,7 +194,8 @@ def _size(text: str) -> int:
     size = int(found[1]) * _UNITS[found[2]]
     if size & (size - 1):
         raise VicinalError(
-            f"{ATTRIBUTE} has the SIZE {text}, and a device's memory is a power of two long",
+            f"{ATTRIBUTE} has the SIZE {shown(text)}, and the length of a device's memory is a "
+            "power of two",
             f"write {(1 << size.bit_length()) >> 20}M",
         )
     return size
@@ -222,10 +226,10 @@ def _check_geometry(request: RegionRequest) -> None:
 
 
 def _unknown(tag: str, known: tuple[str, ...], what: str) -> VicinalError:
-    from difflib import get_close_matches  # which nobody needs who made no slip
+    from difflib import get_close_matches  # loaded here, because only errors need it
 
     near = get_close_matches(tag.upper(), known, 1, 0.5)
-    hint = f"write {near[0]}" if near else f"there is {', '.join(known)}"
+    hint = f"write {near[0]}" if near else f"write one of {', '.join(known)}"
     return VicinalError(f"{shown(tag)} is no {what} that Vicinal knows", hint)
 
 
@@ -239,8 +243,8 @@ class Limits:
 
 
 def read_limits(file: Path) -> Limits:
-    """The limits in a file; the defaults if the file is missing. Raises VicinalError for a
-    wrong line.
+    """The limits in a file; the defaults if the file is missing. Raises VicinalError for a wrong
+    line.
     """
     try:
         text = file.read_text("utf-8", errors="replace")  # comments may be in any encoding
@@ -254,7 +258,8 @@ def read_limits(file: Path) -> Limits:
         key, equals, value = line.partition("=")
         if not equals or key.strip() not in _LIMITS:
             raise VicinalError(
-                f"{file}, line {number}: {line} is no setting", f"there is {', '.join(_LIMITS)}"
+                f"{file}, line {number}: {line!r} is no setting",
+                f"write KEY=VALUE with {' or '.join(_LIMITS)}",
             )
         try:
             values[_LIMITS[key.strip()]] = parse_size(value)

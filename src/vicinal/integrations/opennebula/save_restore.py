@@ -13,7 +13,7 @@ from vicinal.integrations.opennebula.call import Call, log
 from vicinal.integrations.opennebula.held_resources import HeldResources, Placement
 from vicinal.integrations.opennebula.machine import Machine, Site
 
-_LATER = "the next action on this host gives it the rest"
+_LATER = "the next action on this host attaches the rest"
 
 
 def save(call: Call, site: Site) -> int | None:
@@ -59,7 +59,7 @@ def restore(call: Call, site: Site, what: HeldResources, placed: Placement) -> i
         except BaseException as error:
             if _saved_again(call, site, machine, what, hold, given):
                 raise
-            log(call.action, f"the VM runs without all that it had ({error}); {_LATER}")
+            log(call.action, f"the VM runs without some of its resources ({error}); {_LATER}")
         return status
 
 
@@ -69,7 +69,7 @@ def give_again(action: str, machine: Machine, what: HeldResources) -> None:
         if machine.is_here:
             machine.give(what)
     except VicinalError as error:
-        log(action, f"the VM runs on without all that it had: {error}; {_LATER}")
+        log(action, f"the VM runs without some of its resources ({error}); {_LATER}")
 
 
 def _saved_again(
@@ -104,7 +104,7 @@ def repair(site: Site, action: str, without: int) -> None:
         try:
             _repair(site, vm)
         except (VicinalError, OSError) as error:
-            log(action, f"VM {vm} still lacks what it gave up: {error}")
+            log(action, f"VM {vm} still lacks some of its resources: {error}")
 
 
 def _repair(site: Site, vm: int) -> None:

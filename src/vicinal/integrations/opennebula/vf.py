@@ -86,13 +86,15 @@ def read_nics(
     root = parse(document, _WHAT, "VM")
     vm = _number(root, "ID")
     if vm is None:
-        raise VicinalError(f"{_WHAT} has no ID", "see that OpenNebula calls this driver")
+        raise VicinalError(f"{_WHAT} has no ID", "let only OpenNebula call this driver")
     listed = root.iterfind("TEMPLATE/PCI")
     read = _place_of if places_only else _nic if driver == DRIVER else _rates_of
     found = [read(each) for each in listed if each.findtext("VN_MAD") == driver]
     addresses = [each.address for each in found]
     if twice := {each for each in addresses if addresses.count(each) > 1}:
-        raise VicinalError(f"{_WHAT} has {min(twice)} twice", "see the VM's PCI devices")
+        raise VicinalError(
+            f"{_WHAT} has the function {min(twice)} twice", "correct the VM's PCI devices"
+        )
     if any(_attached(each) for kind in _NICS for each in root.iterfind(f"TEMPLATE/{kind}")):
         return vm, [each for each in found if each.attached] or None
     return vm, found
@@ -124,8 +126,8 @@ def _place_of(element: Element) -> FunctionNic:
     address = _ADDRESS.fullmatch(text)
     if address is None:
         raise VicinalError(
-            f"a PCI device of the VM has the address {shown(text)}",
-            "see that the host's PCI probe lists its functions",
+            f"a PCI device of the VM has the address {shown(text)}, which is no PCI address",
+            "check that the host's PCI probe lists its functions",
         )
     domain, bus, slot, function = (each.lower() for each in address.groups())
     return FunctionNic(f"{domain}:{bus}:{slot}.{function}", attached=_attached(element))
@@ -140,7 +142,7 @@ def _number(element: Element, name: str) -> int | None:
     if not text:
         return None
     if not _NUMBER.fullmatch(text):
-        raise VicinalError(f"{name} is {shown(text)} in {_WHAT}", "give a number")
+        raise VicinalError(f"{name} is {shown(text)} in {_WHAT}", "write a number")
     return int(text)
 
 
@@ -192,7 +194,7 @@ class Assignments:
         try:
             return self._release(own, self.owner(vm))
         except VicinalError as error:
-            return [f"what is not free now is left assigned to {self.owner(vm)}: {error}"]
+            return [f"functions that are not free stay assigned to {self.owner(vm)}: {error}"]
 
     def take_over(self, function: VirtualFunction, vm: int) -> VirtualFunction:
         """Release a function of an ended VM, which OpenNebula gave to `vm`; returns the function's
