@@ -92,7 +92,7 @@ def test_a_function_that_a_job_s_user_hides_comes_back_as_its_driver_makes_it(
     steps: Steps,
 ) -> None:
     """From a network that a process outside of the job holds: by its PCI address."""
-    assert "is in no VLAN of the card's" in steps["lend without a VLAN"]["error"]
+    assert "is in no VLAN of the card, and" in steps["lend without a VLAN"]["error"]
     assert steps["lend"]["error"] == ""
     before, lent, after = (
         settings(steps, step, SECOND) for step in ("before lending", "lent", "after lending")

@@ -178,7 +178,7 @@ def test_a_machine_that_is_killed_ends_its_tasks(clean: OptionHosts, two: Path) 
     machines(clean)["node1"].kill()
     _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode != 0
-    assert "vicinal: error: the node node1 has ended, and with it what ran in it" in errors
+    assert "vicinal: error: the node node1 has ended, and its programs have ended with it" in errors
 
 
 def test_all_ends_with_the_keeper(clean: OptionHosts, two: Path) -> None:

@@ -86,7 +86,7 @@ def test_hosts_that_fetch_their_configuration() -> None:
             before = hosts.vicinal_on(name, "check")
             assert before.returncode == 1
             assert f"ok: {FETCHED}/conf/plugstack.conf includes {CONFIGURATION}" in before.stdout
-            assert "vicinal.variables is not as it is to be: run" in before.stdout
+            assert "vicinal.variables lacks the expected contents: run" in before.stdout
             done = hosts.vicinal_on(name, "install")
             assert [line for line in done.stdout.splitlines() if line.startswith("wrote ")] == [
                 f"wrote {CONFIGURATION}/vicinal.variables",

@@ -76,7 +76,7 @@ def test_what_a_job_has(words: str, asked: list[Asked]) -> None:
     "words", ["", "gpu(CNT:1)", "vf", "vf:ib0", "vf:ib0(CNT:x)", "vf:ib0 (CNT:1)"]
 )
 def test_other_words_are_no_reason_to_give_nothing(words: str) -> None:
-    with pytest.raises(VicinalError, match="names no GRES vf"):
+    with pytest.raises(VicinalError, match="names no GRES 'vf'"):
         parse_gres(words)
 
 
@@ -151,7 +151,7 @@ def test_all_of_them_or_none(slurm: Slurm, asked: Asked, fault: str) -> None:
 
 def test_a_host_without_cards(tmp_path: Path) -> None:
     _host, functions = fake_functions(tmp_path)
-    with pytest.raises(VicinalError, match="no card here has functions"):
+    with pytest.raises(VicinalError, match="no card of this host has functions"):
         JobFunctions(tmp_path / "regions", functions).give(7, [Asked(1)])
 
 
@@ -178,7 +178,7 @@ def test_a_port_that_does_not_become_active(
 def test_a_directory_that_others_write_to_is_not_used(slurm: Slurm) -> None:
     slurm.directory.mkdir()
     slurm.directory.chmod(0o777)
-    with pytest.raises(VicinalError, match="no directory that only this user writes to"):
+    with pytest.raises(VicinalError, match="is not a directory that only this user can write"):
         slurm.jobs.give(7, [Asked(1)])
     assert slurm.owners() == {}
 
@@ -204,7 +204,7 @@ def test_who_is_at_work_is_waited_for(slurm: Slurm, monkeypatch: pytest.MonkeyPa
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for act in (lambda: slurm.jobs.give(7, [Asked(1)]), lambda: slurm.jobs.release(7)):
-            with pytest.raises(VicinalError, match="another command is at work"):
+            with pytest.raises(VicinalError, match="another command is changing"):
                 act()
     finally:
         os.close(lock)
@@ -230,11 +230,11 @@ def test_nothing_is_swept_where_slurm_does_not_answer(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown() -> set[int]:
-        raise VicinalError("squeue does not say which jobs there are", "see")
+        raise VicinalError("squeue does not list Slurm's jobs", "see")
 
     slurm.jobs.give(7, [Asked(1)])
     monkeypatch.setattr(job_functions, "active_jobs", unknown)
-    with pytest.raises(VicinalError, match="squeue does not say"):
+    with pytest.raises(VicinalError, match="squeue does not list"):
         slurm.jobs.sweep()
     assert slurm.owners() == {FIRST: "slurm-7"}
 
@@ -333,7 +333,7 @@ def test_a_group_that_somebody_holds_open_unseen(
     monkeypatch.setattr("vicinal.integrations.slurm.machine_functions._CLOSE_SECONDS", 0.1)
     node.unlink()
     node.mkdir()  # as little to be opened as a group is that is open: that is EBUSY
-    with pytest.raises(VicinalError, match=f"{FIRST} is still held open through {node}"):
+    with pytest.raises(VicinalError, match=f"a process still holds {FIRST} open through {node}"):
         slurm.jobs.release(7)
     assert slurm.functions.find(FIRST).owner == "slurm-7"
     assert slurm.host.given[-1] == (node.name, 0)
@@ -375,7 +375,7 @@ def test_an_address_that_an_administrator_set_stays(slurm: Slurm) -> None:
 
 
 def test_one_in_no_vlan_is_not_lent(slurm: Slurm) -> None:
-    with pytest.raises(VicinalError, match="is in no VLAN of the card's"):
+    with pytest.raises(VicinalError, match="is in no VLAN of the card, and"):
         slurm.jobs.give(7, [Asked(1, "eth1")], for_nodes=True)
     assert slurm.owners() == {}
 
@@ -438,4 +438,6 @@ def test_a_host_that_has_none_is_told_how_to_make_some(tmp_path: Path) -> None:
     counts = gres.counted(functions)
     assert counts == {}
     [said] = gres.lines("node0", counts, Path("/etc/slurm/slurm.conf"))
-    assert said == "node0 has no SR-IOV functions: make some with `vicinal functions create CARD N`"
+    assert (
+        said == "node0 has no SR-IOV functions: create some with `vicinal functions create CARD N`"
+    )

@@ -85,7 +85,9 @@ def test_a_network_that_root_does_not_join_is_an_error() -> None:
     needs_taps()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()
-    with pytest.raises(VicinalError, match="were not joined with those of the job's other hosts"):
+    with pytest.raises(
+        VicinalError, match="were not connected to the nodes on the job's other hosts"
+    ):
         make_taps(theirs.detach(), 1)
 
 

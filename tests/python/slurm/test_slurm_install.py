@@ -99,7 +99,7 @@ def test_slurm_conf_says_where_plugins_are_named(tmp_path: Path) -> None:
 def test_a_path_that_plugstack_conf_cannot_hold() -> None:
     good = Path("/usr/bin/vicinal")
     for bad in ("/a b", "/a#b", "/a=b", "a"):
-        with pytest.raises(VicinalError, match=r"cannot be written to plugstack\.conf"):
+        with pytest.raises(VicinalError, match=r"plugstack\.conf cannot contain the path"):
             files.include_text(good, good, good, Path(bad), good, 1024)
 
 
@@ -116,17 +116,20 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
         files.find_plugin()
     except VicinalError as error:  # Slurm's headers are not everywhere
         pytest.skip(str(error))
-    assert "there is no" in error_line(
+    assert "does not exist" in error_line(
         vicinal("slurm", "install", "--slurm-conf", tmp_path / "none")
     )
     conf = tmp_path / "slurm.conf"
     conf.write_text("JobContainerType=job_container/tmpfs\n")
     vlans = ("slurm", "install", "--slurm-conf", conf, "--vlans", "1-9")
-    assert "are those of functions: say --functions too" in error_line(vicinal(*vlans))
+    assert "applies only to functions: add --functions" in error_line(vicinal(*vlans))
     options = ("--slurm-conf", conf, "--directory", "/dev/shm/vicinal-slurm-test")
     before = vicinal("slurm", "check", *options)
     assert before.returncode == 1
-    assert "vicinal.variables is not as it is to be: run `vicinal slurm install`" in before.stdout
+    assert (
+        "vicinal.variables lacks the expected contents: run `vicinal slurm install`"
+        in before.stdout
+    )
     assert vicinal("slurm", "install", *options).returncode == 0
     after = vicinal("slurm", "check", *options)
     assert "ok: " in after.stdout
@@ -139,11 +142,11 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     )
     assert vicinal("slurm", "install", *options, *told).returncode == 0
     again = vicinal("slurm", "check", "--slurm-conf", conf).stdout
-    assert f"ok: {tmp_path}/plugstack.conf.d/vicinal.conf is as it is to be" in again
-    assert f"ok: {tmp_path}/vicinal.variables is as it is to be" in again
+    assert f"ok: {tmp_path}/plugstack.conf.d/vicinal.conf has the expected contents" in again
+    assert f"ok: {tmp_path}/vicinal.variables has the expected contents" in again
     assert "/dev/shm/vicinal-slurm-test is hidden" in again
     other = vicinal("slurm", "check", "--slurm-conf", conf, "--directory", "/run/other").stdout
-    assert f"missing: {tmp_path}/plugstack.conf.d/vicinal.conf is not as it is to be" in other
+    assert f"missing: {tmp_path}/plugstack.conf.d/vicinal.conf lacks the expected contents" in other
     assert vicinal("slurm", "install", *options).returncode == 0
     assert "note: MpiDefault" in after.stdout
     lines = (tmp_path / "vicinal.variables").read_text().splitlines()
@@ -184,7 +187,7 @@ def test_a_plugin_without_pmix_is_told(found: files.Files, tmp_path: Path) -> No
     commands.mkdir()
     wanted = {"plugin": plugin, "command": plugin, "python": plugin, "regions": tmp_path}
     for listed, built, said in (
-        ("none pmi2", b"", ["note: srun does not know --mpi=pmix: Open MPI wants it"]),
+        ("none pmi2", b"", ["note: srun does not know --mpi=pmix: Open MPI needs it"]),
         ("none pmix", b"", ["ok: srun knows --mpi=pmix", "note: the plugin was built without"]),
         ("pmix_v4 pmi2", b"-libpmix.so.2-", ["ok: srun knows", "ok: the plugin was built with P"]),
     ):
@@ -234,7 +237,7 @@ def test_a_directory_that_others_write_to(tmp_path: Path) -> None:
     directory.chmod(0o777)
     (tmp_path / "link").symlink_to(directory)
     for each in (directory, tmp_path / "link"):
-        with pytest.raises(VicinalError, match="is no directory that only this user writes to"):
+        with pytest.raises(VicinalError, match="is not a directory that only this user can write"):
             job_regions.make(each, 7, os.geteuid(), tasks=2)
     assert not list(directory.iterdir())
 

@@ -125,7 +125,7 @@ def test_a_job_does_not_get_another_one_s(clean: NodeFunctionHosts) -> None:
             assert done.returncode == 0, done.stderr
             done = clean.at_head(*step(clean, OTHER, second, "true"))
             assert done.returncode != 0
-            assert f"job {first} has the VLAN 5, which would be job {second}'s" in done.stderr
+            assert f"job {first} already has the VLAN 5 of job {second}" in done.stderr
         with allocated(clean, OTHER) as third:
             done = clean.at_head(*step(clean, OTHER, third, "true"))
             assert done.returncode == 0, done.stderr
@@ -138,13 +138,13 @@ def test_numbers_of_vlans() -> None:
     assert parse_vlans("1000-1999") == range(1000, 2000)
     assert parse_vlans("4094-4094") == range(4094, 4095)
     assert vlan_of(42, range(100, 110), {41, 42, 43}) == 102
-    with pytest.raises(VicinalError, match="job 52 has the VLAN 102"):
+    with pytest.raises(VicinalError, match="job 52 already has the VLAN 102"):
         vlan_of(42, range(100, 110), {42, 52})
 
 
 @pytest.mark.parametrize("words", ["", "7", "0-9", "9-8", "1-4095", "1-99999", "1-2,4", "-1-2"])
 def test_what_are_no_vlans(words: str) -> None:
-    with pytest.raises(VicinalError, match="are no VLANs"):
+    with pytest.raises(VicinalError, match="is not a range of VLANs"):
         parse_vlans(words)
 
 

@@ -161,7 +161,7 @@ def refused(hosts: MachineFunctionHosts, file: str, gres: str, fault: str) -> No
 
 
 def test_an_infiniband_function(clean: MachineFunctionHosts) -> None:
-    refused(clean, "1", "vf:ib0:1", "machines can have Ethernet functions alone")
+    refused(clean, "1", "vf:ib0:1", "machines can have only Ethernet functions")
 
 
 def test_functions_that_do_not_come_out_even(clean: MachineFunctionHosts) -> None:
@@ -171,13 +171,13 @@ def test_functions_that_do_not_come_out_even(clean: MachineFunctionHosts) -> Non
 def test_more_settings_than_the_card(clean: MachineFunctionHosts) -> None:
     more = NAMED.replace("eth1}", "eth1, vlan: 9}")
     clean.cluster_file("more.yaml", MACHINE.format(count=1, more=more))
-    refused(clean, "more", "vf:eth1:1", "sets more of the function of vm than its card")
+    refused(clean, "more", "vf:eth1:1", "sets more than the card for the function of 'vm'")
 
 
 def test_a_driver_that_the_guests_lack(clean: MachineFunctionHosts) -> None:
     clean.set_drivers("mlx5_core")
     try:
-        refused(clean, "1", "vf:eth1:1", "the guests' kernel 6.1 has no such driver")
+        refused(clean, "1", "vf:eth1:1", "the guests' kernel 6.1 does not have it")
     finally:
         clean.set_drivers("igbvf mlx5_core")
 
@@ -185,7 +185,9 @@ def test_a_driver_that_the_guests_lack(clean: MachineFunctionHosts) -> None:
 def test_a_card_that_keeps_its_functions_to_no_vlan(clean: MachineFunctionHosts) -> None:
     clean.set_vlan("node0", "0")
     try:
-        refused(clean, "1", "vf:eth1:1", "let the card tag what it sends (`ip link set dev eth1")
+        refused(
+            clean, "1", "vf:eth1:1", "let the card tag the function's frames (`ip link set dev eth1"
+        )
     finally:
         clean.set_vlan("node0", "7")
 

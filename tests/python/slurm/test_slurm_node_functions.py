@@ -153,27 +153,27 @@ UNFIT = {
     "too few": (
         NAMED.replace("4", "2", 1),
         "vf:eth1:1",
-        "node1 is to have a function of eth1, and the",
+        "'node1' needs a function of 'eth1', and the",
     ),
     "too many": (
         NAMED.replace("4", "1", 1),
         "vf:eth1:2",
-        "the cluster's file names 1 for its nodes there",
+        "the cluster file names 1 for its nodes there",
     ),
     "another card": (
         NAMED.replace("4", "1", 1),
         "vf:ib0:1",
-        "is to have a function of eth1, and the job has",
+        "needs a function of 'eth1', and the job does not",
     ),
     "address": (
         NAMED.replace("4", "1", 1).replace("eth1", "ib0"),
         "vf:ib0:1",
-        "InfiniBand function",
+        "for an InfiniBand function",
     ),
     "settings": (
         NAMED.replace("eth1}", "eth1, vlan: 9}"),
         "vf:eth1:2",
-        "more of the function of node0",
+        "more than the card for the function of 'node0'",
     ),
 }
 """Files of clusters, what a job asks for, and what is said of that."""
@@ -199,7 +199,10 @@ def test_a_card_that_keeps_its_functions_to_no_vlan(clean: NodeFunctionHosts) ->
     finally:
         clean.set_vlan("node0", "7")
     assert done.returncode != 0
-    assert "let the card tag what it sends (`ip link set dev eth1 vf 0 vlan NUMBER`" in done.stderr
+    assert (
+        "let the card tag the function's frames (`ip link set dev eth1 vf 0 vlan NUMBER`"
+        in done.stderr
+    )
 
 
 @pytest.mark.long

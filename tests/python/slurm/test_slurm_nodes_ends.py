@@ -79,7 +79,7 @@ def test_a_killed_node_ends_its_tasks_and_says_so(clean: OptionHosts) -> None:
 def test_a_killed_keeper_ends_the_job_s_tasks(clean: OptionHosts) -> None:
     running = started(clean)
     signal_all(clean.keepers("node0"), signal.SIGKILL)
-    assert "has ended, and with it what ran in it" in error_of(running)
+    assert "has ended, and its programs have ended with it" in error_of(running)
     assert not sleeping(clean)
 
 

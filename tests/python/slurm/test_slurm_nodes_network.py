@@ -243,7 +243,7 @@ def test_check_says_what_networks_need(tmp_path: Path, monkeypatch: pytest.Monke
     lines = [found.line for found in network_checks.check(tmp_path / "slurm.conf")]
     if os.geteuid() == 0:
         assert lines[0] == "ok: the kernel has VXLAN"
-    assert lines[-1].startswith("note: no address is known of far (the host far would be reached")
+    assert lines[-1].startswith("note: these hosts have no usable address: far (other hosts cannot")
     sinfo.write_text("#!/bin/sh\necho near 192.0.2.1\n")
     lines = [found.line for found in network_checks.check(tmp_path / "slurm.conf")]
     assert lines[-1] == "ok: all hosts have addresses"
@@ -277,7 +277,7 @@ def test_a_number_of_a_network_that_is_in_use(clean: NetworkHosts) -> None:
     finally:
         clean.cluster.run_in("node0", ["ip", "link", "delete", "other"])
     assert result.returncode != 0
-    assert f"there is a network of the number {int(first) + 1} on this host" in result.stderr
+    assert f"a network on this host already has the number {int(first) + 1} of" in result.stderr
 
 
 @pytest.mark.long
@@ -292,16 +292,18 @@ def test_a_port_that_is_in_use(clean: NetworkHosts) -> None:
         assert bound.stdin is not None
         bound.stdin.close()
     assert result.returncode != 0
-    assert f"a process of this host has the UDP port {NETWORK_PORT}" in result.stderr
+    assert f"a process of this host uses the UDP port {NETWORK_PORT}" in result.stderr
 
 
 def test_hosts_without_an_address_that_others_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(VicinalError, match=r"would be reached at fe80::1"):
+    with pytest.raises(VicinalError, match=r"other hosts cannot reach the host 'far' at fe80::1"):
         job_network.addresses_of("far", "fe80::1%lo")
-    with pytest.raises(VicinalError, match=r"the host far would be reached at 127\.0\.1\.1"):
+    with pytest.raises(
+        VicinalError, match=r"other hosts cannot reach the host 'far' at 127\.0\.1\.1"
+    ):
         job_network.addresses_of("far", "127.0.1.1")
     monkeypatch.setattr(job_network, "ip", lambda _words: '[{"type": "local", "dev": "lo"}]')
-    with pytest.raises(VicinalError, match="which this host has itself"):
+    with pytest.raises(VicinalError, match="which is this host's own address"):
         job_network.join(7, Path("/a"), Path("/b"), {"far": "192.0.2.1"}, NETWORK_PORT)
 
 
@@ -316,6 +318,6 @@ def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
         raise VicinalError("`ip -batch -` failed (Error: Unknown device type.)", "")
 
     monkeypatch.setattr(job_network, "ip", ip)
-    with pytest.raises(VicinalError, match="knows no VXLAN") as raised:
+    with pytest.raises(VicinalError, match="has no VXLAN") as raised:
         job_network.join(7, Path("/a"), Path("/b"), {"far": "192.0.2.1"}, NETWORK_PORT)
     assert "vicinal slurm install --host-network" in raised.value.remedy

@@ -28,11 +28,11 @@ UNFIT = {
     "native": (f"{NODES}, backend: native}}\n", "native"),
     "hosts": (
         f"hosts: [{{name: a, bridge: br0}}]\n{NODES}}}\n",
-        "names hosts, and a job's hosts are chosen by Slurm",
+        "names hosts, and Slurm chooses a job's hosts",
     ),
     "bridge": (
         f"{NODES}, network: {{bridge: br0}}}}\n",
-        "which a job of Slurm's has no right to",
+        "which a Slurm job may not use",
     ),
     "mounts": (f"{NODES}, mounts: [/root/.ssh]}}\n", "/root/.ssh cannot be shown in a node"),
     "region": (
@@ -96,7 +96,7 @@ def test_more_hosts_than_nodes(clean: OptionHosts) -> None:
     file = clean.cluster_file("one.yaml", "name: lab\nnodes:\n  - name: node\n")
     result = clean.at_head("srun", f"--vicinal={file}", "-N2", "--chdir=/", "true")
     assert result.returncode != 0
-    assert "one.yaml has 1 node, and the job 2 hosts: give the job no more hosts" in result.stderr
+    assert "one.yaml has 1 node, and the job has 2 hosts: give the job at most" in result.stderr
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ def check(
     again = "run `vicinal slurm install` with the same options"
     for path, text in ((files.variables, wanted.variables), (files.include, wanted.include)):
         there = path.is_file() and path.read_text(errors="replace") == text
-        yield Found(there, f"{path} {'is' if there else 'is not'} as it is to be", again)
+        yield Found(there, f"{path} {'has' if there else 'lacks'} the expected contents", again)
     plugstack = files.plugstack
     included = plugstack.is_file() and files.is_included(plugstack.read_text(errors="replace"))
     verb = "includes" if included else "does not include"
@@ -70,15 +70,15 @@ def check(
 def _of_root(path: Path, what: str) -> Found:
     """Check that only root can write the file, because root runs it."""
     if not path.is_file():
-        return Found(False, f"{what} {path} is not there", "run `make`, or install again")
+        return Found(False, f"{what} {path} does not exist", "run `make`, or install again")
     status = path.stat()
     if status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return Found(
             False,
-            f"{what} {path} can be written by others than root, who runs it",
-            "install Vicinal where only root writes",
+            f"users other than root can write {what} {path}, and root runs it",
+            "install Vicinal where only root can write",
         )
-    return Found(True, f"{what} {path} is root's")
+    return Found(True, f"only root can write {what} {path}")
 
 
 def _of_everybody(python: Path) -> Found:
@@ -90,9 +90,10 @@ def _of_everybody(python: Path) -> Found:
     good = reached and place.is_file() and bool(place.stat().st_mode & stat.S_IXOTH)
     return Found(
         good,
-        f"the interpreter {python} can{'' if good else 'not'} be run by every user",
-        "jobs have no nodes from a cluster's file until it can: install Vicinal where all users "
-        "may read, or name another interpreter that has it with `vicinal slurm install --python`",
+        f"{'every user can' if good else 'not every user can'} run the interpreter {python}",
+        "until then jobs have no nodes from a cluster file: install Vicinal where all users can "
+        "read it, or name another interpreter that has Vicinal with `vicinal slurm install "
+        "--python`",
         needed=False,
     )
 
@@ -103,7 +104,8 @@ def _directory(files: Files, regions: Path) -> Found:
         return Found(
             False,
             f"{regions} is hidden from jobs by job_container/tmpfs",
-            "choose another with `vicinal slurm install --directory`, such as /run/vicinal-slurm",
+            "choose another directory with `vicinal slurm install --directory`, such as "
+            "/run/vicinal-slurm",
         )
     above = regions
     while not above.exists():
@@ -122,8 +124,8 @@ def _default_mpi(files: Files) -> Found:
     return Found(
         kind not in ("none", "mpi/none"),
         f"MpiDefault in {files.slurm_conf} is {kind}",
-        "without, a plain `srun ./program` starts ranks that know nothing of each other: write "
-        "MpiDefault=pmi2 for MPICH or MpiDefault=pmix for Open MPI, or have users say srun --mpi",
+        "`srun ./program` then starts ranks that do not find each other: write MpiDefault=pmi2 for "
+        "MPICH or MpiDefault=pmix for Open MPI, or let users call srun with --mpi",
         needed=False,
     )
 
@@ -139,8 +141,8 @@ def _lasting_groups(files: Files) -> Found:
         good,
         f"nodes of a job {said} possible with ProctrackType={tracked} and "
         f"PrologFlags={','.join(filter(None, flags)) or 'none'}",
-        "control groups end with each step there, so jobs with a cluster's file are refused, and "
-        "regions of others take memory that is no job's: write PrologFlags=Contain in "
+        "control groups end with each step, so jobs with a cluster file are refused, and other "
+        "jobs' regions count for no job's memory: write PrologFlags=Contain into "
         f"{files.slurm_conf}",
         needed=False,
     )
@@ -152,7 +154,7 @@ def _pmix(files: Files, plugin: Path) -> Iterator[Found]:
     yield Found(
         known,
         f"srun {'knows' if known else 'does not know'} --mpi=pmix",
-        "Open MPI wants it: install a Slurm with PMIx, and what that opens PMIx by "
+        "Open MPI needs it: install a Slurm with PMIx, and the PMIx library that Slurm loads "
         "(Debian: libpmix-dev)",
         needed=False,
     )
@@ -161,8 +163,8 @@ def _pmix(files: Files, plugin: Path) -> Iterator[Found]:
         yield Found(
             built,
             f"the plugin was built {'with' if built else 'without'} PMIx",
-            "without it Open MPI does not run in nodes of a job: install PMIx's headers (Debian: "
-            "libpmix-dev), remove build/release and run `make`",
+            "without PMIx, Open MPI does not run in nodes of a job: install PMIx's headers "
+            "(Debian: libpmix-dev), remove build/release and run `make`",
             needed=False,
         )
 
@@ -197,8 +199,8 @@ def _daemons(files: Files) -> Iterator[Found]:
         yield Found(
             late,
             f"slurmd was started {'after' if late else 'before'} {files.include} was written",
-            "restart it, such as with `systemctl restart slurmd`: until then its epilog leaves the "
-            "regions of jobs behind",
+            "restart slurmd, for example with `systemctl restart slurmd`: until then its epilog "
+            "does not remove the regions of jobs",
         )
 
 
@@ -206,12 +208,12 @@ def _option(files: Files) -> Found:
     """Check that Slurm loads the plugin: then its commands know the option."""
     said = _said_by_srun(files, "--help")
     if said is None:
-        return Found(False, "srun was not found, or does not answer", "install Slurm's commands")
+        return Found(False, "srun is missing or does not answer", "install Slurm's commands")
     known = "--vicinal" in said
-    why = "" if known else f" ({' '.join(said.split())[-300:] or 'it says nothing'})"
+    why = "" if known else f" ({' '.join(said.split())[-300:] or 'it writes nothing'})"
     return Found(
         known,
         f"srun {'knows' if known else 'does not know'} --vicinal{why}",
-        "the plugin is of another release of Slurm if it was built with other headers: remove "
-        "build/release and run `make` on this host",
+        "the plugin may be built with headers of another release of Slurm: remove build/release "
+        "and run `make` on this host",
     )

@@ -33,45 +33,52 @@ from vicinal.mpi.libraries import Mpi
 
 SlurmConf = Annotated[
     Path | None,
-    typer.Option(help="Slurm's slurm.conf; by default SLURM_CONF, or /etc/slurm/slurm.conf."),
+    typer.Option(help="Slurm's slurm.conf. Default: SLURM_CONF, or /etc/slurm/slurm.conf."),
 ]
-_DIRECTORY = typer.Option(help="Where the regions of jobs are, in memory and not in /dev/shm.")
+_DIRECTORY = typer.Option(help="Directory of jobs' regions: in memory, not below /dev/shm.")
 Mpis = Annotated[
     list[Mpi] | None,
-    typer.Option("--mpi", help="An MPI library of the jobs; once for each. MPICH and Open MPI."),
+    typer.Option(
+        "--mpi", help="MPI library of the jobs; repeat for more. Default: MPICH and Open MPI."
+    ),
 ]
 Python = Annotated[
     Path | None,
-    typer.Option(help="The interpreter that makes nodes, which every user can run; this one."),
+    typer.Option(
+        help="Python interpreter that creates nodes; every user must be able to run it. Default:"
+        " the running interpreter."
+    ),
 ]
-_MAX_SIZE = typer.Option(metavar="SIZE", help="The largest region of a job.")
+_MAX_SIZE = typer.Option(metavar="SIZE", help="The largest region of a job on a host.")
 WithFunctions = Annotated[
     bool,
     typer.Option(
-        "--functions", help="Jobs can have SR-IOV functions of this cluster's hosts: --gres=vf:1."
+        "--functions", help="Let jobs request SR-IOV functions of their hosts with --gres=vf:1."
     ),
 ]
 Vlans = Annotated[
     str | None,
     typer.Option(
         metavar="FIRST-LAST",
-        help="VLANs of these functions' wire, of which each job's nodes have one for themselves.",
+        help="VLANs of the functions' network; the nodes of each job get one of their own.",
     ),
 ]
 Node = Annotated[
-    str | None, typer.Option(help="Slurm's name of this host; by default its host name.")
+    str | None, typer.Option(help="Slurm's name of this host. Default: the host name.")
 ]
 _NETWORK_PORT = typer.Option(
-    help="UDP port by which nodes of a job on several hosts have a network of their own.",
+    help="UDP port of the networks that connect the nodes of a job over several hosts.",
     min=1,
     max=65535,
 )
 HostNetwork = Annotated[
     bool,
-    typer.Option("--host-network", help="Let them have the hosts' network instead."),
+    typer.Option(
+        "--host-network", help="Let nodes of a job on several hosts use the hosts' network instead."
+    ),
 ]
 
-commands = typer.Typer(help="Slurm's option --vicinal: a region for each job.")
+commands = typer.Typer(help="Manage Slurm's option --vicinal, which gives each job a region.")
 
 
 def register(app: typer.Typer) -> None:
@@ -96,20 +103,20 @@ def install(
     files = find_files(slurm_conf)
     network = HOST_NETWORK if host_network else str(network_port)
     wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, vlans, network)
-    with told("giving Slurm on this host the option"):
+    with told("installing the option for Slurm on this host"):
         changed = install_files(files, wanted)
     for path in changed:
         typer.echo(f"wrote {path}")
     if not changed:
-        typer.echo("everything was there already")
+        typer.echo("everything is installed already")
     if changed:
-        typer.echo("now restart slurmd, where this host has one: its epilog removes the regions")
+        typer.echo("restart slurmd, if this host has one: its epilog removes the regions of jobs")
     if with_functions:
         from vicinal.integrations.slurm import gres
 
         for line in gres.lines(_node(node), gres.counted(), files.slurm_conf):
             typer.echo(line)
-    typer.echo("`vicinal slurm check` says what else there is to do")
+    typer.echo("`vicinal slurm check` lists what remains to do")
 
 
 @commands.command()
@@ -166,7 +173,7 @@ def check(
         from vicinal.integrations.slurm import gres
 
         looked = chain(looked, gres.check(_node(node), gres.counted(), files.slurm_conf))
-    with told("looking at Slurm on this host") as word:
+    with told("checking Slurm on this host") as word:
         show = word.before(typer.echo)
         for found in looked:
             show(found.line)
@@ -182,7 +189,7 @@ def remove(slurm_conf: SlurmConf = None) -> None:
     for path in changed:
         typer.echo(f"removed from {path}" if path.exists() else f"removed {path}")
     if not changed:
-        typer.echo("there was nothing to remove")
+        typer.echo("nothing was installed")
 
 
 for _plain in (
@@ -206,7 +213,7 @@ def _wanted(
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
     if vlans is not None and not functions:
-        raise VicinalError("--vlans are those of functions", "say --functions too")
+        raise VicinalError("--vlans applies only to functions", "add --functions")
     python = python or Path(sys.executable)
     include = include_text(
         plugin,
@@ -236,7 +243,5 @@ def _own_command() -> Path:
             return path
     found = shutil.which("vicinal")
     if found is None:
-        raise VicinalError(
-            "the program vicinal was not found", "add the directory that it is in to PATH"
-        )
+        raise VicinalError("the program `vicinal` was not found", "add its directory to PATH")
     return Path(found).absolute()

@@ -49,7 +49,7 @@ def make_containers(
     if not cluster.network and not job.host_network:
         raise VicinalError(
             f"the nodes cannot have a network of their own ({'; '.join(cluster.limitations)})",
-            "see that iproute2 is installed, or let an administrator give them the hosts': "
+            "install iproute2, or ask an administrator to let nodes use the hosts' network: "
             "`vicinal slurm install --host-network`",
         )
     if channel is not None and neighbours is not None and cluster.head_network is not None:
@@ -71,7 +71,8 @@ def make_containers(
     found = [ListedNode(node.name, Process.of(first[node.pid_namespace])) for node in cluster.nodes]
     if len(found) < len(nodes):
         raise VicinalError(
-            f"{cluster.ended_nodes()[0]} ended while others were made", "see that memory suffices"
+            f"the node {cluster.ended_nodes()[0]!r} ended while other nodes were created",
+            "check that the job has enough memory",
         )
     return NodeList(
         found,
@@ -91,8 +92,8 @@ def _take(
             network = cluster.network_in(node)
             if network is None:
                 raise VicinalError(
-                    f"{node} has the host's network, into which no function can go",
-                    "leave the functions out, or let nodes have networks of their own",
+                    f"the node {node!r} uses the host's network, and cannot get a function",
+                    "remove the functions, or let nodes have networks of their own",
                 )
             given = channel.lend(each.number, network)
             cluster.adopt(node, given, each.interface, each.address)
@@ -152,6 +153,6 @@ def _hold_identity(head: int) -> int:
     if said != b"ok":
         raise VicinalError(
             f"the nodes' tasks cannot have their user's number ({said.decode(errors='replace')})",
-            "see whether something limits user namespaces (sysctl user.max_user_namespaces)",
+            "check the limit of user namespaces (sysctl user.max_user_namespaces)",
         )
     return child

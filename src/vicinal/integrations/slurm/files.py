@@ -78,9 +78,9 @@ def find_files(slurm_conf: Path | None) -> Files:
     chosen = (slurm_conf or Path(os.environ.get("SLURM_CONF") or default)).absolute()
     if not chosen.is_file():
         raise VicinalError(
-            f"there is no {chosen}",
-            "name Slurm's configuration with --slurm-conf; on hosts that fetch theirs from "
-            "slurmctld start slurmd first",
+            f"{chosen} does not exist",
+            "name Slurm's configuration with --slurm-conf; if this host fetches its configuration "
+            "from slurmctld, start slurmd first",
         )
     is_fetched = chosen.resolve().parent.name == _FETCHED
     directory = chosen.parent
@@ -131,7 +131,7 @@ def find_plugin() -> Path:
         if place.is_file():
             return place
     raise VicinalError(
-        f"the plugin for Slurm was not built: there is no {places[-1]}",
+        f"the plugin for Slurm was not built: {places[-1]} does not exist",
         "install Slurm's headers (Debian: libslurm-dev), remove build/release and run `make`",
     )
 
@@ -157,7 +157,7 @@ def include_text(
     for path in (plugin, command, python, regions, variables):
         if not path.is_absolute() or not _PART.fullmatch(str(path)):
             raise VicinalError(
-                f"{path} cannot be written to plugstack.conf",
+                f"plugstack.conf cannot contain the path {str(path)!r}",
                 "choose an absolute path without spaces, # and =",
             )
     more = f" functions={GRES}" if functions else ""
@@ -226,6 +226,6 @@ def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
                 raise VicinalError(
                     f"{name} is {found[name]!r} for one of these MPI libraries and {value!r} for "
                     f"{mpi.value}",
-                    "leave one of them out",
+                    "leave out one of these --mpi",
                 )
     return found

@@ -39,39 +39,39 @@ def gres_of(counts: Mapping[str, int]) -> str:
 def lines(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[str]:
     """The lines that an administrator must write, with the files to write them to."""
     if not counts:
-        yield f"{node} has no SR-IOV functions: make some with `vicinal functions create CARD N`"
+        yield f"{node} has no SR-IOV functions: create some with `vicinal functions create CARD N`"
         return
-    yield f"{slurm_conf.parent}/gres.conf, the same on every host, is to have"
+    yield f"write into {slurm_conf.parent}/gres.conf, which is the same on every host:"
     for card, count in counts.items():
         yield f"    NodeName={node} Name={GRES} Type={card} Count={count}"
-    yield f"{slurm_conf} is to have"
+    yield f"write into {slurm_conf}:"
     yield f"    GresTypes={GRES}"
-    yield f"and in the line of {node}"
+    yield f"and into its line of {node}:"
     yield f"    Gres={gres_of(counts)}"
-    yield "restart slurmctld, then slurmd, after that"
+    yield "then restart slurmctld, and after it slurmd"
 
 
 def check(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[Found]:
     """Check that slurm.conf and slurmctld know the GRES and the functions of `node`."""
     types = (setting(slurm_conf, "GresTypes") or "").split(",")
     known = "has" if GRES in types else "does not have"
-    remedy = f"write GresTypes={GRES} there, and restart slurmctld and slurmd"
+    remedy = f"write GresTypes={GRES} into it, and restart slurmctld and slurmd"
     yield Found(GRES in types, f"GresTypes in {slurm_conf} {known} {GRES}", remedy)
     shown = _shown(node, slurm_conf)
     if shown is None:
         yield Found(
             not counts,
             f"slurmctld {'need not' if not counts else 'does not'} know the node {node}",
-            f"see that `scontrol show node {node}` answers, or name the node with --node",
+            f"check that `scontrol show node {node}` answers, or name the node with --node",
         )
         return
     told = {card: int(count) for card, count in _COUNTED.findall(shown.get("Gres", ""))}
     yield Found(
         told == counts,
-        f"{node} has {gres_of(counts) or 'no functions'}, and Slurm knows of"
-        f" {gres_of(told) or 'none'}",
-        f"`vicinal slurm install --functions` says what is to be in {slurm_conf} and gres.conf; "
-        "`vicinal functions create CARD N` makes what is missing",
+        f"{node} has {gres_of(counts) or 'no functions'}, and Slurm knows of "
+        f"{gres_of(told) or 'none'}",
+        f"write the lines of `vicinal slurm install --functions` into {slurm_conf} and gres.conf; "
+        "create missing functions with `vicinal functions create CARD N`",
     )
     reason = shown.get("Reason", "")
     if f"gres/{GRES}" in reason:

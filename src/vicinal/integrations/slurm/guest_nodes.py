@@ -120,10 +120,10 @@ def _borrow(job: NodesJob) -> None:
     for function in job.functions:
         if function.driver not in drivers:
             raise VicinalError(
-                f"{function.address} is one of {function.driver}'s, and the guests' kernel "
-                f"{image.kernel_version} has no such driver (of those that were thought of it has "
+                f"{function.address} needs the driver {function.driver!r}, and the guests' kernel "
+                f"{image.kernel_version} does not have it (of the known drivers it has "
                 f"{', '.join(sorted(drivers)) or 'none'})",
-                "have containers, or functions of another card",
+                "use containers, or functions of another card",
             )
     assert job.channel is not None
     channel = Channel(os.dup(job.channel))
@@ -172,23 +172,23 @@ def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
     """Raise VicinalError for settings that a job's virtual machines cannot have."""
     if not job.alone and (job.channel is None or job.host_network):
         raise VicinalError(
-            f"{job.file} has virtual machines, which do not join the hosts' network, and the job "
+            f"{job.file} has virtual machines, which cannot use the hosts' network, and the job "
             f"has {job.hosts} hosts",
-            "give the job one host (srun -N1), or let an administrator leave out "
-            "`vicinal slurm install --host-network`",
+            "give the job one host (srun -N1), or ask an administrator to run "
+            "`vicinal slurm install` without --host-network",
         )
     device = cluster.region.device if cluster.region is not None else RegionDevice.IVSHMEM
     if device is not RegionDevice.IVSHMEM:
         raise VicinalError(
-            f"{job.file} lets machines have the region as {device}, which cannot be plugged in",
-            f"let region.device be {RegionDevice.IVSHMEM}",
+            f"{job.file} gives machines the region as {device}, which cannot be hot-plugged",
+            f"set region.device to {RegionDevice.IVSHMEM}",
         )
     for node in nodes:
         if node.additions or node.hugepages:
             key = "image" if node.additions else "hugepages"
             raise VicinalError(
-                f"{job.file} gives {node.name} {key}, which a job's machines cannot have",
-                f"leave out {key}, or bring the cluster up in the job: vicinal up",
+                f"{job.file} gives {node.name!r} {key}, which a job's machines cannot have",
+                f"remove {key}, or start the cluster inside the job with `vicinal up`",
             )
 
 
@@ -200,8 +200,9 @@ def make_taps(channel: int, count: int) -> tuple[list[int], int]:
     """
     if count > MOST_TAPS:
         raise VicinalError(
-            f"{count} machines on a host cannot be joined with those of others, {MOST_TAPS} can",
-            "make them fewer and larger",
+            f"{count} machines on a host cannot be connected to machines of other hosts: at most "
+            f"{MOST_TAPS} can",
+            "use fewer and larger machines",
         )
     reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
@@ -237,8 +238,8 @@ def _hold(channel: int, count: int, writer: socket.socket) -> None:
         socket.send_fds(writer, [_words(error.message, error.remedy)], [])
         os._exit(1)
     except OSError as error:
-        fault = f"{error.filename or 'it'}: {error.strerror or error}"
-        remedy = f"see that users may make networks, and open {_TUN} (chmod 0666 {_TUN}, as root)"
+        fault = f"{error.filename or 'its namespace'}: {error.strerror or error}"
+        remedy = f"let users create networks, and open {_TUN} (chmod 0666 {_TUN}, as root)"
         socket.send_fds(writer, [_words(fault, remedy)], [])
         os._exit(1)
     socket.send_fds(writer, [json.dumps({"mtu": mtu}).encode()], taps)

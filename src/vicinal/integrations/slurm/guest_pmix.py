@@ -57,7 +57,7 @@ class GuestPmix:
         self._spec = f"127.0.0.1:0:{self._inside}"
         done = self._control("forward")
         if done.returncode != 0 or not done.stdout.strip().isdigit():
-            raise self._shell.failure(f"it has no socket for PMIx ({done.stderr.strip()})")
+            raise self._shell.failure(f"the guest has no socket for PMIx ({done.stderr.strip()})")
         return int(done.stdout)
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -
         mark = place / "programs" / shell.name / key
         if not mark.exists():
             if shell.run(["mkdir", "-p", f"{HOME}/{key}"]).returncode != 0:
-                raise shell.failure(f"there is no room for {path}")
+                raise shell.failure(f"the guest has no room for {path}")
             shell.copy_in(path, target)
             mark.touch()
     return target
@@ -156,7 +156,7 @@ def _run(
         return _stand_between(to, come, woken)
     except guest_stream.TooLongError as error:
         raise VicinalError(
-            f"the program's arguments or variables are too long ({error})", "make them shorter"
+            f"the program's arguments or variables are too long ({error})", "shorten them"
         ) from error
 
 
@@ -215,11 +215,11 @@ def _take(frame: tuple[Kind, bytes], ends: dict[Kind, int], selector: PollSelect
 
 def _end_as(end: tuple[Kind, bytes] | None, node: str) -> NoReturn:
     if end is None:
-        sys.exit(f"vicinal: error: the node {node} has ended, and with it what ran in it")
+        sys.exit(f"vicinal: error: the node {node} has ended, and its programs have ended with it")
     kind, content = end
     if kind is Kind.FAILED:
         said = content.decode(errors="replace")
-        sys.exit(f"vicinal: error: the program was not started in {node}: {said}")
+        sys.exit(f"vicinal: error: the program was not started in the node {node}: {said}")
     if kind is Kind.KILLED and content[0] in signal.valid_signals():
         with suppress(OSError):  # signals whose action cannot be changed
             signal.signal(content[0], signal.SIG_DFL)

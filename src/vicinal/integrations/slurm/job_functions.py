@@ -77,7 +77,8 @@ def parse_gres(words: str, name: str = GRES) -> list[Asked]:
     ]
     if not found:
         raise VicinalError(
-            f"{words!r} names no GRES {name}", "use the plugin and the command of one version"
+            f"{words!r} names no GRES {name!r}",
+            "use the plugin and the command of the same version",
         )
     return found
 
@@ -250,7 +251,9 @@ class JobFunctions:
         for each in asked:
             of = cards if each.card is None else [find_card(cards, each.card)]
             if not of:
-                raise VicinalError("no card here has functions", "see `vicinal functions list`")
+                raise VicinalError(
+                    "no card of this host has functions", "see `vicinal functions list`"
+                )
             for _ in range(each.count):
                 own = (one for one in left if any(one.physical == card.address for card in of))
                 if function := next(own, None):
@@ -317,8 +320,8 @@ class JobFunctions:
             descriptor = lock(file, OWN_FILE | os.O_NOFOLLOW, seconds=_LOCK_SECONDS)
         except BlockingIOError:
             raise VicinalError(
-                f"another command is at work on the SR-IOV functions of job {job}",
-                "try again; if it hangs, see what `dmesg` says of the card",
+                f"another command is changing the SR-IOV functions of job {job}",
+                "try again; if that command hangs, see `dmesg` for the card",
             ) from None
         kept_open.add(descriptor)
         try:

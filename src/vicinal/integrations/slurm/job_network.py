@@ -99,7 +99,7 @@ def addresses_of(name: str, place: str) -> dict[int, _Address]:
         found = socket.getaddrinfo(place, None, socket.AF_UNSPEC, socket.SOCK_DGRAM)
     except OSError as error:
         raise VicinalError(
-            f"no address is known of the host {name} ({place}: {error.strerror})", remedy
+            f"the address of the host {name!r} is unknown ({place!r}: {error.strerror})", remedy
         ) from error
     addresses: dict[int, _Address] = {}
     for each in found:
@@ -109,7 +109,9 @@ def addresses_of(name: str, place: str) -> dict[int, _Address]:
         ):
             addresses.setdefault(address.version, address)
     if not addresses:
-        raise VicinalError(f"the host {name} would be reached at {found[0][4][0]}", remedy)
+        raise VicinalError(
+            f"other hosts cannot reach the host {name!r} at {found[0][4][0]}", remedy
+        )
     return addresses
 
 
@@ -127,8 +129,8 @@ def _addresses_of_all(hosts: Mapping[str, str]) -> dict[str, _Address]:
         f"{name} at {' and '.join(map(str, each.values()))}" for name, each in found.items()
     )
     raise VicinalError(
-        f"the job's hosts are not all reached in IPv4, nor all in IPv6: {shown}",
-        "set NodeAddr in slurm.conf to addresses of one version of IP, which all hosts have",
+        f"neither IPv4 nor IPv6 reaches all hosts of the job: {shown}",
+        "set NodeAddr in slurm.conf to addresses of one IP version that all hosts have",
     )
 
 
@@ -151,8 +153,8 @@ def _room(name: str, address: _Address) -> int:
     (route,) = json.loads(ip(["-j", "route", "get", str(address)]))
     if route.get("type") == "local":
         raise VicinalError(
-            f"the host {name} is reached at {address}, which this host has itself",
-            "let each host have an address of its own, or give the job one host (srun -N1)",
+            f"the host {name!r} has the address {address}, which is this host's own address",
+            "give each host an address of its own, or give the job one host (srun -N1)",
         )
     (device,) = json.loads(ip(["-j", "link", "show", "dev", route["dev"]]))
     bounds = [each["mtu"] for each in (device, *route.get("metrics", ())) if "mtu" in each]
@@ -165,16 +167,15 @@ def _make(number: int, *lines: str) -> None:
     except VicinalError as error:
         if "Unknown device type" in error.message or "not supported" in error.message:
             raise VicinalError(
-                "the kernel of this host knows no VXLAN, which nodes of several hosts need",
-                "load its module (modprobe vxlan), or let such nodes have the hosts' network: "
+                "the kernel of this host has no VXLAN, which nodes of several hosts need",
+                "load its module (modprobe vxlan), or let such nodes use the hosts' network: "
                 "`vicinal slurm install --host-network`",
             ) from error
         if "VNI already exists" in error.message:
             raise VicinalError(
-                f"there is a network of the number {number} on this host, which this job's would "
-                "have",
-                "start the job again when the job of that number has ended, or end what else has "
-                "it, or choose another port: `vicinal slurm install --network-port`",
+                f"a network on this host already has the number {number} of this job's network",
+                "start the job again after the job with that number has ended, or remove the other "
+                "network, or choose another port: `vicinal slurm install --network-port`",
             ) from error
         raise
 
@@ -185,7 +186,7 @@ def _open(between: Path, port: int) -> None:
     except VicinalError as error:
         if "in use" in error.message:
             raise VicinalError(
-                f"a process of this host has the UDP port {port}, which jobs' networks need",
-                "end it, or choose another port: `vicinal slurm install --network-port`",
+                f"a process of this host uses the UDP port {port}, which jobs' networks need",
+                "end the process, or choose another port: `vicinal slurm install --network-port`",
             ) from error
         raise

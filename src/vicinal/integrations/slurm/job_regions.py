@@ -48,7 +48,8 @@ def make(
         raise VicinalError(
             f"job {job}: a region of {members} members takes {show_size(size)}, and this cluster "
             f"allows {show_size(max_bytes)}",
-            "ask for less with --vicinal=region,members=N, or let an administrator raise max_size",
+            "request fewer members with --vicinal=region,members=N, or ask an administrator to "
+            "raise max_size",
         )
     own_directory(directory)
     place = region_of(directory, job)
@@ -79,8 +80,8 @@ def own_directory(directory: Path) -> None:
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise VicinalError(
-            f"{directory} is no directory that only this user writes to",
-            "remove it, or choose another with `vicinal slurm install --directory`",
+            f"{directory} is not a directory that only this user can write",
+            "remove it, or choose another directory with `vicinal slurm install --directory`",
         )
 
 

@@ -20,7 +20,8 @@ def parse_vlans(words: str) -> range:
     first, last = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= first <= last <= _MOST:
         raise VicinalError(
-            f"{words!r} are no VLANs", f"write FIRST-LAST, of 1 to {_MOST}, such as 1000-1999"
+            f"{words!r} is not a range of VLANs",
+            f"write FIRST-LAST, from 1 to {_MOST}, such as 1000-1999",
         )
     return range(first, last + 1)
 
@@ -33,9 +34,9 @@ def vlan_of(job: int, vlans: range, others: Iterable[int]) -> int:
     for other in sorted(others):
         if other != job and other % len(vlans) == number:
             raise VicinalError(
-                f"job {other} has the VLAN {vlans[number]}, which would be job {job}'s, too: there "
-                f"are {len(vlans)} for all jobs",
-                "submit the job again, and it gets another; if that happens often, let an "
-                "administrator name more (`vicinal slurm install --vlans`)",
+                f"job {other} already has the VLAN {vlans[number]} of job {job}: there are "
+                f"{len(vlans)} VLANs for all jobs",
+                "submit the job again to get another VLAN; if this happens often, ask an "
+                "administrator for more VLANs (`vicinal slurm install --vlans`)",
             )
     return vlans[number]

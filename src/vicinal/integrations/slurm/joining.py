@@ -31,8 +31,8 @@ class Channel:
         """
         if not self._ask(_JOIN, network):
             raise VicinalError(
-                "the nodes were not joined with those of the job's other hosts",
-                "see what slurmd's log says of it",
+                "the nodes were not connected to the nodes on the job's other hosts",
+                "see slurmd's log for the cause",
             )
 
     def lend(self, number: int, network: Path) -> str:
@@ -70,5 +70,5 @@ class Channel:
 
 def _not_lent() -> VicinalError:
     return VicinalError(
-        "the nodes did not get the job's SR-IOV functions", "see what slurmd's log says of it"
+        "the nodes did not get the job's SR-IOV functions", "see slurmd's log for the cause"
     )

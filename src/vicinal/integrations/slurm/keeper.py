@@ -43,7 +43,7 @@ def main() -> None:
         sys.exit(f"vicinal: {error}")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        said = f"the job's nodes could not be made: {where}{describe_os_error(error)}"
+        said = f"the job's nodes could not be created: {where}{describe_os_error(error)}"
         sys.exit(f"vicinal: {said}: call `vicinal doctor` on that host")
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -95,13 +95,14 @@ def _check_file(file: Path) -> None:
         status = file.stat()
     except OSError as error:
         raise VicinalError(
-            f"the cluster's file {file} could not be read ({describe_os_error(error)})",
-            "name one that this host sees too",
+            f"the cluster file {file} could not be read ({describe_os_error(error)})",
+            "name a file that this host also sees",
         ) from error
     if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
         raise VicinalError(
-            f"{file} is no cluster's file: it is no file, or has more than {_FILE_BYTES} bytes",
-            "name another",
+            f"{file} is no cluster file: it is not a regular file, or has more than {_FILE_BYTES} "
+            "bytes",
+            "name another file",
         )
 
 
@@ -120,7 +121,7 @@ def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, 
         raise VicinalError(
             f"a region of {members} members takes {show_size(size)}, and Slurm's administrator "
             f"allows {show_size(job.max_bytes)}",
-            f"change region in {job.file}, or let max_size be raised",
+            f"lower the size of region in {job.file}, or ask an administrator to raise max_size",
         )
     place = job.directory / "region"
     create(

@@ -80,7 +80,7 @@ def _lent(functions: Functions, card: PhysicalFunction, function: VirtualFunctio
     if card.kind == ETHERNET and not function.interfaces:
         raise VicinalError(
             f"{function.address} of {card.address} has no network interface",
-            "see that its driver is loaded, and what `dmesg` says of it",
+            "check that its driver is loaded, and see `dmesg`",
         )
     return LentFunction(
         function.address,
@@ -107,11 +107,11 @@ def bounds(
     named = next(iter(card.interfaces), card.address)
     if vlan is None and function.settings.get("vlan") in (None, "0"):
         raise VicinalError(
-            f"{function.address} of {named} is in no VLAN of the card's, and who is root in a "
-            "job's nodes could send any frame to whatever its wire leads to",
-            "let the card tag what it sends (`ip link set dev "
-            f"{named} vf {function.number} vlan NUMBER`, for each function), or have one for each "
-            "job (`vicinal slurm install --vlans`), or start the job without nodes",
+            f"{function.address} of {named} is in no VLAN of the card, and root in a job's nodes "
+            "could send any frame to the card's network",
+            "let the card tag the function's frames (`ip link set dev "
+            f"{named} vf {function.number} vlan NUMBER`, for each function), or give each job a "
+            "VLAN (`vicinal slurm install --vlans`), or start the job without nodes",
         )
     mac = function.settings.get("mac", _NO_ADDRESS)
     if mac == _NO_ADDRESS:  # otherwise an administrator has set an address
@@ -131,7 +131,7 @@ def check_bounds(functions: Functions, function: VirtualFunction) -> None:
     for name, wanted in (("spoofchk", "on"), ("trust", "off")):
         if function.settings.get(name) != wanted:
             raise VicinalError(
-                f"the driver of {function.physical} does not say that {name} of "
-                f"{function.address} is {wanted}, without which a job's nodes do not get it",
+                f"the driver of {function.physical} does not report that {name} of "
+                f"{function.address} is {wanted}, and a job's nodes need this bound",
                 "start the job without nodes",
             )

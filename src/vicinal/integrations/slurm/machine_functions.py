@@ -31,9 +31,9 @@ def check_for_machines(functions: Functions, function: VirtualFunction) -> None:
     card = find_card(functions.cards(), function.physical)
     if card.kind != ETHERNET:
         raise VicinalError(
-            f"{function.address} of {card.address} is InfiniBand's, and a job's virtual machines "
-            "can have Ethernet functions alone",
-            "have containers, or a function of another card",
+            f"{function.address} of {card.address} is an InfiniBand function, and a job's virtual "
+            "machines can have only Ethernet functions",
+            "use containers, or a function of another card",
         )
 
 
@@ -56,8 +56,9 @@ def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
         except OSError as error:
             if time.monotonic() > until:
                 raise VicinalError(
-                    f"{function.address} is still held open through {node} ({error.strerror})",
-                    "end the job's user's processes; the next epilog takes it back",
+                    f"a process still holds {function.address} open through {node} "
+                    f"({error.strerror})",
+                    "end the processes of the job's user; the next epilog releases the function",
                 ) from error
             time.sleep(_POLL_SECONDS)
         else:

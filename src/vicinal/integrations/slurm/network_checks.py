@@ -23,8 +23,8 @@ def check(slurm_conf: Path) -> Iterator[Found]:
         yield Found(
             not trouble,
             f"the kernel has {'no ' if trouble else ''}VXLAN{f' ({trouble})' if trouble else ''}",
-            "nodes of a job on several hosts need it: load its module (modprobe vxlan), or let "
-            "them have the hosts' network with `vicinal slurm install --host-network`",
+            "nodes of a job on several hosts need VXLAN: load its module (modprobe vxlan), or let "
+            "nodes use the hosts' network with `vicinal slurm install --host-network`",
             needed=False,
         )
     yield from _addresses(slurm_conf)
@@ -82,8 +82,10 @@ def _addresses(slurm_conf: Path) -> Iterator[Found]:
     first = next(iter(faults.values()), "")
     yield Found(
         not faults,
-        f"no address is known of {shown} ({first})" if faults else "all hosts have addresses",
-        "jobs on these and others cannot have nodes with a network of their own: set NodeAddr in "
-        "slurm.conf",
+        f"these hosts have no usable address: {shown} ({first})"
+        if faults
+        else "all hosts have addresses",
+        "jobs on these hosts and others cannot have nodes with a network of their own: set "
+        "NodeAddr in slurm.conf",
         needed=False,
     )

@@ -57,26 +57,26 @@ def _by_file(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares
         found = next((each for each in left if network.card in each[1].cards), None)
         if found is None:
             raise VicinalError(
-                f"{node.name} is to have a function of {network.card}, and the job has not so many "
-                "on its host",
-                f"ask for them: srun --gres=vf:{network.card}:N, one for each node of a host",
+                f"{node.name!r} needs a function of {network.card!r}, and the job does not have "
+                "enough on its host",
+                f"request them: srun --gres=vf:{network.card}:N, one for each node of a host",
             )
         left.remove(found)
         number, function = found
         ethernet = function.kind == ETHERNET
         if network.address is not None and not ethernet:
             raise VicinalError(
-                f"{node.name} is to have the address {network.address} on an InfiniBand function, "
-                "whose interface stays the host's",
-                "leave the address out: in the node programs use its RDMA device",
+                f"{node.name!r} has the address {network.address} for an InfiniBand function, and "
+                "the host keeps the interfaces of InfiniBand functions",
+                "remove the address: programs in the node use the RDMA device",
             )
         address = None if network.address is None else str(network.address)
         shares[node.name] = [NodeFunction(number, function, "eth1" if ethernet else "", address)]
     if left:
         raise VicinalError(
-            f"the job has {len(functions)} functions on this host, and the cluster's file names "
+            f"the job has {len(functions)} functions on this host, and the cluster file names "
             f"{len(nodes)} for its nodes there",
-            "ask for as many as it names (srun --gres), or leave `function` out of the file",
+            "request as many as the file names (srun --gres), or remove `function` from the file",
         )
     return shares
 
@@ -93,8 +93,8 @@ def _evenly(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
             raise VicinalError(
                 f"the job has {len(numbers)} functions of {card} on this host, which cannot be "
                 f"spread evenly over its {len(takers)} nodes there",
-                f"ask for as many for each node (srun --gres=vf:{card}:N), or name in the "
-                "cluster's file which nodes are to have one (network: {function: {card: ...}})",
+                f"request the same number for each node (srun --gres=vf:{card}:N), or name the "
+                "nodes with a function in the cluster file (network: {function: {card: ...}})",
             )
         each = len(numbers) // len(takers)
         for place, number in enumerate(numbers):
@@ -115,8 +115,8 @@ def device_files(share: Sequence[NodeFunction]) -> list[Path]:
     for file in files:
         if file.name != _CONNECTIONS and not os.access(file, os.R_OK | os.W_OK):
             raise VicinalError(
-                f"{file} of the job's function may not be opened by the job's user",
-                "have an administrator see to its mode (rdma-core's rules for udev make it 0666)",
+                f"the job's user may not open {file} of the job's function",
+                "ask an administrator to set its mode (rdma-core's udev rules set 0666)",
             )
     return [file for file in files if file.exists()]
 
@@ -152,7 +152,7 @@ def check_names_nothing_else(cluster: Cluster, node: Node, network: FunctionNetw
     """
     if network.settings != Settings():
         raise VicinalError(
-            f"{cluster.file} sets more of the function of {node.name} than its card, which a job "
-            "of Slurm's has no right to",
-            "leave that out: address and VLAN are an administrator's",
+            f"{cluster.file} sets more than the card for the function of {node.name!r}, which a "
+            "Slurm job may not do",
+            "remove these settings: only an administrator sets hardware address and VLAN",
         )

@@ -22,8 +22,8 @@ class Process:
         began = started(Path(f"/proc/{number}"))
         if began is None:
             raise VicinalError(
-                f"process {number} of the job's nodes ended as soon as it was started",
-                "see that memory suffices",
+                f"process {number} of the job's nodes ended right after its start",
+                "check that the job has enough memory",
             )
         return cls(number, began)
 

@@ -55,8 +55,8 @@ def share_of(job: NodesJob, nodes: Sequence[Node]) -> Sequence[Node]:
     """
     if len(nodes) < job.hosts:
         raise VicinalError(
-            f"{job.file} has {_counted(len(nodes), 'node')}, and the job {job.hosts} hosts",
-            "give the job no more hosts than there are nodes (srun -N), or add nodes to the file",
+            f"{job.file} has {_counted(len(nodes), 'node')}, and the job has {job.hosts} hosts",
+            "give the job at most as many hosts as nodes (srun -N), or add nodes to the file",
         )
     first, end = (len(nodes) * number // job.hosts for number in (job.host, job.host + 1))
     return nodes[first:end]
@@ -66,14 +66,14 @@ def check_cluster(cluster: Cluster) -> BackEnd:
     """The back end of all nodes. Raises VicinalError for settings that a Slurm job cannot have."""
     if cluster.hosts:
         raise VicinalError(
-            f"{cluster.file} names hosts, and a job's hosts are chosen by Slurm",
-            "leave out hosts and nodes[].host: the nodes are spread over the job's hosts",
+            f"{cluster.file} names hosts, and Slurm chooses a job's hosts",
+            "remove hosts and nodes[].host: the nodes are spread over the job's hosts",
         )
     kinds = {node.backend for node in cluster.nodes}
     if BackEnd.NATIVE in kinds:
         raise VicinalError(
             f"{cluster.file} has a native node, which is the host itself",
-            "run the job without a cluster's file for that: srun --vicinal",
+            "run the job without a cluster file: srun --vicinal",
         )
     if len(kinds) > 1:
         raise VicinalError(
@@ -86,9 +86,9 @@ def check_cluster(cluster: Cluster) -> BackEnd:
             check_names_nothing_else(cluster, node, node.network)
         elif node.network is not None and not isinstance(node.network, NoNetwork):
             raise VicinalError(
-                f"{cluster.file} gives {node.name} a network of the host's, which a job of "
-                "Slurm's has no right to",
-                "leave out its network",
+                f"{cluster.file} gives {node.name!r} a network of the host, which a Slurm job may "
+                "not use",
+                "remove the node's network",
             )
     return kinds.pop()
 

@@ -14,24 +14,24 @@ from vicinal.integrations.slurm.defaults import DEFAULT_REGIONS, GRES, NETWORK_P
 from vicinal.region.creation import DEFAULT_SECTION_BYTES
 
 MemoryDirectory = Annotated[
-    Path, Option("Where the regions of jobs are, in memory and not in /dev/shm.")
+    Path, Option("Directory of jobs' regions: in memory, not below /dev/shm.")
 ]
-Network = Annotated[Path, Option("A file that stands for this network.")]
+Network = Annotated[Path, Option("File of this network namespace.")]
 TASKS, NODES = "tasks", "nodes"
 
 Job = Annotated[int, Argument("The job's number.", min=1)]
-Directory = Annotated[Path, Option("Where the regions of jobs are.")]
+Directory = Annotated[Path, Option("Directory of jobs' regions.")]
 
 
 def region(
     job: Annotated[int, Argument("The job's number.", min=1)],
-    user: Annotated[int, Option("Number of the user whose job it is.", min=0)],
+    user: Annotated[int, Option("The number of the job's user.", min=0)],
     directory: MemoryDirectory = DEFAULT_REGIONS,
-    tasks: Annotated[int, Option("Tasks that there is to be room for.", min=1)] = 1,
-    members: Annotated[int | None, Option("Member slots; instead of --tasks.")] = None,
+    tasks: Annotated[int, Option("Number of tasks that must fit.", min=1)] = 1,
+    members: Annotated[int | None, Option("Member slots; replaces --tasks.")] = None,
     section_size: Annotated[int, Option("Bytes for each member.")] = DEFAULT_SECTION_BYTES,
     heap: Annotated[int, Option("Bytes of each member's heap.")] = 0,
-    max_size: Annotated[int | None, Option("Bytes that it may take.")] = None,
+    max_size: Annotated[int | None, Option("Bytes that the region may take.")] = None,
 ) -> None:
     """Create a job's region if it does not exist. Slurm's plugin calls this as root."""
     place = job_regions.make(
@@ -60,19 +60,21 @@ def sweep(directory: MemoryDirectory = DEFAULT_REGIONS) -> None:
 
     jobs, notes = JobFunctions(directory).sweep()
     for job in jobs:
-        sys.stdout.write(f"took back the SR-IOV functions of job {job}\n")
+        sys.stdout.write(f"released the SR-IOV functions of job {job}\n")
     warn(notes)
 
 
 def functions(
     job: Job,
-    gres: Annotated[str, Option("What Slurm says that the job has on this host.", metavar="WORDS")],
-    name: Annotated[str, Option("The GRES that is meant.")] = GRES,
+    gres: Annotated[
+        str, Option("The job's GRES on this host, as Slurm lists it.", metavar="WORDS")
+    ],
+    name: Annotated[str, Option("The GRES of the functions.")] = GRES,
     purpose: Annotated[
-        str, Option(f"What is to have them: {TASKS} of the host's, or {NODES}.")
+        str, Option(f"Users of the functions: the host's {TASKS}, or {NODES}.")
     ] = TASKS,
     vlans: Annotated[
-        str | None, Option("VLANs of which each job's nodes have one.", metavar="FIRST-LAST")
+        str | None, Option("VLANs; the nodes of each job get one.", metavar="FIRST-LAST")
     ] = None,
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
@@ -130,5 +132,5 @@ def network(
 
     found = dict(each.partition("=")[::2] for each in hosts.split(",") if each)
     if not found:
-        raise VicinalError("no other host was named", "name some with --hosts")
+        raise VicinalError("no other host was named", "name the job's other hosts with --hosts")
     join(job, between, nodes, found, port)

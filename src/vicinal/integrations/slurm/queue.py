@@ -55,6 +55,6 @@ def _ask(form: str) -> list[str]:
     except (subprocess.SubprocessError, OSError, UnicodeDecodeError):
         pass
     raise VicinalError(
-        "squeue does not say which jobs there are, so nothing was done",
-        f"run `{' '.join(command)}`, and see that slurmctld answers",
+        "squeue does not list Slurm's jobs, so nothing was done",
+        f"run `{' '.join(command)}`, and check that slurmctld answers",
     )

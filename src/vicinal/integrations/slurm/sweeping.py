@@ -56,8 +56,8 @@ def end_keeper(record: Path) -> None:
         keeper = Identity(int(words[0]), int(words[1]), boot=words[2])
         end(
             lambda: keeper.process,
-            "the keeper of a job's nodes",
+            "the supervisor of a job's nodes",
             _END_SECONDS,
-            remedy="see what it waits for in the kernel: /proc/PID/stack",
+            remedy="see where the kernel holds it: /proc/PID/stack",
         )
     record.unlink(missing_ok=True)
