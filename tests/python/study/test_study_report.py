@@ -330,7 +330,10 @@ def test_a_file_is_no_result(vicinal: Vicinal, tmp_path: Path) -> None:
     """It is not the user's rights that are missing."""
     file = tmp_path / "report.html"
     file.write_text("")
-    assert f"{file} is not a folder: name one that" in vicinal("study", "report", str(file)).stderr
+    assert (
+        f"{file} is not a folder: name a folder that"
+        in vicinal("study", "report", str(file)).stderr
+    )
 
 
 def test_command_makes_the_report_anew(vicinal: Vicinal, result: Path, tmp_path: Path) -> None:

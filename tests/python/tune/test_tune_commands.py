@@ -102,9 +102,9 @@ def test_a_setting_is_applied_and_restored(tune: Tune) -> None:
     ]
     assert (tune.value("tap0/rx-frames"), tune.value("va/channels-rx")) == (40, 1)
     assert "tap0/rx-frames was 0 before it was set to 40" in tune("show").stdout
-    assert tune("apply", "tap0/rx-frames=40").stdout == "all of it is so already\n"
+    assert tune("apply", "tap0/rx-frames=40").stdout == "everything is set already\n"
     would = tune("restore", "--dry-run").stdout
-    assert would == "tap0/rx-frames would be 0 again\nva/channels-rx would be 2 again\n"
+    assert would == "tap0/rx-frames would be restored to 0\nva/channels-rx would be restored to 2\n"
     assert tune("restore").returncode == 0
     assert (tune.value("tap0/rx-frames"), tune.value("va/channels-rx")) == (0, 2)
     assert tune("restore").stdout == "nothing was set\n"
@@ -129,7 +129,7 @@ def test_another_way_to_the_kernel_sees_the_same(tune: Tune, server: CommandServ
 
 def test_a_driver_that_makes_something_else_of_it_is_refused(tune: Tune) -> None:
     failed = tune("apply", "va/channels-rx=1", "tap0/rx-frames=88")
-    assert "the driver makes it 64: choose another value, such as 64" in error_line(failed)
+    assert "the driver changes it to 64: choose another value, such as 64" in error_line(failed)
     assert (tune.value("tap0/rx-frames"), tune.value("va/channels-rx")) == (0, 2)
     assert list(tune.state.iterdir()) == []
 
@@ -137,12 +137,12 @@ def test_a_driver_that_makes_something_else_of_it_is_refused(tune: Tune) -> None
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("tap0/rx-usecs=8", "the driver of tap0 has no rx-usecs: it has rx-frames"),
+        ("tap0/rx-usecs=8", "the driver of tap0 has no rx-usecs: use rx-frames"),
         ("lo/rx-usecs=8", "the driver of lo has no interrupt moderation"),
-        ("va/channels-rx=9", "va/channels-rx cannot be 9: give it a whole number from 0 to 2"),
-        ("tap9/rx-usecs=8", "there is no interface tap9"),
-        ("tap0/rx-frames", "'tap0/rx-frames' is no setting: write it as in eth0/rx-usecs=10"),
-        ("tap0/frames=1", "there is no knob tap0/frames"),
+        ("va/channels-rx=9", "va/channels-rx cannot be 9: use a whole number from 0 to 2"),
+        ("tap9/rx-usecs=8", "there is no interface 'tap9'"),
+        ("tap0/rx-frames", "'tap0/rx-frames' is no setting: write KNOB=VALUE: eth0/rx-usecs=10"),
+        ("tap0/frames=1", "there is no knob 'tap0/frames'"),
     ],
 )
 def test_what_cannot_be_is_one_line(tune: Tune, argument: str, message: str) -> None:
@@ -152,7 +152,7 @@ def test_what_cannot_be_is_one_line(tune: Tune, argument: str, message: str) -> 
 
 def test_a_dry_run_changes_nothing(tune: Tune) -> None:
     said = tune("apply", "--dry-run", "tap0/rx-frames=40", "va/channels-rx=2").stdout
-    assert said == ("tap0/rx-frames would be 40, and is 0\nva/channels-rx is so already\n")
+    assert said == ("tap0/rx-frames would be 40, and is 0\nva/channels-rx is 2 already\n")
     assert not tune.state.exists()
     assert tune.value("tap0/rx-frames") == 0
 
@@ -167,7 +167,7 @@ def test_a_setting_comes_from_a_file(tune: Tune) -> None:
     for text in ("", "{}", "[]", '{"setting": 3}', '{"setting": {"tap0/rx-frames": true}}'):
         file.write_text(text)
         assert "setting.json" in error_line(tune("apply", "--from", str(file)))
-    assert "nothing is to be set" in error_line(tune("apply"))
+    assert "no setting was given" in error_line(tune("apply"))
 
 
 def test_the_interface_of_this_session_is_left_alone(tune: Tune, server: CommandServer) -> None:

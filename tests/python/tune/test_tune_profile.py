@@ -80,11 +80,11 @@ def test_what_is_written_is_read(drawn: dict, heading: str) -> None:  # type: ig
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("eager_bytes", "p, line 1, is not key = value"),
+        ("eager_bytes", "p, line 1: 'eager_bytes' is not key = value"),
         ("\neager_byte = 1", "p, line 2: there is no threshold 'eager_byte': did you mean"),
         ("eager_bytes = 4095", "p, line 1: '4095' is not a number from 4096 to 65536"),
         ("eager_bytes = 0x2000", "'0x2000' is not a number"),
-        ("eager_bytes = 8192\neager_bytes = 8192", "line 2: eager_bytes was there before"),
+        ("eager_bytes = 8192\neager_bytes = 8192", "line 2: eager_bytes appears twice"),
         ("\n" * 16384, "has 16384 bytes or more"),
     ],
 )
@@ -154,8 +154,8 @@ def test_doctor_says_why_a_profile_is_of_no_use(
     path.chmod(0o644)
     assert "line 2: there is no threshold 'eager_byte'" in fault(path)
     path.chmod(0o666)
-    assert "can be written by others" in fault(path)
-    assert "is not a file" in fault(tmp_path)
+    assert f"other users can write {path}" in fault(path)
+    assert "is not a regular file" in fault(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")

@@ -281,7 +281,7 @@ def test_machine_knobs_are_back_where_nothing_is_better(
     show_result(read_result(tmp_path / "result"))
     said = capsys.readouterr().out
     assert "Phase only: no better setting." in said
-    assert said.endswith("\nNothing is to be applied: no better setting was found.\n")
+    assert said.endswith("\nThere is nothing to apply: no better setting was found.\n")
 
 
 def test_an_interface_that_goes_away_ends_the_search(tmp_path: Path) -> None:
@@ -376,10 +376,10 @@ def test_a_driver_that_refuses_later_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ("eth7/rx-usecs: [1]", "there is no interface eth7"),
-        ("eth0/speed: [1]", "there is no knob eth0/speed"),
+        ("eth7/rx-usecs: [1]", "there is no interface 'eth7'"),
+        ("eth0/speed: [1]", "there is no knob 'eth0/speed'"),
         ("eth0/rx-usecs: [4294967296]", "eth0/rx-usecs cannot be 4294967296"),
-        ("eth0/adaptive-rx: [1]", "eth0/adaptive-rx cannot be 1: give it one of off, on"),
+        ("eth0/adaptive-rx: [1]", "eth0/adaptive-rx cannot be 1: use one of off, on"),
         ("eth1/rx-usecs: [1]", "eth1 has none"),
         ("VICINAL_PROGRES: [poll]", "no knob VICINAL_PROGRES: did you mean VICINAL_PROGRESS?"),
         ("VICINAL_PROGRESS: [spin]", "VICINAL_PROGRESS=spin is none of poll, adaptive, block"),
@@ -444,9 +444,9 @@ def test_a_dry_run_says_what_would_be(tmp_path: Path, vicinal: Vicinal) -> None:
     done = vicinal("tune", "run", path, "--dry-run", VICINAL_PROGRESS="adaptive")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "VICINAL_PROGRESS is adaptive, and would be tried with poll, block, adaptive",
+        "VICINAL_PROGRESS is adaptive, and the values poll, block, adaptive would be tried",
         "phase small: record latency",
-        "3 settings, of which P50 would be measured in up to 27 trials; 25 at least",
+        "3 settings; P50 would be measured in at most 27 trials, and at least 25 trials",
     ]
     few = vicinal("tune", "run", path, "--dry-run", "--trials", "20")
     assert "a budget of 20 trials is too small" in error_line(few)

@@ -56,8 +56,8 @@ def test_a_setting_stays_and_goes(machine: Machine, keeper: Keeper, tmp_path: Pa
     (operation,) = keeper.operations()
     assert list(operation.changes) == ["eth0/rx-usecs", "eth0/adaptive-rx"]
     assert keeper.restore() == [
-        "eth0/adaptive-rx is on again, and was off",
-        "eth0/rx-usecs is 3 again, and was 10",
+        "eth0/adaptive-rx is restored to on, and was off",
+        "eth0/rx-usecs is restored to 3, and was 10",
     ]
     assert card(machine).coalescing("eth0") == BEFORE
     assert not (tmp_path / "journal").exists()
@@ -90,8 +90,8 @@ def test_a_driver_that_refuses_half_leaves_nothing(machine: Machine, keeper: Kee
 @pytest.mark.parametrize(
     ("card_does", "message"),
     [
-        ({"ignores": ["rx-frames"]}, "taken without an error, but the driver ignores it"),
-        ({"most": {"rx-frames": 64}}, "taken without an error, but the driver makes it 64"),
+        ({"ignores": ["rx-frames"]}, "accepted without an error, but the driver ignores it"),
+        ({"most": {"rx-frames": 64}}, "accepted without an error, but the driver changes it to 64"),
     ],
 )
 def test_a_driver_that_lies_is_found_out(
@@ -111,7 +111,7 @@ def test_a_link_that_goes_down_in_a_trial_leaves_a_journal(
             work.apply({"eth0/rx-usecs": 10, "eth0/tx-usecs": 10})
             card(machine).put("eth0", down=["rx-usecs"])
 
-    with pytest.raises(VicinalError, match="not all is set back: eth0/rx-usecs was 3"):
+    with pytest.raises(VicinalError, match="not all values are restored: eth0/rx-usecs was 3"):
         trial()
     assert (has(machine, "rx-usecs"), has(machine, "tx-usecs")) == (10, 5)
     # Nothing is set above what is not in order.
@@ -119,8 +119,8 @@ def test_a_link_that_goes_down_in_a_trial_leaves_a_journal(
         keeper.recover()
     card(machine).put("eth0", down=[])
     assert keeper.recover() == [
-        "a command did not end; what it had changed is set back",
-        "eth0/rx-usecs is 3 again, and was 10",
+        "a command did not finish; its changes are undone",
+        "eth0/rx-usecs is restored to 3, and was 10",
     ]
     assert not keeper.operations()
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_set_back_can_be_forgotten(machine: Machine, keeper: Keep
     with keeper.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     card(machine).put("eth0", refuses=["rx-usecs"])
-    with pytest.raises(VicinalError, match=r"`vicinal tune restore --forget` forgets it"):
+    with pytest.raises(VicinalError, match=r"run `vicinal tune restore --forget`"):
         keeper.restore()
     assert keeper.forget() == ["eth0/rx-usecs was 3, and stays as it is"]
     assert has(machine, "rx-usecs") == 10
@@ -143,9 +143,7 @@ def test_a_machine_that_was_started_anew_is_as_it_is(
         work.apply({"eth0/rx-usecs": 10})
     again = Keeper(same_machine(tmp_path, "second"), tmp_path / "journal")
     assert not again.operations()
-    assert again.recover() == [
-        "the machine was started anew, which undid what was set: eth0/rx-usecs"
-    ]
+    assert again.recover() == ["the machine was rebooted, which reset eth0/rx-usecs"]
     assert has(machine, "rx-usecs") == 10  # what the kernel came up with
     assert not (tmp_path / "journal").exists()
 
@@ -156,7 +154,7 @@ def test_an_interface_is_known_by_its_number(machine: Machine, keeper: Keeper) -
     # Another has its name now.
     network(machine).found = [Link("old0", 2), Link("eth0", 7)]
     card(machine).put("old0", coalescing=BEFORE | {"rx-usecs": 10})
-    assert keeper.restore() == ["old0/rx-usecs is 3 again, and was 10"]
+    assert keeper.restore() == ["old0/rx-usecs is restored to 3, and was 10"]
     assert has(machine, "rx-usecs") == 10
 
 
@@ -164,7 +162,7 @@ def test_an_interface_that_is_gone_took_its_values_along(machine: Machine, keepe
     with keeper.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     network(machine).found = [Link("eth0", 7)]
-    assert keeper.restore() == ["eth0 is gone, and eth0/rx-usecs with it"]
+    assert keeper.restore() == ["eth0 no longer exists, so eth0/rx-usecs is not restored"]
     assert not keeper.operations()
 
 
@@ -172,7 +170,10 @@ def test_values_of_another_network_are_not_set_here(machine: Machine, keeper: Ke
     with keeper.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     network(machine).namespace += 1
-    with pytest.raises(VicinalError, match="in another network namespace than this"):
+    with pytest.raises(
+        VicinalError,
+        match="in another network namespace: run `vicinal tune restore` in that namespace",
+    ):
         keeper.restore()
     assert has(machine, "rx-usecs") == 10
     assert keeper.operations()
@@ -181,7 +182,7 @@ def test_values_of_another_network_are_not_set_here(machine: Machine, keeper: Ke
 def test_a_journal_that_is_none_is_left_alone(keeper: Keeper, tmp_path: Path) -> None:
     for line in ("nonsense", '{"event": "keep"}', '{"event": "begin", "kind": "no", "boot": ""}'):
         (tmp_path / "journal").write_text(f"{line}\n")
-        with pytest.raises(VicinalError, match="a line that no command of ours writes"):
+        with pytest.raises(VicinalError, match="a line that no command of Vicinal writes"):
             keeper.recover()
         assert (tmp_path / "journal").read_text() == f"{line}\n"
 
@@ -197,19 +198,19 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("eth0/rx-usecs", -1, "cannot be -1: give it a whole number from 0 to 4294967295"),
+        ("eth0/rx-usecs", -1, "cannot be -1: use a whole number from 0 to 4294967295"),
         ("eth0/rx-usecs", 1 << 32, "cannot be 4294967296"),
-        ("eth0/rx-usecs", "on", "cannot be on"),
-        ("eth0/adaptive-rx", 1, "cannot be 1: give it one of off, on"),
-        ("eth0/channels-combined", 5, "cannot be 5: give it a whole number from 0 to 4"),
-        ("eth0/rx-usecs-high", 5, "the driver of eth0 has no rx-usecs-high: it has rx-usecs, "),
+        ("eth0/rx-usecs", "on", "cannot be 'on'"),
+        ("eth0/adaptive-rx", 1, "cannot be 1: use one of off, on"),
+        ("eth0/channels-combined", 5, "cannot be 5: use a whole number from 0 to 4"),
+        ("eth0/rx-usecs-high", 5, "the driver of eth0 has no rx-usecs-high: use rx-usecs, "),
         ("eth1/rx-usecs", 5, "eth1 has none"),
-        ("eth1/channels-combined", 1, "it has channels-rx, channels-tx"),
+        ("eth1/channels-combined", 1, "use channels-rx, channels-tx"),
         ("eth0/irq-affinity", "0", "eth0 has no interrupts of its own"),
-        ("eth0/rx-usec", 5, "there is no knob eth0/rx-usec: `vicinal tune show` lists them"),
-        ("rx-usecs", 5, "there is no knob rx-usecs"),
-        ("eth9/rx-usecs", 5, "there is no interface eth9"),
-        ("mlx5_0/adaptive-moderation", "on", "there is no RDMA device mlx5_0"),
+        ("eth0/rx-usec", 5, "there is no knob 'eth0/rx-usec': see the list of `vicinal tune show`"),
+        ("rx-usecs", 5, "there is no knob 'rx-usecs'"),
+        ("eth9/rx-usecs", 5, "there is no interface 'eth9'"),
+        ("mlx5_0/adaptive-moderation", "on", "there is no RDMA device 'mlx5_0'"),
     ],
 )
 def test_what_cannot_be_is_said(
@@ -326,7 +327,7 @@ def test_devices_say_what_they_lack(machine: Machine) -> None:
     assert "pkt-rate-high" in first.missing
     assert [knob.name for knob in second.knobs] == ["eth1/channels-rx", "eth1/channels-tx"]
     assert "no interrupt moderation" in second.lacks
-    with pytest.raises(VicinalError, match="there is no interface eth9: name one of eth0, eth1"):
+    with pytest.raises(VicinalError, match="there is no interface 'eth9': name one of eth0, eth1"):
         devices(machine, ["eth9"])
 
 

@@ -33,10 +33,10 @@ from vicinal.labs.tune.settings.values import parse_setting
 
 Root = Annotated[
     Path,
-    typer.Option(metavar="DIRECTORY", help="The system whose start it is about."),
+    typer.Option(metavar="DIRECTORY", help="Root directory of the system that boots the unit."),
 ]
 
-commands = typer.Typer(help="Find out what can be set for messages, set it, and set it back.")
+commands = typer.Typer(help="Show what can be set for messages, set it, and restore it.")
 commands.command()(export)
 commands.command()(run)
 commands.command()(explain)
@@ -51,15 +51,13 @@ def register(app: typer.Typer) -> None:
 def show(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DEVICE", help="Network interfaces and RDMA devices; all without any."
-        ),
+        typer.Argument(metavar="DEVICE", help="Network interfaces and RDMA devices. Default: all."),
     ] = None,
     probe: Annotated[
         bool,
         typer.Option(
             "--probe",
-            help="Try what can be set: each value is set, read back, and the former one set again.",
+            help="Try what can be set: set each value, read it back, and restore the former value.",
         ),
     ] = False,
     own: OwnConnection = False,
@@ -104,23 +102,23 @@ def show(
 def apply(
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KNOB=VALUE", help="What to set, such as eth0/rx-usecs=10."),
+        typer.Argument(metavar="KNOB=VALUE", help="Values to set, such as eth0/rx-usecs=10."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="A setting in a file, as JSON."),
+        typer.Option("--from", metavar="FILE", help="File with a setting, as JSON."),
     ] = None,
     dry_run: DryRun = False,
     persistent: Annotated[
         bool,
-        typer.Option("--persistent", help="Have it applied at each start of the machine, too."),
+        typer.Option("--persistent", help="Also apply the setting at each boot of the machine."),
     ] = False,
     own: OwnConnection = False,
     state: State = STATE,
     root: Root = Path("/"),
     at_boot: Annotated[
         bool,
-        typer.Option("--at-boot", help="As at the machine's start: the unit of --persistent does."),
+        typer.Option("--at-boot", help="Apply as the unit of --persistent does at each boot."),
     ] = False,
 ) -> None:
     """Set knobs of this machine, all of them or none, until `vicinal tune restore`.
@@ -151,7 +149,7 @@ def apply(
             for change in changes:
                 typer.echo(describe(change))
             if not changes:
-                typer.echo("all of it is so already")
+                typer.echo("everything is set already")
     typer.echo(as_shell(job), nl=False)
 
 
@@ -160,9 +158,7 @@ def restore(
     dry_run: DryRun = False,
     forget: Annotated[
         bool,
-        typer.Option(
-            "--forget", help="Leave the machine as it is, and forget what was there before."
-        ),
+        typer.Option("--forget", help="Leave the machine as it is, and forget the former values."),
     ] = False,
     state: State = STATE,
     root: Root = Path("/"),
@@ -172,7 +168,7 @@ def restore(
     if dry_run:
         for operation in reversed(keeper.operations()):
             for change in reversed(operation.changes.values()):
-                typer.echo(f"{change.knob} would be {change.before} again")
+                typer.echo(f"{change.knob} would be restored to {change.before}")
         return
     removed = remove_unit(root)
     for file in removed:
@@ -191,16 +187,17 @@ def _leave_out_what_failed(keeper: Keeper, root: Path) -> None:
     if keeper.failed_at_start():
         disable_unit(root)
         raise VicinalError(
-            "the machine went down while this setting was applied at its last start: it is left"
-            " out from now on",
-            "`vicinal tune apply --persistent` tries it again, `vicinal tune restore` removes it",
+            "the machine went down while this setting was applied at its last boot, so the setting"
+            " is no longer applied",
+            "try it again with `vicinal tune apply --persistent`, or remove it with `vicinal tune"
+            " restore`",
         )
 
 
 def _setting(values: list[str], file: Path | None) -> dict[str, Value]:
     setting = (read_setting(file) if file else {}) | parse_setting(values)
     if not setting:
-        raise VicinalError("nothing is to be set", "name knobs, or a file with --from")
+        raise VicinalError("no setting was given", "name knobs, or a file with --from")
     return setting
 
 
@@ -208,5 +205,5 @@ def _say_what_would_be(keeper: Keeper, setting: Setting) -> None:
     for name, value in setting.items():
         knob = keeper.knob(name)
         wanted, found = knob.check(value), knob.read()
-        what = "is so already" if found == wanted else f"would be {wanted}, and is {found}"
+        what = f"is {wanted} already" if found == wanted else f"would be {wanted}, and is {found}"
         typer.echo(f"{name} {what}")

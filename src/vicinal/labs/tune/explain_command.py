@@ -12,7 +12,7 @@ from vicinal.labs.tune.options import AsJson
 
 def explain(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder that `vicinal tune run` has written.")
+        Path, typer.Argument(metavar="FOLDER", help="A result folder of `vicinal tune run`.")
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -33,10 +33,11 @@ def show_result(result: Mapping[str, Any]) -> None:
         typer.echo(line)
     typer.echo()
     if not result["instructions"]:
-        typer.echo("Nothing is to be applied: no better setting was found.")
+        typer.echo("There is nothing to apply: no better setting was found.")
     for each in result["instructions"]:
         of_all = len(each["phases"]) == len(result["phases"])
-        typer.echo("To apply it:" if of_all else f"To apply that of {', '.join(each['phases'])}:")
+        phases = ", ".join(each["phases"])
+        typer.echo("To apply it:" if of_all else f"To apply the setting of {phases}:")
         if each["command"]:
             typer.echo(f"  {each['command']}")
         for line in each["shell"]:

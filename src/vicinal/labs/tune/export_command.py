@@ -44,10 +44,12 @@ class Format(StrEnum):
 
 
 def export(
-    to: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where the files go; it is made.")],
+    to: Annotated[
+        Path, typer.Option(metavar="DIRECTORY", help="Directory for the files, created if needed.")
+    ],
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="What `vicinal tune run` has found."),
+        typer.Argument(metavar="[FOLDER]", help="A result folder of `vicinal tune run`."),
     ] = None,
     values: Annotated[
         list[str] | None,
@@ -55,32 +57,30 @@ def export(
             "--setting", metavar="KNOB=VALUE", help="A setting, such as eth0/rx-usecs=10."
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.ALL,
+    form: Annotated[Format, typer.Option("--format", help="Files to write.")] = Format.ALL,
     phase: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of a search's phases the one whose setting it is."),
+        typer.Option(metavar="NAME", help="Phase of the search whose setting to write."),
     ] = None,
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What the TuneD profile is called. Default: vicinal."),
+        typer.Option(metavar="NAME", help="Name of the TuneD profile. Default: vicinal."),
     ] = "vicinal",
     include: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PROFILE",
-            help="The TuneD profile that it adds to. Default: that which is active here.",
+            help="TuneD profile to include. Default: the active profile of this machine.",
         ),
     ] = None,
     net_plugin: Annotated[
         bool,
         typer.Option(
             "--net-plugin",
-            help="Leave interrupt moderation to TuneD's net plugin, which few versions can do.",
+            help="Set interrupt moderation by TuneD's net plugin, which works in few versions.",
         ),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over files that are there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a setting as files for other tools: a TuneD profile, ethtool scripts, variables for
     MPI.
@@ -88,14 +88,14 @@ def export(
     The setting is the result of a search, or given by --setting. Nothing is set.
     """
     if (folder is None) == (not values):
-        raise VicinalError(
-            "there is no setting, or two of them", "name a folder or --setting, one of both"
-        )
+        raise VicinalError("export needs exactly one setting", "name a folder, or give --setting")
     if folder is not None:
         found = read_found(folder, phase)
         setting, present = found.setting, found.present
     elif phase is not None:
-        raise VicinalError("a setting has no phases", "leave out --phase, or name a folder")
+        raise VicinalError(
+            "--phase was given, and --setting has no phases", "leave out --phase, or name a folder"
+        )
     else:
         setting = parse_setting(values or [])
         present = _present(setting)
@@ -110,10 +110,10 @@ def export(
         files["ethtool/set.sh"] = script("Sets, unless told otherwise:", parts.turns)
         before = parts_of({each: present[each] for each in setting if each in present}).turns
         if len(before) == len(parts.turns):
-            title = "Restores what there was when this was written, unless told otherwise:"
+            title = "Restores the values of the time of writing, unless told otherwise:"
             files["ethtool/restore.sh"] = script(title, before, action="restore")
         else:
-            _say("there is no restore.sh, since not all of it can be read on this machine")
+            _say("restore.sh is not written, because this machine cannot read all values")
     if _wanted(form, Format.ENVIRONMENT, parts):
         written = environment_files(parts)
         files |= {f"environment/{file}": text for file, text in written.items()}
@@ -121,7 +121,9 @@ def export(
     if form is Format.PROFILE and not thresholds:
         raise VicinalError("the setting has no thresholds", "choose another --format")
     if thresholds and form in (Format.PROFILE, Format.ALL):
-        files["vicinal/profile"] = profile_text(thresholds, "For /etc or ~/.config, as it is here")
+        files["vicinal/profile"] = profile_text(
+            thresholds, "For /etc or ~/.config, with its folder"
+        )
     for path in _write(to, files, force=force):
         typer.echo(f"wrote {path}")
 
@@ -158,7 +160,7 @@ def _write(directory: Path, files: dict[str, str], *, force: bool) -> list[Path]
     paths = {directory / name: text for name, text in files.items()}
     there = [path for path in paths if path.exists() or path.is_symlink()]
     if there and not force:
-        raise VicinalError(f"{there[0]} is there already", "name another directory, or use --force")
+        raise VicinalError(f"{there[0]} exists already", "name another directory, or use --force")
     try:
         for path, text in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,9 +203,9 @@ def read_found(folder: Path, phase: str | None) -> FoundSetting:
         ) from error
     if setting == present:
         raise VicinalError(
-            f"{folder} has no better setting than the one that there was"
-            + (f" for {phase}" if phase else ""),
-            "there is nothing to be set; --setting writes any setting",
+            f"{folder} has no better setting than the present one"
+            + (f" for {phase!r}" if phase else ""),
+            "write any setting with --setting",
         )
     return FoundSetting(setting, present)
 
@@ -213,12 +215,12 @@ def _choose(folder: Path, phases: dict[str, Any], common: Any, phase: str | None
     if phase is None:
         if common is None:
             raise VicinalError(
-                f"in {folder} each phase has a setting of its own",
+                f"each phase in {folder} has a setting of its own",
                 f"choose one with --phase: {named}",
             )
         return common
     if phase not in phases:
-        raise VicinalError(f"{folder} has no phase {phase}", f"it has {named}")
+        raise VicinalError(f"{folder} has no phase {phase!r}", f"name one of {named}")
     return phases[phase]
 
 
@@ -232,7 +234,7 @@ def environment_files(parts: Parts) -> dict[str, str]:
     # No value has a character with a meaning in one of these formats: parts.py checks.
     assigned = [f"{name}={text}" for name, text in given.items()]
     shell = [f"unset {name}" for name in unset] + [f"export {each}" for each in assigned]
-    left = "".join(f"# {name} is to be unset: its library does as it likes\n" for name in unset)
+    left = "".join(f"# Leave {name} unset: its library uses its default\n" for name in unset)
     return {
         "environment.sh": "# For a shell: . ./environment.sh\n" + _lines(shell),
         "environment.conf": f"# For a unit of systemd: EnvironmentFile=\n{left}{_lines(assigned)}",
@@ -259,12 +261,13 @@ def tuned_files(
     for each in (name, *base):
         if not _NAME.fullmatch(each):
             raise VicinalError(
-                f"{each!r} is no name of a TuneD profile", "use letters, digits, `_`, `-` and `.`"
+                f"{each!r} cannot be a TuneD profile's name",
+                "use letters, digits, `_`, `-` and `.`",
             )
     if name in base:
         raise VicinalError(
-            f"the profile {name} cannot include itself",
-            "name another one with --include, or give this one a name with --name",
+            f"the profile {name!r} cannot include itself",
+            "name another profile with --include, or this profile with --name",
         )
     by_plugin = [each for each in turns if net_plugin and _net_plugin_has(each)]
     by_script = [each for each in turns if each not in by_plugin]

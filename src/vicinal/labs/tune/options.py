@@ -15,17 +15,17 @@ from vicinal.labs.tune.settings.place import sole_command
 JOURNAL = "journal"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; do nothing.")]
 OwnConnection = Annotated[
     bool,
     typer.Option(
         "--own-connection",
-        help="Touch the interfaces that carry this session and the default route, too.",
+        help="Also change the interfaces that carry this session and the default route.",
     ),
 ]
 State = Annotated[
     Path,
-    typer.Option(metavar="DIRECTORY", help="Where it is kept what was there before."),
+    typer.Option(metavar="DIRECTORY", help="Directory of the journal of former values."),
 ]
 
 

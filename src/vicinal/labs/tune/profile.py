@@ -53,7 +53,8 @@ def read_profile(path: Path) -> dict[str, int]:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise VicinalError(
-            f"the profile {path} cannot be read ({describe_os_error(error)})", "name another"
+            f"the profile {path} cannot be read ({describe_os_error(error)})",
+            "name another profile",
         ) from error
     return parse_profile(text, str(path))
 
@@ -62,7 +63,10 @@ def parse_profile(text: str, name: str) -> dict[str, int]:
     """The thresholds in a profile's text; errors call the profile `name`. Raises VicinalError."""
     found: dict[str, int] = {}
     if len(text) >= _BYTES_MOST:
-        raise VicinalError(f"{name} has {_BYTES_MOST} bytes or more", "no profile is so long")
+        raise VicinalError(
+            f"{name} has {_BYTES_MOST} bytes or more, and the provider uses no such file",
+            "shorten it",
+        )
     for count, line in enumerate(text.split("\n"), 1):
         content = line.partition("#")[0].strip(" \t\r")
         if not content:
@@ -70,9 +74,9 @@ def parse_profile(text: str, name: str) -> dict[str, int]:
         where = f"{name}, line {count}"
         key, equals, value = (part.strip(" \t\r") for part in content.partition("="))
         if not equals:
-            raise VicinalError(f"{where}, is not key = value", "correct or delete it")
+            raise VicinalError(f"{where}: {content!a} is not key = value", "correct or delete it")
         if key in found:
-            raise VicinalError(f"{where}: {key} was there before", "delete one of the two")
+            raise VicinalError(f"{where}: {key} appears twice", "delete one of the two lines")
         found[key] = _checked(key, value, where)
     return found
 

@@ -19,15 +19,16 @@ def check_profile(host: Host) -> Iterator[Finding]:
     del host  # a user's own file overrides the host's
     path = profile_in_force(os.environ)
     if path is None:
-        why = "VICINAL_PROFILE is empty" if "VICINAL_PROFILE" in os.environ else "there is none"
-        yield skipped(f"{why}: jobs have the provider's usual thresholds")
+        named = "VICINAL_PROFILE" in os.environ
+        why = "VICINAL_PROFILE is empty" if named else "there is no profile"
+        yield skipped(f"{why}: jobs have the provider's default thresholds")
     else:
         yield _examined(path)
     before = [each.variable for each in THRESHOLDS if each.variable in os.environ]
     if before:
         yield warned(
-            f"set here, and before any profile: {', '.join(before)}",
-            "unset what is not meant",
+            f"these variables are set, and override any profile: {', '.join(before)}",
+            "unset the variables that you do not need",
             variables=before,
         )
 
@@ -52,16 +53,17 @@ def _check_believed(path: Path) -> None:
         return  # read_profile() reports the error
     if not stat.S_ISREG(found.st_mode):
         raise VicinalError(
-            f"{path} is not a file, and is not used",
-            "take it away, or let VICINAL_PROFILE name another",
+            f"{path} is not a regular file, and is not used",
+            "remove it, or let VICINAL_PROFILE name another file",
         )
     if found.st_uid not in (0, os.geteuid()):
         raise VicinalError(
-            f"{path} belongs to user {found.st_uid}, and is not used", "make a copy of your own"
+            f"{path} belongs to user {found.st_uid}, and is not used",
+            "make a copy that belongs to you",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise VicinalError(
-            f"{path} can be written by others, and is not used", f"`chmod go-w {path}`"
+            f"other users can write {path}, so it is not used", f"run `chmod go-w {path}`"
         )
 
 

@@ -23,11 +23,11 @@ def report(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(help="Directory for the report; by default report/ in the first folder."),
+        typer.Option(help="Directory for the report. Default: report/ in the first folder."),
     ] = None,
     tuned: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FOLDER", help="What `vicinal tune run` has found, to be shown too."),
+        typer.Option(metavar="FOLDER", help="A result of `vicinal tune run` to show as well."),
     ] = None,
 ) -> None:
     """Write the report of a result, or one report of several results of the same study.
@@ -38,7 +38,7 @@ def report(
     for folder in folders:
         if folder.exists() and not folder.is_dir():
             raise VicinalError(
-                f"{folder} is not a folder", "name one that vicinal study run has written"
+                f"{folder} is not a folder", "name a folder that `vicinal study run` has written"
             )
     directory = (output or folders[0] / REPORT).absolute()
     check_writable(directory, "name another directory with --output")

@@ -25,34 +25,32 @@ _RESULTS = "tuning"
 def run(
     spec: Annotated[
         Path,
-        typer.Argument(
-            metavar="SPEC", help="A tuning file: docs/reference/tuning-file.md has one."
-        ),
+        typer.Argument(metavar="SPEC", help="A tuning file, as in docs/reference/tuning-file.md."),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder for the result; without it one named after the search and the time.",
+            help="Folder for the result. Default: a folder named after the search and the time.",
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Go on with a result. Without --output it is the newest one of the search.",
+            help="Continue a result: that of --output, or the search's newest one.",
         ),
     ] = False,
     dry_run: DryRun = False,
     own: OwnConnection = False,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="The budget in trials, instead of the file's.")
+        int | None, typer.Option(min=1, help="Budget in trials, instead of the file's.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of what is drawn by chance, instead of the file's.")
+        int | None, typer.Option(min=0, help="Seed of random choices, instead of the file's.")
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say only what is not as it should be.")
+        bool, typer.Option("--quiet", "-q", help="Write only warnings and errors.")
     ] = False,
     state: State = STATE,
 ) -> None:
@@ -76,7 +74,7 @@ def run(
         trials = before["trials"] if trials is None else trials
         seed = before["seed"] if seed is None else seed
         search = read_search(spec, trials=trials, seed=seed)
-    with told("looking at the machine, and at what was left of searches that were killed"):
+    with told("checking the machine, and restoring what killed searches left"):
         machine = Machine()
         keeper = Keeper(machine, state / JOURNAL, {} if own else own_connection(machine))
         recover_what_was_killed(keeper, state)
@@ -121,7 +119,8 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
         return  # the search had not begun
     kept = len(read_trials(trials)) if trials.exists() else 0
     typer.echo(
-        f"vicinal: interrupted; {kept} trials are kept: go on with `{shlex.join(again)}`", err=True
+        f"vicinal: interrupted; {kept} trials are kept: continue with `{shlex.join(again)}`",
+        err=True,
     )
 
 
@@ -142,12 +141,12 @@ def _say_what_would_be(search: "Search", keeper: Keeper) -> None:
     plan = search.spec.plan
     for name, row in space.knobs.items():
         now = space.setting(space.present)[name]
-        typer.echo(f"{name} is {now}, and would be tried with {', '.join(map(str, row))}")
+        typer.echo(f"{name} is {now}, and the values {', '.join(map(str, row))} would be tried")
     for workload in search.study.workloads:
         typer.echo(f"phase {workload.name}: {workload.driver} {workload.operation}")
     limits = [] if plan.budget.trials is None else [f"{plan.budget.trials} trials"]
     limits += [] if plan.budget.seconds is None else [f"{plan.budget.seconds / 60:g} minutes"]
     typer.echo(
-        f"{space.size} settings, of which {described_objectives(plan)} "
-        f"would be measured in up to {' or '.join(limits)}; {trials_needed(space, plan)} at least"
+        f"{space.size} settings; {described_objectives(plan)} would be measured in at most "
+        f"{' or '.join(limits)}, and at least {trials_needed(space, plan)} trials"
     )

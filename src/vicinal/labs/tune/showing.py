@@ -127,7 +127,7 @@ def show_device(shown: Shown, console: Console) -> None:
     """Show one device: its knobs, and the parts that it lacks."""
     console.print(Text(shown.name, style="bold"))
     if shown.knobs:
-        table = _table("knob", "value", "can be set", "why not, or whom it reaches")
+        table = _table("knob", "value", "can be set", "why not, or what it affects")
         for row in shown.knobs:
             table.add_row(
                 row.knob.partition("/")[2],
@@ -138,7 +138,7 @@ def show_device(shown: Shown, console: Console) -> None:
         console.print(Padding(table, (0, 0, 0, 2)))
     lacks = [*shown.lacks]
     if shown.missing:
-        lacks.append(f"nothing else of the {len(PARTS)} parts of interrupt moderation")
+        lacks.append(f"no other of the {len(PARTS)} parts of interrupt moderation")
     for each in lacks:
         console.print(Padding(Text(each, style="dim", overflow="fold"), (0, 0, 0, 2)))
 
@@ -146,7 +146,7 @@ def show_device(shown: Shown, console: Console) -> None:
 def show_variables(variables: Sequence[VariableKnob], console: Console) -> None:
     """Show the variables of jobs."""
     console.print(Text("variables of a job", style="bold"))
-    table = _table("variable", "value", "whom it reaches")
+    table = _table("variable", "value", "what it affects")
     for each in variables:
         table.add_row(each.name, str(each.read()), each.reaches)
     console.print(Padding(table, (0, 0, 0, 2)))
@@ -160,7 +160,7 @@ def show_changed(changed: Sequence[Operation], console: Console) -> None:
         for change in operation.changes.values()
     ]
     if lines:
-        console.print(Text("set by vicinal; `vicinal tune restore` sets it back", style="bold"))
+        console.print(Text("set by vicinal; `vicinal tune restore` restores it", style="bold"))
         console.print(Padding(Group(*lines), (0, 0, 0, 2)))
 
 

@@ -40,7 +40,7 @@ def devices(machine: Machine, names: Sequence[str] = ()) -> list[Device]:
     for name in names:
         if name not in links and name not in cards:
             there = ", ".join([*links, *cards])
-            raise VicinalError(f"there is no interface {name}", f"name one of {there}")
+            raise VicinalError(f"there is no interface {name!r}", f"name one of {there}")
     chosen = names or (*links, *cards)
     found = [_interface(machine, link) for name, link in links.items() if name in chosen]
     return found + [_card(machine, name) for name in cards if name in chosen]
@@ -54,17 +54,17 @@ def knob_named(machine: Machine, name: str) -> MachineKnob:
     device, _, part = name.partition("/")
     if part == rdma.PART:
         if device not in rdma_devices(machine):
-            raise VicinalError(f"there is no RDMA device {device}", "`rdma dev` lists them")
+            raise VicinalError(f"there is no RDMA device {device!r}", "see the list of `rdma dev`")
         return RdmaModerationKnob(machine, device)
     known = (*channels.PARTS, interrupts.PART, *coalescing.PARTS, rdma.PART)
     if part not in known:
         raise VicinalError(
-            f"there is no knob {name}",
-            "`vicinal tune show` lists them; they are called as in eth0/rx-usecs",
+            f"there is no knob {name!r}",
+            "see the list of `vicinal tune show`; names are such as eth0/rx-usecs",
         )
     link = next((each for each in machine.network.links() if each.name == device), None)
     if link is None:
-        raise VicinalError(f"there is no interface {device}", "`ip link` lists those there are")
+        raise VicinalError(f"there is no interface {device!r}", "see the list of `ip link`")
     if part == interrupts.PART:
         return AffinityKnob(machine, link)
     if part in channels.PARTS:

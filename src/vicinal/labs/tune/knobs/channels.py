@@ -54,6 +54,6 @@ class ChannelsKnob:
             kinds = ", ".join(f"{_PREFIX}{kind}" for kind in found if not kind.endswith("-max"))
             raise VicinalError(
                 f"the driver of {self.interface} has no {self.part}",
-                f"it has {kinds or 'nothing of the kind'}",
+                f"use {kinds}" if kinds else "remove the knob: the driver has no queues to set",
             )
         return found

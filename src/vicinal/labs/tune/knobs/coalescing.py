@@ -85,7 +85,7 @@ class CoalescingKnob:
         if self.part not in found:
             raise VicinalError(
                 f"the driver of {self.interface} has no {self.part}",
-                f"it has {', '.join(found) or 'nothing of the kind'}",
+                f"use {', '.join(found)}" if found else "remove the knob: the driver has none",
             )
         number = found[self.part]
         return ("off", "on")[bool(number)] if self.part in WORDS else number

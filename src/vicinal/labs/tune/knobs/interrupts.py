@@ -90,14 +90,14 @@ class AffinityKnob:
         if "" in lists:
             raise VicinalError(
                 f"{self.name} cannot be {value!r}",
-                "write processors as 0, 0-3 or 0,2, and ` / ` between those of each interrupt",
+                "write processors as 0, 0-3 or 0,2, with ` / ` between the lists of interrupts",
             )
         if len(lists) == 1:
             return lists * count
         if len(lists) != count:
             raise VicinalError(
                 f"{self.name} cannot be {value!r}: the device has {count} interrupts",
-                "name processors for each of them, or once for all",
+                "write one list for each interrupt, or a single list",
             )
         return lists
 
@@ -128,8 +128,8 @@ class AffinityKnob:
             raise VicinalError(
                 f"the kernel refuses to send interrupt {number} of {self.interface} to processors"
                 f" {processors}: {describe_os_error(error)}",
-                "be root, name processors that are there, and leave alone what the kernel manages"
-                " itself",
+                "be root, name existing processors, and leave out interrupts that the kernel"
+                " manages itself",
             ) from error
 
 

@@ -53,7 +53,7 @@ def check_number(name: str, value: Value, least: int = 0, most: int = MOST) -> i
     """The value as a number from `least` to `most`. Raises VicinalError for any other value."""
     if not isinstance(value, int) or not least <= value <= most:
         raise VicinalError(
-            f"{name} cannot be {value}", f"give it a whole number from {least} to {most}"
+            f"{name} cannot be {value!r}", f"use a whole number from {least} to {most}"
         )
     return value
 
@@ -61,5 +61,5 @@ def check_number(name: str, value: Value, least: int = 0, most: int = MOST) -> i
 def check_word(name: str, value: Value, words: Mapping[str, int]) -> int:
     """The number of a word. Raises VicinalError for any other value."""
     if not isinstance(value, str) or value not in words:
-        raise VicinalError(f"{name} cannot be {value}", f"give it one of {', '.join(words)}")
+        raise VicinalError(f"{name} cannot be {value!r}", f"use one of {', '.join(words)}")
     return words[value]

@@ -36,9 +36,9 @@ CHANNELS_GET, CHANNELS_SET, COALESCE_GET, COALESCE_SET = 17, 18, 19, 20
 
 _REMEDIES = {
     errno.EPERM: "be root",
-    errno.ENODEV: "`ip link` lists those there are",
-    errno.EOPNOTSUPP: "leave it as it is: its driver does not have this",
-    errno.EBUSY: "see what uses the interface",
+    errno.ENODEV: "see the list of `ip link`",
+    errno.EOPNOTSUPP: "leave it out: the driver does not support this",
+    errno.EBUSY: "find out what uses the interface",
 }
 
 
@@ -137,7 +137,7 @@ def _refused(
     said = describe_os_error(OSError(number, str(error.args[1])))
     if number == errno.ENODEV:
         return RefusedError(f"there is no interface {interface}", _REMEDIES[number], number)
-    remedy = _REMEDIES.get(number, "choose another value, or leave it as it is")
+    remedy = _REMEDIES.get(number, "choose another value, or leave it out")
     if number == errno.EOPNOTSUPP:
         what = "interrupt moderation" if names is MODERATION else "queues"
         return RefusedError(

@@ -45,7 +45,7 @@ class RdmaModerationKnob:
             has = found[PART]
         except (ValueError, KeyError, TypeError) as error:
             raise VicinalError(
-                f"`rdma` does not say whether {self._device} has {PART}",
+                f"`rdma` does not report {PART} of {self._device}",
                 "install a newer iproute2",
             ) from error
         return "on" if has in (True, "on") else "off"
@@ -59,6 +59,6 @@ class RdmaModerationKnob:
         if not answer.worked:
             raise VicinalError(
                 f"{self._device}: {answer.complaint}",
-                "be root, and install iproute2; its driver may not have this",
+                "be root, and install iproute2; the driver may not support this",
             )
         return answer.output

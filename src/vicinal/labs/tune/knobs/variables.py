@@ -76,7 +76,7 @@ class VariableKnob:
     def check(self, value: Value) -> Value:
         """The value. Raises VicinalError for text with a line break or a null character."""
         if "\0" in str(value) or "\n" in str(value):
-            raise VicinalError(f"{self.name} cannot be {value!r}", "give it one line of text")
+            raise VicinalError(f"{self.name} cannot be {value!r}", "use one line of text")
         return value
 
     def read(self) -> Value:

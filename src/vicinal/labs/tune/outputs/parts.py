@@ -58,7 +58,7 @@ def parts_of(setting: Setting) -> Parts:
     turns = [_turn(name, setting[name]) for name in sorted(setting, key=order_of) if "/" in name]
     variables = {name: _text(name, value) for name, value in setting.items() if "/" not in name}
     for name in variables.keys() - _VARIABLES:
-        raise VicinalError(f"there is no knob {name}", "`vicinal tune show` lists them")
+        raise VicinalError(f"there is no knob {name!r}", "see the list of `vicinal tune show`")
     return Parts(tuple(turns), variables)
 
 
@@ -81,8 +81,8 @@ def _turn(name: str, value: Value) -> Turn:
         CoalescingKnob(Machine(), device, part).check(value)
         return Turn("coalescing", device, _by_ethtool(part), str(value))
     raise VicinalError(
-        f"there is no knob {name}",
-        "`vicinal tune show` lists them; they are called as in eth0/rx-usecs",
+        f"there is no knob {name!r}",
+        "see the list of `vicinal tune show`; names are such as eth0/rx-usecs",
     )
 
 
@@ -99,7 +99,7 @@ def _processors(name: str, value: Value) -> str:
     if "" in lists:
         raise VicinalError(
             f"{name} cannot be {value!r}",
-            "write processors as 0, 0-3 or 0,2, and ` / ` between those of each interrupt",
+            "write processors as 0, 0-3 or 0,2, with ` / ` between the lists of interrupts",
         )
     return lists[0] if len(set(lists)) == 1 else "/".join(lists)
 
@@ -108,7 +108,7 @@ def _text(name: str, value: Value) -> str:
     text = str(value)
     if not _TEXT.fullmatch(text):
         raise VicinalError(
-            f"{name} cannot be {text!r} in a file for others",
-            "give it letters, digits and some of _ . , : / + = @ % ^ -",
+            f"{name} cannot be {text!r} in a file for other tools",
+            "use letters, digits and the characters _ . , : / + = @ % ^ -",
         )
     return text

@@ -1,9 +1,9 @@
 #!/bin/sh
 @TITLE@
 #
-# Written by `vicinal tune export`, for root. Each value is read back: a driver that refuses one,
-# ignores it or makes another of it is found out, and the script fails. `set` sets all of them or
-# none, `restore` as many as it can, and `verify` says whether they are so.
+# Written by `vicinal tune export`, for root. Each value is read back: if a driver refuses, ignores
+# or changes a value, the script fails. `set` sets all values or none, `restore` sets as many as it
+# can, and `verify` reports whether all values are set.
 set -u
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -13,14 +13,14 @@ settings() {
 SETTINGS
 }
 
-# Where `start` keeps for `stop` what was there before; none without these two.
+# File in which `start` stores the former values for `stop`; empty without these two actions.
 state='@STATE@'
 
 complain() {
 	printf '%s: error: %s\n' "${0##*/}" "$1" >&2
 }
 
-# value_of KIND DEVICE PART - print what it has now; nothing where its driver does not have it.
+# value_of KIND DEVICE PART - print the present value; nothing if the driver does not have the part.
 value_of() {
 	case $1 in
 	coalescing) coalescing "$2" "$3" ;;
@@ -47,7 +47,7 @@ coalescing() {
 	adaptive-tx) line='Adaptive RX:.*TX:' ;;
 	cqe-mode-rx) line='CQE mode RX:' ;;
 	cqe-mode-tx) line='CQE mode RX:.*TX:' ;;
-	# ethtool prints rx-frame-low for what it takes as rx-frames-low.
+	# ethtool prints rx-frame-low, and takes rx-frames-low.
 	*) line=$(printf '%s' "$2" | sed 's/frames-/frames*-/'): ;;
 	esac
 	printf '%s\n' "$shown" | sed -n "s|^${line}[[:space:]]*\([a-z0-9]*\).*|\1|p" | sed 's/^n$//'
@@ -63,7 +63,7 @@ channels() {
 	printf '%s\n' "$shown" | sed -n "/^Current/,\$s|^$line:[[:space:]]*\([0-9]*\).*|\1|p"
 }
 
-# interrupts INTERFACE - print those of its device, or of the PCI device that it is on, as virtio's.
+# interrupts INTERFACE - print the interrupts of its device, or of the PCI device below (virtio).
 interrupts() {
 	place=$(readlink -f "/sys/class/net/$1/device") || return 1
 	for directory in "$place/msi_irqs" "${place%/*}/msi_irqs"; do
@@ -75,7 +75,7 @@ interrupts() {
 	done
 }
 
-# affinity INTERFACE - print the processors of each interrupt, with / between; once if all are one.
+# affinity INTERFACE - print the processors of each interrupt, with / between; once if all are equal.
 affinity() {
 	numbers=$(interrupts "$1") || return 1
 	all='' same=yes
@@ -96,10 +96,10 @@ put_affinity() {
 	done
 }
 
-# Lines that set back what was set, each as in settings().
+# Lines that restore the former values, each as in settings().
 undo=''
 
-# apply LINES - set what they say, each as in settings(), and read it back.
+# apply LINES - set the values of lines as in settings(), and read them back.
 apply() {
 	while read -r kind device part value <&3; do
 		[ -n "$kind" ] || continue
@@ -116,12 +116,12 @@ apply() {
 		undo="$undo$kind $device $part $before
 "
 		if ! put "$kind" "$device" "$part" "$value"; then
-			complain "$device does not take $part $value"
+			complain "$device refuses $part $value"
 			return 1
 		fi
 		after=$(value_of "$kind" "$device" "$part")
 		if [ "$after" != "$value" ]; then
-			complain "$device takes $part $value without an error, and has $after then"
+			complain "$device accepts $part $value without an error, but has $after"
 			return 1
 		fi
 		echo "$device $part is $value, and was $before"
@@ -130,7 +130,7 @@ $1
 LINES
 }
 
-# apply_each LINES - the same, and go on with the others where one fails.
+# apply_each LINES - as apply, but continue after a line that fails.
 apply_each() {
 	wrong=0
 	while read -r line <&4; do
@@ -145,7 +145,7 @@ leave() {
 	status=$?
 	trap - EXIT
 	if [ $status -ne 0 ] && [ -n "$undo" ]; then
-		apply_each "$undo" || complain 'not all is set back'
+		apply_each "$undo" || complain 'not all values are restored'
 	fi
 	exit $status
 }
@@ -162,7 +162,7 @@ verify() {
 	while read -r kind device part value <&3; do
 		found=$(value_of "$kind" "$device" "$part")
 		if [ "$found" != "$value" ]; then
-			complain "$device $part is ${found:-not there}, and not $value"
+			complain "$device $part is ${found:-missing}, and not $value"
 			wrong=1
 		fi
 	done 3<<LINES
@@ -194,7 +194,7 @@ restore,*)
 	apply_each "$(settings)"
 	;;
 start,?*)
-	# What an earlier start kept, whose stop never came, is older.
+	# The values of an earlier start without a stop are the older ones: keep them.
 	if [ ! -e "$state" ]; then
 		if ! mkdir -p "${state%/*}" || ! present >"$state.new" || ! mv "$state.new" "$state"; then
 			exit 1
@@ -210,7 +210,7 @@ verify,*)
 	verify
 	;;
 *)
-	complain "what is $1? It takes set, restore, verify${state:+, start, stop}"
+	complain "'$1' is no action: use set, restore, verify${state:+, start, stop}"
 	exit 2
 	;;
 esac

@@ -43,7 +43,7 @@ def write_unit(root: Path, setting: Setting, options: Sequence[str] = ()) -> lis
     except OSError as error:
         raise VicinalError(
             f"{error.filename or root}: {describe_os_error(error)}",
-            "be root, or leave --persistent",
+            "be root, or leave out --persistent",
         ) from error
     return [root / name for name in (*files, _WANTED)]
 
@@ -60,7 +60,7 @@ def remove_unit(root: Path) -> list[Path]:
     except OSError as error:
         raise VicinalError(
             f"{error.filename}: {describe_os_error(error)}",
-            "be root: until it is removed, the setting is applied at each start",
+            "be root: until the file is removed, the setting is applied at each boot",
         ) from error
     return found
 
@@ -78,7 +78,7 @@ def read_setting(file: Path) -> dict[str, Value]:
         raise VicinalError(f"{file}: {describe_os_error(error)}", "name another file") from error
     except (ValueError, KeyError, TypeError) as error:
         raise VicinalError(
-            f"{file} holds no setting", 'write it as {"setting": {"eth0/rx-usecs": 10}}'
+            f"{file} has no setting", 'write it as {"setting": {"eth0/rx-usecs": 10}}'
         ) from error
     return check_setting(values, str(file))
 
@@ -94,7 +94,7 @@ def check_setting(values: object, place: str) -> dict[str, Value]:
         if all(good):
             return {str(name): value for name, value in values.items()}
     raise VicinalError(
-        f"{place} gives a knob something else than a whole number or a word",
+        f"{place} has a knob whose value is neither a whole number nor a word",
         'write on and off as "on" and "off"',
     )
 

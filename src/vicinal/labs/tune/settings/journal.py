@@ -72,8 +72,8 @@ class Journal:
                 _EVENTS[record["event"]](found, record)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise VicinalError(
-                    f"{self._lines.file} has a line that no command of ours writes",
-                    "see what it says was changed, set that back by hand, and remove the file",
+                    f"{self._lines.file} has a line that no command of Vicinal writes",
+                    "restore the values in the file by hand, and remove the file",
                 ) from error
         return found
 

@@ -21,7 +21,7 @@ from vicinal.labs.tune.knobs.catalogue import knob_named, order_of
 from vicinal.labs.tune.knobs.machine import Machine, MachineKnob
 from vicinal.labs.tune.settings.journal import Change, Journal, Kind, Operation
 
-_FORGET = "set it by hand, and `vicinal tune restore --forget` forgets it"
+_FORGET = "set it by hand, and run `vicinal tune restore --forget`"
 
 
 class GoneError(VicinalError):
@@ -59,14 +59,12 @@ class Keeper:
             self._journal.clear()  # removes an incomplete line
         elif all(each.boot != self.boot for each in found):
             if names := sorted({name for each in found for name in each.changes}):
-                said.append(
-                    f"the machine was started anew, which undid what was set: {', '.join(names)}"
-                )
+                said.append(f"the machine was rebooted, which reset {', '.join(names)}")
             self._journal.clear()
         elif not found[-1].kept:
             said = self._undo(found[-1])
             if said:
-                said.insert(0, "a command did not end; what it had changed is set back")
+                said.insert(0, "a command did not finish; its changes are undone")
         return said
 
     def restore(self) -> list[str]:
@@ -164,7 +162,7 @@ class Keeper:
             self._journal.undone(change.knob)
         if failed:
             told = "; ".join(error.message for error in failed)
-            raise VicinalError(f"not all is set back: {told}", failed[0].remedy)
+            raise VicinalError(f"not all values are restored: {told}", failed[0].remedy)
         self._journal.end()
         return said
 
@@ -180,7 +178,7 @@ class Keeper:
             raise VicinalError(f"{change.knob} was {change.before}: {error}", _FORGET) from error
         if now != change.before:
             raise VicinalError(f"{change.knob} was {change.before}, and is {now}", _FORGET)
-        return [f"{knob.name} is {now} again, and was {had}"]
+        return [f"{knob.name} is restored to {now}, and was {had}"]
 
     def _find(self, change: Change) -> MachineKnob:
         """The changed knob, found by its interface's index, because the interface may have a
@@ -188,15 +186,15 @@ class Keeper:
         """
         if change.device.get("namespace") != self.machine.network.namespace:
             raise VicinalError(
-                f"{change.knob} was {change.before} in another network namespace than this",
-                "run `vicinal tune restore` there; if it is gone, --forget forgets it",
+                f"{change.knob} was {change.before} in another network namespace",
+                "run `vicinal tune restore` in that namespace; if it is gone, use --forget",
             )
         name = change.knob
         if (index := change.device.get("index")) is not None:
             device, _, part = name.partition("/")
             called = [each.name for each in self.machine.network.links() if each.index == index]
             if not called:
-                raise GoneError(f"{device} is gone, and {name} with it", _FORGET)
+                raise GoneError(f"{device} no longer exists, so {name} is not restored", _FORGET)
             name = f"{called[0]}/{part}"
         return knob_named(self.machine, name)
 
@@ -240,9 +238,9 @@ class Work:
         found = knob.read()
         if found == wanted:
             return
-        ignores = "ignores it" if found == before else f"makes it {found}"
+        ignores = "ignores it" if found == before else f"changes it to {found}"
         raise VicinalError(
-            f"{knob.name} {value} is taken without an error, but the driver {ignores}",
+            f"{knob.name} {value} is accepted without an error, but the driver {ignores}",
             "leave it out" if found == before else f"choose another value, such as {found}",
         )
 

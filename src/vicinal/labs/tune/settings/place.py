@@ -26,7 +26,7 @@ def sole_command(state: Path) -> Iterator[None]:
     except BlockingIOError:
         raise VicinalError(
             "another `vicinal tune` is changing this machine",
-            f"wait until it ends, or end it: `fuser {state}` names it",
+            f"wait until it ends, or end it: `fuser {state}` shows its process",
         ) from None
     except OSError as error:
         raise VicinalError(

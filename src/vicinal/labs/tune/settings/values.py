@@ -12,6 +12,6 @@ def parse_setting(values: Sequence[str]) -> dict[str, Value]:
     for text in values:
         name, equals, value = text.partition("=")
         if not name or not equals or not value:
-            raise VicinalError(f"{text!r} is no setting", "write it as in eth0/rx-usecs=10")
+            raise VicinalError(f"{text!r} is no setting", "write KNOB=VALUE: eth0/rx-usecs=10")
         setting[name] = int(value) if value.isdecimal() and value.isascii() else value
     return setting
