@@ -42,10 +42,14 @@ def test_numbers_have_neighbours_and_words_have_all_others() -> None:
 @pytest.mark.parametrize(
     ("knobs", "present", "message"),
     [
-        ({"a": (1, 2)}, {}, "present value of a is not known: leave the knob out"),
-        ({"a": (1, 1)}, {"a": 1}, r"values of a \(1, 1\) are no choice: .* none twice"),
-        ({"a": ()}, {"a": 1}, r"values of a \(none\) are no choice"),
-        ({"a": (1,)}, {"a": 1}, "no knob has a value beside its present one"),
+        ({"a": (1, 2)}, {}, "present value of a is unknown: remove the knob"),
+        (
+            {"a": (1, 1)},
+            {"a": 1},
+            r"values of a \(1, 1\) are missing or repeated: .* no value twice",
+        ),
+        ({"a": ()}, {"a": 1}, r"values of a \(none\) are missing or repeated"),
+        ({"a": (1,)}, {"a": 1}, "no knob has a value other than its present one"),
     ],
 )
 def test_what_is_no_space_is_refused(
@@ -253,7 +257,7 @@ def test_trials_come_back_from_their_file(tmp_path: Path) -> None:
         path.write_text(whole[:cut])
         assert read_trials(path) == [trial(0)]
     path.write_text(write_line(trial(0)) + json.dumps({"number": 1}) + "\n")
-    with pytest.raises(VicinalError, match=r"trials.jsonl:2 is no trial"):
+    with pytest.raises(VicinalError, match=r"trials.jsonl:2 is not a trial"):
         read_trials(path)
 
 
@@ -263,6 +267,6 @@ def test_values_that_are_no_measurement_are_named() -> None:
     for value in (0.0, -1.0, float("inf"), float("nan")):
         found = fault_of({"p50": value}, (Objective.P50,))
         assert found is not None
-        assert "no measurement" in found
+        assert "no valid measurement" in found
     assert trial().cost(Objective.P50) == pytest.approx(np.log(2.5))
     assert exp(trial().cost(Objective.P50)) == pytest.approx(2.5)

@@ -288,7 +288,7 @@ def test_an_interface_that_goes_away_ends_the_search(tmp_path: Path) -> None:
     machine = fake_machine(tmp_path / "machine")
     network = machine.network
     assert isinstance(network, FakeNetwork)
-    with pytest.raises(VicinalError, match="there is no interface eth0 any more"):
+    with pytest.raises(VicinalError, match="the interface eth0 no longer exists"):
         scripted(tmp_path, SAME, KNOB, machine, Unplugging(network.found.clear))
     assert list((tmp_path / "journal").iterdir()) == []
 
@@ -297,7 +297,7 @@ def test_nodes_that_another_command_takes_away_end_the_search(tmp_path: Path) ->
     """Else the settings of these trials had failed, and nothing better been found."""
     machine = fake_machine(tmp_path / "machine")
     driver = Unplugging(lambda: take_all_down() if driver.launches == 8 else None)
-    with pytest.raises(VicinalError, match=r"took away tune-\w+-0, the nodes of the search"):
+    with pytest.raises(VicinalError, match=r"removed tune-\w+-0, the nodes of the search"):
         scripted(tmp_path, SAME, KNOB, machine, driver)
     assert card(machine) == BEFORE
     assert cluster_names() == []
@@ -321,11 +321,11 @@ def test_nodes_that_cannot_be_made_again_end_the_search(
 
     monkeypatch.setattr(clusters, "_SETTLED_SECONDS", 0.0)
     driver = Unplugging(lambda: end() if driver.launches == 8 else None)
-    with pytest.raises(VicinalError, match=r"made again \(there is no room for nodes\)"):
+    with pytest.raises(VicinalError, match=r"created again \(there is no room for nodes\)"):
         scripted(tmp_path, SAME, KNOB, machine, driver)
     *good, last = kept_trials(tmp_path)
     assert not any(each.failed for each in good)
-    assert "its nodes ended, and could not be made again" in str(last.error)
+    assert "its nodes ended, and could not be created again" in str(last.error)
     assert card(machine) == BEFORE
 
 
@@ -386,7 +386,7 @@ def test_a_driver_that_refuses_later_leaves_nothing(tmp_path: Path) -> None:
         ("eth0/tx-usecs: [5, 20]", "eth0/tx-usecs cannot be tuned: not supported"),
         ("eth0/rx-frames: [1, 200]", "eth0/rx-frames cannot be 200 (200 becomes 128)"),
         ("eth0/adaptive-rx: [off]", "eth0/adaptive-rx cannot be tuned: accepts but ignores"),
-        ("MV2_SRQ_SIZE: [unset]", "no knob has a value beside its present one"),
+        ("MV2_SRQ_SIZE: [unset]", "no knob has a value other than its present one"),
     ],
 )
 def test_knobs_that_cannot_be_are_refused_before_anything_runs(
@@ -417,8 +417,8 @@ def test_without_rights_and_on_the_own_connection_it_is_refused(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("sizes: [8]", "sizes: [8, 64]", "spec.yaml:6: the phase small has not one size"),
-        ("sizes: [8]", "sizes: 8", "spec.yaml:6: the phase small has not one size"),
+        ("sizes: [8]", "sizes: [8, 64]", "spec.yaml:6: the phase 'small' needs one size"),
+        ("sizes: [8]", "sizes: 8", "spec.yaml:6: the phase 'small' needs one size"),
         ("sizes: [8]", "size: [8]", "spec.yaml:6: unknown key size"),
         ("samples: 100", "name: x", "spec.yaml:6: the workload of small has a name"),
         ("samples: 100", "samples: many", "spec.yaml:6: workloads[0].samples cannot be"),

@@ -218,7 +218,7 @@ def test_a_budget_in_seconds_is_kept() -> None:
 def test_a_budget_that_cannot_show_anything_is_refused() -> None:
     machine = Machine(0)
     needed = trials_needed(machine.space, PLAN)
-    with pytest.raises(VicinalError, match=f"too small for this search, which takes {needed} tri"):
+    with pytest.raises(VicinalError, match=f"too small for this search, which needs {needed} tri"):
         find(machine.space, replace(PLAN, budget=Budget(needed - 1)), machine.measure)
     assert len(find(machine.space, replace(PLAN, budget=Budget(needed)), machine.measure).trials)
     for budget in ({}, {"trials": 0}, {"seconds": -1.0}):
@@ -263,7 +263,7 @@ def test_a_knob_that_is_best_as_it_is_is_not_one_that_does_nothing() -> None:
 
     found = find(space, Plan((Objective.P50,), Budget(80), seed=2), measure)
     assert found.choice.phases[0].choice == space.present
-    assert "    copies 1: P50 is best as it is (p < 0.0001)\n" in explain(found)
+    assert "    copies 1: P50 is best at the present value (p < 0.0001)\n" in explain(found)
 
 
 def test_a_small_space_is_measured_whole() -> None:
@@ -288,7 +288,9 @@ def test_a_small_space_is_measured_whole() -> None:
     assert all(each.p_value < 0.001 for each in effects.values())
     assert effects["adaptive"].ratio == pytest.approx(1.1, abs=0.02)
     text = explain(found)
-    assert "By all trials before the confirmation, other knobs being anything:" in text
+    assert (
+        "Effects in all trials before the confirmation, over all values of the other knobs:" in text
+    )
     assert "adaptive off: bandwidth +" in text
     assert space.setting(found.choice.phases[0].choice) == {"rx-usecs": 20, "adaptive": "off"}
     row = found.confirmation.compared[0]

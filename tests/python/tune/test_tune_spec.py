@@ -65,7 +65,7 @@ def test_a_file_is_read() -> None:
         "poll": (1, 2),
     }
     with pytest.raises(
-        VicinalError, match="no knob poll here: use eth1/adaptive-rx, eth1/rx-usecs"
+        VicinalError, match="this machine has no knob 'poll': use eth1/adaptive-rx, eth1/rx-usecs"
     ):
         spec.space({name: row for name, row in available.items() if name != "poll"}, present)
 
@@ -93,18 +93,18 @@ def test_a_phase_may_have_objectives_of_its_own() -> None:
         "bulk": (Objective.BANDWIDTH,),
     }
     twice = own.replace("[bandwidth]", "[bandwidth, bandwidth]")
-    with pytest.raises(VicinalError, match="t:8: objectives has bandwidth twice"):
+    with pytest.raises(VicinalError, match="t:8: objectives has 'bandwidth' twice"):
         parse_spec(Path("t"), twice)
-    with pytest.raises(VicinalError, match="t:4: the phase latency has no objectives: give it"):
+    with pytest.raises(VicinalError, match="t:4: the phase 'latency' has no objectives: add"):
         parse_spec(Path("t"), own.replace("objectives: [p50, cpu]\n", ""))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[p50, cpu]", "[p50, p50]", "t.yaml:3: objectives has p50 twice: leave one out"),
+        ("[p50, cpu]", "[p50, p50]", "t.yaml:3: objectives has 'p50' twice: remove one of them"),
         ("[p50, cpu]", "[p51]", r't.yaml:3: objectives\[0\] cannot be "p51": choose p50, p99, '),
-        ("name: bulk", "name: latency", "t.yaml:7: phases has latency twice"),
+        ("name: bulk", "name: latency", "t.yaml:7: phases has 'latency' twice"),
         (
             "{trials: 900, minutes: 30}",
             "{}",
@@ -114,10 +114,10 @@ def test_a_phase_may_have_objectives_of_its_own() -> None:
         (
             "[0, 3, 20, 100]",
             "[0, 20, 3]",
-            "t.yaml:12: the values of eth1/rx-usecs are not in order",
+            "t.yaml:12: the values of 'eth1/rx-usecs' are not in ascending order",
         ),
-        ("[0, 3, 20, 100]", "[0, 0]", "t.yaml:12: eth1/rx-usecs has a value twice"),
-        ("[0, 3, 20, 100]", "[0, on, x]", "t.yaml:12: eth1/rx-usecs has both numbers and words"),
+        ("[0, 3, 20, 100]", "[0, 0]", "t.yaml:12: 'eth1/rx-usecs' has a value twice"),
+        ("[0, 3, 20, 100]", "[0, on, x]", "t.yaml:12: 'eth1/rx-usecs' has both numbers and words"),
         (
             "poll: all",
             "poll: most",
@@ -187,7 +187,7 @@ def test_a_better_setting_is_explained_with_its_trials_and_intervals() -> None:
     assert f"{100 * (row.ratio.low - 1):+.1f} to {100 * (row.ratio.high - 1):+.1f}" in text
     assert "30 fresh blocks" in text
     kept = text.partition("Screening kept")[2].partition("Set ")[0]
-    idle = text.partition("By themselves these were not seen to matter: ")[2]
+    idle = text.partition("These knobs showed no effect of their own: ")[2]
     idle_names = {name for name in idle.partition(".\n")[0].split(", ") if name}
     changed = set(found.space.changes(row.point))
     assert {name for name in changed if f"    {name} " not in kept} == idle_names

@@ -44,12 +44,12 @@ class SearchFolder:
         except BlockingIOError:
             raise VicinalError(
                 f"another search is writing to {folder}",
-                "wait for its end, or choose another folder",
+                "wait until it ends, or choose another folder",
             ) from None
         except OSError as error:
             raise VicinalError(
                 f"no result can be written to {folder} ({describe_os_error(error)})",
-                "choose a folder on a disk with room that this user may write to",
+                "choose a folder that this user can write, on a disk with room",
             ) from error
 
     @classmethod
@@ -60,7 +60,7 @@ class SearchFolder:
             if any(folder.iterdir()):
                 raise VicinalError(
                     f"{folder} is not empty",
-                    "go on with what is there by --resume, or choose another folder",
+                    "continue its search with --resume, or choose another folder",
                 )
             write_whole(folder / SPEC, spec.encode())
             write_json(folder / MANIFEST, manifest)
@@ -95,9 +95,9 @@ class SearchFolder:
             self._trials.append(trial.to_dict())
         except OSError as error:
             raise VicinalError(
-                f"{self._trials.file} cannot be written ({describe_os_error(error)}); all trials "
-                "before are kept",
-                "make room there, and go on with --resume",
+                f"{self._trials.file} cannot be written ({describe_os_error(error)}); all earlier "
+                "trials are kept",
+                "make room on its disk, and continue with --resume",
             ) from error
 
     def keep_outputs(self, number: int, outputs: Mapping[str, bytes]) -> list[str]:
@@ -128,11 +128,11 @@ def read_result(folder: Path) -> dict[str, Any]:
         trials = folder / TRIALS
         kept = len(read_trials(trials)) if trials.exists() else 0
         raise VicinalError(
-            f"the search {manifest['name']} has not ended: {kept} trials are kept",
-            f"`vicinal tune run {manifest['asked']['spec']} --resume --output {folder}` goes on "
-            "with it",
+            f"the search {manifest['name']!r} has not ended: {kept} trials are kept",
+            f"continue it with `vicinal tune run {manifest['asked']['spec']} --resume --output "
+            f"{folder}`",
         )
-    return _read(folder / RESULT, "go on with the search by --resume: it writes it again")
+    return _read(folder / RESULT, "continue the search with --resume: it writes the file again")
 
 
 def _read(path: Path, remedy: str) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _read(path: Path, remedy: str) -> dict[str, Any]:
         raise VicinalError(
             f"{path} was written by a newer Vicinal (schema {schema}; this one knows up to "
             f"{SCHEMA})",
-            "read it with that version: manifest.json names it under versions.vicinal",
+            "read it with the version that manifest.json names under versions.vicinal",
         )
     found: dict[str, Any] = values
     return found

@@ -86,11 +86,11 @@ def find_knobs(
             for value in values or ():
                 _check_variable(known[name], value)
         else:
-            raise VicinalError(f"there is no knob {name}", nearest(name, known))
+            raise VicinalError(f"there is no knob {name!r}", nearest(name, known))
     if _PROGRESS in variables and environment.progress is not None:
         raise VicinalError(
             f"{_PROGRESS} is a knob of the search, and the environment sets its progress",
-            "leave progress out of the environment",
+            "remove progress from the environment",
         )
     return SearchKnobs(machine, variables, environment)
 
@@ -125,7 +125,7 @@ def _taken(
 ) -> tuple[space.Value, ...]:
     """The values that were read back as set."""
     if not keeper.machine.host.capabilities >> _CAP_NET_ADMIN & 1:
-        raise VicinalError(f"only root may set {knob.name}", "be root, or leave it out")
+        raise VicinalError(f"only root may set {knob.name}", "be root, or leave the knob out")
     wanted = None if values is None else [_knob_value(each) for each in values]
     present = knob.read()
     if wanted == [present]:
@@ -134,7 +134,7 @@ def _taken(
     if found.ability is not Ability.SETTABLE:
         raise VicinalError(
             f"{knob.name} cannot be tuned: {found.ability.value} ({found.why})",
-            "leave it out of the search",
+            "remove it from the search",
         )
     if wanted is None:
         return found.taken
@@ -143,7 +143,7 @@ def _taken(
     if refused and knob.gentle:
         raise VicinalError(
             f"{knob.name} cannot be {' or '.join(map(str, refused))} ({found.why})",
-            f"leave that out: it takes {', '.join(map(str, found.taken))}",
+            f"use only values that it takes: {', '.join(map(str, found.taken))}",
         )
     return tuple(wanted)
 

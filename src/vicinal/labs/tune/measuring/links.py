@@ -32,8 +32,8 @@ class LinkWatch:
         for name in self._all:
             if name not in links:
                 raise SearchEndsError(
-                    f"there is no interface {name} any more",
-                    "see where it went, and go on with --resume when it is back",
+                    f"the interface {name} no longer exists",
+                    "find out why, and continue with --resume when the interface is back",
                 )
 
     def settle(self, seconds: float = _UP_SECONDS) -> Mapping[str, int]:
@@ -51,7 +51,7 @@ class LinkWatch:
             if time.monotonic() > deadline:
                 raise VicinalError(
                     f"the link of {down[0]} is down, and was up before",
-                    "see its cable, and the other end",
+                    "check its cable, and the other end",
                 )
             time.sleep(_LOOK_SECONDS)
 
@@ -63,7 +63,7 @@ class LinkWatch:
             if links[name].carrier_changes != changes:
                 raise LinkDroppedError(
                     f"the link of {name} went down during the trial",
-                    "see its cable, and the other end",
+                    "check its cable, and the other end",
                 )
 
     def _links(self, names: Sequence[str]) -> dict[str, Link]:

@@ -66,7 +66,7 @@ class Bench:
         try:
             return self._measure(setting, phase)
         except LinkDroppedError as error:
-            self.progress.say(f"{error.message}; it is run again")
+            self.progress.say(f"{error.message}; the trial runs again")
             return self._measure(setting, phase)
 
     def _measure(self, setting: Setting, phase: str) -> Measured:
@@ -98,7 +98,7 @@ class Bench:
         if lacking:
             raise VicinalError(
                 f"{phase} gave no {lacking[0]}, but {', '.join(values) or 'nothing'}",
-                "choose objectives that it gives, or another operation",
+                "choose objectives that the workload gives, or another operation",
             )
         work = work_of(tried.measured)
         return Measured(values, counted.to_dict() if work is None else add_work(counted, work))
@@ -110,14 +110,14 @@ class Bench:
         why = tried.failure
         try:
             if ended := self.place.mend():
-                why = f"{why}; {', '.join(ended)} did not run any more"
+                why = f"{why}; {', '.join(ended)} had ended"
         except SearchEndsError:
             raise
         # the nodes failed with this setting; the next trial tries again
         except VicinalError as error:
-            why = f"{why}; its nodes ended, and could not be made again ({error.message})"
-        self.progress.say(f"it failed: {why}")
-        return VicinalError(why, f"see {', '.join(kept)}" if kept else "see what the workload does")
+            why = f"{why}; its nodes ended, and could not be created again ({error.message})"
+        self.progress.say(f"the trial failed: {why}")
+        return VicinalError(why, f"see {', '.join(kept)}" if kept else "check the workload")
 
 
 def values_of(workload: Workload, measured: Printed) -> dict[str, float]:

@@ -37,8 +37,8 @@ def study_of(path: Path, spec: Spec) -> Study:
     if spec.environment is None and (names := [name for name in spec.knobs if "/" in name]):
         raise VicinalError(
             f"{path} has knobs of interfaces ({', '.join(names)}) and no environment: by default "
-            "messages go through this host's memory, where they change nothing",
-            "give it an environment whose messages go through them",
+            "messages go through this host's memory, and these knobs have no effect",
+            "add an environment whose messages go through the interfaces",
         )
     for phase, workload in spec.workloads.items():
         _check_workload(path, phase, workload)
@@ -66,16 +66,17 @@ def _quantity(spec: Spec, phase: str) -> str:
 def _check_workload(path: Path, phase: str, workload: Mapping[str, Any]) -> None:
     if "name" in workload:
         raise VicinalError(
-            f"{line_of(path, workload, 'name')}: the workload of {phase} has a name",
-            "leave it out: it is called as its phase",
+            f"{line_of(path, workload, 'name')}: the workload of {phase!r} has a name",
+            "remove it: the workload has the name of its phase",
         )
     sizes = workload.get("sizes", ())
     if not isinstance(sizes, list) or len(sizes) > 1:
         if "sizes" not in workload:
             return
         raise VicinalError(
-            f"{line_of(path, workload, 'sizes')}: the phase {phase} has not one size, but {sizes}",
-            "write a list of one, such as [64], and a phase for each other size",
+            f"{line_of(path, workload, 'sizes')}: the phase {phase!r} needs one size, and has "
+            f"{sizes}",
+            "write a list of one size, such as [64], and a phase for each other size",
         )
 
 

@@ -37,8 +37,8 @@ class Place:
             raise
         except VicinalError as error:
             raise SearchEndsError(
-                f"the nodes of the search ended, and cannot be made again ({error.message})",
-                f"{error.remedy}, and go on with --resume",
+                f"the nodes of the search ended, and cannot be created again ({error.message})",
+                f"{error.remedy}, and continue with --resume",
             ) from error
 
     def mend(self) -> list[str]:
@@ -49,9 +49,9 @@ class Place:
         ended = self._clusters.ended(self._environment.name)
         if ended and self._clusters.taken_away(self._environment.name):
             raise SearchEndsError(
-                f"another command took away {self._clusters.name_of(self._environment.name)}, the "
-                "nodes of the search, while it ran",
-                "leave them alone, and go on with --resume",
+                f"another command removed {self._clusters.name_of(self._environment.name)}, the "
+                "nodes of the search, during the search",
+                "do not remove these nodes, and continue with --resume",
             )
         self._broken = bool(ended)
         if ended:
@@ -84,6 +84,6 @@ def place_for(
             try:
                 clusters.close()
             except VicinalError as error:  # this error is not the cause of the end
-                view.warn(f"not all nodes could be taken away: {error}")
+                view.warn(f"not all nodes could be removed: {error}")
             raise
         clusters.close()

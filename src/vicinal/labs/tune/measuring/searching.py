@@ -71,7 +71,7 @@ def read_search(path: Path, *, trials: int | None = None, seed: int | None = Non
     spec = replace(spec, plan=plan)
     for name, place in spec.tools.items():
         if not place.exists():
-            raise VicinalError(f"{path}: there is no {place}", f"let tools.{name} say where it is")
+            raise VicinalError(f"{path}: {place} does not exist", f"correct tools.{name}")
     asked = {"spec": str(path.absolute()), "trials": trials, "seed": seed}
     return Search(path, text, spec, study_of(path, spec), Tools(dict(spec.tools)), asked)
 
@@ -92,8 +92,8 @@ def check_budget(space: Space, spec: Spec) -> None:
     trials, needed = spec.plan.budget.trials, trials_needed(space, spec.plan)
     if trials is not None and trials < needed:
         raise VicinalError(
-            f"a budget of {trials} trials is too small for this search, which takes {needed}",
-            "give it more, or fewer knobs, values, objectives or phases",
+            f"a budget of {trials} trials is too small for this search, which needs {needed}",
+            "raise the budget, or use fewer knobs, values, objectives or phases",
         )
 
 
@@ -129,7 +129,7 @@ def run_search(
         writer = stack.enter_context(kept)
         view.say(f"the result goes to {folder}")
         for note in notes:
-            view.warn(f"other than when it was begun: {note}")
+            view.warn(f"changed since the search began: {note}")
         stack.enter_context(taken_from(os.environ, list(knobs.variables)))
         work = stack.enter_context(keeper.temporarily()) if knobs.machine else None
         environment = search.study.environments[0]
@@ -228,7 +228,7 @@ def _check_same(
     """Raise VicinalError if the folder has a different search."""
     if before["name"] != search.spec.name:
         raise VicinalError(
-            f"{folder} has the search {before['name']}, not {search.spec.name}",
+            f"{folder} has the search {before['name']!r}, not {search.spec.name!r}",
             "choose another folder with --output",
         )
     if before["present"] != manifest["present"]:
@@ -238,17 +238,17 @@ def _check_same(
             if manifest["present"].get(name) != value
         ]
         raise VicinalError(
-            "the present setting is another than when the search was begun: "
+            "the present setting has changed since the search began: "
             f"{', '.join(changed) or 'it has more knobs'}",
-            "set it as it was, or begin anew in another folder with --output",
+            "restore it, or start again in another folder with --output",
         )
     fresh = _plain(manifest)
     changed = [key for key in ("study", "plan", "knobs") if before[key] != fresh[key]]
     if changed:
         raise VicinalError(
-            f"the search {search.spec.name} is another now than when {folder} was begun: its "
+            f"the search {search.spec.name!r} has changed since {folder} began: its "
             f"{' and '.join(changed)} changed",
-            f"begin anew in another folder with --output, or make it as it was ({SPEC} has it)",
+            f"start again in another folder with --output, or restore the file from {SPEC}",
         )
 
 

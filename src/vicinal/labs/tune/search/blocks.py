@@ -37,7 +37,8 @@ class Budget:
         given = [each for each in (self.trials, self.seconds) if each is not None]
         if not given or min(given) <= 0:
             raise VicinalError(
-                "a search without a budget would not end", "give it trials or seconds, above zero"
+                "a search without a budget would not end",
+                "set a number of trials or seconds above zero",
             )
 
 
@@ -126,9 +127,9 @@ class Blocks:
         self._present_failures = self._present_failures + 1 if trial.failed else 0
         if self._present_failures == _PRESENT_FAILURES:
             raise VicinalError(
-                f"the present setting failed in {_PRESENT_FAILURES} blocks, one after the other "
+                f"the present setting failed in {_PRESENT_FAILURES} blocks in a row "
                 f"({trial.error})",
-                "see that the workload runs as the machine is now, and go on",
+                "make the workload run with the present setting, and continue",
             )
 
 
@@ -136,6 +137,6 @@ def _check_recorded(trial: Trial, place: tuple[object, ...]) -> None:
     recorded = (trial.number, trial.phase, trial.stage, trial.block, trial.position)
     if recorded != place[:5] or trial.setting != place[5]:
         raise VicinalError(
-            f"recorded trial {trial.number} is not the one that this search runs there",
-            "go on with the same spec, seed and version that began it, or begin anew",
+            f"recorded trial {trial.number} is not the one that this search would run next",
+            "continue with the file, seed and version that began the search, or start again",
         )

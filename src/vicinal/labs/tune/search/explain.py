@@ -37,7 +37,7 @@ def _lines(found: Found) -> Iterator[str]:
         yield from _of_all(found)
     if found.failed:
         yield ""
-        yield "Settings that failed, and were left out:"
+        yield "Settings that failed, and were excluded:"
         for point, why in found.failed.items():
             yield f"  {_changes(found, point)}: {why}"
 
@@ -61,13 +61,16 @@ def _of_phase(found: Found, phase: PhaseChoice) -> Iterator[str]:
         case Outcome.BETTER:
             yield f"  Set {_changes(found, phase.choice)}."
             if idle := _unseen(found, phase):
-                yield f"  By themselves these were not seen to matter: {', '.join(idle)}."
+                yield f"  These knobs showed no effect of their own: {', '.join(idle)}."
         case Outcome.TRADE_OFF:
-            yield "  Nothing is chosen: what is better by one objective is worse by another."
+            yield (
+                "  Nothing is chosen: settings that are better by one objective are worse by "
+                "another."
+            )
         case Outcome.UNFINISHED:
             yield (
-                f"  {len(found.confirmation.blocks[phase.phase])} blocks of the confirmation are "
-                f"too few to claim anything, which takes {found.confirmation.needed}."
+                f"  The confirmation has {len(found.confirmation.blocks[phase.phase])} blocks, and "
+                f"a claim needs {found.confirmation.needed}."
             )
         case Outcome.NO_BETTER:
             yield "  The present setting stays: none of the finalists was shown to be better."
@@ -83,7 +86,7 @@ def _of_phase(found: Found, phase: PhaseChoice) -> Iterator[str]:
         for row in (row for row in rows if row.point == point):
             yield f"    {_compared(row)}"
     if rows and found.space.present in phase.pareto and len(phase.pareto) > 1:
-        yield "  The present setting is in the Pareto set, too."
+        yield "  The present setting is also in the Pareto set."
     if phase.phase in found.mechanisms:
         yield from _of_mechanism(found.mechanisms[phase.phase])
 
@@ -101,16 +104,16 @@ def _of_screening(found: Found, phase: str) -> Iterator[str]:
         return
     kept = [found.space.names[at] for at in found.pools[phase].knobs]
     if found.pools[phase].screened:
-        yield f"  Screening kept {', '.join(kept)}; by it, other knobs being anything:"
+        yield f"  Screening kept {', '.join(kept)}; effects over all values of the other knobs:"
     else:
-        yield "  By all trials before the confirmation, other knobs being anything:"
+        yield "  Effects in all trials before the confirmation, over all values of the other knobs:"
     shown = [each for each in effects if each.p_value <= _SHOWN]
     for each in shown:
         label = ""
         if each.interrupts_p_value is not None and each.interrupts_p_value > _SHOWN:
             label = "; the interrupts did not change: mechanism not established"
         # If the best level is the present one, other levels are worse.
-        what = _percent(each.ratio) if each.ratio != 1 else "is best as it is"
+        what = _percent(each.ratio) if each.ratio != 1 else "is best at the present value"
         yield (
             f"    {each.knob} {each.level}: {each.objective.label} {what} "
             f"({_p(each.p_value)}){label}"
@@ -118,7 +121,7 @@ def _of_screening(found: Found, phase: str) -> Iterator[str]:
     seen = {each.knob for each in shown}
     unseen = dict.fromkeys(each.knob for each in effects if each.knob not in seen)
     if unseen:
-        yield f"    not seen to matter: {', '.join(unseen)}"
+        yield f"    no effect shown: {', '.join(unseen)}"
 
 
 def _of_mechanism(mechanism: Mechanism) -> Iterator[str]:
@@ -133,13 +136,13 @@ def _of_mechanism(mechanism: Mechanism) -> Iterator[str]:
 def _of_all(found: Found) -> Iterator[str]:
     choice = found.choice
     if choice.common is None:
-        yield "The phases want settings of their own. With the best one for all of them:"
+        yield "The phases need settings of their own. With the best common setting:"
         for phase, loss in choice.losses.items():
             yield f"  {phase} would be {100 * loss:.1f} % worse"
     elif choice.common == found.space.present:
         yield "All phases: the present setting."
     else:
-        yield f"All phases: {_changes(found, choice.common)}; none is shown to lose by it."
+        yield f"All phases: {_changes(found, choice.common)}; no phase is shown to lose by it."
 
 
 def _compared(row: Compared) -> str:

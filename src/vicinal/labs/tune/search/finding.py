@@ -201,7 +201,9 @@ def find(
 
 def _check_each_once(what: str, names: Sequence[str]) -> None:
     if not names or len(set(names)) != len(names):
-        raise VicinalError(f"a search has no {what}, or one twice", f"give it at least one {what}")
+        raise VicinalError(
+            f"a search has no {what}, or has one twice", f"write at least one {what}, each once"
+        )
 
 
 def trials_needed(space: Space, plan: Plan) -> int:
@@ -227,9 +229,9 @@ def _check_budget(space: Space, plan: Plan, blocks: Blocks) -> None:
     given = [f"{budget.trials} trials"] if budget.trials is not None else []
     given += [f"{budget.seconds:g} s"] if budget.seconds is not None else []
     raise VicinalError(
-        f"a budget of {' and '.join(given)} is too small for this search, which takes {needed} "
-        f"trials, of {seconds:.2g} s each by the first",
-        "give it more, or fewer knobs, values, objectives or phases",
+        f"a budget of {' and '.join(given)} is too small for this search, which needs {needed} "
+        f"trials; the first trials took {seconds:.2g} s each",
+        "raise the budget, or use fewer knobs, values, objectives or phases",
     )
 
 

@@ -34,17 +34,18 @@ class Space:
         for name, values in knobs.items():
             if name not in present:
                 raise VicinalError(
-                    f"the present value of {name} is not known", "leave the knob out of the search"
+                    f"the present value of {name} is unknown", "remove the knob from the search"
                 )
             if not values or len(set(values)) != len(values):
                 raise VicinalError(
-                    f"the values of {name} ({', '.join(map(str, values)) or 'none'}) are no choice",
-                    "give each knob at least one value, and none twice",
+                    f"the values of {name} ({', '.join(map(str, values)) or 'none'}) are missing "
+                    "or repeated",
+                    "give each knob at least one value, and no value twice",
                 )
             rows[name] = _including(tuple(values), present[name])
         if all(len(row) == 1 for row in rows.values()):
             raise VicinalError(
-                "no knob has a value beside its present one", "give knobs values to choose from"
+                "no knob has a value other than its present one", "add values to try"
             )
         return cls(rows, tuple(row.index(present[name]) for name, row in rows.items()))
 

@@ -53,8 +53,8 @@ class Spec:
         for name, values in self.knobs.items():
             if name not in available:
                 raise VicinalError(
-                    f"there is no knob {name} here",
-                    nearest(name, available) if available else "leave it out",
+                    f"this machine has no knob {name!r}",
+                    nearest(name, available) if available else "remove it",
                 )
             rows[name] = tuple(available[name]) if values is None else values
         return Space.of(rows, present)
@@ -116,8 +116,8 @@ def _phase_faults(path: Path, values: Any) -> Iterator[VicinalError]:
     for at, phase in enumerate(phases):
         if "objectives" not in values and "objectives" not in phase:
             yield VicinalError(
-                f"{line_of(path, phases, at)}: the phase {phase['name']} has no objectives",
-                "give it some, or the file, for all phases that have none of their own",
+                f"{line_of(path, phases, at)}: the phase {phase['name']!r} has no objectives",
+                "add objectives to the phase, or to the file for all phases without their own",
             )
 
 
@@ -136,7 +136,7 @@ def _twice(path: Path, container: Any, key: str, names: Sequence[str]) -> Iterat
     for at, name in enumerate(names):
         if name in names[:at]:
             yield VicinalError(
-                f"{line_of(path, container, at)}: {key} has {name} twice", "leave one out"
+                f"{line_of(path, container, at)}: {key} has {name!r} twice", "remove one of them"
             )
 
 
@@ -144,15 +144,16 @@ def _value_faults(path: Path, knobs: Any, name: str, row: Sequence[Any]) -> Iter
     where = line_of(path, knobs, name)
     values = [_value(each) for each in row]
     if len(set(values)) != len(values):
-        yield VicinalError(f"{where}: {name} has a value twice", "give each once")
+        yield VicinalError(f"{where}: {name!r} has a value twice", "write each value once")
     if len({isinstance(each, str) for each in values}) > 1:
         yield VicinalError(
-            f"{where}: {name} has both numbers and words", "put numbers that are words into quotes"
+            f"{where}: {name!r} has both numbers and words",
+            "put numbers that are words into quotes",
         )
     elif not isinstance(values[0], str) and values != sorted(values):
         yield VicinalError(
-            f"{where}: the values of {name} are not in order",
-            "write the smallest first: the search takes numbers side by side for alike",
+            f"{where}: the values of {name!r} are not in ascending order",
+            "write the smallest first, because the search takes adjacent numbers as similar",
         )
 
 

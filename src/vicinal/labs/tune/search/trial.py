@@ -81,7 +81,7 @@ def fault_of(values: Mapping[str, float], objectives: Iterable[Objective]) -> st
         if value is None:
             return f"the trial gave no {objective}"
         if not isfinite(value) or value <= 0:
-            return f"{objective} is {value:g}, which is no measurement"
+            return f"{objective} is {value:g}, which is no valid measurement"
     return None
 
 
@@ -104,8 +104,8 @@ def read_trials(path: Path) -> list[Trial]:
             found.append(_trial(json.loads(line)))
         except (ValueError, KeyError, TypeError) as error:
             raise VicinalError(
-                f"{path}:{number} is no trial of a search ({error})",
-                "begin the search anew, with another file",
+                f"{path}:{number} is not a trial of a search ({error})",
+                "start the search again, with another file",
             ) from error
     return found
 
