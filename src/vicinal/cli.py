@@ -62,9 +62,15 @@ def _call(words: list[str]) -> int:
 
     if (plain := plain_call(words)) is not None:
         return plain() or 0
-    from vicinal import command_app
+    from vicinal.base.waiting import told
 
-    return command_app.call(words)
+    # On a busy machine the libraries of a command take seconds to load. A program that reads
+    # standard error gets no notice.
+    with told("loading the command", quiet=not sys.stderr.isatty()):
+        from vicinal import command_app
+
+        app = command_app.build_app(words[0] if words else None)
+    return command_app.call(app, words)
 
 
 def _is_directory_gone() -> bool:

@@ -66,12 +66,10 @@ def build_app(command: str | None = None) -> typer.Typer:
     return app
 
 
-def call(words: Sequence[str]) -> int:
+def call(app: typer.Typer, words: Sequence[str]) -> int:
     """Run the words of a command line, and return the exit status. Raises VicinalError."""
     try:
-        status = build_app(words[0] if words else None)(
-            args=words, prog_name="vicinal", standalone_mode=False
-        )
+        status = app(args=words, prog_name="vicinal", standalone_mode=False)
     except typer.TyperException as error:
         return say_wrong_call(error, words)
     return status if isinstance(status, int) else 0

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 from launch_support import GUARD_SECONDS, package_path
 
+from vicinal import cli, command_app
 from vicinal.base import waiting
 from vicinal.base.waiting import Word, told
 
@@ -53,6 +55,28 @@ def test_what_is_done_soon_or_says_more_itself_is_not_said(
     quick.say()
     assert heard == ["making a"]
     assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_is_told_that_a_command_loads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = threading.Event()
+    say, build = Word.say, command_app.build_app
+
+    def say_and_note(word: Word) -> None:
+        say(word)
+        said.set()
+
+    def load_slowly(command: str | None) -> typer.Typer:
+        assert said.wait(GUARD_SECONDS)
+        return build(command)
+
+    monkeypatch.setattr(waiting, "SECONDS", 0.0)
+    monkeypatch.setattr(Word, "say", say_and_note)
+    monkeypatch.setattr(command_app, "build_app", load_slowly)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.run(["run", "--help"]) == 0
+    assert capsys.readouterr().err == "vicinal: loading the command ...\n"
 
 
 @contextmanager

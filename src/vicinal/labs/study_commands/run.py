@@ -1,6 +1,7 @@
 """`vicinal study run`."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,17 +107,18 @@ def run(
     said before anything starts, and left out. The exit status is 1 where a trial failed.
     """
     check_variables(os.environ)
-    from vicinal.labs.study.file.adapt import adapt, by_rule
-    from vicinal.labs.study.file.machine import examine_machine, facts_from_json, facts_to_json
-    from vicinal.labs.study.file.shipped import load_study, study_names
-    from vicinal.labs.study.file.trials import warnings_of
-    from vicinal.labs.study.running.plan import selected
-    from vicinal.labs.study.running.runner import run_study
-    from vicinal.labs.study.running.trial import Limits
-    from vicinal.labs.study.running.view import view_for
-    from vicinal.labs.study.workloads.driver import Tools
+    with told("reading the study", quiet=quiet or not sys.stderr.isatty()):
+        from vicinal.labs.study.file.adapt import adapt, by_rule
+        from vicinal.labs.study.file.machine import examine_machine, facts_from_json, facts_to_json
+        from vicinal.labs.study.file.shipped import load_study, study_names
+        from vicinal.labs.study.file.trials import warnings_of
+        from vicinal.labs.study.running.plan import selected
+        from vicinal.labs.study.running.runner import run_study
+        from vicinal.labs.study.running.trial import Limits
+        from vicinal.labs.study.running.view import view_for
+        from vicinal.labs.study.workloads.driver import Tools
 
-    loaded = load_study(study)
+        loaded = load_study(study)
     folder = result_folder(loaded.name, output, _RESULTS, resume=resume)
     asked: dict[str, Any] = {
         "study": study if study in study_names() else str(Path(study).absolute()),
