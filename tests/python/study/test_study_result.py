@@ -399,8 +399,15 @@ def damage_json(path: Path) -> None:
         (damage_json, r"000002[.]json is damaged"),
         (Path.unlink, r"000002[.]json is missing: .*--resume measures it again"),
         (lambda path: path.write_bytes(b"\xff\xfe"), r"000002[.]json is damaged"),
-        (lambda path: path.write_text("[]"), r"000002[.]json is damaged"),
-        (lambda path: edit(path, lambda values: values.update(block=-1)), r"damaged \(\$[.]block"),
+        (
+            lambda path: path.write_text("[]"),
+            r"000002[.]json is damaged .the file is not a trial, which has keys and values.",
+        ),
+        (lambda path: path.write_text("{}"), r"000002[.]json is damaged .the file has no \w+"),
+        (
+            lambda path: edit(path, lambda values: values.update(block=-1)),
+            r"damaged \(block cannot be -1\)",
+        ),
         (lambda path: edit(path, lambda values: values.update(number=9)), "the number 9 in it"),
         (lambda path: edit(path, lambda values: values.update(schema=99)), "newer Vicinal"),
     ],

@@ -6,10 +6,11 @@ from importlib import resources
 from typing import Any
 
 from vicinal.base.schema_check import surely_fits
+from vicinal.base.schema_faults import faults_of
 
 
 def problem_of(values: object, name: str) -> str | None:
-    """What is wrong with data by the schema `name` (manifest, trial or summary), or None."""
+    """The reason why data does not fit the schema `name` (manifest, trial or summary), or None."""
     schema = _schema(name)
     if surely_fits(schema, values):
         return None
@@ -20,7 +21,7 @@ def problem_of(values: object, name: str) -> str | None:
     )
     if error is None:
         return None
-    return f"{error.json_path}: {error.message}"
+    return next(faults_of(error, name, "")).message
 
 
 @cache
