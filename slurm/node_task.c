@@ -223,7 +223,8 @@ _Noreturn static void stand_for(pid_t task, int node, int channel, const char *n
 		_exit(EXIT_FAILURE);
 	if (WTERMSIG(status) == SIGKILL && ends_too(NODE))
 		(void)dprintf(STDERR_FILENO,
-			      "vicinal: error: the node %s has ended, and its programs have ended with it\n", name);
+			      "vicinal: error: the node %s has ended, and its programs have ended with it\n",
+			      name);
 	(void)setrlimit(RLIMIT_CORE, &none);
 	(void)signal(WTERMSIG(status), SIG_DFL);
 	(void)kill(getpid(), WTERMSIG(status));

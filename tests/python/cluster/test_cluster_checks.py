@@ -95,7 +95,7 @@ def test_who_may_not_change_functions_is_told_before(
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     card = CardResource("solar", "0000:03:00.0", 2)
     (found,) = complaints(card)
-    assert found.endswith(f"sudo did not run the helper ({tmp_path}/helper is not there)")
+    assert found.endswith(f"sudo did not run the helper ({tmp_path}/helper does not exist)")
     (tmp_path / "helper").mkdir()
     assert complaints(card) == []
     monkeypatch.setattr(shutil, "which", lambda _: None)

@@ -76,10 +76,14 @@ def test_whatever_is_wrong_is_told_in_words() -> None:
     cluster = YAML(typ="safe", pure=True).load(FULL)
     nodes = {key: cluster[key] for key in ("nodes", "region", "placement")}
     study = YAML(typ="safe", pure=True).load(STUDY_OF_IT % json.dumps(nodes))
+    readers: list[tuple[Callable[[Path, str], object], Any]] = [
+        (parse_cluster, cluster),
+        (parse_study, study),
+    ]
     told: set[bool] = set()
     for seed in range(300):
         draw = random.Random(seed)
-        parse, whole = [(parse_cluster, cluster), (parse_study, study)][seed % 2]
+        parse, whole = readers[seed % 2]
         try:
             parse(Path("file.yaml"), with_odd_parts(whole, draw))
         except VicinalError as error:

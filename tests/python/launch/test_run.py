@@ -265,7 +265,7 @@ def test_wrong_options_are_told_in_one_line(
 def test_a_foreign_file_is_not_taken_for_a_region(vicinal: Vicinal, region_path: Path) -> None:
     region_path.write_bytes(b"something else" * 1000)
     line = error_line(vicinal("run", "-n", 2, "--region", f"file:{region_path}", "true"))
-    assert "is no region" in line
+    assert "is not a region" in line
 
 
 def test_a_region_with_too_few_slots_is_full(vicinal: Vicinal, region_path: Path) -> None:

@@ -148,7 +148,11 @@ MISTAKES = [
     (None, ("path: network", "path: netwrk"), "shared/two.yaml:4: environments[0].path cannot be"),
     (None, ("count: 2}]", "cuont: 2}]"), "shared/two.yaml:3: unknown key cuont in nodes[0]"),
     (None, ("progress: block", "stands_for: no"), "study.yaml:8: there is no environment no: "),
-    (None, (SHARED, "- x"), "shared/two.yaml:1: it is not a file of environments, which has keys"),
+    (
+        None,
+        (SHARED, "- x"),
+        "shared/two.yaml:1: the file is not a file of environments, which has keys",
+    ),
     (None, (SHARED, "{}"), "shared/two.yaml:1: the file has no environments: add it"),
 ]
 

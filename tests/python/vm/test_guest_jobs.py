@@ -138,7 +138,10 @@ def test_guests_run_says_so_too_and_why_there_is_no_table_of_paths(
         (["run", "--mpi", "openmpi41", "true"], "the guests do not have Open MPI 4.1"),
         (["run", "--path", "shared-memory", "true"], "does not reach from one guest to another"),
         (["demo", "--mpi", "intel"], "the guests do not have Intel MPI: choose --mpi mpich"),
-        (["demo", "--output", "/dev/null/x"], "/dev/null/x by this user: name another directory"),
+        (
+            ["demo", "--output", "/dev/null/x"],
+            "this user may not write to /dev/null/x: name another directory",
+        ),
     ],
 )
 def test_what_guests_cannot_do_is_refused_before_any_boots(

@@ -30,6 +30,11 @@ _MLX4 = "mlx4_core"
 """Its GUIDs are the subnet manager's to grant, and that of the node cannot be set."""
 
 
+def _of_this_host() -> Functions:
+    """The class is looked up at each call, because tests replace it by one of another host."""
+    return Functions()
+
+
 def function_resources(
     cluster: Cluster, functions: Functions, *, stays: Mapping[str, bool]
 ) -> list[Resource]:
@@ -85,7 +90,7 @@ class CardResource(Standing):
     card: str
     """Its PCI address."""
     count: int
-    functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
+    functions: Functions = field(default_factory=_of_this_host, metadata=UNRECORDED)
 
     @property
     def key(self) -> str:
@@ -136,7 +141,7 @@ class FunctionResource(Standing):
     wanted: Settings = field(metadata=SPARSE)
     stays: bool
     made: bool
-    functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
+    functions: Functions = field(default_factory=_of_this_host, metadata=UNRECORDED)
 
     @property
     def key(self) -> str:
