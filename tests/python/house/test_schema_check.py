@@ -21,7 +21,8 @@ from vicinal.labs.study.file.shipped import STUDIES, study_file
 FILES = [
     *((CLUSTER, path) for path in sorted((CHECKOUT / "examples").glob("*.yaml"))),
     *((STUDY, study_file(name)) for name in ("aa", "quick", "p3-fig4")),
-    (ENVIRONMENTS, STUDIES / "environments" / "p2.yaml"),
+    (ENVIRONMENTS, STUDIES / "environments" / "p1.yaml"),
+    pytest.param(ENVIRONMENTS, STUDIES / "environments" / "p2.yaml", marks=pytest.mark.long),
 ]
 ODD: list[Any] = [None, True, False, 0, -1, 1.0, 0.5, 10**12, float("nan"), "", "none", "?!"]
 ODD += [[], {}, [1, 1]]

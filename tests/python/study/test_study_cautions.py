@@ -289,6 +289,7 @@ def test_a_distribution_is_thinned_and_keeps_its_tail(count: int) -> None:
 # Size
 
 
+@pytest.mark.long
 def test_ten_million_samples_need_less_than_a_gibibyte(tmp_path: Path) -> None:
     """In a process of its own. docs/explanation/statistics.md says how long it takes."""
     command = [sys.executable, str(HERE / "summary_large.py")]

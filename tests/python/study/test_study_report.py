@@ -365,6 +365,7 @@ LARGE_CALLS, LARGE_BYTES = 4_000_000, 1 << 30
 """Twice the calls of functions that a report of any size costs, most of them in Matplotlib."""
 
 
+@pytest.mark.long
 def test_no_plot_does_work_for_each_of_ten_million_samples(tmp_path: Path) -> None:
     """In a process of its own, of which memory is measured, and calls of functions are counted."""
     script = CHECKOUT / "tests/python/study/report_large.py"
