@@ -155,6 +155,20 @@ def test_no_part_of_a_package_needs_one_that_needs_it(package: str) -> None:
     assert cycle_of(parts(python_arrows(), package)) == ""
 
 
+def test_each_folder_of_c_says_what_may_be_found_there() -> None:
+    """By a README.md of its own, or of the folder around it."""
+    tops = ("provider", "guest", "slurm", "programs")
+    folders = {path.parent for top in tops for path in (TREE / top).glob("**/*.c")}
+    assert {TREE / "provider" / "region", TREE / "guest" / "agent"} <= folders
+    silent = {
+        str(folder.relative_to(TREE))
+        for folder in folders
+        if not any((each / "README.md").is_file() for each in (folder, folder.parent))
+        or (folder.parent == TREE / "provider" and not (folder / "README.md").is_file())
+    }
+    assert silent == set()
+
+
 def test_no_folder_of_the_provider_needs_one_that_needs_it() -> None:
     folders: dict[str, set[str]] = defaultdict(set)
     for who, whom in c_arrows():
