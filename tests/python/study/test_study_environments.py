@@ -6,9 +6,12 @@ import pytest
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.faults import CollectedError
+from vicinal.base.yaml import Form, read_text
+from vicinal.labs.study.file import reading_environments
 from vicinal.labs.study.file.json_form import study_from_json, study_to_json
 from vicinal.labs.study.file.model import Study
 from vicinal.labs.study.file.reading import parse_study, read_study, whole_text
+from vicinal.labs.study.file.shipped import STUDIES, list_studies
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.libraries import Mpi
 
@@ -185,3 +188,15 @@ def test_mistakes_of_both_files_are_told_at_once(tmp_path: Path) -> None:
         'shared/two.yaml:4: environments[0].path cannot be "x"',
         "shared/two.yaml:3: unknown key cuont in nodes[0]",
     ]
+
+
+def test_a_shared_file_is_read_once_for_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def read_and_note(form: Form, path: Path) -> str:
+        read.append(path.resolve())
+        return read_text(form, path)
+
+    monkeypatch.setattr(reading_environments, "read_text", read_and_note)
+    assert len(list_studies()) > 40
+    assert sorted(read) == sorted(STUDIES.resolve().glob("environments/*.yaml"))

@@ -22,7 +22,7 @@ from vicinal.labs.study.file.model import (
     Workload,
 )
 from vicinal.labs.study.file.reading_environments import (
-    Load,
+    Loader,
     paragraph,
     plain,
     read_environment,
@@ -49,13 +49,13 @@ def read_study(path: Path) -> Study:
     return parse_study(path, read_text(FORM, path))
 
 
-def parse_study(path: Path, text: str, load: Load = load_parts) -> Study:
+def parse_study(path: Path, text: str, loader: Loader | None = None) -> Study:
     """The same of a file's text; relative paths in it begin where `path` lies.
 
-    `load` finds the values of this text, and of a file of environments that it names.
+    `loader` finds the values of this text, and of a file of environments that it names.
     """
-    faults = Faults()
-    return _checked(path, load(FORM, path, text, faults), faults, load)
+    faults, loader = Faults(), loader or Loader()
+    return _checked(path, loader.load(FORM, path, text, faults), faults, loader)
 
 
 def study_from_values(path: Path, values: Any) -> Study:
@@ -70,7 +70,7 @@ def study_from_values(path: Path, values: Any) -> Study:
             f"{path}: environments_from cannot be here: no file lies beside it",
             "write out its environments",
         )
-    return _checked(path, values, faults, load_parts)
+    return _checked(path, values, faults, Loader())
 
 
 def whole_text(path: Path) -> str:
@@ -83,7 +83,7 @@ def whole_text(path: Path) -> str:
     values = load_parts(FORM, path, text, faults)
     if "environments_from" not in values:
         return text
-    take_environments(path, values, faults)
+    take_environments(path, values, faults, Loader())
     faults.check()
     del values["environments_from"]
     keys = FORM.schema["$defs"]["environment"]["properties"]
@@ -93,9 +93,9 @@ def whole_text(path: Path) -> str:
     return to_text(values)
 
 
-def _checked(path: Path, values: Any, faults: Faults, load: Load) -> Study:
+def _checked(path: Path, values: Any, faults: Faults, loader: Loader) -> Study:
     """The study of values, of which nothing is wrong. Raises VicinalError for all that is."""
-    faults.attempt(take_environments, path, values, faults, load)
+    faults.attempt(take_environments, path, values, faults, loader)
     study = faults.attempt(_build, path, values, faults)
     faults.check()
     return study

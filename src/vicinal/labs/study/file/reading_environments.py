@@ -11,6 +11,7 @@ the environments. So a study, and the result of its run, has all of them whole.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,18 @@ FORM = Form(
 _NEEDED = ("name", "cluster", "path")
 """Keys without which nothing can be said of an environment."""
 
-Load = Callable[[Form, Path, str, Faults], Any]
-"""How the values of a file's text are found, as load_parts does."""
+
+@dataclass(frozen=True)
+class Loader:
+    """Finds the values of files' texts, and keeps the environments of files that several name."""
+
+    load: Callable[[Form, Path, str, Faults], Any] = load_parts
+    known: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """By the real path of a file of environments without an error: its environments by name."""
 
 
 def take_environments(
-    path: Path, values: Any, faults: Faults, load: Load = load_parts, around: tuple[str, ...] = ()
+    path: Path, values: Any, faults: Faults, loader: Loader, around: tuple[str, ...] = ()
 ) -> None:
     """Give the environments of a file that have `from` the keys of those that it names.
 
@@ -49,7 +56,7 @@ def take_environments(
     items = faults.attempt(lambda: list(values["environments"]), otherwise=[])
     if "environments_from" in values:
         where = faults.attempt(lambda: str(values["environments_from"]))
-        known = faults.attempt(_named_in, path, values, load, around)
+        known = faults.attempt(_named_in, path, values, loader, around)
     else:
         where = "this file"
         known = {}
@@ -62,7 +69,7 @@ def take_environments(
 
 
 def _named_in(
-    path: Path, values: Any, load: Load, around: tuple[str, ...]
+    path: Path, values: Any, loader: Loader, around: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """The environments of the file that `environments_from` names, by name, each of them whole.
 
@@ -71,11 +78,14 @@ def _named_in(
     place = line_of(path, values, "environments_from")
     file = path.parent / str(values["environments_from"])
     around = (*around, os.path.realpath(path))
-    if os.path.realpath(file) in around:
+    real = os.path.realpath(file)
+    if real in around:
         raise VicinalError(
             f"{place}: {values['environments_from']} leads back to itself",
             "name a file that has environments and does not name this file",
         )
+    if real in loader.known:
+        return loader.known[real]
     try:
         text = read_text(FORM, file)
     except VicinalError as error:
@@ -83,8 +93,8 @@ def _named_in(
             f"{place}: {error.message}", f"give its path from the folder {path.absolute().parent}"
         ) from error
     faults = Faults()
-    found = load(FORM, file, text, faults)
-    take_environments(file, found, faults, load, around)
+    found = loader.load(FORM, file, text, faults)
+    take_environments(file, found, faults, loader, around)
     for each in faults.attempt(lambda: list(found["environments"]), otherwise=[]):
         faults.attempt(read_environment, file, each, faults)
     faults.extend(check_names(file, found["environments"]))
@@ -92,7 +102,8 @@ def _named_in(
     for each in found["environments"]:
         # The study that takes it may lie elsewhere.
         each["cluster"] = _with_whole_paths(file, plain(each["cluster"]))
-    return {str(each["name"]): each for each in found["environments"]}
+    loader.known[real] = {str(each["name"]): each for each in found["environments"]}
+    return loader.known[real]
 
 
 def _take(

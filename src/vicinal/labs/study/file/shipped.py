@@ -22,7 +22,7 @@ from vicinal.base.yaml import Form, load, load_parts, mark_faults, read_text
 from vicinal.labs.study.file.model import Study
 from vicinal.labs.study.file.reading import FORM, parse_study, read_study
 from vicinal.labs.study.file.reading_environments import FORM as ENVIRONMENTS
-from vicinal.labs.study.file.reading_environments import plain
+from vicinal.labs.study.file.reading_environments import Loader, plain
 
 STUDIES = Path(papers.__file__).parent
 """Where they are: NAME.yaml, and environments/PAPER.yaml for those that a paper's studies share."""
@@ -35,8 +35,8 @@ def study_names() -> list[str]:
 
 def list_studies() -> list[Study]:
     """All of them, in that order."""
-    parsed = parsed_values()
-    return [_read(study_file(name), parsed) for name in study_names()]
+    loader = _loader(parsed_values())
+    return [_read(study_file(name), loader) for name in study_names()]
 
 
 def study_file(name_or_path: str) -> Path:
@@ -59,10 +59,14 @@ def study_file(name_or_path: str) -> Path:
 def load_study(name_or_path: str) -> Study:
     """The study of that name, or in that file. Raises VicinalError with file, line and remedy."""
     path = study_file(name_or_path)
-    return _read(path, parsed_values()) if path.parent == STUDIES else read_study(path)
+    return _read(path, _loader(parsed_values())) if path.parent == STUDIES else read_study(path)
 
 
-def _read(path: Path, parsed: Mapping[str, Any]) -> Study:
+def _read(path: Path, loader: Loader) -> Study:
+    return parse_study(path, read_text(FORM, path), loader)
+
+
+def _loader(parsed: Mapping[str, Any]) -> Loader:
     def kept(form: Form, file: Path, text: str, faults: Faults) -> Any:
         values = parsed.get(digest(text))
         if values is None:
@@ -70,7 +74,7 @@ def _read(path: Path, parsed: Mapping[str, Any]) -> Study:
         mark_faults(form, file, values, faults)
         return values
 
-    return parse_study(path, read_text(FORM, path), kept)
+    return Loader(kept)
 
 
 def _order(name: str) -> tuple[bool, str, bool, int, str]:
