@@ -110,7 +110,7 @@ static int take_done(struct messenger *messenger, struct msg_peer *from, uint64_
 		     const struct ring_slot *slot)
 {
 	struct remote_peer *remote = &from->remote;
-	uint32_t error = 0;
+	uint64_t error = 0;
 
 	shared_copy_in(&error, slot->payload, sizeof(error));
 	if ((error != 0 && !remote_is_an_error(error)) || !meet_before(messenger, remote, sequence))

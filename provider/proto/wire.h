@@ -32,7 +32,7 @@
  *   ATOMIC_CHUNK key        struct wire_atomic, struct wire_piece           of the operands
  *   REPLY     sequence      bytes, goes on in CONTINUATION                  of the bytes
  *   REPLY_CHUNK sequence    struct wire_piece                               of the bytes
- *   DONE      sequence      0, or the reason of the refusal, 4 bytes        0
+ *   DONE      sequence      0, or the reason of the refusal, 8 bytes        0
  *
  * Long operations over the network, whose bytes the core provider moves: see remote_core.c. They are not
  * counted, and begin and end independently of requests.

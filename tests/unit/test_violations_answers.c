@@ -99,6 +99,8 @@ static void test_remote_answers_that_cannot_be(void **state)
 		{"an older answer",
 		 {{.kind = WIRE_DONE, .word = 2, .payload = {FI_EACCES}}, {.kind = WIRE_DONE, .word = 1}}},
 		{"an error that is none", {{.kind = WIRE_DONE, .word = 1, .payload = {1}}}},
+		{"an error of which only the lower half is one",
+		 {{.kind = WIRE_DONE, .word = 1, .payload = {UINT64_C(1) << 32 | FI_EACCES}}}},
 		{"a reply where none is wanted", {{.kind = WIRE_REPLY, .word = 1}}},
 		{"a reply that is too short", {{.kind = WIRE_REPLY, .word = 2, .length = 48}}},
 		{"a reply that is too long", {{.kind = WIRE_REPLY, .word = 2, .length = 101}}},

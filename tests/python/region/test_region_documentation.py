@@ -14,6 +14,7 @@ HEADERS = "".join(
 
 SECTION = re.compile(r"^### `(\w+)`\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 FIELD_ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| (\d+) \|", re.MULTILINE)
+ERROR_ROW = re.compile(r"^\| `(WIRE_\w+)` \| \d+ \| [\w ]+ \| error, (\d+) bytes \|", re.MULTILINE)
 CONSTANT_ROW = re.compile(r"^\| `([A-Z_]+)` \| (0x[0-9a-f]+|\d+) \|", re.MULTILINE)
 
 STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
@@ -25,12 +26,17 @@ DOCUMENTED = {
     for struct, body in SECTION.findall(PAGE)
 }
 CONSTANTS = {name: int(value, 0) for name, value in CONSTANT_ROW.findall(PAGE)}
+ERRORS = {
+    f"wire_shape(control_word({kind}, 0, 0)).payload": int(size)
+    for kind, size in ERROR_ROW.findall(PAGE)
+}
+"""The payloads that are an error: how many bytes a frame carries, and how many the page says."""
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """What the C compiler makes of everything that the page names."""
-    expressions = [*CONSTANTS]
+    expressions = [*CONSTANTS, *ERRORS]
     for struct, fields in DOCUMENTED.items():
         for field in fields:
             expressions.append(f"offsetof(struct {struct}, {field})")
@@ -46,7 +52,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     )
     program = directory / "documented"
     options = ["-std=c11", "-D_GNU_SOURCE", f"-I{CHECKOUT / 'provider'}"]
-    subprocess.run(["cc", *options, source, "-o", program], check=True)
+    sources = [source, CHECKOUT / "provider/proto/wire.c"]
+    subprocess.run(["cc", *options, *sources, "-o", program], check=True)
     output = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     return dict(zip(expressions, map(int, output.split()), strict=True))
 
@@ -71,6 +78,11 @@ def test_fields_lie_where_the_page_says(compiled: dict[str, int], struct: str) -
 
 def test_constants_are_what_the_page_says(compiled: dict[str, int]) -> None:
     assert {name: compiled[name] for name in CONSTANTS} == CONSTANTS
+
+
+def test_an_error_takes_the_bytes_that_the_page_says(compiled: dict[str, int]) -> None:
+    assert len(ERRORS) == 2, "DONE and ENDED"
+    assert {payload: compiled[payload] for payload in ERRORS} == ERRORS
 
 
 def test_every_kind_flag_and_state_is_described() -> None:
