@@ -190,7 +190,6 @@ static int arrive_inline(struct messenger *messenger, struct arrival *arrival, c
 
 static int arrive_short(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)
 {
-	struct ring_in *ring = &arrival->from->peer.in;
 	unsigned char bytes[WIRE_SHORT_BYTES];
 	uint32_t prefix = read_prefix(arrival, slot);
 	uint32_t length = arrival->length;
@@ -198,26 +197,13 @@ static int arrive_short(struct messenger *messenger, struct arrival *arrival, co
 	arrival->from->streak = 0;
 	if (length > WIRE_SHORT_BYTES - prefix || length <= WIRE_INLINE_BYTES - prefix)
 		return -EPROTO;
-	uint32_t done = WIRE_INLINE_BYTES - prefix;
-	copy_small_in(bytes, slot->payload + prefix, done);
-	uint32_t slots = 1;
-	for (; done < length; slots++) {
-		const struct ring_slot *next = ring_at(ring, slots);
-		/*
-		 * A plain load is ordered by the acquire load of the first slot's control word, which the
-		 * sender stores last.
-		 */
-		uint64_t control = shared_load_u64(&next->control);
-		uint32_t part =
-			length - done < WIRE_CONTINUATION_BYTES ? length - done : WIRE_CONTINUATION_BYTES;
-		if ((control & CONTROL_LAP_MASK) != ring_lap(ring->position + slots, ring->shift) ||
-		    control_kind(control) != WIRE_CONTINUATION)
-			return -EPROTO;
-		copy_small_in(bytes + done, (const shared_bytes *)&next->word, part);
-		done += part;
-	}
+	uint32_t first = WIRE_INLINE_BYTES - prefix;
+	copy_small_in(bytes, slot->payload + prefix, first);
+	int slots = read_continuations(&arrival->from->peer.in, bytes, first, length);
+	if (slots < 0)
+		return slots;
 	int result = take_bytes(messenger, arrival, bytes, WIRE_SHORT);
-	return result < 0 ? result : (int)slots;
+	return result < 0 ? result : slots;
 }
 
 static int arrive_eager(struct messenger *messenger, struct arrival *arrival, const struct ring_slot *slot)

@@ -63,26 +63,10 @@ void remote_push(struct peer *peer, uint64_t control, uint64_t word, const void 
 int remote_take(const struct ring_in *ring, const struct ring_slot *slot, uint32_t skip, unsigned char *bytes,
 		uint32_t length)
 {
-	uint32_t done = WIRE_INLINE_BYTES - skip < length ? WIRE_INLINE_BYTES - skip : length;
-	uint32_t slots = 1;
+	uint32_t first = WIRE_INLINE_BYTES - skip < length ? WIRE_INLINE_BYTES - skip : length;
 
-	copy_small_in(bytes, slot->payload + skip, done);
-	for (; done < length; slots++) {
-		const struct ring_slot *next = ring_at(ring, slots);
-		/*
-		 * A plain load is ordered by the acquire load of the first slot's control word, which the
-		 * sender stores last.
-		 */
-		uint64_t control = shared_load_u64(&next->control);
-		uint32_t part =
-			length - done < WIRE_CONTINUATION_BYTES ? length - done : WIRE_CONTINUATION_BYTES;
-		if ((control & CONTROL_LAP_MASK) != ring_lap(ring->position + slots, ring->shift) ||
-		    control_kind(control) != WIRE_CONTINUATION)
-			return -EPROTO;
-		copy_small_in(bytes + done, (const shared_bytes *)&next->word, part);
-		done += part;
-	}
-	return (int)slots;
+	copy_small_in(bytes, slot->payload + skip, first);
+	return read_continuations(ring, bytes, first, length);
 }
 
 int remote_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t control,

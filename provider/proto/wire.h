@@ -46,6 +46,7 @@
 #ifndef VICINAL_PROTO_WIRE_H
 #define VICINAL_PROTO_WIRE_H
 
+#include "region/copy.h"
 #include "transport/transport.h"
 
 enum wire_kind {
@@ -212,6 +213,34 @@ _Static_assert(sizeof(struct wire_atomic) == 16, "the same everywhere");
 _Static_assert(sizeof(struct wire_rendezvous) <= WIRE_INLINE_BYTES, "the largest header fits in a slot");
 _Static_assert(sizeof(struct wire_core_write) <= WIRE_INLINE_BYTES, "and this one");
 _Static_assert(WIRE_INLINE_BYTES + 8 == RING_PAYLOAD, "word and payload fill a slot");
+
+/*
+ * Copies what CONTINUATIONs of a message or request carry: `length` bytes in all, of which the caller copied
+ * `done` out of the first slot. Returns the number of slots, including the first, or -EPROTO if they are
+ * invalid. Inlined, because a short message needs it.
+ */
+static inline int read_continuations(const struct ring_in *ring, unsigned char *bytes, uint32_t done,
+				     uint32_t length)
+{
+	uint32_t slots = 1;
+
+	for (; done < length; slots++) {
+		const struct ring_slot *next = ring_at(ring, slots);
+		/*
+		 * A plain load is ordered by the acquire load of the first slot's control word, which the
+		 * sender stores last.
+		 */
+		uint64_t control = shared_load_u64(&next->control);
+		uint32_t part =
+			length - done < WIRE_CONTINUATION_BYTES ? length - done : WIRE_CONTINUATION_BYTES;
+		if ((control & CONTROL_LAP_MASK) != ring_lap(ring->position + slots, ring->shift) ||
+		    control_kind(control) != WIRE_CONTINUATION)
+			return -EPROTO;
+		copy_small_in(bytes + done, (const shared_bytes *)&next->word, part);
+		done += part;
+	}
+	return (int)slots;
+}
 
 /* The most pieces that a rendezvous sends before CLEAR. */
 #define WIRE_EARLY_PIECES 4U
