@@ -375,6 +375,16 @@ static inline const shared_bytes *chunk_view(const struct msg_peer *from, uint32
 ssize_t send_now(struct messenger *messenger, const struct send_request *request);
 /* Copies all pieces to `bytes`, and returns their length. */
 size_t send_gather(const struct send_request *request, unsigned char *bytes);
+/*
+ * Makes room for `slots`, of messages and of one-sided operations, and connects before the first of them.
+ * Returns 0, -EAGAIN or another negative errno.
+ */
+ssize_t send_make_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots);
+/*
+ * A message that completes after its call, in messenger.awaiting, with an id. It counts as sent, and waits
+ * only for its ACKNOWLEDGE; a large message sets `buffer` and `sent` afterwards. Returns NULL without memory.
+ */
+struct send *send_begin(struct messenger *messenger, const struct send_request *request);
 void send_complete(struct messenger *messenger, void *context, uint64_t flags, uint64_t tag, int error,
 		   const char *reason);
 void send_end(struct messenger *messenger, struct send *send, int error, const char *reason);

@@ -15,20 +15,6 @@ static struct msg_peer *of_answering(struct match_link *link)
 					   offsetof(struct remote_peer, answering));
 }
 
-ssize_t remote_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots)
-{
-	if (transport_room(messenger->transport, &to->peer, slots))
-		return 0;
-	if (is_failed(to))
-		return to->peer.failure;
-	if (to->peer.sending)
-		return -EAGAIN;
-	int result = transport_connect(&to->peer);
-	if (result != 0)
-		return result;
-	return transport_room(messenger->transport, &to->peer, slots) ? 0 : -EAGAIN;
-}
-
 uint32_t remote_slots(uint32_t length)
 {
 	if (length <= WIRE_INLINE_BYTES)

@@ -188,8 +188,6 @@ uint32_t remote_work(struct messenger *messenger);
 bool remote_fail(struct messenger *messenger, struct msg_peer *peer);
 /* Frees the peer's state without reporting anything. */
 void remote_forget(struct messenger *messenger, struct msg_peer *peer);
-/* Makes room for `slots`, and connects if necessary. Returns 0, -EAGAIN or another negative errno. */
-ssize_t remote_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots);
 /* The slots that `length` bytes take, including their header. */
 uint32_t remote_slots(uint32_t length);
 /*

@@ -74,7 +74,7 @@ bool remote_core_begin(struct messenger *messenger, struct remote_operation *ope
 		return give_up(operation);
 	/* The target counts these operations too, so it must receive the RETURN of an earlier one first. */
 	if (to->remote.by_core == WIRE_GRANTS_MAX || !rendezvous_sent_controls(to) ||
-	    remote_room(messenger, to, 1) != 0)
+	    send_make_room(messenger, to, 1) != 0)
 		return false;
 	operation->grant = (struct network_grant){0};
 	operation->id = operations_add(&messenger->remote_ids, operation);

@@ -256,7 +256,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 	struct remote_operation *operation = NULL;
 
 	if (!to->peer.sending) { /* the length of the ring is known once it exists */
-		ssize_t connected = remote_room(messenger, to, 1);
+		ssize_t connected = send_make_room(messenger, to, 1);
 		if (connected != 0)
 			return connected;
 	}
@@ -270,7 +270,7 @@ static ssize_t request_whole(struct messenger *messenger, const struct remote_re
 		plan_request(request, (uint32_t)request->ranges[i].len, flags, most_slots, &plans[i]);
 		slots += plans[i].slots == 0 ? 1 : plans[i].slots;
 	}
-	ssize_t result = remote_room(messenger, to, slots);
+	ssize_t result = send_make_room(messenger, to, slots);
 	if (result == 0 && answered)
 		result = make_expectations(&to->remote, count, reply ? count : 0);
 	if (result != 0)
@@ -357,7 +357,7 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 			operation->piece < to->peer.pool->largest ? operation->piece : to->peer.pool->largest;
 		uint32_t length = rest < most ? (uint32_t)rest : most;
 		bool last = operation->sent + length == operation->buffer.length;
-		if (operation->outstanding >= REQUESTS_IN_FLIGHT || remote_room(messenger, to, 1) != 0 ||
+		if (operation->outstanding >= REQUESTS_IN_FLIGHT || send_make_room(messenger, to, 1) != 0 ||
 		    make_expectations(&to->remote, 1, reads) != 0)
 			return budget;
 		struct plan plan = {
@@ -392,7 +392,7 @@ uint32_t remote_pump(struct messenger *messenger, struct remote_operation *opera
 static ssize_t request_long(struct messenger *messenger, const struct remote_request *request)
 {
 	struct msg_peer *to = request->to;
-	ssize_t result = remote_room(messenger, to, 1);
+	ssize_t result = send_make_room(messenger, to, 1);
 	struct remote_operation *operation = result == 0 ? new_operation(messenger, request) : NULL;
 
 	if (operation == NULL)

@@ -44,13 +44,13 @@ static bool push_reply(struct messenger *messenger, struct msg_peer *to, uint64_
 	const struct chunk_pool *pool = to->peer.pool;
 
 	if (slots <= WIRE_SHORT_SLOTS) {
-		if (remote_room(messenger, to, slots) != 0)
+		if (send_make_room(messenger, to, slots) != 0)
 			return false;
 		remote_push(&to->peer, control_word(WIRE_REPLY, flags, length), sequence, NULL, 0, bytes,
 			    length);
 		return true;
 	}
-	if (remote_room(messenger, to, 1) != 0)
+	if (send_make_room(messenger, to, 1) != 0)
 		return false;
 	uint32_t chunk = transport_chunk(messenger->transport, &to->peer, length);
 	if (chunk == CHUNK_NONE) {
@@ -109,7 +109,7 @@ static int refuse(struct messenger *messenger, struct msg_peer *to, uint32_t fla
 {
 	struct remote_peer *remote = &to->remote;
 
-	if (remote->owed == NULL && remote_room(messenger, to, 1) == 0) {
+	if (remote->owed == NULL && send_make_room(messenger, to, 1) == 0) {
 		push_done(&to->peer, remote->taken, (uint32_t)error);
 		remote->told = remote->taken;
 		return 0;
@@ -175,7 +175,7 @@ static bool give(struct messenger *messenger, struct msg_peer *to, struct owed_a
 		if (error == 0)
 			return give_late(messenger, to, owed, bytes);
 	}
-	if (remote_room(messenger, to, 1) != 0)
+	if (send_make_room(messenger, to, 1) != 0)
 		return false;
 	push_done(&to->peer, owed->sequence, error);
 	return true;
@@ -196,7 +196,7 @@ bool remote_answer(struct messenger *messenger, struct msg_peer *to)
 		free(owed);
 	}
 	if (remote->acknowledge && remote->told < remote->taken) {
-		if (remote_room(messenger, to, 1) != 0)
+		if (send_make_room(messenger, to, 1) != 0)
 			return false;
 		push_done(&to->peer, remote->taken, 0);
 		remote->told = remote->taken;

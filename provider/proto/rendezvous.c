@@ -134,29 +134,6 @@ void rendezvous_miss_chunk(struct messenger *messenger)
 
 /* ---- the sender ---- */
 
-static struct send *new_send(struct messenger *messenger, const struct send_request *request)
-{
-	struct send *send = pool_take(&messenger->send_pool);
-
-	if (send == NULL)
-		return NULL;
-	*send = (struct send){
-		.to = request->to,
-		.context = request->context,
-		.flags = request->flags,
-		.tag = request->tag,
-		.accepted = request->length,
-	};
-	buffer_open(&send->buffer, request->pieces, request->count);
-	send->id = operations_add(&messenger->send_ids, send);
-	if (send->id == OPERATION_NO_ID) {
-		pool_give(&messenger->send_pool, send);
-		return NULL;
-	}
-	match_append(&messenger->awaiting, &send->link);
-	return send;
-}
-
 static uint32_t longest_piece(const struct messenger *messenger, const struct chunk_pool *pool)
 {
 	uint32_t most = messenger->thresholds.piece_bytes;
@@ -229,10 +206,12 @@ ssize_t rendezvous_send(struct messenger *messenger, const struct send_request *
 	uint32_t pieces = 0;
 	uint32_t most = WIRE_EARLY_PIECES;
 	struct wire_rendezvous header = {.data = request->data, .total = request->length};
-	struct send *send = new_send(messenger, request);
+	struct send *send = send_begin(messenger, request);
 
 	if (send == NULL)
 		return -ENOMEM;
+	buffer_open(&send->buffer, request->pieces, request->count);
+	send->sent = 0;
 	if (peer->network != NULL && fetch_offer(request, send, wire_flags))
 		return 0;
 	if (messenger->single != NULL && request->length > messenger->thresholds.single_copy_bytes &&

@@ -35,8 +35,7 @@ void send_end(struct messenger *messenger, struct send *send, int error, const c
 	pool_give(&messenger->send_pool, send);
 }
 
-/* A message that completes with an acknowledgement, instead of when its bytes have left. */
-static struct send *await_acknowledgement(struct messenger *messenger, const struct send_request *request)
+struct send *send_begin(struct messenger *messenger, const struct send_request *request)
 {
 	struct send *send = pool_take(&messenger->send_pool);
 
@@ -145,11 +144,7 @@ static void send_eager(const struct send_request *request, uint32_t wire_flags, 
 	transport_wake(peer);
 }
 
-/*
- * Makes room for `slots`, and connects before the first message. Returns 0, -EAGAIN or another negative
- * errno.
- */
-static ssize_t make_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots)
+ssize_t send_make_room(struct messenger *messenger, struct msg_peer *to, uint32_t slots)
 {
 	if (transport_room(messenger->transport, &to->peer, slots))
 		return 0;
@@ -186,7 +181,7 @@ static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenge
 		slots = 1 + (uint32_t)(request->length + prefix - WIRE_INLINE_BYTES +
 				       WIRE_CONTINUATION_BYTES - 1) /
 				    WIRE_CONTINUATION_BYTES;
-	ssize_t result = make_room(messenger, to, slots);
+	ssize_t result = send_make_room(messenger, to, slots);
 	if (result != 0)
 		return result;
 	if (!in_slots) {
@@ -203,7 +198,7 @@ static inline __attribute__((always_inline)) ssize_t try_to_send(struct messenge
 			return rendezvous_send(messenger, request, wire_flags);
 	}
 	if (acknowledged) {
-		struct send *send = await_acknowledgement(messenger, request);
+		struct send *send = send_begin(messenger, request);
 		if (send == NULL) {
 			if (chunk != CHUNK_NONE)
 				chunk_untake(to->peer.pool, chunk);

@@ -399,7 +399,7 @@ static void test_closing_meanwhile(void **state)
 static void say(uint32_t kind, uint64_t word, const uint64_t payload[6])
 {
 	a->end->sinks = true;
-	assert_int_equal(remote_room(a->node.messenger, to_b, 1), 0);
+	assert_int_equal(send_make_room(a->node.messenger, to_b, 1), 0);
 	remote_push(&to_b->peer, control_word(kind, WIRE_LAST, 0), word, payload, 48, NULL, 0);
 	fake_settle(&world);
 }
@@ -468,7 +468,7 @@ static void test_returns_that_cannot_be(void **state)
 	struct msg_peer *c_to_b = fake_peer(c, b);
 	const uint64_t range[3] = {KEY, 0, 100};
 	c->end->sinks = true;
-	assert_int_equal(remote_room(c->node.messenger, c_to_b, 1), 0);
+	assert_int_equal(send_make_room(c->node.messenger, c_to_b, 1), 0);
 	remote_push(&c_to_b->peer, control_word(WIRE_CORE_READ, 0, 0), 1, range, sizeof(range), NULL, 0);
 	fake_settle(&world);
 	id = ((struct remote_grant *)(void *)b->node.messenger->remote_grants.next)->id;
@@ -492,7 +492,7 @@ static void answer(uint32_t kind, uint64_t word, uint64_t first, uint64_t second
 {
 	const uint64_t payload[3] = {first, second, third};
 
-	assert_int_equal(remote_room(b->node.messenger, from_a, 1), 0);
+	assert_int_equal(send_make_room(b->node.messenger, from_a, 1), 0);
 	remote_push(&from_a->peer, control_word(kind, 0, 0), word, payload, sizeof(payload), NULL, 0);
 	fake_settle(&world);
 }
