@@ -23,8 +23,7 @@ from vicinal.cluster.manager import bring_up, open_nodes, take_down
 from vicinal.cluster.nodes.placement import place_nodes
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
-from vicinal.host.checks.hugepages import check_huge_pages
-from vicinal.host.checks.numa import check_numa
+from vicinal.host.checks.processor_and_memory import check_huge_pages, check_numa
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
 from vicinal.integrations.opennebula.deploy import Pinning, Topology, VirtualNode, pinned

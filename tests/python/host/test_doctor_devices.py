@@ -11,12 +11,9 @@ from fake_host import MLX4, MLX4_FUNCTION, FakeHost, xeon_with_mlx5
 
 import vicinal.region
 from vicinal.host import shared_device
-from vicinal.host.checks import ivshmem
-from vicinal.host.checks.infiniband import check_infiniband
-from vicinal.host.checks.iommu import check_iommu
-from vicinal.host.checks.ivshmem import check_ivshmem
-from vicinal.host.checks.lockdown import check_lockdown
-from vicinal.host.checks.sriov import check_sriov
+from vicinal.host.checks import vms
+from vicinal.host.checks.cards import check_infiniband, check_iommu, check_sriov
+from vicinal.host.checks.vms import check_ivshmem, check_lockdown
 from vicinal.host.finding import Finding, Status
 from vicinal.host.pci import read_devices
 from vicinal.host.sriov_facts import Use, read_physical_functions
@@ -381,7 +378,7 @@ def test_a_device_that_cannot_be_mapped(
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(ivshmem, "map_memory", refuse)
+    monkeypatch.setattr(vms, "map_memory", refuse)
     fake.ivshmem("0000:00:04.0", bytes(4096))
     finding = one(check_ivshmem(fake.host()))
     assert finding.status is Status.FAIL
@@ -436,7 +433,7 @@ def test_a_memory_module_of_somebody_elses(fake: FakeHost, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(ivshmem, "map_memory", refuse)
+    monkeypatch.setattr(vms, "map_memory", refuse)
     dax(fake, bytes(4096))
     finding = one(check_ivshmem(fake.host()))
     assert finding.status is Status.WARN

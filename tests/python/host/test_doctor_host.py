@@ -12,17 +12,20 @@ from fake_host import GUEST, FakeHost, xeon_with_mlx5
 
 import vicinal.region
 from vicinal.host.checks import CHECKS
-from vicinal.host.checks.cgroups import check_cgroups
-from vicinal.host.checks.containers import check_containers
-from vicinal.host.checks.cross_memory import check_cross_memory
-from vicinal.host.checks.hugepages import check_huge_pages
-from vicinal.host.checks.libvirt import check_libvirt
-from vicinal.host.checks.limits import check_limits
-from vicinal.host.checks.namespaces import check_namespaces
-from vicinal.host.checks.numa import check_numa
-from vicinal.host.checks.processor import check_processor
-from vicinal.host.checks.qemu import check_qemu
-from vicinal.host.checks.shared_memory import check_shared_memory
+from vicinal.host.checks.isolation import (
+    check_cgroups,
+    check_containers,
+    check_cross_memory,
+    check_limits,
+    check_namespaces,
+)
+from vicinal.host.checks.processor_and_memory import (
+    check_huge_pages,
+    check_numa,
+    check_processor,
+    check_shared_memory,
+)
+from vicinal.host.checks.vms import check_libvirt, check_qemu
 from vicinal.host.doctor import document, examine
 from vicinal.host.finding import Finding, Status, warned
 from vicinal.host.system import Host

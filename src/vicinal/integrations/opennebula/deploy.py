@@ -151,7 +151,7 @@ def require_region_device(document: bytes, host: Host) -> None:
     host's own QEMU. For any other emulator, libvirt itself reports a missing device.
     """
     # Loaded here: most deployments find regions of other VMs, and do not need these modules.
-    from vicinal.host.checks.qemu import qemu_program, read_device_models
+    from vicinal.host.checks.vms import qemu_program, read_device_models
 
     program = qemu_program(host)
     named = parse(document, "the deployment file", "domain").findtext("devices/emulator")

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.host.checks.qemu import read_device_models
+from vicinal.host.checks.vms import read_device_models
 from vicinal.host.functions.privileged.system import Host as FunctionsHost
 from vicinal.host.functions.sysfs import (
     PhysicalFunction,
