@@ -43,7 +43,7 @@ def test_what_is_added_to_the_image_is_kept_until_it_changes(tmp_path: Path) -> 
     build_image(print)
     said: list[str] = []
     first = build_additions(additions, said.append)
-    assert said == ["writing what is added to the guest image"]
+    assert said == ["writing the additions to the guest image"]
     assert b"opt/mine/file" in first.read_bytes()
     assert build_additions(additions, said.append) == first
     assert len(said) == 1
@@ -56,6 +56,6 @@ def test_what_is_added_to_the_image_is_kept_until_it_changes(tmp_path: Path) -> 
 def test_a_package_that_does_not_exist() -> None:
     build_image(print)
     with pytest.raises(
-        VicinalError, match=r"Unable to locate package no-such-pack.*: see that imag"
+        VicinalError, match=r"Unable to locate package no-such-pack.*: check that imag"
     ):
         build_additions(ImageAdditions(packages=("no-such-package",)), print)

@@ -200,7 +200,7 @@ def killed(hosts: BridgedHosts, file: Path) -> None:
     assert migrate.stderr is not None
     with migrate.stderr:
         for line in migrate.stderr:
-            if "out of its region" in line or "no rank is in its region" in line:
+            if "have left the region" in line or "no rank is in the region" in line:
                 break
         time.sleep(1.0)
         # nsenter's child is the command.

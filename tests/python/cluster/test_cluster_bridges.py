@@ -291,13 +291,14 @@ def test_what_an_ordinary_user_is_told(tmp_path: Path, monkeypatch: pytest.Monke
             return str(error)
         return ""
 
-    assert "qemu-bridge-helper, which was not found: install qemu-system-common" in said()
+    assert "was not found: install qemu-system-common, or name a tap" in said()
     helper.touch()
-    assert f"it has no rights of its own: as root, chmod u+s {helper}" in said()
+    assert f"it has no privileges: as root, run `chmod u+s {helper}`" in said()
     helper.chmod(0o4755)
-    assert f"is not allowed to plug anything into {BRIDGE}: as root, write `allow" in said()
+    assert f"qemu-bridge-helper may not connect machines to {BRIDGE}: " in said()
+    assert f"does not allow it: as root, write `allow {BRIDGE}` into" in said()
     allowed.write_text("allow other\n")
-    assert "is not allowed" in said()
+    assert "does not allow it" in said()
     allowed.write_text(f"# ours\nallow {BRIDGE}\n")
     assert said() == ""
 

@@ -139,7 +139,7 @@ def test_a_port_of_a_wire_is_free_or_released() -> None:
         far = FarMachine(1, "127.0.0.1", "127.0.0.2", port)
         wired = MachineResource(machine(far=(far,)))
         assert complaints(wired) == [
-            f"UDP port {port} of 127.0.0.1 cannot be had (address already in use)"
+            f"UDP port {port} of 127.0.0.1 cannot be used (address already in use)"
         ]
         released = Held(frozenset({f"UDP port 127.0.0.1:{port}"}))
         assert complaints(wired, released) == []

@@ -309,7 +309,7 @@ def test_machines_get_whole_cards(
 
 
 def test_a_session_gives_no_devices_away(trial: Trial) -> None:
-    with pytest.raises(VicinalError, match="qemu:///session may not give away"):
+    with pytest.raises(VicinalError, match="qemu:///session may not assign it"):
         machines(trial, "function: {card: eth1}", "session")
 
 

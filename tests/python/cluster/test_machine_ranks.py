@@ -150,7 +150,7 @@ def test_a_region_that_is_full(
 ) -> None:
     plug(devices, 0o666)
     with joined(program, region_path):
-        assert "it has room for 2 endpoints: let region.members be more" in late(machine).why
+        assert "with room for 2 endpoints: raise region.members" in late(machine).why
     assert "have not joined it" in late(machine).why  # that one is dead
 
 
@@ -203,7 +203,7 @@ def test_who_left_the_region_may_take_its_time_to_unmap_it(
 
 
 @pytest.mark.parametrize(
-    ("left", "said"), [({"165"}, "left its region, and still has it"), ({"7"}, "is no rank that")]
+    ("left", "said"), [({"165"}, "left its region, and still has it"), ({"7"}, "not a rank that")]
 )
 def test_who_keeps_the_region_is_named(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, left: set[str], said: str

@@ -1,5 +1,5 @@
-"""Nodes of a cluster that are virtual machines: what each is, its neighbours, and the way in.
+"""Nodes of a cluster that are virtual machines: their description, networks and ssh connections.
 
-They are domains of libvirt (vicinal.cluster.vm.libvirt), which go on when the command that made
-them has ended. What a later command needs of them is in a directory of the cluster's.
+The machines are libvirt domains (vicinal.cluster.vm.libvirt), which outlive the command that
+creates them. A directory of the cluster keeps what later commands need.
 """

@@ -1,4 +1,4 @@
-"""The virtual machines that a cluster's file asks for, on this host."""
+"""The virtual machines that a cluster file requests on this host."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,10 @@ def machines_of(
     cpus: Sequence[Cpu],
     numa: Sequence[NumaNode],
 ) -> tuple[Machine, ...]:
-    """The machines, on the processors where they were placed, sharing a region in /dev/shm.
+    """The machines, on the processors that placement chose, sharing a region in /dev/shm.
 
-    Raises VicinalError where there are more than can be connected.
+    `placed` maps node names to processors of this host. Raises VicinalError if there are more
+    machines than wires can join, or if a bridge, a tap or libvirt does not allow the request.
     """
     nodes = cluster.of(BackEnd.VM)
     owner = f"{os.geteuid()}-{cluster.name}"
@@ -55,7 +56,7 @@ def machines_of(
         check_wired(len(joined))
         bridge = None
     pinned = cluster.placement.policy is not Policy.NONE
-    # QEMU's other threads get the cores that are the host's, or else the machine's own.
+    # QEMU's other threads run on the host's reserved cores, or on the machine's own if none are.
     reserved = reserved_cores(cluster, cpus) if pinned else ()
     strict = cluster.placement.policy is Policy.NUMA
     device = (cluster.region or RegionSettings()).device
@@ -97,7 +98,7 @@ def machines_of(
 
 
 def _check_devices(nodes: Sequence[Node], uri: str) -> None:
-    """Raise VicinalError where libvirt may not take devices from the host."""
+    """Raise VicinalError if libvirt may not assign the host devices that nodes request."""
     for node in nodes:
         if isinstance(node.network, FunctionNetwork | DeviceNetwork):
             check_may_give_away(node.name, uri)
@@ -106,11 +107,11 @@ def _check_devices(nodes: Sequence[Node], uri: str) -> None:
 
 
 def check_may_give_away(node: str, uri: str) -> None:
-    """Raise VicinalError where libvirt may not give a machine a device of the host's."""
+    """Raise VicinalError if libvirt at this URI may not assign host devices to the node."""
     if urlsplit(uri).path != "/system":
         raise VicinalError(
-            f"{node} is to have a device of the host's, which {uri} may not give away",
-            "as root, let the hypervisor be qemu:///system",
+            f"{node} requests a device of the host, and libvirt at {uri} may not assign it",
+            "run as root with `hypervisor: qemu:///system`",
         )
 
 
@@ -119,7 +120,7 @@ def _all_machines(nodes: Sequence[Node]) -> tuple[ShareMachine, ...]:
 
 
 def is_joined(node: Node) -> bool:
-    """Whether a machine has a network with the others."""
+    """Whether a machine has a network with the other machines."""
     return not isinstance(node.network, NoNetwork)
 
 
@@ -128,5 +129,5 @@ def _others(number: int, joined: Sequence[int]) -> tuple[int, ...]:
 
 
 def _near(processors: Sequence[int], numa: Sequence[NumaNode]) -> tuple[int, ...]:
-    """The NUMA nodes that have these processors; none where the kernel shows none."""
+    """The NUMA nodes of these processors; empty if the kernel shows none."""
     return tuple(node.number for node in numa if not set(node.cpus).isdisjoint(processors))

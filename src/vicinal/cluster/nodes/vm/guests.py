@@ -1,4 +1,4 @@
-"""The virtual machines of a cluster that runs, as a job's launcher needs them."""
+"""The virtual machines of a running cluster, as the launcher of a job uses them."""
 
 from collections.abc import Container, Sequence
 from functools import cached_property
@@ -20,20 +20,20 @@ from vicinal.region.detaching import condemn
 
 
 class MachineImage:
-    """What is in the machines from the start."""
+    """The contents of the image that the machines booted."""
 
     def __init__(self, files: Files) -> None:
         self._holds = [Path(each) for each in Made.read(files).holds]
         self._made = files.system.stat().st_mtime
 
     def has(self, path: Path) -> bool:
-        """Whether a file of this host is in the machines too, and as it is now."""
+        """Whether a file of this host is in the machines with its present contents."""
         inside = any(path.is_relative_to(directory) for directory in self._holds)
         return inside and path.stat().st_mtime <= self._made
 
 
 class MachineGuests:
-    """All machines of a cluster on this host, in order, as OwnNodes and as ClusterGuests."""
+    """All machines of a cluster on this host, in order; implements OwnNodes and ClusterGuests."""
 
     network = GuestNetwork.VIRTIO
 
@@ -44,7 +44,7 @@ class MachineGuests:
 
     @cached_property
     def image(self) -> MachineImage:
-        """What the machines booted."""
+        """The image that the machines booted."""
         return MachineImage(self.guests[0].machine.files)
 
     def has(self, node: str) -> bool:
@@ -55,7 +55,7 @@ class MachineGuests:
             if guest.name == node:
                 guest.enter()
                 return guest.command(command, {}, tty=tty)
-        raise VicinalError(f"the cluster {self._name} has no {node}", "see `vicinal status`")
+        raise VicinalError(f"the cluster {self._name} has no node {node!r}", "see `vicinal status`")
 
     def start_job(self, job: Job, launchers: Launchers) -> StartedJob:
         check_running(self._name, self.ended_nodes(), len(self.guests))
@@ -63,38 +63,38 @@ class MachineGuests:
 
     @property
     def alone(self) -> frozenset[str]:
-        """Names of those that have no network with the others."""
+        """Names of the machines without a network with other machines."""
         machines = [guest.machine for guest in self.guests]
         return frozenset(each.name for each in machines if not each.peers)
 
     def ended_nodes(self) -> list[str]:
-        """Names of those that do not run."""
+        """Names of the machines that do not run."""
         return [guest.name for guest in self.guests if not guest.alive]
 
     def enter(self) -> None:
-        """See that there is a connection to each. Raises VicinalError where one does not run."""
+        """Connect to each machine. Raises VicinalError if a machine does not run."""
         together(guest.enter for guest in self.guests)
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
-        """Raise VicinalError where they have no region with room for so many ranks, or no heap."""
+        """Raise VicinalError if the region has no room for this number of ranks, or no heap."""
         self._region.check_room(ranks, heap=heap)
 
     def traffic(self, job: int) -> JobTraffic | None:
-        """What their region says of the job of this number; None where they have none."""
+        """The region's counters of the job with this number; None without a region."""
         return self._region.traffic(job)
 
     def close(self) -> None:
-        """Nothing to do: the connections stay for the next command."""
+        """Do nothing: the connections stay open for the next command."""
 
     def inspect_all(self) -> tuple[RegionState, ...]:
-        """What their region holds now; nothing where they have none."""
+        """The state of the machines' region now; empty without a region."""
         file = self._region.path
         return () if file is None else (inspect(file, patience=0),)
 
     def check(self, names: Container[str] | None = None) -> None:
-        """Raise VicinalError for a machine that ended; others are told of it by their region.
+        """Mark members of ended machines as dead in the region, and raise VicinalError.
 
-        `names` are those that are still to be here, where not all are.
+        `names` are the nodes that must still run; None means all.
         """
         for guest in self.guests:
             if (names is None or guest.name in names) and not guest.alive:

@@ -1,4 +1,4 @@
-"""What this host does for the move of a machine: it gives it away, or takes it in."""
+"""This host's part in the move of a machine, as its source or as its destination."""
 
 import time
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import inspect
 
-# Loaded where machines are: whoever has none needs no libvirt.
+# Imported later, because a cluster without virtual machines needs no libvirt.
 if TYPE_CHECKING:
     from vicinal.cluster.vm.libvirt.connection import Hypervisor
     from vicinal.cluster.vm.libvirt.side import Side
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalPart:
-    """This host's part in the move of a machine, which is as it is, or is to be, here."""
+    """This host's part in the move of a machine that runs here, or will run here."""
 
     machine: Machine
 
@@ -38,50 +38,51 @@ class LocalPart:
 
     @property
     def accelerator(self) -> Accelerator:
-        """What executes machines here. Raises VicinalError where the cluster has none here."""
+        """What executes machines on this host. Raises VicinalError if the cluster has none here."""
         return Made.read(self.machine.files).accelerator
 
     def check_leaves(self) -> None:
-        """Raise VicinalError where the machine cannot leave this host now."""
+        """Raise VicinalError if the machine cannot leave this host now."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
         machine = self.machine
         state = observe(self._hypervisor, machine.domain)
         if state is not DomainState.RUNNING:
             raise VicinalError(
-                f"{machine.name} does not run, it is {state}", "let it go on first: `vicinal start`"
+                f"{machine.name} does not run, its state is {state}",
+                "resume it first: `vicinal start`",
             )
         if machine.region is not None and machine.region_device != RegionDevice.IVSHMEM:
             raise VicinalError(
-                f"{machine.name} has its region as {machine.region_device}, which cannot be taken "
-                "from a machine that runs",
-                "let region.device be ivshmem-plain",
+                f"{machine.name} has its region as {machine.region_device}, which a running "
+                "machine cannot give up",
+                "set region.device to ivshmem-plain",
             )
         if machine.device is not None:
             raise VicinalError(
-                f"{machine.name} has the device {machine.device}, which is this host's",
-                "give its node a function instead, of which other hosts have some",
+                f"{machine.name} has the device {machine.device}, which belongs to this host",
+                "give its node a function instead, which other hosts can replace",
             )
         if machine.bridge is None and machine.peers:
             raise VicinalError(
-                f"{machine.name} is joined with the others by wires, which end on this host",
-                "let the machines be at a bridge",
+                f"wires join {machine.name} to other machines, and wires end on this host",
+                "connect the machines by a bridge",
             )
         if machine.link is not None and machine.link.tap is not None:
             raise VicinalError(
-                f"{machine.name} is at the tap {machine.link.tap}, which is this host's",
-                "let it be at a bridge, which the other host has too",
+                f"{machine.name} uses the tap {machine.link.tap}, which belongs to this host",
+                "use a bridge that the other host has too",
             )
         check_unused(machine)
 
     def check_comes(self) -> None:
-        """Raise VicinalError where the machine cannot be taken in."""
+        """Raise VicinalError if this host cannot receive the machine."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
         machine = self.machine
         if observe(self._hypervisor, machine.domain) is not DomainState.ABSENT:
             raise VicinalError(
-                f"there is a domain {machine.domain} already", "remove it, or choose another host"
+                f"a domain {machine.domain} exists already", "remove it, or choose another host"
             )
         for bridge in self._bridges:
             check_bridge(bridge)
@@ -92,30 +93,30 @@ class LocalPart:
         for file in (files.kernel, system, files.keys.archive(machine.name)):
             if not file.exists():
                 raise VicinalError(
-                    f"{file}, which {machine.name} boots, is not there",
+                    f"{file} is missing, and {machine.name} boots it",
                     "choose a host that has machines of the same kind",
                 )
         check_room([machine])
 
     def send_out(self, seconds: float) -> tuple[ranks.Endpoint, ...]:
-        """Have its ranks leave the region: ranks.send_out()."""
+        """Make the machine's ranks leave the region; see ranks.send_out()."""
         return ranks.send_out(self.machine, seconds=seconds)
 
     def close(self) -> None:
-        """End the connections to it: a guest that moves does not see that they end."""
+        """End the connections to the machine, because a moved guest does not notice their end."""
         end_way_in(self.machine)
         time.sleep(QUIET_SECONDS)
 
     def call_back(self) -> None:
-        """Let its ranks come back to the region: ranks.call_back()."""
+        """Let the machine's ranks return to the region; see ranks.call_back()."""
         ranks.call_back(self.machine)
 
     def await_back(self, whom: Collection[ranks.Endpoint], seconds: float) -> ranks.Return:
-        """Wait until they are in the region: ranks.await_back()."""
+        """Wait until the ranks are in the region; see ranks.await_back()."""
         return ranks.await_back(self.machine, whom, seconds=seconds)
 
     def side(self) -> "Side":
-        """What its domain has here, but for functions."""
+        """What the machine's domain has on this host, without functions."""
         from vicinal.cluster.vm.libvirt.side import Side
 
         machine = self.machine
@@ -129,7 +130,7 @@ class LocalPart:
 
     @property
     def _bridges(self) -> list[str]:
-        """Of the machines' own network, and of one of the host's."""
+        """The bridge of the machines' own network, and the bridge of the host's network, if any."""
         link = self.machine.link
         named = (self.machine.bridge, None if link is None else link.bridge)
         return [bridge for bridge in named if bridge is not None]

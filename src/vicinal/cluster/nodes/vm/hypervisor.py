@@ -1,7 +1,7 @@
 """The connection to libvirt that one command uses for all machines of a cluster.
 
-A machine can still run when no libvirt knows it any more, such as after libvirt lost its state.
-end_orphan() ends such a machine.
+A machine can still run although libvirt no longer knows it, for example after libvirt lost its
+state. end_orphan() ends such a machine.
 """
 
 import atexit
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _open: dict[str, "Hypervisor"] = {}
-"""Connections by their URIs, which last until this process or their libvirt ends."""
+"""Open connections by URI. A connection lasts until this process or its libvirt ends."""
 
 
 def hypervisor_at(uri: str) -> "Hypervisor":
-    """The connection, which is open until this process ends.
+    """The connection to libvirt at a URI, which stays open until this process ends.
 
-    Vicinal's own libvirt is started where it does not run. Raises VicinalError where libvirt cannot
-    be used by this user, and UnreachableError where it does not answer.
+    Starts Vicinal's own libvirt if it does not run. Raises VicinalError if this user cannot use
+    this libvirt, and UnreachableError if it does not answer.
     """
     found = _open.get(uri)
     if found is not None and found.alive:
         return found
     if urlsplit(uri).hostname:
         raise VicinalError(
-            f"the virtual machines of a cluster are this host's, and {uri} is another's",
-            "let the hypervisor be qemu:///system or qemu:///session",
+            f"a cluster's virtual machines run on this host, and {uri} is on another host",
+            "set `hypervisor` to qemu:///system or qemu:///session",
         )
     if urlsplit(uri).path == "/system" and os.geteuid() != 0:
         raise VicinalError(
-            f"the machines' files would be those of {uri} and not this user's",
-            "let the hypervisor be qemu:///session, or run as root",
+            f"libvirt at {uri} would own the machines' files instead of this user",
+            "set `hypervisor` to qemu:///session, or run as root",
         )
     if is_own(uri):
         Daemon.of_this_user().start()
@@ -52,15 +52,16 @@ def hypervisor_at(uri: str) -> "Hypervisor":
 
 
 def has_machines(uri: str) -> bool:
-    """Whether a libvirt can have any; Vicinal's own has none where it was not started, or removed.
+    """Whether libvirt at this URI can have machines.
 
-    So nobody has to start it just to look.
+    Vicinal's own libvirt has none if it was never started, or was removed. So no caller has to
+    start it only to look for machines.
     """
     return not is_own(uri) or Daemon.of_this_user().directory.is_dir()
 
 
 def check_usable(uri: str) -> None:
-    """Raise VicinalError where a libvirt cannot have machines, as far as is seen; starts none."""
+    """Raise VicinalError if libvirt visibly cannot have machines; starts no daemon."""
     daemon = Daemon.of_this_user()
     if is_own(uri) and not daemon.answers():
         daemon.check()
@@ -69,11 +70,11 @@ def check_usable(uri: str) -> None:
 
 
 def connected_to(uri: str) -> "Hypervisor":
-    """A connection to any libvirt, also of another host, until this process ends."""
+    """A connection to any libvirt, also on another host, until this process ends."""
     found = _open.get(uri)
     if found is not None and found.alive:
         return found
-    # Loaded here: whoever has no virtual machines needs no libvirt.
+    # Imported here, because a cluster without virtual machines needs no libvirt.
     from vicinal.cluster.vm.libvirt.connection import connect
 
     stack = ExitStack()
@@ -83,17 +84,18 @@ def connected_to(uri: str) -> "Hypervisor":
 
 
 def user_of_machines(hypervisor: "Hypervisor") -> tuple[int, int] | None:
-    """User and group for machines' QEMU, where libvirt would choose: this user, whose files it has.
+    """This user and group, for the machines' QEMU, if libvirt would otherwise choose a user.
 
-    None for a session's libvirt: it has no choice.
+    QEMU needs access to this user's files. None for a session's libvirt, which cannot choose.
     """
     return None if hypervisor.qemu_user() is None else (os.geteuid(), os.getegid())
 
 
 def end_orphan(machine: Machine) -> None:
-    """End the QEMU of a machine, if it runs; only for one that libvirt does not have, or is lost.
+    """Kill the QEMU of a machine that libvirt does not know, or whose libvirt is lost.
 
-    It is known by its name and by our files that it has. Raises VicinalError where it stays.
+    The process is found by the machine's name and by the cluster's files in its command line.
+    Raises VicinalError if it does not end.
     """
     import psutil
 
@@ -123,7 +125,7 @@ def _runs(process: "psutil.Process") -> bool:
     import psutil
 
     try:
-        # One that ended may stay for want of a parent that waits for it, and has nothing any more.
+        # An ended process may stay as a zombie until its parent waits for it. It holds nothing.
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

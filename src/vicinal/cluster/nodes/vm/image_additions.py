@@ -1,7 +1,7 @@
-"""What a cluster's file adds to the image of its machines: Debian packages, and files of this host.
+"""What a cluster file adds to its machines' image: Debian packages, and files of this host.
 
-It is an archive of its own, which Linux unpacks after the image's: what is in both is as here.
-Packages are unpacked with all that they need and the image does not have, and not configured.
+The additions are a separate archive. Linux unpacks it after the image, so its files replace those
+of the image. Packages are unpacked with all dependencies that the image lacks, and not configured.
 """
 
 import shutil
@@ -25,14 +25,14 @@ from vicinal.cluster.vm.image.packages import RECORD, PackageStore
 
 _LEFT_OUT = ("boot", "usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man")
 _STANDING = ("bin", "lib", "lib64", "sbin", "tmp", "root", "home", HOME.lstrip("/"))
-"""Directories of the image that are not like others: links, or somebody's."""
+"""Directories of the image that the archive must not replace: links, or owned by a user."""
 _MOST_KEPT = 4
 
 
 def additions_key(additions: ImageAdditions) -> str:
-    """What tells these from all others, as they are now; "" where there are none.
+    """A key that identifies the present contents of these additions; "" if there are none.
 
-    Raises VicinalError for a file that is not there.
+    Raises VicinalError if a file is missing.
     """
     if not additions:
         return ""
@@ -46,16 +46,16 @@ def additions_key(additions: ImageAdditions) -> str:
 
 
 def build_additions(additions: ImageAdditions, say: Callable[[str], None]) -> Path:
-    """The archive of these; made if there is none yet. The image itself must be there.
+    """The archive of these additions, built if it does not exist. The image must exist.
 
-    `say` is told what is being done. Raises VicinalError where something cannot be had.
+    `say` receives each step. Raises VicinalError if a package or file cannot be obtained.
     """
     directory = guests_directory()
     target = directory / f"image-with-{additions_key(additions)}.cpio"
     with locked(directory):
         packages = _packages(additions.packages, say) if additions.packages else None
         if not target.is_file():
-            say("writing what is added to the guest image")
+            say("writing the additions to the guest image")
             with replaced(target) as fresh:
                 _write(fresh, additions, packages)
             kept = sorted(directory.glob("*image-with-*"), key=lambda file: file.stat().st_mtime)
@@ -65,7 +65,7 @@ def build_additions(additions: ImageAdditions, say: Callable[[str], None]) -> Pa
 
 
 def join(image: GuestImage, additions: Path, target: Path) -> None:
-    """Write an image with what is added to it, as old as the image itself."""
+    """Write an image followed by its additions, with the modification time of the image."""
     with target.open("wb") as whole:
         for part in (image.files, additions):
             with part.open("rb") as content:
@@ -78,7 +78,7 @@ def _system() -> Path:
 
 
 def _packages(names: tuple[str, ...], say: Callable[[str], None]) -> Path:
-    """Directory with the unpacked packages."""
+    """The directory with the unpacked packages."""
     system = _system()
     target = system.with_name(f"debian-{content_key([system.name, *names])}")
     if target.is_dir():
@@ -95,7 +95,7 @@ def _packages(names: tuple[str, ...], say: Callable[[str], None]) -> Path:
         shutil.rmtree(fresh)
         raise VicinalError(
             error.message,
-            "see that image.packages names packages of this host's Debian release, and that "
+            "check that image.packages names packages of this host's Debian release, and that "
             "`apt-get update` works",
         ) from error
     finally:
@@ -117,7 +117,7 @@ def _write(target: Path, additions: ImageAdditions, packages: Path | None) -> No
 
 
 def _files(additions: ImageAdditions) -> Iterator[tuple[Path, str]]:
-    """Each file and directory that is added, and its name in the archive."""
+    """Each added file and directory, with its name in the archive."""
     for named, place in additions.files:
         try:
             source = Path(named).resolve(strict=True)
@@ -128,8 +128,8 @@ def _files(additions: ImageAdditions) -> Iterator[tuple[Path, str]]:
                     yield path, merged_name(relative)
         except OSError as error:
             raise VicinalError(
-                f"{named}, which image.files names, cannot be read ({describe_os_error(error)})",
-                "mend the cluster's file, or put it there",
+                f"image.files names {named!r}, which cannot be read ({describe_os_error(error)})",
+                "correct the cluster file, or create the file",
             ) from error
 
 

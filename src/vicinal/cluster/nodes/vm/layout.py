@@ -1,6 +1,6 @@
-"""Where things of a cluster's virtual machines are: a directory of the cluster's, on this host.
+"""The files of a cluster's virtual machines, in a directory of the cluster on this host.
 
-Sockets have short names: the kernel has room for 107 bytes of a socket's path.
+Socket names are short, because the kernel limits a socket's path to 107 bytes.
 """
 
 import json
@@ -15,7 +15,7 @@ from vicinal.cluster.vm.guest.identity import Keys
 
 _LONGEST_SOCKET = 107
 _SSH_ADDS = len(".0123456789abcdef")
-"""ssh makes its socket under another name first."""
+"""ssh first creates its socket under a longer name."""
 
 
 @dataclass(frozen=True)
@@ -26,88 +26,92 @@ class Files:
 
     @property
     def kernel(self) -> Path:
-        """What the machines boot: stays as it is when the image is made anew."""
+        """The kernel that the machines boot; it stays unchanged if the image is rebuilt."""
         return self.directory / "kernel"
 
     @property
     def system(self) -> Path:
-        """Their file system, likewise."""
+        """The machines' file system; it stays unchanged too."""
         return self.directory / "system"
 
     def system_with(self, additions: str) -> Path:
-        """The same with what the cluster's file adds to it, of which this is the key, if any."""
+        """The file system with the additions of this key; without additions if the key is ""."""
         return self.directory / f"system-{additions}" if additions else self.system
 
     @property
     def keys(self) -> Keys:
-        """Keys, and the archives of the machines."""
+        """The keys, and the machines' identity archives."""
         return Keys(self.directory)
 
     @property
     def entered(self) -> Path:
-        """Is there once somebody began to wait for the machines to boot."""
+        """A file that exists once a command has begun to wait for the machines to boot."""
         return self.directory / "entered"
 
     def stem(self, number: int) -> str:
-        """What the names of a machine's sockets begin with."""
+        """The beginning of the names of a machine's sockets."""
         return f"{number}"
 
     def console(self, name: str) -> Path:
-        """What a machine writes on its console."""
+        """The output of a machine's console."""
         return self.directory / f"{name}.console"
 
     def commands(self, name: str) -> Path:
-        """What a machine runs at its next start: see vicinal.cluster.nodes.vm.machine."""
+        """The commands of a machine's next boot; see vicinal.cluster.nodes.vm.machine."""
         return self.directory / f"{name}.commands"
 
     def saved(self, name: str) -> Path:
-        """Is there from when a machine is saved until it begins anew: it has booted, whatever its
-        console says, which QEMU begins anew with each of its own starts."""
+        """A file that exists from the saving of a machine until its next boot.
+
+        It says that the machine has booted. The console cannot say so, because QEMU truncates the
+        console at each of its own starts.
+        """
         return self.directory / f"{name}.saved"
 
     def control(self, number: int) -> Path:
-        """The socket of the virtio port that the host gets in by."""
+        """The socket of the virtio port by which the host connects to the machine."""
         return self.directory / f"{self.stem(number)}.port"
 
     def master(self, number: int) -> Path:
-        """The socket of the ssh that stays connected to a machine."""
+        """The socket of the ssh process that stays connected to a machine."""
         return self.directory / f"{self.stem(number)}.ssh"
 
     def wire(self, number: int, peer: int) -> Path:
-        """A machine's end of the wire to another."""
+        """A machine's end of the wire to another machine."""
         return self.directory / f"{number}-{peer}"
 
     def check_lengths(self, machines: int) -> None:
-        """Raise VicinalError where the directory's path leaves no room for sockets."""
+        """Raise VicinalError if the directory's path is too long for sockets in it."""
         longest = len(str(self.master(machines))) + _SSH_ADDS
         if longest > _LONGEST_SOCKET:
             raise VicinalError(
                 f"the path {self.directory} is {longest - _LONGEST_SOCKET} bytes too long for "
                 "sockets in it",
-                "let XDG_STATE_HOME name a shorter one",
+                "set XDG_STATE_HOME to a shorter path",
             )
 
 
 @dataclass(frozen=True)
 class Made:
-    """What was found out and chosen when the machines' common part was made."""
+    """What was detected and chosen when the machines' common part was created."""
 
     accelerator: Accelerator
     reason: str
     holds: tuple[str, ...]
-    """Directories of this host that are in the image at the same place."""
+    """Directories of this host that the image contains at the same path."""
 
     def write(self, files: Files) -> None:
-        """Keep it in the machines' directory."""
+        """Write the values to the machines' directory."""
         (files.directory / "made.json").write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, files: Files) -> Self:
-        """What write() kept. Raises VicinalError where that is not there."""
+        """Read what write() wrote. Raises VicinalError if it is missing or invalid."""
         try:
             kept: Mapping[str, str] = json.loads((files.directory / "made.json").read_text())
             return cls(Accelerator(kept["accelerator"]), kept["reason"], tuple(kept["holds"]))
         except (OSError, ValueError, KeyError) as error:
             raise VicinalError(
-                f"what belongs to all machines is not in {files.directory}", "call `vicinal up`"
+                f"the common files of the machines are missing in {files.directory}",
+                "call `vicinal up`",
             ) from error

@@ -1,4 +1,4 @@
-"""Cards of virtual machines in networks of the host's, which are there, and stay as they are."""
+"""Network cards of virtual machines in existing networks of the host, which stay unchanged."""
 
 import hashlib
 import os
@@ -15,14 +15,14 @@ from vicinal.cluster.nodes.host_network import check_bridge, check_tap
 from vicinal.cluster.nodes.vm.network import Link
 
 HELPERS = (Path("/usr/lib/qemu/qemu-bridge-helper"), Path("/usr/libexec/qemu-bridge-helper"))
-"""Where QEMU's helper is, which plugs an ordinary user's machines into bridges."""
+"""Paths of QEMU's helper, which connects machines of unprivileged users to bridges."""
 ALLOWED = Path("/etc/qemu/bridge.conf")
-"""Which bridges it may."""
+"""The bridges to which the helper may connect machines."""
 _MACHINE = Path("/etc/machine-id")
 
 
 def link_of(owner: str, node: Node) -> Link | None:
-    """The card that a node's network asks for; None where that is something else."""
+    """The card that a node's network requests; None for networks without a bridge or tap."""
     network = node.network
     if not isinstance(network, BridgeNetwork | TapNetwork):
         return None
@@ -34,9 +34,10 @@ def link_of(owner: str, node: Node) -> Link | None:
 
 
 def local_mac(owner: str, node: str) -> str:
-    """A hardware address of a node's: locally administered, and the same at each `up`.
+    """A node's hardware address: locally administered, and the same at each `up`.
 
-    Others at the same bridge, be it on other hosts, hardly have it.
+    It is a hash of this host's identity, the owner and the node, so that nodes on the same bridge,
+    also on other hosts, are unlikely to share an address.
     """
     host = [platform.node()]
     with suppress(OSError):
@@ -46,9 +47,9 @@ def local_mac(owner: str, node: str) -> str:
 
 
 def check_link(uri: str, link: Link | None, *, starts: bool) -> None:
-    """Raise VicinalError where what a machine is linked to is not there, or not for its libvirt.
+    """Raise VicinalError if the bridge or tap of a link is missing, or libvirt may not use it.
 
-    `starts` is for one that is about to.
+    `starts` says that the machine is about to start, so its tap must be free.
     """
     if link is None:
         return
@@ -61,31 +62,31 @@ def check_link(uri: str, link: Link | None, *, starts: bool) -> None:
 
 
 def _check_helper(bridge: str) -> None:
-    """Raise VicinalError unless QEMU's helper plugs an ordinary user's machines into a bridge."""
+    """Raise VicinalError unless QEMU's helper connects an unprivileged user's machines here."""
     helper = next((each for each in HELPERS if each.exists()), None)
     if helper is None:
         raise VicinalError(
-            "an ordinary user's machines come to a bridge by qemu-bridge-helper, which was not "
-            "found",
-            "install qemu-system-common, or name a tap of this user's",
+            "qemu-bridge-helper, which connects an unprivileged user's machines to a bridge, was "
+            "not found",
+            "install qemu-system-common, or name a tap of this user",
         )
     if not helper.stat().st_mode & stat.S_ISUID and not _has_capabilities(helper):
         raise VicinalError(
-            f"{helper} may not plug anything into {bridge}: it has no rights of its own",
-            f"as root, chmod u+s {helper}, or name a tap of this user's",
+            f"{helper} may not connect machines to {bridge}: it has no privileges",
+            f"as root, run `chmod u+s {helper}`, or name a tap of this user",
         )
     try:
         lines = ALLOWED.read_text().splitlines()
     except PermissionError:
-        return  # it is the helper's alone to read
+        return  # only the helper may read it
     except OSError:
         lines = []
     rules = [line.split() for line in lines]
     known = any(rule[:1] == ["include"] or rule[:2] == ["allow", "all"] for rule in rules)
     if not known and ["allow", bridge] not in [rule[:2] for rule in rules]:
         raise VicinalError(
-            f"qemu-bridge-helper is not allowed to plug anything into {bridge}",
-            f"as root, write `allow {bridge}` into {ALLOWED}, or name a tap of this user's",
+            f"qemu-bridge-helper may not connect machines to {bridge}: {ALLOWED} does not allow it",
+            f"as root, write `allow {bridge}` into {ALLOWED}, or name a tap of this user",
         )
 
 

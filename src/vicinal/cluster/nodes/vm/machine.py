@@ -1,8 +1,8 @@
-"""One virtual machine of a cluster: plain values, from which it can be made and found again.
+"""One virtual machine of a cluster as plain values, from which commands create and find it.
 
-write_commands() writes the commands of the cluster's file that the guest runs as root when it
-boots. The guest knows of no earlier boot, because its file system is in its memory. So the file
-with these commands changes when the first boot has succeeded.
+write_commands() writes the commands of the cluster file that the guest runs as root at boot. The
+guest does not know of earlier boots, because its file system is in its memory. So the host
+rewrites the file with these commands after the first successful boot.
 """
 
 import shlex
@@ -25,72 +25,72 @@ from vicinal.cluster.vm.region_device import RegionDevice
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine is to be."""
+    """A virtual machine as the cluster file requests it."""
 
     owner: str
-    """UID-CLUSTER: whose it is, and of what."""
+    """UID-CLUSTER: the user and the cluster that own the machine."""
     name: str
-    """The node's."""
+    """The node's name."""
     number: int
-    """Among the cluster's machines, from 0."""
+    """The machine's index among the cluster's machines, from 0."""
     peers: tuple[int, ...]
-    """Numbers of the others that it has a network with."""
+    """Numbers of the other machines in its network."""
     uri: str
-    """Of the libvirt that makes it."""
+    """URI of the libvirt that creates it."""
     directory: str
     cpus: int
     memory_mib: int
     hugepages: bool = False
     processors: tuple[int, ...] = ()
-    """Processors of the host, one for each of its own; empty: any."""
+    """Processors of the host, one for each virtual processor; empty: any."""
     emulator: tuple[int, ...] = ()
-    """Those for all else that its QEMU does."""
+    """Processors of the host for all other threads of QEMU."""
     memory_nodes: tuple[int, ...] = ()
-    """NUMA nodes that its memory must come from."""
+    """NUMA nodes that its memory must come from; empty: any."""
     region: str | None = None
-    """Name of the region in /dev/shm that it shares."""
+    """Name of the shared region in /dev/shm."""
     region_device: str = RegionDevice.IVSHMEM.value
-    """What it has the region as."""
+    """The kind of device that gives the guest the region: a value of RegionDevice."""
     doorbell: str | None = None
-    """Socket of the server by which the region's device can interrupt; None: it cannot."""
+    """Socket of the server that delivers interrupts of the region's device; None: no interrupts."""
     bridge: str | None = None
-    """Bridge of the cluster's that it is joined with its peers by; None: by a wire to each."""
+    """Bridge that joins it to its peers; None: one wire to each peer."""
     bridge_is_ours: bool = True
-    """Whether the cluster makes that bridge; else it is the host's, and was there."""
+    """Whether the cluster creates that bridge; otherwise the bridge belongs to the host."""
     link: Link | None = None
-    """Its card in a network of the host's."""
+    """Its card in a network of the host."""
     commands: Commands = field(default_factory=Commands)
-    """What its guest runs when it boots."""
+    """Commands that the guest runs at boot."""
     additions: ImageAdditions = field(default_factory=ImageAdditions)
-    """What it has beside the image of all."""
+    """Additions to the common image."""
     additions_key: str = ""
-    """What tells that, as it was when it was asked for, from all else."""
+    """Key of the additions' contents at the time of the request; see additions_key()."""
     device: str | None = None
-    """PCI address of a whole device of the host's that it has."""
+    """PCI address of a whole device of the host that the machine gets."""
     function: str | None = None
-    """By what name the records of `vicinal functions` have its virtual function."""
+    """Owner name of its virtual function in the records of `vicinal functions`."""
     far: tuple[FarMachine, ...] = ()
-    """Machines of other hosts, each of which it is joined with by a wire of UDP."""
+    """Machines on other hosts, each joined to it by a UDP wire."""
 
     @property
     def domain(self) -> str:
-        """The name that libvirt knows it by."""
+        """The name of its libvirt domain."""
         return f"vicinal-{self.owner}-{self.name}"
 
     @property
     def address(self) -> str:
-        """Its IPv4 address among the machines."""
+        """Its IPv4 address in the machines' own network."""
         return guest_address(self.number)
 
     @property
     def identity(self) -> Identity:
-        """Who its guest is, as that is told."""
+        """The identity that the guest receives."""
         own = cards(self.number, self.peers, self.bridge, self.link)
         return Identity(self.number, self.name, self.address, own)
 
     @property
     def placement(self) -> Placement:
-        """Where on the host it runs."""
+        """The host's processors and NUMA nodes that it uses."""
         return Placement(
             tuple(frozenset({each}) for each in self.processors),
             frozenset(self.emulator),
@@ -99,23 +99,23 @@ class Machine:
 
     @property
     def files(self) -> Files:
-        """Where its things are."""
+        """The paths of its files."""
         return Files(Path(self.directory))
 
     @property
     def console(self) -> Path:
-        """What it writes on its console."""
+        """The output of its console."""
         return self.files.console(self.name)
 
     @property
     def saved(self) -> Path:
-        """A file that is there from when it is saved until it begins anew."""
+        """A file that exists from the saving of the machine until its next boot."""
         return self.files.saved(self.name)
 
     def spec(self, functions: tuple[HostFunction, ...] = ()) -> DomainSpec:
-        """Its domain, with these of the host's devices.
+        """The specification of its domain, with these functions of the host.
 
-        The region, and what belongs to all machines, must be there.
+        Raises VicinalError if the region or the machines' common files are missing.
         """
         files, made = self.files, Made.read(self.files)
         return DomainSpec(
@@ -144,14 +144,14 @@ class Machine:
     def _region(self) -> SharedRegion | DoorbellRegion | NvdimmRegion | None:
         if self.region is None:
             return None
-        if self.doorbell is not None:  # its server has the memory
+        if self.doorbell is not None:  # the doorbell server passes the memory to QEMU
             return DoorbellRegion(self.region, Path(self.doorbell), VECTORS)
         place = Path("/dev/shm") / self.region
         try:
             size = place.stat().st_size
         except OSError as error:
             raise VicinalError(
-                f"the region {place} cannot be used ({describe_os_error(error)})",
+                f"the region {place} cannot be read ({describe_os_error(error)})",
                 "call `vicinal up`",
             ) from error
         if self.region_device == RegionDevice.NVDIMM:
@@ -160,7 +160,7 @@ class Machine:
 
 
 def write_commands(machine: Machine, *, first: bool) -> None:
-    """Write what a machine runs at its next boot, which is its first or a later one."""
+    """Write the commands of a machine's next boot; `first` says that it is the first boot."""
     if not machine.commands:
         return
     file = machine.files.commands(machine.name)
@@ -171,9 +171,9 @@ def write_commands(machine: Machine, *, first: bool) -> None:
 
 
 def commands_text(commands: Commands, *, first: bool) -> str:
-    """What a guest runs at a boot, as its first process reads it."""
+    """The commands of a boot as a shell script, which the guest's first process reads."""
     lines = [("first_boot", line) for line in commands.first_boot if first]
     lines += [("each_boot", line) for line in commands.each_boot]
-    # `run` is a function of guest_init.sh, which reads this.
+    # `run` is a function of guest_init.sh, which sources this script.
     script = "".join(f"run {key} {shlex.quote(line)}\n" for key, line in lines)
-    return f"# commands of the cluster's file\n{script}"
+    return f"# commands of the cluster file\n{script}"

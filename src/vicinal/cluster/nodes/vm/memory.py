@@ -1,4 +1,4 @@
-"""Whether this host has the memory for virtual machines, before any is there."""
+"""Check that this host has enough memory for virtual machines, before it creates any."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from vicinal.host.topology import HugePages, read_huge_pages, read_nodes
 def check_room(
     starting: Sequence[Machine], ending: Sequence[Machine] = (), region_bytes: int = 0
 ) -> None:
-    """Raise VicinalError where it has too little; those that end before give their own back.
+    """Raise VicinalError if this host has too little memory for the starting machines.
 
-    `region_bytes` more are taken by regions. So it is where a NUMA node has too little, for those
-    whose memory must come from it.
+    `ending` are machines that end first and so free their memory. `region_bytes` is the size of
+    regions that are created too. Machines that are bound to one NUMA node need their memory there.
     """
     if not starting:
         return
@@ -56,7 +56,7 @@ def _check(
             raise VicinalError(
                 f"the virtual machines need {show_size(need)} of {kind}{where}, and "
                 f"{show_size(free)} is free",
-                f"give them less memory, end something else, or {remedy}",
+                f"give them less memory, end other programs, or {remedy}",
             )
 
 

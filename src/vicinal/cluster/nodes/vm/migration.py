@@ -1,8 +1,8 @@
 """Moving a virtual machine of a cluster to another host while jobs run in it.
 
-Its ranks leave the region for the network, the guest gives up the region's device and its
-functions, the machine moves, and gets those of the other host; then its ranks find the region
-there. Each step is undone where a later one fails or is interrupted.
+The machine's ranks leave the region and use the network. The guest gives up the region's device and
+its functions, the machine moves, and gets the devices of the other host. Then its ranks join the
+region there. If a step fails or is interrupted, the earlier steps are undone.
 """
 
 import time
@@ -18,14 +18,14 @@ from vicinal.cluster.vm.libvirt.migrate import Moved, migrate
 from vicinal.cluster.vm.libvirt.side import Side
 
 MOVE_SECONDS = 300.0
-"""For each step, unless a user says otherwise: a guest that is busy takes its time."""
+"""Time limit of each step, unless the user gives another: a busy guest is slow."""
 
 _BACK_SECONDS = 15.0
-"""For ranks to find a region: they look for one once a second."""
+"""Time limit for ranks to find a region: they look for one once a second."""
 
 
 class HostPart(Protocol):
-    """What one host does for the move of a machine."""
+    """What one host does in the move of a machine."""
 
     @property
     def domain(self) -> str:
@@ -33,40 +33,40 @@ class HostPart(Protocol):
 
     @property
     def accelerator(self) -> Accelerator:
-        """What executes machines there."""
+        """What executes machines on this host."""
 
     def check_leaves(self) -> None:
-        """Raise VicinalError where the machine cannot leave this host now."""
+        """Raise VicinalError if the machine cannot leave this host now."""
 
     def check_comes(self) -> None:
-        """Raise VicinalError where there is no room for it here."""
+        """Raise VicinalError if this host cannot receive the machine."""
 
     def send_out(self, seconds: float) -> tuple[Endpoint, ...]:
-        """Have its ranks leave this host's region: ranks.send_out()."""
+        """Make the machine's ranks leave this host's region; see ranks.send_out()."""
 
     def close(self) -> None:
-        """End the connections to it: a guest that moves does not see that they end."""
+        """End the connections to the machine, because a moved guest does not notice their end."""
 
     def call_back(self) -> None:
-        """Let its ranks come back: ranks.call_back()."""
+        """Let the machine's ranks return to the region; see ranks.call_back()."""
 
     def await_back(self, whom: Collection[Endpoint], seconds: float) -> Return:
-        """Wait until they are in this host's region: ranks.await_back()."""
+        """Wait until the ranks are in this host's region; see ranks.await_back()."""
 
     def side(self) -> Side:
-        """What its domain has here."""
+        """What the machine's domain has on this host."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a move."""
+    """The outcome of a move."""
 
     ranks: int
-    """So many endpoints of ranks were in the region before."""
+    """Number of endpoints of ranks that were in the region before the move."""
     back: Return
-    """What became of these in the other host's."""
+    """Where these endpoints are after the move."""
     leaving_seconds: float
-    """Until the ranks had left."""
+    """Time until the ranks had left, in seconds."""
     moved: Moved
 
 
@@ -77,27 +77,27 @@ def move_machine(
     seconds: float = MOVE_SECONDS,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Move a machine from one host to another; `seconds` are for each step.
+    """Move a machine from one host to another; `seconds` is the time limit of each step.
 
-    Raises VicinalError, with the machine and its ranks as before, where that cannot be.
+    Raises VicinalError if the machine cannot move. The machine and its ranks are then as before.
     """
     here.check_leaves()
     if here.accelerator is not there.accelerator:
         raise VicinalError(
-            f"machines are executed by {here.accelerator.value.upper()} here, and by "
-            f"{there.accelerator.value.upper()} there",
-            "choose a host that has the same",
+            f"{here.accelerator.value.upper()} executes machines on this host, and "
+            f"{there.accelerator.value.upper()} on the other host",
+            "choose a host with the same accelerator",
         )
     there.check_comes()
     began = time.monotonic()
     with ExitStack() as undo:
-        undo.callback(here.call_back)  # after the devices are back
+        undo.callback(here.call_back)  # runs after the devices are restored
         ranks = here.send_out(seconds)
         left = time.monotonic()
-        say(f"{len(ranks)} ranks are out of its region" if ranks else "no rank is in its region")
+        say(f"{len(ranks)} ranks have left the region" if ranks else "no rank is in the region")
         here.close()
         moved = migrate(here.domain, here.side(), there.side(), seconds=seconds)
         undo.pop_all()
-    say("it has moved")
+    say("the machine has moved")
     back = there.await_back(ranks, _BACK_SECONDS)
     return Report(len(ranks), back, left - began, moved)

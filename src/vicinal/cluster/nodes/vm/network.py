@@ -1,15 +1,14 @@
-"""The networks of a cluster's virtual machines: their own, and the host's that they are linked to.
+"""The networks of a cluster's virtual machines: their own, and links to networks of the host.
 
-Their own leads nowhere else. Where libvirt may make taps, the machines are at a bridge of the
-host's. Elsewhere there is a wire between each two of them: a pair of Unix sockets that their QEMUs
-exchange frames by. That needs no rights, no process of ours that would have to be looked after, and
-nobody else can listen or speak there, as at a multicast group. Each machine has a card for each
-wire then, one address on the first of them, and a route to each neighbour by the card that leads
-there.
+The machines' own network is isolated. If libvirt may create taps, a bridge of the host joins the
+machines. Otherwise a wire joins each pair of machines: a pair of Unix sockets by which their QEMUs
+exchange frames. A wire needs no privileges and no process of Vicinal that must be supervised. No
+other program can listen or send on it, unlike on a multicast group. Each machine then has a card
+for each wire, one address on the first card, and a route to each peer through the card of its wire.
 
-Machines of a cluster over several hosts are always joined by wires. Those between machines of
-different hosts are of UDP: that needs no rights either, but whoever is in the hosts' network can
-listen and speak there.
+Machines of a cluster over several hosts are joined by wires, or by the bridges that the cluster
+file names. Wires between machines of different hosts use UDP. UDP needs no privileges either, but
+all programs in the hosts' network can listen and send there.
 """
 
 import hashlib
@@ -26,88 +25,88 @@ from vicinal.cluster.vm.guest.identity import Card, card_address
 from vicinal.cluster.vm.image.layout import guest_address
 
 MOST_WIRED = 64
-"""Machines that wires join: each has a PCI device for each of the others."""
+"""Maximum number of machines that wires join: each machine has a PCI device for each peer."""
 
 _FIRST_PORT = 10240
 _PORTS = 16384
-"""Where the ports of a cluster begin that names none: below those that kernels give away."""
+"""Range of the default first port of a cluster: below the ports that kernels assign."""
 
 
 @dataclass(frozen=True)
 class FarMachine:
-    """A machine of another host, as one of this host is joined with it."""
+    """A machine on another host, and this host's end of the UDP wire to it."""
 
     number: int
     own: str
     """IPv4 address of this host."""
     other: str
-    """That of the other."""
+    """IPv4 address of the other host."""
     port: int
-    """On both."""
+    """UDP port, the same on both hosts."""
 
     def check(self) -> None:
-        """Raise VicinalError where this host's end of the wire cannot be had."""
+        """Raise VicinalError if this host cannot bind its end of the wire."""
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
                 end.bind((self.own, self.port))
         except OSError as error:
             raise VicinalError(
-                f"UDP port {self.port} of {self.own} cannot be had ({describe_os_error(error)})",
-                "let the file name another port, and each host's own address",
+                f"UDP port {self.port} of {self.own} cannot be used ({describe_os_error(error)})",
+                "name another port in the cluster file, and for each host an address of its own",
             ) from error
 
 
 @dataclass(frozen=True)
 class Link:
-    """A machine's card in a network of the host's: at a bridge, or by a tap, that are there."""
+    """A machine's card in a network of the host, at an existing bridge or tap."""
 
     mac: str
     bridge: str | None = None
     tap: str | None = None
     address: str | None = None
-    """IPv4 address, and the length of its network: 10.1.0.1/24."""
+    """IPv4 address with the prefix length of its network: 10.1.0.1/24."""
 
     @property
     def interface(self) -> Interface:
-        """The card, as its domain has it."""
+        """The card as a device of its domain."""
         if self.tap is not None:
             return Tap(self.tap, self.mac)
         return Bridge(str(self.bridge), self.mac)
 
 
 def bridge_for(owner: str, uri: str, machines: int) -> str | None:
-    """Name of the bridge for so many machines of UID-CLUSTER; None: they are joined by wires.
+    """Name of the bridge for this number of machines of UID-CLUSTER; None: wires join them.
 
-    Raises VicinalError where there are too many for that.
+    Raises VicinalError if there are too many machines for wires.
     """
     if urlsplit(uri).path == "/system" and machines > 2:
-        # A network interface has 15 letters at most.
+        # The kernel limits the name of a network interface to 15 characters.
         return f"vicinal-{hashlib.sha256(owner.encode()).hexdigest()[:7]}"
     if machines > MOST_WIRED:
         raise VicinalError(
-            f"{machines} virtual machines cannot be joined by wires, {MOST_WIRED} can",
-            "use a system libvirt (as root, hypervisor: qemu:///system), which has bridges",
+            f"{machines} virtual machines need a bridge: wires join at most {MOST_WIRED}",
+            "use a system libvirt, which has bridges: as root, set `hypervisor: qemu:///system`",
         )
     return None
 
 
 def check_wired(machines: int) -> None:
-    """Raise VicinalError for more machines on several hosts than wires can join."""
+    """Raise VicinalError if there are more machines on several hosts than wires can join."""
     if machines > MOST_WIRED:
         raise VicinalError(
-            f"{machines} virtual machines on several hosts cannot be joined by wires, "
-            f"{MOST_WIRED} can",
-            "make them fewer and larger",
+            f"{machines} virtual machines on several hosts are too many: wires join at most "
+            f"{MOST_WIRED}",
+            "use fewer and larger machines",
         )
 
 
 def first_port(cluster: str) -> int:
-    """The first UDP port of a cluster that names none, the same whenever it is asked for."""
+    """The first UDP port of a cluster whose file names none; the same at each call."""
     return _FIRST_PORT + int(hashlib.sha256(cluster.encode()).hexdigest(), 16) % _PORTS
 
 
 def far_machines(share: Share, number: int) -> tuple[FarMachine, ...]:
-    """The machines of other hosts that the one of this number is joined with."""
+    """The machines on other hosts that are joined to the machine with this number."""
     own = share.machines[number]
     if share.bridge is not None:
         return ()
@@ -124,7 +123,7 @@ def far_machines(share: Share, number: int) -> tuple[FarMachine, ...]:
 
 
 def _pair(number: int, peer: int) -> int:
-    """The number of a pair of machines, whichever of them is named first."""
+    """The number of a pair of machines, independent of their order."""
     low, high = sorted((number, peer))
     return high * (high - 1) // 2 + low
 
@@ -137,7 +136,7 @@ def interfaces(
     link: Link | None,
     far: Sequence[FarMachine] = (),
 ) -> tuple[Interface, ...]:
-    """The cards of a machine, as its domain has them; `peers` are those that it is joined with."""
+    """The cards of a machine as devices of its domain; `peers` are the machines joined to it."""
     outside = () if link is None else (link.interface,)
     if bridge is not None:
         return (Bridge(bridge, card_address(number)), *outside)
@@ -156,7 +155,7 @@ def _wire(files: Files, number: int, peer: int, far: Mapping[int, FarMachine]) -
 def cards(
     number: int, peers: tuple[int, ...], bridge: str | None, link: Link | None
 ) -> tuple[Card, ...]:
-    """What these lead to, as the guest is told."""
+    """The same cards as the guest's identity describes them."""
     outside = () if link is None else (Card(link.mac, network=link.address or ""),)
     if bridge is not None:
         return (Card(card_address(number)), *outside)

@@ -1,8 +1,8 @@
-"""The ranks of jobs in one machine of a cluster, which leave its region and come back to it.
+"""The ranks of jobs in one machine of a cluster: they leave its region and return to it.
 
-Which members of a region are in a machine is said by the host names that they wrote there. Nobody
-has to believe that: who names another machine is at worst told to leave with that one, and whether
-anybody in the machine still has the region is asked in the machine itself.
+The host names that members wrote into the region say which members are in a machine. These names
+need not be true: a member that names another machine is at worst told to leave with that machine.
+The machine itself is asked whether any of its processes still has the region mapped.
 """
 
 import time
@@ -18,9 +18,9 @@ from vicinal.region.states import SlotState
 
 _POLL_SECONDS = 0.2
 _STRANGER_SECONDS = 5.0
-"""For a process that has the region, and is none of those who left: it may be about to end."""
+"""Time limit for a process that has the region mapped and did not leave it: it may be ending."""
 
-# Who has mapped a PCI device's memory; those of other users than the machine's are not seen.
+# Processes that have mapped a PCI device's memory. Only the machine's user's processes are visible.
 _WHO_HAS_IT = """
 for process in /proc/[0-9]*; do
     grep -q '/resource2' "$process/maps" 2>/dev/null || continue
@@ -30,7 +30,7 @@ true
 """
 
 
-# Who of the processes lives yet, and whether this user may use a device of a region.
+# Processes that still live, and whether this user may use a region's device.
 _LOOK = """
 for process in "$@"; do [ ! -d "/proc/$process" ] || echo "lives $process"; done
 for device in /sys/bus/pci/devices/*; do
@@ -41,23 +41,23 @@ done
 """
 
 Endpoint = tuple[int, int]
-"""Of a rank: its process, by the number that it has in its machine, and which of its endpoints."""
+"""An endpoint of a rank: the process number in its machine, and the endpoint's index."""
 
 
 @dataclass(frozen=True)
 class Return:
-    """What became of the endpoints of ranks that were to come back to a region."""
+    """Where endpoints of ranks are that should return to a region."""
 
     back: int
-    """So many are in it."""
+    """Number of endpoints in the region."""
     out: int
-    """So many talk over the network; those of processes that ended meanwhile are neither."""
+    """Number of endpoints that use the network. Endpoints of ended processes count in neither."""
     why: str = ""
-    """If any do: the cause, and the remedy."""
+    """Cause and remedy, if any endpoint uses the network."""
 
 
 def members_in(machine: Machine) -> list[Member]:
-    """The members of the machine's region that say that they are in it."""
+    """The members of the machine's region whose host name is this machine's."""
     path = region_of(machine)
     if path is None:
         return []
@@ -69,10 +69,10 @@ def members_in(machine: Machine) -> list[Member]:
 
 
 def send_out(machine: Machine, *, seconds: float) -> tuple[Endpoint, ...]:
-    """Have all ranks in a machine leave its region and talk over the network; returns who did.
+    """Make all ranks in a machine leave its region and use the network; returns their endpoints.
 
-    When this returns nobody in the machine has the region. Raises VicinalError where one stays: it
-    is in no network, or makes no progress. call_back() takes it back then, too.
+    Afterwards no process in the machine has the region mapped. Raises VicinalError if a rank stays,
+    because it has no network or makes no progress. call_back() undoes this, also after an error.
     """
     path = region_of(machine)
     if path is None:
@@ -83,14 +83,14 @@ def send_out(machine: Machine, *, seconds: float) -> tuple[Endpoint, ...]:
         if outcome.troubles:
             raise VicinalError(
                 f"not all ranks in {machine.name} leave its region: {outcome.troubles[0]}",
-                "then it can be moved",
+                "move the machine afterwards",
             )
     _check_unmapped(machine, {str(member.pid) for member in out}, seconds)
     return tuple((member.pid, member.endpoint) for member in out)
 
 
 def call_back(machine: Machine) -> None:
-    """Let ranks that left the region of a machine come back, now or when it has that again."""
+    """Let ranks that left the machine's region return, now or when the machine has it again."""
     path = region_of(machine)
     if path is None:
         return
@@ -100,7 +100,7 @@ def call_back(machine: Machine) -> None:
 
 
 def await_back(machine: Machine, whom: Collection[Endpoint], *, seconds: float) -> Return:
-    """Wait until those that left another region are in the machine's; and if not, find out why."""
+    """Wait until endpoints that left another region are in the machine's, or find out why not."""
     deadline = time.monotonic() + seconds
     while True:
         there = {(member.pid, member.endpoint) for member in members_in(machine)}
@@ -113,14 +113,14 @@ def await_back(machine: Machine, whom: Collection[Endpoint], *, seconds: float) 
 
 
 def region_of(machine: Machine) -> Path | None:
-    """The file of its region on this host."""
+    """The path of the machine's region on this host; None without a region."""
     return None if machine.region is None else Path("/dev/shm") / machine.region
 
 
 def _check_unmapped(machine: Machine, left: Collection[str], seconds: float) -> None:
-    """Raise VicinalError for a process in the machine that would lose memory which it uses.
+    """Raise VicinalError if a process in the machine would lose memory that it uses.
 
-    Those that left the region unmap it next, however slow their machine is: they have `seconds`.
+    Ranks that left the region unmap it next. A slow machine gets `seconds` for this.
     """
     guest = WayIn(machine)
     guest.enter()
@@ -132,22 +132,22 @@ def _check_unmapped(machine: Machine, left: Collection[str], seconds: float) -> 
         if strangers and waited > _STRANGER_SECONDS:
             number = min(strangers)
             raise VicinalError(
-                f"the process {number} in {machine.name} has its region, and is no rank that could "
-                f"leave it: {processes[number].strip()[:60]}",
-                "wait for its end, or end it",
+                f"the process {number} in {machine.name} has mapped its region, and is not a rank "
+                f"that could leave it: {processes[number].strip()[:60]}",
+                "wait until it ends, or end it",
             )
         if waited > seconds:
             number = min(processes)
             raise VicinalError(
                 f"the process {number} in {machine.name} left its region, and still has it mapped "
                 f"after {waited:.0f} s: {processes[number].strip()[:60]}",
-                "see whether it is stopped, and let it go on",
+                "check whether the process is stopped, and continue it",
             )
         time.sleep(_POLL_SECONDS)
 
 
 def _why_out(machine: Machine, out: Collection[Endpoint], seconds: float) -> str:
-    """Why endpoints are not in the machine's region; nothing where their processes have ended."""
+    """Why endpoints are not in the machine's region; "" if their processes have ended."""
     guest = WayIn(machine)
     guest.enter()
     processes = sorted({str(process) for process, _ in out})
@@ -157,12 +157,12 @@ def _why_out(machine: Machine, out: Collection[Endpoint], seconds: float) -> str
     if "there" not in found:
         return (
             f"the guest {machine.name} does not see the region's device: see its kernel's messages "
-            "(dmesg); its ranks find the device when it is there"
+            "(dmesg); its ranks use the device when it appears"
         )
     if "usable" not in found:
         return (
-            f"the guest {machine.name} does not let its users open the region's device: see "
-            "whether udevd runs there; its ranks find the device when they may open it"
+            f"the guest {machine.name} does not let its users open the region's device: check "
+            "whether udevd runs there; its ranks use the device when they may open it"
         )
     path = region_of(machine)
     assert path is not None
@@ -172,10 +172,10 @@ def _why_out(machine: Machine, out: Collection[Endpoint], seconds: float) -> str
         state.header.members
     ):
         return (
-            f"the region there is full, it has room for {state.header.members} endpoints: let "
-            "region.members be more; they join when others leave"
+            f"the region there is full, with room for {state.header.members} endpoints: raise "
+            "region.members; the ranks join when others leave"
         )
     return (
-        f"they have not joined it within {seconds:g} s: they do so when they call MPI; what else "
-        "keeps them away is on the job's standard error"
+        f"they have not joined it within {seconds:g} s: ranks join when they call MPI; see the "
+        "job's standard error for other causes"
     )

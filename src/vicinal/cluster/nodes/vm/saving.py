@@ -1,8 +1,9 @@
-"""Keeping all virtual machines of a cluster as they stand, jobs and all, to let them go on later.
+"""Saving all virtual machines of a cluster with their jobs, so that they can continue later.
 
-They stand still before the first is saved, and go on after the last has come back. So nothing that
-runs in them misses another meanwhile, and their region, which each is saved with, is the same for
-all: nobody writes there any more. Ranks stay in it, and know nothing of this.
+All machines are paused before the first is saved, and resume after the last is restored. So a
+program in one machine never misses another machine. Each machine is saved with the shared region,
+and all save the same contents, because no machine writes there any more. Ranks stay members of
+the region, and do not notice the saving.
 """
 
 import time
@@ -17,18 +18,19 @@ from vicinal.cluster.nodes.vm.way_in import QUIET_SECONDS, check_unused, end_way
 
 
 class Saving:
-    """The steps for machines of one host, which those of other hosts may be saved with.
+    """The steps for the machines of one host, which can be combined with the steps of other hosts.
 
-    Each can be repeated. libvirt is loaded in them: whoever has no virtual machines needs none.
+    Each step can be repeated. The steps import libvirt, because a cluster without virtual machines
+    needs none.
     """
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
         self._marked: set[str] = set()
-        """Those that had no mark before."""
+        """Names of machines whose file `saved` did not exist before."""
 
     def check(self) -> None:
-        """Raise VicinalError where one cannot be saved, or a command of this host is in it."""
+        """Raise VicinalError if a machine cannot be saved, or a command of this host runs in it."""
         from vicinal.cluster.vm.libvirt.lifecycle import check_may_be_saved
 
         for machine in self.machines:
@@ -36,20 +38,20 @@ class Saving:
             check_unused(machine)
 
     def disconnect(self) -> None:
-        """End the host's connections to them: a saved guest does not see that they end."""
+        """End the host's connections, because a saved guest does not notice their end."""
         for machine in self.machines:
             end_way_in(machine)
         time.sleep(QUIET_SECONDS)
 
     def stand_still(self) -> None:
-        """Have all stand still."""
+        """Pause all machines."""
         from vicinal.cluster.vm.libvirt.lifecycle import suspend
 
         for machine in self.machines:
             suspend(hypervisor_at(machine.uri), machine.domain)
 
     def save(self) -> None:
-        """Keep the memory of each, and end it. They stand still, and so do all others."""
+        """Save the memory of each machine, and end it. All machines of the cluster are paused."""
         from vicinal.cluster.vm.libvirt.lifecycle import save
 
         for machine in self.machines:
@@ -59,37 +61,38 @@ class Saving:
             save(hypervisor_at(machine.uri), machine.domain, with_region=True)
 
     def bring_back(self, show: Callable[[Machine], None] = lambda _: None) -> None:
-        """Have those that are saved stand still again; `show` is told of each.
+        """Restore the saved machines in the paused state; `show` receives each machine.
 
-        Raises the first VicinalError after all others have come back.
+        Continues after an error, and then raises the first VicinalError.
         """
         _each_of(lambda machine: self._bring_back(machine, show), self.machines)
 
     def go_on(self) -> None:
-        """Let those that stand still go on. Raises the first VicinalError after all others do."""
+        """Resume the paused machines. Continues after an error, then raises the first."""
         from vicinal.cluster.vm.libvirt.lifecycle import resume
 
         _each_of(lambda machine: resume(hypervisor_at(machine.uri), machine.domain), self.machines)
 
     def undo(self) -> None:
-        """Let all go on. Raises VicinalError where one does not come back: none goes on before it.
+        """Restore and resume all machines. Raises VicinalError if a machine is not restored.
 
-        Else it would bring the region as it was before the others wrote there.
+        In that case no machine resumes: a machine that is restored later would overwrite the region
+        with its contents from before the others resumed.
         """
         self.bring_back()
         self.go_on()
 
     def check_room(self) -> None:
-        """Raise VicinalError where this host has too little memory for those that are saved."""
+        """Raise VicinalError if this host has too little memory for the saved machines."""
         check_room([machine for machine in self.machines if self._is(machine, "saved")])
 
     @property
     def all_run(self) -> bool:
-        """Whether all of them run, and there are some."""
+        """Whether there are machines and all of them run."""
         return 0 < len(self.machines) == self.count("running")
 
     def count(self, state: str) -> int:
-        """How many of them are in a state, by its name: lifecycle.DomainState."""
+        """The number of machines in a state, given as a name of lifecycle.DomainState."""
         return sum(self._is(machine, state) for machine in self.machines)
 
     @staticmethod
@@ -107,15 +110,15 @@ class Saving:
             check_link(machine.uri, machine.link, starts=True)
             restore(hypervisor, machine.domain, paused=True)
             self._marked.discard(machine.name)
-        elif machine.name in self._marked:  # its QEMU is the same, and so is its console
+        elif machine.name in self._marked:  # its QEMU did not end, so its console is intact
             machine.saved.unlink(missing_ok=True)
 
 
 def save_machines(machines: Sequence[Machine]) -> None:
-    """Keep the memory of machines that run, which are all of their cluster, and end them.
+    """Save the memory of all machines of a cluster, which run, and end them.
 
-    Raises VicinalError where a command of this host is in a machine, or one cannot be saved: all of
-    them then run on as before.
+    Raises VicinalError if a command of this host runs in a machine, or a machine cannot be saved.
+    All machines then run on as before.
     """
     saving = Saving(machines)
     saving.check()
@@ -129,14 +132,14 @@ def save_machines(machines: Sequence[Machine]) -> None:
         except VicinalError as other:
             first = error.message if isinstance(error, VicinalError) else "it was interrupted"
             raise VicinalError(
-                f"{first}; {other.message}; no machine goes on before all do",
-                f"{other.remedy}; then `vicinal start` lets them",
+                f"{first}; {other.message}; no machine resumes before all can",
+                f"{other.remedy}; then `vicinal start` resumes them",
             ) from error
         raise
 
 
 def _each_of(do: Callable[[Machine], None], machines: Iterable[Machine]) -> None:
-    """Do something with all machines. Raises the first VicinalError when it was done with all."""
+    """Do something with all machines, and then raise the first VicinalError, if any."""
     failure: VicinalError | None = None
     for machine in machines:
         try:

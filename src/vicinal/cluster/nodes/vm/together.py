@@ -1,4 +1,4 @@
-"""Several things done at the same time, all of which must succeed."""
+"""Runs several tasks in parallel, all of which must succeed."""
 
 from collections.abc import Callable, Iterable
 from queue import Queue
@@ -6,9 +6,9 @@ from threading import Thread
 
 
 def together(tasks: Iterable[Callable[[], object]]) -> None:
-    """Do all of them at once, and wait until they are done.
+    """Run all tasks in threads, and wait until they end.
 
-    Raises the first error at once; what others do then goes on until it ends by itself.
+    Raises the first error at once. The other tasks then continue until they end by themselves.
     """
     outcomes: Queue[BaseException | None] = Queue()
 

@@ -1,8 +1,8 @@
-"""The host's way into a cluster's virtual machines, which lasts from one command to the next.
+"""The host's ssh connection to a virtual machine of a cluster, which outlives the command.
 
-A machine's virtio port takes one connection at a time. So the first command that needs it starts an
-ssh that stays and lets others through (ssh's ControlMaster). It ends with the guest, or when the
-machines are stopped, saved, moved or taken away.
+A machine's virtio port accepts one connection at a time. So the first command that needs the port
+starts an ssh that stays and multiplexes later commands (ssh's ControlMaster). It ends with the
+guest, or when a command stops, saves, moves or removes the machine.
 """
 
 import os
@@ -23,14 +23,14 @@ from vicinal.cluster.vm.guest.console import console_tail
 from vicinal.cluster.vm.guest.shell import GuestShell
 
 QUIET_SECONDS = 2.0
-"""For a guest to see that the host's connection ended, of which nothing tells."""
+"""Time for a guest to notice the end of the host's connection, which nothing announces."""
 
 _CHECK_SECONDS = 10.0
 _END_SECONDS = 5.0
 
 
 class WayIn(GuestShell):
-    """Runs commands in a machine that runs, as its user."""
+    """Runs commands as the machine's user in a machine that runs."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -47,7 +47,7 @@ class WayIn(GuestShell):
     @property
     def alive(self) -> bool:
         """Whether the machine runs."""
-        # Loaded here: whoever has no virtual machines needs no libvirt.
+        # Imported here, because a cluster without virtual machines needs no libvirt.
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
         if not has_machines(self.machine.uri):
@@ -56,29 +56,29 @@ class WayIn(GuestShell):
         return state is DomainState.RUNNING
 
     def failure(self, what: str) -> VicinalError:
-        """The error that says what is wrong with this machine, and how its console ends."""
+        """An error that says what is wrong with this machine, and how its console ends."""
         tail = " | ".join(console_tail(self.machine.console)) or "nothing"
         return VicinalError(
             f"{self.name}: {what}{self.complaint}; its console ends with: {tail}",
-            f"see all of it in {self.machine.console}",
+            f"see the whole console in {self.machine.console}",
         )
 
     def enter(self) -> None:
-        """See that there is a connection. Raises VicinalError, also where the machine is off."""
+        """Ensure a connection. Raises VicinalError if the machine does not run or answer."""
         if not self.alive:
             raise VicinalError(f"{self.name} does not run", START)
         self.connect(BOOT_SECONDS * Made.read(self.machine.files).accelerator.patience)
 
     def connect(self, seconds: float) -> None:
-        """Wait until commands can be run in it: by the connection that is there, or a new one."""
+        """Wait until commands can run in the machine, by the present connection or a new one."""
         with self._alone():
             if not self._connected():
                 end_way_in(self.machine)
                 try:
                     super().connect(seconds)
                 except VicinalError:
-                    # One that was moved may take us for whom it talked to before, and see the first
-                    # of our bytes for the end of theirs.
+                    # A machine that was moved may still believe in the former connection, and take
+                    # the first bytes of this one for the end of the former.
                     if not self.alive:
                         raise
                     self.close()
@@ -86,12 +86,12 @@ class WayIn(GuestShell):
                     super().connect(seconds)
 
     def close(self) -> None:
-        """End the connection, whoever began it."""
+        """End the connection, also if another command started it."""
         super().close()
         end_way_in(self.machine)
 
     def _keeper(self) -> Sequence[str]:
-        return ()  # it stays when this process ends
+        return ()  # the connection stays when this process ends
 
     def _connected(self) -> bool:
         if not self._master.exists():
@@ -111,7 +111,7 @@ class WayIn(GuestShell):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other commands from opening the port at the same time."""
+        """Prevent other commands from opening the port at the same time."""
         place = self._master.with_suffix(".lock")
         held = os.open(place, OWN_FILE | os.O_CLOEXEC, 0o600)
         try:
@@ -131,12 +131,12 @@ def end_way_in(machine: Machine) -> None:
 
 
 def check_unused(machine: Machine) -> None:
-    """Raise VicinalError where a command of this host runs in the machine: it would be cut off."""
+    """Raise VicinalError if a command of this host runs in the machine: it would be cut off."""
     option = f"ControlPath={machine.files.master(machine.number)}"
     is_command = {"-M", "-O"}.isdisjoint
     for process in processes_with(lambda words: option in words and is_command(words)):
         raise VicinalError(
             f"a command of this host runs in {machine.name}, and would be cut off: "
             f"{process.info['cmdline'][-1][:60]}",
-            "wait for its end, or end it; what is to last runs in the machine's background",
+            "wait until it ends, or end it; run lasting commands in the machine's background",
         )
