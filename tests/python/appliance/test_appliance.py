@@ -364,7 +364,7 @@ def test_images_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.Monke
     images = {image.name: image for image in image_commands.stored_images()}
     assert set(images) == {"virtio-1", "verbs-2", "appliance-3"}
     assert images["virtio-1"].size == len("image-1.cpio")
-    with pytest.raises(VicinalError, match="no image virtio-9"):
+    with pytest.raises(VicinalError, match="no image 'virtio-9'"):
         image_commands.remove_images(["virtio-1", "virtio-9"])
     assert len(image_commands.stored_images()) == 3
     assert image_commands.remove_images(["verbs-2"]) == ["verbs-2"]
@@ -393,7 +393,7 @@ def test_snapshots_are_listed_and_go_with_their_image(
     stored = {each.name: each for each in image_commands.stored_images()}
     assert {"snapshot-4", "snapshot-5", "snapshot-6"} < set(stored)
     assert 8192 <= stored["snapshot-4"].size < 1 << 20
-    with pytest.raises(VicinalError, match="no image snapshot-7"):
+    with pytest.raises(VicinalError, match="no image 'snapshot-7'"):
         image_commands.remove_images(["snapshot-4", "snapshot-7"])
     assert image_commands.remove_images(["snapshot-4"]) == ["snapshot-4"]
     removed = image_commands.remove_images(["virtio-with-2", "verbs-3"])
@@ -406,8 +406,8 @@ def test_snapshots_are_listed_and_go_with_their_image(
 
 
 def test_wrong_calls_of_the_command(vicinal: Vicinal, tmp_path: Path) -> None:
-    assert "name the images to remove, or say --all" in error_line(vicinal("image", "remove"))
-    assert "no image such" in error_line(vicinal("image", "remove", "such"))
+    assert "name the images to remove, or use --all" in error_line(vicinal("image", "remove"))
+    assert "no image 'such'" in error_line(vicinal("image", "remove", "such"))
     line = error_line(vicinal("image", "build", "--appliance", tmp_path / "nowhere" / "a.qcow2"))
     assert "cannot be written by this user" in line
     assert json.loads(vicinal("image", "list", "--json").stdout) is not None

@@ -211,8 +211,8 @@ def test_names_cannot_break_out_of_the_xml(hypervisor: Hypervisor) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": "a/b"}, "the domain cannot be called 'a/b': use letters"),
-        ({"cluster": ""}, "the cluster cannot be called ''"),
+        ({"name": "a/b"}, "the domain cannot have the name 'a/b': use letters"),
+        ({"cluster": ""}, "the cluster cannot have the name ''"),
         ({"processors": 0}, "0 processors.*give it one"),
         ({"processors": 3, "placement": FULL.placement}, "3 processors, and places for 2"),
         ({"interfaces": (Bridge("br0", "52:54"),)}, "'52:54' is no hardware address"),
@@ -224,15 +224,17 @@ def test_machines_that_cannot_be_are_refused(change: dict[str, object], message:
 
 
 def test_devices_that_cannot_be_are_refused() -> None:
-    with pytest.raises(VicinalError, match=r"3145728 bytes long.*create it with --for-guests"):
+    with pytest.raises(VicinalError, match=r"has 3145728 bytes.*create it with --for-guests"):
         SharedRegion("a", 3 * MIB)
     with pytest.raises(VicinalError, match="power of two"):
         FileRegion(Path("/a"), MIB // 2)
-    with pytest.raises(VicinalError, match=r"cannot be called '\.\./a'"):
+    with pytest.raises(VicinalError, match=r"cannot have the name '\.\./a'"):
         SharedRegion("../a", MIB)
     with pytest.raises(VicinalError, match="choose a multiple of 2 MiB"):
         NvdimmRegion(Path("/a"), MIB)
-    with pytest.raises(VicinalError, match=r"'3b:00\.1' is no PCI address: write it as lspci -D"):
+    with pytest.raises(
+        VicinalError, match=r"'3b:00\.1' is not a PCI address: write it as"
+    ):
         HostFunction("3b:00.1")
 
 

@@ -96,9 +96,9 @@ def test_of_two_makers_the_second_waits_and_finds_it() -> None:
 def test_one_that_failed_leaves_nothing(place: Path) -> None:
     def fail(memory: int, state: int) -> None:
         write(memory, state)
-        raise VicinalError("the guest did not come up", "mend it")
+        raise VicinalError("the guest did not boot", "mend it")
 
-    with pytest.raises(VicinalError, match="did not come up"):
+    with pytest.raises(VicinalError, match="did not boot"):
         make(save=fail)
     assert [each.name for each in place.iterdir()] == [".lock"]
 
@@ -177,7 +177,7 @@ def test_one_that_others_could_have_written_is_not_taken(
 ) -> None:
     assert make()
     spoil(place)
-    with pytest.raises(VicinalError, match="this user's alone"):
+    with pytest.raises(VicinalError, match="must belong to this user only"):
         is_there()
 
 
@@ -360,5 +360,5 @@ def test_more_functions_than_a_guest_has_room_for() -> None:
     functions = (PassedFunction("0000:01:08.0", "igbvf", "02:00:00:00:00:00", "eth1"),)
     cards = tuple(Card(f"52:54:00:00:00:{number:02x}") for number in range(MOST_DEVICES - 2))
     with_functions(Identity(0, "a", "10.0.0.1", cards), functions)
-    with pytest.raises(VicinalError, match="a has no room for 2 functions beside its 22 cards"):
+    with pytest.raises(VicinalError, match="a has no room for 2 functions and 22 cards"):
         with_functions(Identity(0, "a", "10.0.0.1", cards), functions * 2)

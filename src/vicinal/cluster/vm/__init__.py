@@ -1,13 +1,13 @@
-"""Virtual machines: how one is built, started, described, saved and reached.
+"""Virtual machines: how Vicinal builds, describes, starts, reaches and saves them.
 
-    guest      who a guest is, and the host's way into it, whoever runs its QEMU
+    guest      a guest's identity, and the host's ssh connection to it
     image      what guests boot
-    hardware   what a machine consists of, whoever runs its QEMU
-    devices    each device of a machine, as QEMU and as libvirt have it
-    qemu       guests that a command runs itself, and the server of their doorbells
-    libvirt    guests that libvirt runs, and the libvirt of Vicinal's own
+    hardware   a machine's processors, memory and devices
+    devices    each device of a machine, for QEMU and for libvirt
+    qemu       guests whose QEMU a command runs, and the server of their doorbells
+    libvirt    guests as libvirt domains, and Vicinal's own libvirt daemon
     snapshot   guests that start from a saved state
 
-Here is nothing of clusters: nodes that are VMs are in ../nodes/vm, and what a cluster's file says
-of them in ../file.
+Nothing here knows clusters: ../nodes/vm has nodes that are virtual machines, and ../file has what
+a cluster file says about them.
 """

@@ -1,9 +1,10 @@
 """The devices of a virtual machine, each described once: for QEMU, for libvirt, or for both.
 
-`options()` gives the device as QEMU takes it: as words of a command line, or as requests to the
-monitor of a QEMU that runs. `element()` gives the device as libvirt takes it, in XML. libvirt knows
-no element for a wire of Unix sockets and for a region outside of /dev/shm: a domain hands their
-options to QEMU past libvirt. Cards of open files belong to guests whose QEMU Vicinal starts itself.
+`options()` gives the device in QEMU's form: as words of a command line, or as requests to the
+monitor of a running QEMU. `element()` gives the device in libvirt's form, as XML. libvirt has no
+element for a wire of Unix sockets, or for a region outside of /dev/shm. A domain passes the options
+of these devices to QEMU through libvirt's QEMU namespace. Cards with open files belong to guests
+whose QEMU Vicinal starts itself.
 """
 
 import re
@@ -16,8 +17,9 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.region_device import RegionDevice
 
 REGION_PORT = 1
-"""Index of the PCIe port that a domain keeps for its region, which comes and goes while the guest
-runs."""
+"""Index of the PCIe port that a domain reserves for its region, which is attached and detached
+while the guest runs.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _PCI_ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])")
@@ -26,7 +28,7 @@ _PCI_PARTS = ("domain", "bus", "slot", "function")
 # --- QEMU's and libvirt's syntax -------------------------------------------------------------
 
 _KINDS = ("backend", "driver", "qom-type", "type")
-"""Properties that come first, of which QEMU's command line has only the value."""
+"""Properties that come first. QEMU's command line has only their values."""
 _PLUGGED = {"device": "device_add", "object": "object-add"}
 
 Properties = dict[str, str | int | bool]
@@ -47,12 +49,12 @@ class Option:
         return [f"-{self.name}", ",".join(properties)]
 
     def at(self, address: str) -> "Option":
-        """The device at a PCI address of its own, `SLOT.FUNCTION` on the root bus."""
+        """The device at a given PCI address, `SLOT.FUNCTION` on the root bus."""
         return Option(self.name, {**self.properties, "multifunction": True, "addr": address})
 
     @property
     def request(self) -> tuple[str, dict[str, object]]:
-        """What plugs a device, or the memory behind one, into a QEMU that runs."""
+        """The request that plugs a device, or its memory, into a running QEMU."""
         return _PLUGGED[self.name], dict(self.properties)
 
 
@@ -64,18 +66,18 @@ def _property(key: str, value: str | int | bool) -> str:
 
 
 def add_text(parent: Element, tag: str, text: str | int | Path, **attributes: str) -> Element:
-    """Add an element with a text to another one."""
+    """Add a child element with a text."""
     element = SubElement(parent, tag, attributes)
     element.text = str(text)
     return element
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise VicinalError for a name that libvirt or a file system could misread."""
+    """Raise VicinalError for a name that libvirt or a file system could misinterpret."""
     if not _NAME.fullmatch(name):
         raise VicinalError(
-            f"{what} cannot be called '{name}'",
-            "use letters, digits, dots, hyphens and underscores, 63 at most",
+            f"{what} cannot have the name {name!r}",
+            "use letters, digits, dots, hyphens and underscores, at most 63 characters",
         )
 
 
@@ -83,25 +85,26 @@ def check_name(what: str, name: str) -> None:
 
 
 class _Region:
-    """What the devices of a region may ask of the rest of the machine."""
+    """What the device of a region may require of the rest of the machine."""
 
     kernel_words: ClassVar[tuple[str, ...]] = ()
-    """More of the kernel's command line."""
+    """Further words of the kernel's command line."""
     interrupts: ClassVar[bool] = False
-    """Whether the device interrupts. Then the guest has an IOMMU: without one its kernel lets no
-    program have an interrupt."""
+    """Whether the device sends interrupts. The guest then has an IOMMU, because without an IOMMU
+    its kernel gives no interrupt to a program.
+    """
 
     @property
     def module_bytes(self) -> int:
-        """Size of the memory module, for which the board has a slot; 0: the device is none."""
+        """Size of the memory module, which needs a slot of the board; 0: it is no module."""
         return 0
 
 
 @dataclass(frozen=True)
 class SharedRegion(_Region):
-    """A region in /dev/shm, by its name there, as the memory of an ivshmem device (<shmem>).
+    """A region in /dev/shm, given by its name, as the memory of an ivshmem device (<shmem>).
 
-    It can be detached and attached while the machine runs.
+    It can be attached and detached while the machine runs.
     """
 
     name: str
@@ -113,7 +116,7 @@ class SharedRegion(_Region):
 
     @property
     def path(self) -> Path:
-        """The region's file on the host."""
+        """The path of the region's file on the host."""
         return Path("/dev/shm") / self.name
 
     def element(self) -> Element:
@@ -124,10 +127,10 @@ class SharedRegion(_Region):
 
 @dataclass(frozen=True)
 class DoorbellRegion(_Region):
-    """A region as the memory of an ivshmem device that can interrupt: ivshmem-doorbell (<shmem>).
+    """A region as the memory of an ivshmem device with interrupts: ivshmem-doorbell (<shmem>).
 
-    The server (vicinal.cluster.vm.qemu.doorbell) must run when the machine starts, which gets the
-    memory from it.
+    The server (vicinal.cluster.vm.qemu.doorbell) must run when the machine starts, because it
+    passes the memory to the machine's QEMU.
     """
 
     kernel_words: ClassVar[tuple[str, ...]] = ("vicinal.doorbell=1", "intel_iommu=on")
@@ -135,9 +138,9 @@ class DoorbellRegion(_Region):
 
     name: str
     server: Path
-    """Its socket."""
+    """Path of its socket."""
     vectors: int
-    """Interrupts of the machine; the server's clients have so many."""
+    """Number of the machine's interrupt vectors; the server gives each client this number."""
 
     def __post_init__(self) -> None:
         check_name("the region", self.name)
@@ -158,8 +161,8 @@ class DoorbellRegion(_Region):
 class FileRegion(_Region):
     """A region in a file anywhere, such as on hugetlbfs, as the memory of an ivshmem device.
 
-    libvirt's <shmem> knows /dev/shm alone, so QEMU gets the device past libvirt, which can then
-    not detach it.
+    libvirt's <shmem> knows only /dev/shm. So QEMU gets the device through libvirt's QEMU
+    namespace, and libvirt cannot detach it.
     """
 
     path: Path
@@ -174,7 +177,7 @@ class FileRegion(_Region):
 
 @dataclass(frozen=True)
 class NvdimmRegion(_Region):
-    """A region in a file, as a persistent memory module: /dev/dax in a guest, mapped write-back."""
+    """A region in a file as a persistent memory module: the guest maps /dev/dax write-back."""
 
     path: Path
     size_bytes: int
@@ -182,7 +185,7 @@ class NvdimmRegion(_Region):
     def __post_init__(self) -> None:
         if self.size_bytes <= 0 or self.size_bytes % (2 << 20):
             raise VicinalError(
-                f"a memory module of {self.size_bytes} bytes cannot be made",
+                f"a memory module cannot have {self.size_bytes} bytes",
                 "choose a multiple of 2 MiB",
             )
 
@@ -206,7 +209,7 @@ Region = SharedRegion | DoorbellRegion | FileRegion | NvdimmRegion
 
 
 class Iommu:
-    """Translates for a device that interrupts: the guest's vfio-pci takes no device without it."""
+    """An IOMMU for a device with interrupts: the guest's vfio-pci accepts no device without one."""
 
     def options(self) -> list[Option]:
         device: Properties = {"driver": "intel-iommu", "intremap": True, "caching-mode": True}
@@ -227,7 +230,7 @@ def _memory_device(device: RegionDevice, path: Path, size_bytes: int) -> list[Op
 
 
 def _shmem(name: str, device: RegionDevice) -> Element:
-    # With the role of a peer, libvirt would refuse to save it: see lifecycle.save().
+    # With the role `peer`, libvirt would refuse to save the domain: see lifecycle.save().
     element = Element("shmem", name=name, role="master")
     SubElement(element, "model", type=device.value)
     return element
@@ -240,11 +243,11 @@ def _at_region_port(device: Element) -> Element:
 
 
 def _check_power_of_two(name: str, size_bytes: int) -> None:
-    # The memory of a PCI device is; libvirt counts in MiB besides.
+    # The memory of a PCI device has such a size, and libvirt counts it in MiB.
     if size_bytes < 1 << 20 or size_bytes & (size_bytes - 1):
         raise VicinalError(
-            f"the region {name} is {size_bytes} bytes long, and a PCI device's memory is a power of"
-            " two, of 1 MiB at least",
+            f"the region {name} has {size_bytes} bytes, and a PCI device's memory needs a power of"
+            " two from 1 MiB on",
             "create it with --for-guests",
         )
 
@@ -254,9 +257,9 @@ def _check_power_of_two(name: str, size_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A PCI function of the host's, such as an SR-IOV virtual function, given to the machine.
+    """A PCI function of the host, such as an SR-IOV virtual function, assigned to the machine.
 
-    `address` is what lspci -D shows: 0000:03:00.1.
+    `address` is in the format of lspci -D: 0000:03:00.1.
     """
 
     address: str
@@ -264,37 +267,37 @@ class HostFunction:
     def __post_init__(self) -> None:
         if not _PCI_ADDRESS.fullmatch(self.address):
             raise VicinalError(
-                f"'{self.address}' is no PCI address", "write it as lspci -D does: 0000:03:00.1"
+                f"{self.address!r} is not a PCI address", "write it as lspci -D does: 0000:03:00.1"
             )
 
     @property
     def address_parts(self) -> dict[str, str]:
-        """Domain, bus, slot and function, as libvirt writes an address."""
+        """Domain, bus, slot and function in libvirt's form of an address."""
         found = _PCI_ADDRESS.fullmatch(self.address)
         assert found is not None
         return {name: f"0x{part}" for name, part in zip(_PCI_PARTS, found.groups(), strict=True)}
 
     @property
     def option(self) -> Option:
-        """The function, which is on vfio-pci, as QEMU takes it."""
+        """The function, which vfio-pci drives, as an option of QEMU."""
         return Option("device", {"driver": "vfio-pci", "host": self.address})
 
     def element(self) -> Element:
-        # managed: libvirt gives it to vfio-pci, and back to its driver afterwards.
+        # managed: libvirt binds it to vfio-pci, and afterwards to its former driver.
         device = Element("hostdev", mode="subsystem", type="pci", managed="yes")
         SubElement(SubElement(device, "source"), "address", self.address_parts)
         return device
 
 
 def set_function_address(device: Element, function: HostFunction) -> None:
-    """Have a device of a domain be another function of the host's."""
+    """Replace the host's function behind a device of a domain."""
     source = device.find("source/address")
     assert source is not None
     source.attrib.update(function.address_parts)
 
 
 def function_address(device: Element) -> str:
-    """PCI address, on the host, of a function that a domain has."""
+    """The PCI address, on the host, of a function in a domain's XML."""
     source = device.find("source/address")
     found = {} if source is None else source.attrib
     domain, bus, slot, function = (int(found.get(part, "0"), 16) for part in _PCI_PARTS)
@@ -306,7 +309,7 @@ def function_address(device: Element) -> str:
 
 @dataclass(frozen=True)
 class Bridge:
-    """A virtio card on a bridge of the host's; libvirt makes the tap. System connection only."""
+    """A virtio card on a bridge of the host. libvirt creates the tap: system connection only."""
 
     bridge: str
     mac: str
@@ -317,7 +320,7 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Tap:
-    """A virtio card on a tap that is there already, made by somebody who may."""
+    """A virtio card on an existing tap, which a privileged user created."""
 
     tap: str
     mac: str
@@ -328,9 +331,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Wire:
-    """A virtio card joined with that of one other machine of this host by Unix sockets.
+    """A virtio card joined to a card of one other machine of this host by Unix sockets.
 
-    Needs no rights; each names its own socket and the other's. Either may start first.
+    It needs no privileges. Each machine names its own socket and the other's. Either starts first.
     """
 
     own: Path
@@ -346,17 +349,17 @@ class Wire:
 
 @dataclass(frozen=True)
 class UdpWire:
-    """A virtio card joined with that of one machine of another host by UDP, a frame a datagram.
+    """A virtio card joined by UDP to a card of one machine of another host, one frame a datagram.
 
-    Needs no rights. Whoever can send datagrams to the port can send frames.
+    It needs no privileges. Any program that can send datagrams to the port can send frames.
     """
 
     own: str
-    """IPv4 address of this host, which it listens at."""
+    """IPv4 address of this host, at which QEMU receives."""
     other: str
-    """That of the other host."""
+    """IPv4 address of the other host."""
     port: int
-    """On both hosts."""
+    """UDP port, the same on both hosts."""
     mac: str
 
     def element(self) -> Element:
@@ -368,9 +371,9 @@ class UdpWire:
 
 @dataclass(frozen=True)
 class Multicast:
-    """A virtio card on a network of any number of machines of this host, by multicast datagrams.
+    """A virtio card on a multicast network of any number of machines of this host.
 
-    Needs no rights, but every process of the host may listen and speak there.
+    It needs no privileges, but all processes of the host can listen and send there.
     """
 
     group: str
@@ -388,10 +391,10 @@ Interface = Bridge | Tap | Wire | UdpWire | Multicast
 
 @dataclass(frozen=True)
 class OpenEnd:
-    """What a card is joined with: an open socket, whose other end is another guest's, or a tap."""
+    """The host's end of a card: an open socket, joined to another guest's, or an open tap."""
 
     file: int
-    """Its descriptor, which QEMU inherits."""
+    """Its file descriptor, which QEMU inherits."""
     is_tap: bool = False
 
     def options(self, name: str) -> list[Option]:
@@ -402,7 +405,7 @@ class OpenEnd:
 
 @dataclass(frozen=True)
 class OpenWire:
-    """A virtio card that is joined with an open end."""
+    """A virtio card joined to an open end."""
 
     end: OpenEnd
     mac: str
@@ -413,13 +416,13 @@ class OpenWire:
 
 @dataclass(frozen=True)
 class SriovCard:
-    """An emulated card with virtual functions of its own, joined with an open end."""
+    """An emulated card with SR-IOV virtual functions, joined to an open end."""
 
     end: OpenEnd
     mac: str
 
     def options(self, name: str) -> list[Option]:
-        # A card makes functions only behind a port of its own.
+        # The card can create functions only behind a PCIe port.
         port: Properties = {"driver": "pcie-root-port", "id": "socket", "chassis": 1}
         card: Properties = {"driver": "igb", "bus": "socket", "netdev": name, "mac": self.mac}
         card["romfile"] = ""
@@ -427,7 +430,7 @@ class SriovCard:
 
 
 def virtio_card(name: str, mac: str, mtu: int | None = None) -> Option:
-    """A virtio card at QEMU's network back end `name`; `mtu` None: Ethernet's largest packet."""
+    """A virtio card at QEMU's network back end `name`; `mtu` None: Ethernet's default."""
     card: Properties = {"driver": "virtio-net-pci", "netdev": name, "mac": mac, "romfile": ""}
     if mtu is not None:
         card["host_mtu"] = mtu
@@ -448,7 +451,7 @@ def _interface(kind: str, mac: str, joined: Element) -> Element:
 
 @dataclass(frozen=True)
 class Console:
-    """The serial line that a guest writes its console to, in a file of the host."""
+    """The serial line to which a guest writes its console, stored in a file of the host."""
 
     file: Path
 
@@ -459,7 +462,7 @@ class Console:
         return [*Option("chardev", backend).words, "-serial", "chardev:console"]
 
     def elements(self) -> list[Element]:
-        """The serial line, and the console that libvirt wants to hear of besides."""
+        """The serial line, and the console element that libvirt requires for it."""
         found = []
         for kind in ("serial", "console"):
             console = Element(kind, type="file")
@@ -472,12 +475,12 @@ class Console:
 
 @dataclass(frozen=True)
 class Port:
-    """A virtio port of a guest, by which a program in the guest talks with the host."""
+    """A virtio port of a guest, by which a program in the guest talks to the host."""
 
     name: str
-    """What the guest finds it by."""
+    """The name by which the guest finds the port."""
     end: Path | int
-    """The host's end: the path of a socket that QEMU makes, or an open socket."""
+    """The host's end: the path of a socket that QEMU creates, or an open socket."""
 
     def options(self, number: int) -> list[Option]:
         port = f"port{number}"
@@ -498,7 +501,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Disk:
-    """A disk image that the machine boots from, or has beside its kernel."""
+    """A disk image that the machine boots from, or has in addition to its kernel."""
 
     file: Path
     format: str = "qcow2"

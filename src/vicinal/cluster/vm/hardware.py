@@ -1,8 +1,8 @@
-"""A virtual machine's hardware, whoever runs its QEMU: Vicinal itself, or libvirt.
+"""A virtual machine's hardware, independent of who runs its QEMU: Vicinal itself or libvirt.
 
 Hardware has what both need: processors, memory, what the machine boots, and its devices, which
-devices.py describes. qemu/command_line.py makes QEMU's command line of Hardware, and
-libvirt/domain_xml.py a domain's XML.
+devices.py describes. qemu/command_line.py turns Hardware into QEMU's command line, and
+libvirt/domain_xml.py into a domain's XML.
 """
 
 from dataclasses import dataclass
@@ -14,32 +14,32 @@ from vicinal.cluster.vm.devices import Disk, Interface, OpenWire, Region, add_te
 from vicinal.cluster.vm.image.layout import KERNEL_WORDS
 
 _SLOW_FEATURES = ("erms", "fsrm")
-"""Without these the C library copies by vectors, not by emulated single bytes."""
+"""Without these features the C library copies by vectors instead of emulated single bytes."""
 
 
 @dataclass(frozen=True)
 class DirectBoot:
-    """A kernel and its file system, loaded by the hypervisor itself."""
+    """A kernel and its file system, which the hypervisor loads."""
 
     kernel: Path
     initrd: Path
     words: tuple[str, ...] = ()
-    """More of the kernel's command line; the console is on it already."""
+    """Further words of the kernel's command line, which names the console already."""
 
 
 @dataclass(frozen=True)
 class Processors:
-    """A machine's processors, and what executes their instructions."""
+    """A machine's processors, and what executes them."""
 
     accelerator: Accelerator
     count: int
 
     @property
     def most(self) -> int:
-        """How many there may be.
+        """The maximum number of processors.
 
-        With one processor for ever, TCG makes no barriers and no atomic instructions of a guest's,
-        since nobody inside could tell. But other guests share its memory: so there may be two.
+        If there can be only one, TCG omits a guest's barriers and atomic instructions, because
+        nobody inside could notice. But other guests share the memory, so the maximum is at least 2.
         """
         return self.count if self.accelerator is Accelerator.KVM else max(2, self.count)
 
@@ -53,13 +53,13 @@ class Processors:
         return ["-accel", "tcg,thread=multi", "-cpu", model, "-smp", count]
 
     def add_count(self, domain: Element) -> None:
-        """Add their number to a domain."""
+        """Add the number of processors to a domain."""
         count = add_text(domain, "vcpu", self.most, placement="static")
         if self.most != self.count:
             count.set("current", str(self.count))
 
     def add_model(self, domain: Element) -> Element:
-        """Add their model to a domain."""
+        """Add the processor model to a domain."""
         if self.accelerator is Accelerator.KVM:
             return SubElement(domain, "cpu", mode="host-passthrough")
         model = SubElement(domain, "cpu", mode="maximum")
@@ -74,11 +74,11 @@ class Hardware:
 
     boot: DirectBoot | Disk
     console: Path
-    """File that the machine's console is written to."""
+    """File for the output of the machine's console."""
     control: Path | None = None
-    """Unix socket of the virtio port that the host gets in by."""
+    """Unix socket of the virtio port by which the host connects."""
     firmware_files: tuple[tuple[str, Path], ...] = ()
-    """Files that the guest can read from QEMU's firmware configuration, by names in opt/."""
+    """Files that the guest reads from QEMU's firmware configuration, by their names in opt/."""
     accelerator: Accelerator = Accelerator.TCG
     processors: int = 1
     memory_mib: int = 1024
@@ -87,7 +87,7 @@ class Hardware:
 
     @property
     def cpu(self) -> Processors:
-        """The processors, with what executes their instructions."""
+        """The processors with their accelerator."""
         return Processors(self.accelerator, self.processors)
 
     @property
@@ -99,18 +99,19 @@ class Hardware:
 
     @property
     def module_bytes(self) -> int:
-        """Size of the memory module, for which the board has a slot; 0: there is none."""
+        """Size of the memory module, which needs a slot of the board; 0: there is none."""
         return self.region.module_bytes if self.region is not None else 0
 
     @property
     def most_memory_bytes(self) -> int:
-        """Size of the memory and of the memory module, which lies beside it."""
+        """Size of the memory together with the memory module."""
         return (self.memory_mib << 20) + self.module_bytes
 
     @property
     def interrupts(self) -> bool:
-        """Whether the region's device interrupts.
+        """Whether the region's device sends interrupts.
 
-        KVM leaves to QEMU what an IOMMU that remaps interrupts has a part in.
+        With KVM, QEMU then emulates the part of the interrupt controllers in which an IOMMU with
+        interrupt remapping is involved (kernel-irqchip=split).
         """
         return self.region is not None and self.region.interrupts

@@ -1,4 +1,4 @@
-"""`vicinal image`: images of virtual machines, for this host and for other people's clouds."""
+"""`vicinal image`: images of virtual machines, for this host and for clouds."""
 
 import json
 import shutil
@@ -22,13 +22,13 @@ from vicinal.cluster.vm.snapshot import store
 APPLIANCE = "appliance"
 SNAPSHOT = "snapshot"
 _PACKAGES = ("debian-*", "packages")
-"""Of which images are made: gone with the last image of their kind."""
+"""What images are built from; removed with the last image of their kind."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to `vicinal`."""
+    """Add the subcommands to `vicinal`."""
     image = typer.Typer(
-        help="Build images of virtual machines, with MPI, RDMA and Vicinal in them.",
+        help="Build images of virtual machines that contain MPI, RDMA and Vicinal.",
         no_args_is_help=True,
     )
     image.command(name="build")(build)
@@ -41,26 +41,26 @@ def build(
     appliance: Annotated[
         Path | None,
         typer.Option(
-            help="Write a disk for other people's clouds, a qcow2 file: Debian with systemd, "
+            help="Write a disk for clouds to FILE, in qcow2 format: Debian with systemd, "
             "cloud-init, Open MPI, RDMA and Vicinal.",
             metavar="FILE",
         ),
     ] = None,
     network: Annotated[
         GuestNetwork,
-        typer.Option(help="Without --appliance: for guests of which network the image is."),
+        typer.Option(help="Without --appliance: the guests' network that the image is for."),
     ] = GuestNetwork.VIRTIO,
     anew: Annotated[
         bool,
         typer.Option(
-            "--anew", help="With --appliance: of the packages of today, though one is kept."
+            "--anew", help="With --appliance: build it from current packages, even if one is kept."
         ),
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --appliance: replace FILE if it is there.")
+        bool, typer.Option("--replace", help="With --appliance: replace FILE if it exists.")
     ] = False,
 ) -> int:
-    """Build the image that guests boot from, or an appliance; what is kept is not built again."""
+    """Build the image that guests boot, or an appliance. A kept image is not built again."""
     if appliance is None:
         from vicinal.cluster.vm.image.building import build_image
 
@@ -79,7 +79,7 @@ def build(
 def list_images(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show the images that are kept, and the snapshots of guests."""
+    """List the kept images and the snapshots of guests."""
 
     images = stored_images()
     if as_json:
@@ -109,16 +109,17 @@ def remove(
     ] = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="All images and snapshots, and the packages they are made of."),
+        typer.Option("--all", help="All images and snapshots, and the packages behind them."),
     ] = False,
 ) -> int:
-    """Remove images or snapshots that are kept, and what goes with the last image of a kind.
+    """Remove kept images or snapshots.
 
-    That is its packages, and of the image that jobs' machines boot the snapshots too.
+    With the last image of a kind its packages are removed too. With the image that machines of jobs
+    boot, its snapshots are removed too.
     """
 
     if everything == bool(names):
-        raise typer.BadParameter("name the images to remove, or say --all")
+        raise typer.BadParameter("name the images to remove, or use --all")
     for name in remove_images(names or []):
         typer.echo(f"removed {name}")
     return 0
@@ -126,7 +127,7 @@ def remove(
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
-    """Say on stderr what is being done, each step with how long the one before it took."""
+    """Report each step on stderr, and the time that it took."""
     began, step = monotonic(), ""
 
     def finish() -> None:
@@ -144,7 +145,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
         finish()
     except BaseException:
         if step:
-            typer.echo(err=True)  # an error begins a line of its own
+            typer.echo(err=True)  # an error begins on a line of its own
         raise
 
 
@@ -155,19 +156,19 @@ def _show(facts: dict[str, object]) -> None:
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image, or a snapshot, that is kept."""
+    """A kept image or snapshot."""
 
     name: str
-    """What `remove_images` calls it: its kind, and a number for what it is made of."""
+    """The name for remove_images(): the kind, and a key of the contents."""
     file: Path
     size: int
-    """Bytes."""
+    """In bytes."""
     made: float
-    """When, in seconds since the epoch; of a snapshot, when it was last used."""
+    """Time of creation in seconds since the epoch; of a snapshot, time of its last use."""
 
 
 def stored_images() -> list[StoredImage]:
-    """All images that are kept, and snapshots, the oldest first."""
+    """All kept images and snapshots, the oldest first."""
     found = [
         StoredImage(f"{SNAPSHOT}-{each.key}", each.place, each.size, each.used)
         for each in store.stored()
@@ -181,17 +182,17 @@ def stored_images() -> list[StoredImage]:
 
 
 def remove_images(names: list[str]) -> list[str]:
-    """Remove images by their names, or all without any; what they were made of goes too.
+    """Remove images by name, or all images if there are no names; returns the removed names.
 
-    With the image that guests of jobs boot go all snapshots of them. Returns the names of what was
-    removed. Guests that run keep what they have loaded, and copies of an appliance are not touched.
-    Raises VicinalError, with nothing removed, for other names.
+    With the last image of a kind its packages are removed. With the image that guests of jobs boot
+    all their snapshots are removed. Running guests keep what they have loaded, and copies of an
+    appliance stay. Raises VicinalError for an unknown name, and then removes nothing.
     """
     stored = {image.name: image for image in stored_images()}
     unknown = [name for name in names if name not in stored]
     if unknown:
         raise VicinalError(
-            f"there is no image {unknown[0]}", "`vicinal image list` shows the names of all"
+            f"there is no image {unknown[0]!r}", "see `vicinal image list` for the names"
         )
     removed = names or list(stored)
     if any(map(_is_booted_by_jobs, removed)):
@@ -215,7 +216,7 @@ def _is_snapshot(name: str) -> bool:
 
 
 def _is_booted_by_jobs(name: str) -> bool:
-    """Whether it is the image that snapshots are of, and not one with additions."""
+    """Whether this is the image that snapshots boot, and not an image with additions."""
     kind, _, rest = name.partition("-")
     return kind == GuestNetwork.VIRTIO and not rest.startswith("with-")
 
@@ -226,7 +227,7 @@ def _leftovers(directory: Path) -> Iterator[Path]:
 
 
 def _places() -> dict[str, tuple[Path, str]]:
-    """Directory and file names of each kind."""
+    """The directory and the file name pattern of each kind."""
     places = {
         network.value: (guests_directory() / kind_of(network).directory, "image-*.cpio")
         for network in GuestNetwork

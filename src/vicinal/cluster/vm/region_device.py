@@ -1,19 +1,19 @@
-"""The devices by which a guest can have a region."""
+"""The devices that can give a guest a region."""
 
 from enum import StrEnum
 
 
 class RegionDevice(StrEnum):
-    """What QEMU shows a guest of the region's file."""
+    """The QEMU device that shows the region's file to a guest."""
 
     IVSHMEM = "ivshmem-plain"
-    """The memory of a PCI device; how it is cached is up to hypervisor and processor."""
+    """The memory of a PCI device. Hypervisor and processor decide how it is cached."""
     DOORBELL = "ivshmem-doorbell"
-    """The same, and the device can interrupt: ranks that wait are woken from the other guest."""
+    """The same with interrupts: a rank can wake waiting ranks in another guest."""
     NVDIMM = "nvdimm"
-    """A memory module, /dev/dax in the guest, which it maps write-back like its own memory."""
+    """A memory module: /dev/dax in the guest, which maps it write-back like its own memory."""
 
     @property
     def fits(self) -> dict[str, bool]:
-        """What vicinal.region.create() has to be told."""
+        """The arguments of vicinal.region.create() for this device."""
         return {"for_nvdimm" if self is RegionDevice.NVDIMM else "for_guests": True}

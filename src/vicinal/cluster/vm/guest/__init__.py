@@ -1,5 +1,5 @@
-"""Guests as seen from the host: who each is, its console, and commands in it, over a virtio port.
+"""Guests as the host sees them: their identity, their console, and commands in them over ssh.
 
-It is the same for every guest, whether a command or libvirt runs its QEMU. What runs inside of a
-guest is in ../image.
+This is the same for all guests, whether a command or libvirt runs their QEMU. ../image has what
+runs inside a guest.
 """

@@ -1,8 +1,8 @@
 """Connects ssh to a guest's virtio port: `python -I -S connection.py SOCKET`.
 
-It is ssh's ProxyCommand with ProxyUseFdpass: it opens QEMU's end of the port, a Unix socket, says
-the byte that the guest starts its sshd at (guest_init.sh), hands the open socket over to ssh, and
-is gone. It loads nothing of Vicinal, which would take longer than what it does.
+This is ssh's ProxyCommand with ProxyUseFdpass. It opens QEMU's end of the port, a Unix socket, and
+sends the byte at which the guest starts its sshd (guest_init.sh). Then it passes the open socket to
+ssh and ends. It imports nothing of Vicinal, because that would take longer than its work.
 """
 
 import socket
@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Open the socket that is named by the argument and pass it to whom stdout belongs."""
+    """Open the socket that the argument names, and pass it to the process behind stdout."""
     with socket.socket(socket.AF_UNIX) as port, socket.socket(fileno=1) as ssh:
         port.connect(sys.argv[1])
         port.sendall(b"!")

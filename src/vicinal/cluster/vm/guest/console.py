@@ -1,19 +1,19 @@
-"""What guests print on their consoles: kept, since it tells why one did not come up."""
+"""The consoles of guests, which are kept because they tell why a guest did not boot."""
 
 from pathlib import Path
 
 _TAIL_LINES = 12
 _LINES_BEFORE = 3
-"""What a program of the guest said before we said that it failed."""
+"""Lines before the telling line: the output of the program in the guest that failed."""
 _TELLING = ("vicinal-guest: error", "Kernel panic")
-"""What lines have in them that say why a guest did not come up."""
+"""Parts of lines that say why a guest did not boot."""
 
 
 def consoles_directory() -> Path:
-    """Directory of the consoles of the guests that ran last."""
+    """The directory with the consoles of the guests that ran last."""
     from vicinal.cluster.vm.image.building import (
         guests_directory,
-    )  # long to load, and who reads has a console
+    )  # slow to import, and readers of consoles do not need it
 
     directory = guests_directory() / "consoles"
     directory.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def consoles_directory() -> Path:
 
 
 def console_lines(console: Path) -> list[str]:
-    """What a guest printed, without control characters and empty lines."""
+    """The lines that a guest printed, without control characters and empty lines."""
     try:
         text = console.read_text(errors="replace")
     except OSError:
@@ -31,7 +31,7 @@ def console_lines(console: Path) -> list[str]:
 
 
 def console_tail(console: Path) -> list[str]:
-    """The last lines of a console, or those about the line that says what went wrong."""
+    """The last lines of a console, or the lines around the one that says why the boot failed."""
     lines = console_lines(console)
     telling = [n for n, line in enumerate(lines) if any(word in line for word in _TELLING)]
     if not telling:

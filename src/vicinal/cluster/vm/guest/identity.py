@@ -1,11 +1,11 @@
-"""Who each guest of a cluster is: its name, its addresses, its neighbours, and the keys of all.
+"""The identity of each guest of a cluster: its name, addresses, peers, and the cluster's keys.
 
     keys = make_keys(directory, identities)
     keys.archive("node0")
 
-A guest's image knows nothing of this, so that all guests can boot the same. Each unpacks an archive
-of its own in its root directory, which it gets through QEMU's firmware configuration. Keys are made
-for one run of a cluster and are gone with it.
+All guests boot the same image, which has none of this. Each guest gets an archive of its own
+through QEMU's firmware configuration, and unpacks it in its root directory. Keys are made for one
+run of a cluster and removed with it.
 """
 
 import hashlib
@@ -28,101 +28,102 @@ _USER_KEY, _HOST_KEY = "user-key", "host-key"
 _KEY_FILES = (_USER_KEY, f"{_USER_KEY}.pub", _HOST_KEY, f"{_HOST_KEY}.pub")
 
 KeyTexts = Mapping[str, str]
-"""The keys of a cluster by the names of their files, as one host hands them to another."""
+"""The contents of a cluster's key files by their names; one host sends them to another."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A network card of a guest, known by its hardware address."""
+    """A network card of a guest, identified by its hardware address."""
 
     mac: str
     peer: str | None = None
-    """IPv4 address of the one neighbour that is reached by it; None: all are."""
+    """IPv4 address of the only peer that this card reaches; None: it reaches all peers."""
     network: str | None = None
-    """None: it is of the guests' own network. Else it is of another, and this its address there,
-    with the network's length; "" for none."""
+    """None for a card in the guests' own network. For a card in another network: its address there
+    with the prefix length, or "" for no address.
+    """
     name: str = "lan0"
-    """What the guest calls it, if it is of another network."""
+    """The interface's name in the guest, if the card is in another network."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One guest of a cluster."""
+    """The identity of one guest of a cluster."""
 
     number: int
-    """Counted from 0."""
+    """The guest's index, from 0."""
     name: str
-    """Its host name."""
+    """The guest's host name."""
     address: str
-    """IPv4 address, which its first card in the guests' own network bears."""
+    """IPv4 address of the first card in the guests' own network."""
     cards: tuple[Card, ...]
     drivers: tuple[str, ...] = ()
-    """Those of the SR-IOV functions among them."""
+    """Drivers of the SR-IOV functions among the cards."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Files of one run's keys, and of what each guest gets."""
+    """Paths of the keys of one run, and of each guest's archive."""
 
     directory: Path
 
     @property
     def user(self) -> Path:
-        """Private key of the user, for the host and between guests."""
+        """The user's private key, for connections from the host and between guests."""
         return self.directory / _USER_KEY
 
     @property
     def known_hosts(self) -> Path:
-        """The host key, which is that of all guests, with their names."""
+        """The host key, which all guests share, with the guests' names."""
         return self.directory / "known-hosts"
 
     def archive(self, name: str) -> Path:
-        """What the guest of that name unpacks, a tar archive."""
+        """The tar archive that the guest of this name unpacks."""
         return self.directory / f"{name}.tar"
 
 
 def card_address(number: int, peer: int = 0xFFFF) -> str:
-    """Hardware address of a guest's card: that on the common network, or on the wire to one peer.
+    """Hardware address of a guest's card: in the common network, or on the wire to one peer.
 
-    Both are counted from 0; the first byte says that no manufacturer gave it away.
+    `number` and `peer` count from 0. The first byte marks a locally administered address.
     """
     parts = (0x52, 0x54, number >> 8, number & 0xFF, peer >> 8, peer & 0xFF)
     return ":".join(f"{part:02x}" for part in parts)
 
 
 def make_keys(directory: Path, guests: Sequence[Identity]) -> Keys:
-    """Make the user's and the hosts' key in `directory`, the same for all, and each its archive."""
+    """Generate the user's and the host key in `directory`, and write each guest's archive."""
     generate_keys(directory)
     return write_archives(directory, guests)
 
 
 def check_keygen() -> None:
-    """Raise VicinalError where there is no tool that makes keys."""
+    """Raise VicinalError if ssh-keygen is missing."""
     if shutil.which(_KEYGEN) is None:
         raise VicinalError(f"{_KEYGEN} was not found", "install openssh-client")
 
 
 def generate_keys(directory: Path) -> None:
-    """Make the user's and the hosts' key. Raises VicinalError."""
+    """Generate the user's key and the host key. Raises VicinalError if ssh-keygen fails."""
     for name in (_USER_KEY, _HOST_KEY):
         _generate(directory / name)
 
 
 def keys_of_secret(secret: bytes, purpose: str) -> KeyTexts:
-    """The keys that every host which has the secret makes for this purpose.
+    """Derive keys from a secret: each host that has the secret derives the same keys.
 
-    No host has to send keys to another one.
+    So no host has to send keys to another. `purpose` separates independent uses of the secret.
     """
     return _derive_keys(secret, purpose, {_USER_KEY: "user", _HOST_KEY: "hosts"})
 
 
 def read_keys(directory: Path) -> KeyTexts:
-    """The keys that are there. Raises OSError where some are missing."""
+    """Read the keys in a directory. Raises OSError if a file is missing."""
     return {name: (directory / name).read_text() for name in _KEY_FILES}
 
 
 def write_keys(directory: Path, keys: KeyTexts) -> None:
-    """Put keys there that were made elsewhere, for this user alone."""
+    """Write keys from elsewhere into a directory, readable by this user only."""
     for name in _KEY_FILES:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         with os.fdopen(os.open(directory / name, flags, 0o600), "w") as file:
@@ -130,7 +131,7 @@ def write_keys(directory: Path, keys: KeyTexts) -> None:
 
 
 def fingerprint(keys: KeyTexts) -> str:
-    """What tells these keys from any others, and is no secret."""
+    """A string that identifies these keys and is not secret."""
     public = keys[f"{_USER_KEY}.pub"] + keys[f"{_HOST_KEY}.pub"]
     return hashlib.sha256(public.encode()).hexdigest()[:32]
 
@@ -138,9 +139,9 @@ def fingerprint(keys: KeyTexts) -> str:
 def write_archives(
     directory: Path, guests: Sequence[Identity], commands: Mapping[str, str] | None = None
 ) -> Keys:
-    """Make the archive of each guest, with the keys that are in `directory`.
+    """Write the archive of each guest, with the keys in `directory`.
 
-    `commands` is what some are to run before anybody gets in, by their names.
+    `commands` has, by guest name, commands that a guest runs before it accepts connections.
     """
     keys, host = Keys(directory), directory / _HOST_KEY
     names = [name for guest in guests for name in (guest.name, guest.address)]
@@ -168,7 +169,7 @@ def _names(guests: Sequence[Identity]) -> str:
 
 
 def _settings(guest: Identity) -> str:
-    """What the guest's first process reads, as assignments of the shell: guest_init.sh."""
+    """The guest's settings as shell assignments, which guest_init.sh reads."""
     own = [card for card in guest.cards if card.network is None]
     cards = " ".join(card.mac + (f"={card.peer}" if card.peer else "") for card in own)
     others = (card for card in guest.cards if card not in own)
@@ -180,7 +181,7 @@ def _settings(guest: Identity) -> str:
 
 def _add_keys(tar: tarfile.TarFile, keys: Keys, host: Path) -> None:
     _add(tar, "etc/ssh/host_key", host.read_bytes(), 0o600)
-    # ssh takes no private key that others may read: it belongs to the user.
+    # ssh refuses a private key that others may read, so the key belongs to the user.
     _add(tar, "etc/ssh/user_key", keys.user.read_bytes(), 0o600, owner=USER_ID)
     _add(tar, "etc/ssh/known_hosts", keys.known_hosts.read_bytes(), 0o644)
     _add_directory(tar, f"{HOME.lstrip('/')}/.ssh", 0o700, owner=USER_ID)
@@ -203,7 +204,7 @@ def _generate(file: Path) -> None:
         raise VicinalError(f"{_KEYGEN} was not found", "install openssh-client") from error
     except subprocess.CalledProcessError as error:
         raise VicinalError(
-            f"ssh-keygen failed ({error.stderr.strip()})", "see whether it works by hand"
+            f"ssh-keygen failed ({error.stderr.strip()})", "check whether it works by hand"
         ) from error
 
 
@@ -220,13 +221,13 @@ def _add_directory(tar: tarfile.TarFile, name: str, mode: int, owner: int) -> No
 
 
 def _derive_keys(secret: bytes, purpose: str, names: Mapping[str, str]) -> dict[str, str]:
-    """The files of keys: `names` has those of private halves, and what tells each from others.
+    """Derive key files from a secret. `names` has the private keys' file names and their uses.
 
-    A public half is beside its private one, with `.pub`. Who has a key does not know the secret,
-    nor the keys of other purposes. The keys are Ed25519 (RFC 8032), whose private half may be any
-    32 bytes; ssh-keygen makes those of random bytes alone.
+    The file of a public key has the suffix `.pub`. A key reveals neither the secret nor keys of
+    other purposes. The keys are Ed25519 (RFC 8032), whose private key may be any 32 bytes.
+    ssh-keygen cannot be used, because it makes keys only from random bytes.
     """
-    # Few callers derive keys, and the library takes long to load.
+    # Imported here: few callers derive keys, and the library is slow to import.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

@@ -1,4 +1,4 @@
-"""The host's way into a guest: ssh over a virtio port, whoever runs the guest's QEMU."""
+"""The host's ssh connection to a guest over a virtio port, independent of who runs its QEMU."""
 
 import shlex
 import subprocess
@@ -16,22 +16,23 @@ from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.image.layout import USER
 
 _FIRST_SECONDS = 20.0
-"""How long the first of our attempts to get in may take, the next one twice as long."""
+"""Time limit of the first attempt to connect; each further attempt may take twice as long."""
 _LOST_MOST = 3
-"""So many attempts may end by themselves: a guest that has not seen the last connection's end yet
-takes the first byte of the next one for what still belongs to that."""
+"""Number of attempts that may end by themselves. A guest that has not yet noticed the end of the
+last connection takes the first byte of the next connection for a part of the last.
+"""
 _AGAIN_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 
 
 class GuestShell(GuestCommands):
-    """Runs commands in a guest as its user.
+    """Runs commands in a guest as the guest's user.
 
-    `name` is the guest's host name, `directory` where sockets are. `alive` is asked whether the
-    guest still runs, with True if the connection was lost just now; `failure` makes the error
-    that says what is wrong with the guest. `stem` is what the names of its sockets begin with, by
-    default its own. The connection ends with the thread that made it.
+    `name` is the guest's host name, and `directory` has the sockets. `alive` returns whether the
+    guest still runs; its argument is True if the connection was just lost. `failure` returns an
+    error that says what is wrong with the guest. The names of the sockets begin with `stem`, by
+    default the guest's name. The connection ends with the thread that made it.
     """
 
     def __init__(
@@ -58,20 +59,20 @@ class GuestShell(GuestCommands):
 
     @property
     def complaint(self) -> str:
-        """What ssh wrote about the connection, in parentheses; empty if nothing."""
+        """What ssh wrote about the connection, in parentheses; "" if it wrote nothing."""
         return complaints(self._errors)
 
     def begin(self, seconds: float) -> None:
-        """Begin what connect() then waits for, where QEMU has opened the port already.
+        """Start the connection for which connect() then waits. QEMU must have opened the port.
 
-        So several guests are got into at the same time.
+        So the host can connect to several guests at the same time.
         """
-        self._master.unlink(missing_ok=True)  # of one that was killed
+        self._master.unlink(missing_ok=True)  # of an ssh that was killed
         self._start(seconds)
         self._begun = True
 
     def connect(self, seconds: float) -> None:
-        """Wait until commands can be run in the guest.
+        """Wait until commands can run in the guest.
 
         Raises VicinalError, by `failure`, if that takes longer than `seconds`.
         """
@@ -83,15 +84,15 @@ class GuestShell(GuestCommands):
         patience, lost = _FIRST_SECONDS, 0
         while not self._try(min(deadline, time.monotonic() + patience)):
             if time.monotonic() > deadline:
-                raise self._failure(f"it did not let us in within {seconds:.0f} s")
+                raise self._failure(f"it accepted no connection within {seconds:.0f} s")
             if self._ended():
                 lost += 1
                 if lost == _LOST_MOST:
-                    raise self._failure("it did not let us in")
+                    raise self._failure("it accepted no connection")
                 time.sleep(_AGAIN_SECONDS)
             else:
-                # A guest that was saved or moved may take us for whom it talked to before: to see
-                # that connection end, it must see this one end.
+                # A guest that was saved or moved may still believe in its former connection. It
+                # notices the end of that connection only when this connection ends.
                 self.close()
                 patience *= 2
             self._start(seconds)
@@ -101,7 +102,7 @@ class GuestShell(GuestCommands):
     ) -> list[str]:
         """The command line on this host that runs a command in the guest as its user.
 
-        `tty` is for one that is to have a terminal.
+        `tty` requests a terminal for the command.
         """
         variables = [f"{name}={value}" for name, value in environment.items()]
         inside = shlex.join(["env", *variables, *command] if variables else command)
@@ -115,15 +116,15 @@ class GuestShell(GuestCommands):
         ]
 
     def is_lost(self, status: int) -> bool:
-        """Whether it was the connection that ended with this status, and not the command."""
+        """Whether this exit status means that the connection ended instead of the command."""
         return status == SSH_FAILED and not self._master.exists()
 
     def failure(self, what: str) -> VicinalError:
-        """The error that says what is wrong with the guest."""
+        """An error that says what is wrong with the guest."""
         return self._failure(what)
 
     def close(self) -> None:
-        """End the connection; may be called again."""
+        """End the connection. Further calls have no effect."""
         if self._connection is not None:
             self._connection.terminate()
             try:
@@ -133,11 +134,11 @@ class GuestShell(GuestCommands):
                 self._connection.wait()
 
     def _try(self, until: float) -> bool:
-        """Whether ssh, which was started, got in before the time `until`."""
+        """Whether the started ssh connected before the time `until`."""
         while not self._master.exists():
             lost = self._ended()
             if not self._alive(lost):
-                raise self._failure("it did not let us in")
+                raise self._failure("it accepted no connection")
             if lost:
                 return False
             if time.monotonic() > until:
@@ -159,7 +160,7 @@ class GuestShell(GuestCommands):
         return self._connection is not None and self._connection.poll() is not None
 
     def _keeper(self) -> Sequence[str]:
-        """What ends the connection with us."""
+        """The command prefix that ends the connection with this process."""
         return dies_with_parent()
 
     def _wait_for(self, path: Path, deadline: float, complaint: str) -> None:
@@ -169,7 +170,7 @@ class GuestShell(GuestCommands):
             time.sleep(_POLL_SECONDS)
 
     def _ssh_options(self, seconds: float) -> list[str]:
-        # By itself it takes a third of the time that the package takes to be found.
+        # Run as a file: to find it as a module of the package takes three times as long.
         proxy = [sys.executable, "-I", "-S", guest_connection.__file__]
         options = {
             "BatchMode": "yes",
@@ -177,8 +178,8 @@ class GuestShell(GuestCommands):
             "ControlPath": str(self._master),
             "IdentitiesOnly": "yes",
             "IdentityFile": str(self._keys.user),
-            # Nobody listens in at QEMU's port, to decipher it in decades, and the exchange that is
-            # made against that takes an emulated guest half the time of getting in.
+            # Nobody can record the traffic at QEMU's port and decrypt it decades later. The key
+            # exchange that prevents this takes half the connection time of an emulated guest.
             "KexAlgorithms": "curve25519-sha256",
             "LogLevel": "ERROR",
             "ProxyCommand": shlex.join([*proxy, str(self.control)]).replace("%", "%%"),
@@ -192,7 +193,7 @@ class GuestShell(GuestCommands):
 
 
 def complaints(file: Path) -> str:
-    """What a program wrote into a file for its errors, in parentheses."""
+    """What a program wrote to its file of errors, in parentheses."""
     with suppress(OSError):
         text = file.read_text(errors="replace").strip()
         return f" ({' | '.join(text.splitlines())})" if text else ""

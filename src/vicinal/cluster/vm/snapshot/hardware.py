@@ -1,10 +1,9 @@
-"""What guests that can share a snapshot have in common.
+"""The hardware that all guests of one snapshot share.
 
-Nothing of it tells one guest from another: cards and the region are plugged in later.
+It does not distinguish guests: cards and the region are plugged in later.
 
-No snapshot has an SR-IOV function in it. Functions of this host's cards are plugged in by VFIO once
-the guest is there. A function is on vfio-pci by then, and its group's file in /dev/vfio is this
-user's.
+No snapshot contains an SR-IOV function. VFIO plugs in functions of this host's cards when the guest
+runs. By then vfio-pci drives the function, and this user owns its group's file in /dev/vfio.
 """
 
 from collections.abc import Sequence
@@ -27,12 +26,12 @@ _PROCESSOR_LINES = ("vendor_id", "model name", "stepping", "microcode", "flags")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 MOST_DEVICES = 24
-"""That can be plugged into such a guest: its board has 32 slots."""
+"""Number of devices that can be plugged into such a guest: its board has 32 slots."""
 
 
 @dataclass(frozen=True)
 class Sockets:
-    """Where a guest's QEMU is reached: ends of pairs that it is given, and the path of one."""
+    """The host's connections to a guest's QEMU: two open socket ends, and the path of a socket."""
 
     monitor: int
     identity: int
@@ -41,19 +40,19 @@ class Sockets:
 
 @dataclass(frozen=True)
 class SnapshotHardware:
-    """The make of a guest."""
+    """The hardware of a guest without its own devices."""
 
     qemu: Qemu
     accelerator: Accelerator
     kernel: Path
     files: Path
-    """The archive that is its file system."""
+    """The archive with its file system."""
     memory_mib: int
     cpus: int
 
     @property
     def key(self) -> str:
-        """What tells this make from all others, on this host until it is booted anew."""
+        """A key that identifies this hardware on this host, until the host reboots."""
         inputs = (f"{each} {_stamp(each)}" for each in (self.kernel, self.files))
         return content_key(
             [
@@ -77,7 +76,7 @@ class SnapshotHardware:
         memory: OpenMemory,
         ends: Sequence[OpenEnd],
     ) -> QemuGuest:
-        """A guest of this make; `ends` are what its cards will be joined with."""
+        """A guest with this hardware; its cards will be joined to `ends`."""
         return QemuGuest(
             name=name,
             boot=DirectBoot(self.kernel, self.files, _WORDS),
@@ -96,29 +95,29 @@ def _stamp(file: Path) -> str:
 
 
 def _processor_text() -> str:
-    """What the guest can see of this host's processors."""
+    """What a guest can see of this host's processors."""
     lines = dict.fromkeys(_PROCESSOR.read_text().splitlines())
     return "\n".join(line for line in lines if line.startswith(_PROCESSOR_LINES))
 
 
 @dataclass(frozen=True)
 class PassedFunction:
-    """A function for a guest."""
+    """An SR-IOV function for a guest."""
 
     address: str
-    """On this host's PCI bus."""
+    """PCI address on this host."""
     driver: str
-    """What is to drive it in the guest."""
+    """Its driver in the guest."""
     mac: str
-    """The hardware address that its card gives it."""
+    """The hardware address that the card gives it."""
     interface: str
-    """What the guest calls it."""
+    """The interface's name in the guest."""
     network: str | None = None
-    """The address that it bears there, with the network's length."""
+    """Its address in its network, with the prefix length; None: none."""
 
     @property
     def device(self) -> dict[str, object]:
-        """It as QEMU is told to plug it in."""
+        """The function as the arguments of QEMU's device_add."""
         return dict(HostFunction(self.address).option.properties)
 
 
@@ -126,12 +125,12 @@ Functions = tuple[PassedFunction, ...]
 
 
 def with_functions(identity: Identity, functions: Functions) -> Identity:
-    """A guest that has these besides. Raises VicinalError for more than it has room for."""
+    """An identity with these functions added. Raises VicinalError if there are too many devices."""
     if len(identity.cards) + len(functions) >= MOST_DEVICES:
         raise VicinalError(
-            f"{identity.name} has no room for {len(functions)} functions beside its "
-            f"{len(identity.cards)} cards: {MOST_DEVICES - 1} in all",
-            "spread them over more machines",
+            f"{identity.name} has no room for {len(functions)} functions and "
+            f"{len(identity.cards)} cards: it has room for {MOST_DEVICES - 1} of both together",
+            "spread the functions over more machines",
         )
     cards = (Card(each.mac, network=each.network or "", name=each.interface) for each in functions)
     drivers = tuple(dict.fromkeys(each.driver for each in functions))

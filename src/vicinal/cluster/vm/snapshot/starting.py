@@ -1,9 +1,9 @@
-"""Starting guests that are joined with each other: from a snapshot, which is made if there is none.
+"""Starting guests of one network from a snapshot, which is made if none exists.
 
     guests = start_guests([GuestMake("node0"), GuestMake("node1")], directory, region)
 
-Their networks are wires between each two of them, pairs of sockets that nobody else has, or one
-network that is there. All of it ends with the thread that starts them; files are left in
+A wire joins each pair of guests, which is a socket pair that no other process has, or an existing
+network joins all guests. The guests end with the thread that starts them. Their files stay in
 `directory`.
 """
 
@@ -44,36 +44,36 @@ from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 
 _TEMPLATE = "template"
 _KERNEL_BYTES = 256 << 20
-"""Of a guest's memory, about: the kernel, and what user space there is."""
+"""Approximate memory of a guest for its kernel and user space."""
 
 
 @dataclass(frozen=True)
 class GuestMake:
-    """A guest that is to be started."""
+    """A guest to start."""
 
     name: str
     memory_mib: int = MEMORY_MIB
     cpus: int = 1
     commands: str = ""
-    """What it runs before anybody gets in, as guest_init.sh reads it."""
+    """Commands that it runs before it accepts connections, in the form that guest_init.sh reads."""
     joined: bool = True
-    """Whether it has a network with the others."""
+    """Whether it has a network with other guests."""
     functions: Functions = ()
-    """Those that it has for itself."""
+    """SR-IOV functions for this guest."""
 
 
 @dataclass(frozen=True)
 class CommonNetwork:
-    """A network that is there, and that guests of other hosts are in too."""
+    """An existing network that guests of other hosts use too."""
 
     names: Sequence[str]
-    """Of all guests on all hosts, in the order of their addresses."""
+    """Names of all guests on all hosts, in the order of their addresses."""
     taps: Sequence[int]
-    """An open tap for each guest that is started here."""
+    """An open tap for each guest that starts on this host."""
     mtu: int
-    """Its largest packet."""
+    """Maximum packet size."""
     keys: KeyTexts | None = None
-    """Those of all guests on all hosts; None: guests of this host have keys of their own."""
+    """Keys of all guests on all hosts; None: guests of this host have keys of their own."""
 
 
 Say = Callable[[str], None]
@@ -88,10 +88,10 @@ def start_guests(
     say: Say = lambda _: None,
     snapshot: bool = True,
 ) -> list[WaitingGuest]:
-    """Start them, and wait until commands can be run in each.
+    """Start guests, and wait until commands can run in each.
 
-    Without `snapshot` they boot; `say` is told what takes its time. Raises VicinalError; then none
-    of them runs.
+    Without `snapshot` the guests boot. `say` receives steps that take time. Raises VicinalError if
+    a guest does not start, and then ends all guests.
     """
     make_of = _hardware(say)
     joining = joining_of(guests, network)
@@ -127,26 +127,26 @@ def start_guests(
 
 
 def joining_of(guests: Sequence[GuestMake], network: CommonNetwork | None) -> "Wired | Common":
-    """How guests are joined, by that network or without one."""
+    """How guests are joined: by an existing network, or by wires."""
     return Wired(guests) if network is None else Common(guests, network)
 
 
 class Wired:
-    """Guests with a wire between each two of them; one device of each is the region's."""
+    """Guests with a wire between each pair; one further device of each guest is the region."""
 
     mtu = None
 
     def __init__(self, guests: Sequence[GuestMake]) -> None:
         if len(guests) > MOST_DEVICES:
             raise VicinalError(
-                f"{len(guests)} guests cannot be joined by wires, {MOST_DEVICES} can",
-                "make them fewer and larger",
+                f"{len(guests)} guests are too many: wires join at most {MOST_DEVICES}",
+                "use fewer and larger guests",
             )
         self._guests = guests
         self._numbers = {guest.name: number for number, guest in enumerate(guests)}
 
     def identities(self) -> list[Identity]:
-        """Who they are."""
+        """The identities of the guests."""
         return [
             Identity(
                 number,
@@ -161,12 +161,12 @@ class Wired:
         ]
 
     def macs(self, name: str) -> list[str]:
-        """Hardware addresses of a guest's cards."""
+        """The hardware addresses of a guest's cards."""
         number = self._numbers[name]
         return [card_address(number, peer) for peer in self._peers(number)]
 
     def wires(self, stack: ExitStack) -> list[list[OpenEnd]]:
-        """Each guest's ends of them; closed here when all have been started."""
+        """Each guest's ends of its wires; `stack` closes them here once all guests have started."""
         ends = {}
         for one, other in combinations(range(len(self._guests)), 2):
             if other in self._peers(one):
@@ -178,13 +178,13 @@ class Wired:
         ]
 
     def _peers(self, own: int) -> list[int]:
-        """The others that it is joined with."""
+        """Numbers of the other guests that are joined to this one."""
         joined = [number for number, guest in enumerate(self._guests) if guest.joined]
         return [number for number in joined if number != own] if own in joined else []
 
 
 class Common:
-    """Guests with a card in a network that is there."""
+    """Guests with a card in an existing network."""
 
     def __init__(self, guests: Sequence[GuestMake], network: CommonNetwork) -> None:
         self._joined = [guest.joined for guest in guests]
@@ -194,18 +194,18 @@ class Common:
         self.mtu = network.mtu
 
     def identities(self) -> list[Identity]:
-        """Who all are in that network."""
+        """The identities of all guests in the network, on all hosts."""
         return [
             Identity(number, name, guest_address(number), tuple(map(Card, self.macs(name))))
             for name, number in self._numbers.items()
         ]
 
     def macs(self, name: str) -> list[str]:
-        """Hardware address of a guest's card."""
+        """The hardware address of a guest's card; empty for a guest without a network."""
         return [] if name in self._alone else [card_address(self._numbers[name])]
 
     def wires(self, stack: ExitStack) -> list[list[OpenEnd]]:
-        """Each guest's tap; closed here when all have been started."""
+        """Each guest's tap; `stack` closes it here once all guests have started."""
         for tap in self._network.taps:
             stack.callback(os.close, tap)
         taps = zip(self._network.taps, self._joined, strict=True)
@@ -215,7 +215,7 @@ class Common:
 def _begin(
     waiting: WaitingGuest, hardware: SnapshotHardware, wires: Sequence[OpenEnd], say: Say | None
 ) -> None:
-    """Start it from a snapshot, or let it boot where there can be none, or is to be none."""
+    """Start a guest from a snapshot, or boot it if `say` is None or there is no room for one."""
     if say is None:
         waiting.boot(wires)
         return
@@ -224,20 +224,20 @@ def _begin(
         if found is not None:
             waiting.restore(found, wires)
             return
-    say("saving a guest that has booted, for this one and those after")
-    # Its files, each of which may be in memory twice, and what Linux needs to count its pages.
+    say("saving a booted guest, from which this guest and later ones start")
+    # The guest's files, each of which may be in memory twice, and Linux's page structures.
     room = 2 * hardware.files.stat().st_size + _KERNEL_BYTES + (hardware.memory_mib << 20) // 32
     made = store.make(key, hardware.memory_mib << 20, room, lambda *files: _save(hardware, *files))
     with store.opened(key) as found:
         if made and found is not None:
             waiting.restore(found, wires)
         else:
-            say(f"there is no room for a saved guest in {store.snapshots_directory()}: it boots")
+            say(f"no room for a saved guest in {store.snapshots_directory()}: this guest boots")
             waiting.boot(wires)
 
 
 def _save(hardware: SnapshotHardware, memory: int, state: int) -> None:
-    """Boot a guest that nobody tells who it is, and save it to two open files."""
+    """Boot a guest without an identity, and save it to two open files."""
     with TemporaryDirectory(prefix="vicinal-") as temporary:
         template = WaitingGuest(_TEMPLATE, Path(temporary), Keys(Path(temporary)), hardware)
         try:

@@ -1,10 +1,10 @@
-"""The snapshots that are kept for this user: a directory each, there whole or not at all.
+"""The snapshots that are kept for this user. Each is a directory, which appears only complete.
 
-memory   the guest's memory, as large as that and mostly holes; guests map it, each for itself
-state    what else there is of a machine
+memory   the guest's memory as a sparse file of the same size; each guest maps it privately
+state    the rest of the machine's state
 
-They hold for this host until it is booted anew. Whoever could write to one could do anything in the
-guests of whom starts from it: so only what is this user's alone is taken.
+A snapshot is valid on this host until the host reboots. A user who can write to a snapshot controls
+all guests that start from it. So only files that nobody but this user can access are accepted.
 """
 
 import os
@@ -27,7 +27,7 @@ _OWN_FILE = 0o600
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The two files of one, open."""
+    """The two open files of a snapshot."""
 
     memory: int
     state: int
@@ -35,28 +35,28 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class StoredSnapshot:
-    """One that is kept."""
+    """A kept snapshot."""
 
     key: str
     place: Path
     size: int
-    """Bytes on disk."""
+    """Size on disk in bytes."""
     used: float
-    """When a guest was last started from it, in seconds since the epoch."""
+    """Time when a guest last started from it, in seconds since the epoch."""
 
 
 Save = Callable[[int, int], None]
-"""Writes a snapshot to two open files: the memory's and the state's."""
+"""Writes a snapshot to two open files: memory and state."""
 
 
 def snapshots_directory() -> Path:
-    """Where they are, of this user."""
+    """The directory of this user's snapshots."""
     return guests_directory() / f"snapshots-{os.geteuid()}"
 
 
 @contextmanager
 def opened(key: str) -> Iterator[Snapshot | None]:
-    """The snapshot of that key, if there is one. Raises VicinalError for one that is not ours."""
+    """The snapshot of a key, or None. Raises VicinalError if other users could change it."""
     place = snapshots_directory() / key
     files: list[int] = []
     try:
@@ -80,10 +80,10 @@ def opened(key: str) -> Iterator[Snapshot | None]:
 
 
 def make(key: str, memory_bytes: int, room: int, save: Save) -> bool:
-    """Make the snapshot of that key, unless it is there; whether it is.
+    """Make the snapshot of a key unless it exists; returns whether it exists.
 
-    Of two that make it at the same time the second finds it. `room` is what it may take on disk:
-    False where there is less, or nothing can be written.
+    If two processes make it at the same time, the second finds it. `room` is its maximum size on
+    disk in bytes. Returns False if there is less room, or the directory is not writable.
     """
     directory = snapshots_directory()
     try:
@@ -117,7 +117,7 @@ def make(key: str, memory_bytes: int, room: int, save: Save) -> bool:
 
 
 def stored() -> list[StoredSnapshot]:
-    """All that are kept for this user."""
+    """All snapshots of this user."""
     found = []
     for place in snapshots_directory().glob("*/"):
         with suppress(FileNotFoundError):  # it was removed just now
@@ -128,7 +128,7 @@ def stored() -> list[StoredSnapshot]:
 
 
 def remove(keys: Iterable[str]) -> None:
-    """Remove snapshots by their keys. Guests that were started from one run on."""
+    """Remove snapshots by key. Guests that started from a removed snapshot run on."""
     directory = snapshots_directory()
     if not directory.is_dir():
         return
@@ -139,7 +139,7 @@ def remove(keys: Iterable[str]) -> None:
 
 
 def _open_own(path: Path, flags: int, name: str | None = None, above: int | None = None) -> int:
-    """Open what only this user can write to. Raises FileNotFoundError, or VicinalError."""
+    """Open a file that only this user can access. Raises FileNotFoundError or VicinalError."""
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         opened_file = os.open(name or path, flags, dir_fd=above)
@@ -157,13 +157,13 @@ def _open_own(path: Path, flags: int, name: str | None = None, above: int | None
 
 def _foreign(path: Path) -> VicinalError:
     return VicinalError(
-        f"{path} is to be this user's alone, and is not: a snapshot there may be anybody's",
-        "remove it; it is made anew",
+        f"{path} must belong to this user only: other users could change a snapshot there",
+        "remove it; Vicinal makes a new one",
     )
 
 
 def _remove_old(directory: Path) -> None:
-    """Take away what a maker that was killed left, and all but the newest. Guests keep theirs."""
+    """Remove incomplete snapshots of killed processes, and old ones. Running guests keep theirs."""
     found = []
     for each in directory.iterdir():
         if each.name.endswith(".part"):

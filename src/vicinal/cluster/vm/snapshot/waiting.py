@@ -1,6 +1,6 @@
-"""A guest's QEMU from its start, be it by booting, until the guest is told who it is.
+"""A guest's QEMU from its start until the guest has its identity, by booting or from a snapshot.
 
-Monitor talks to QEMU by its machine protocol (QMP), over a socket that QEMU was started with.
+Monitor talks to QEMU by the machine protocol (QMP), over a socket that QEMU inherits at its start.
 """
 
 import json
@@ -34,19 +34,19 @@ _WAITS = b"waits\n"
 
 @dataclass(frozen=True)
 class Plugged:
-    """What one guest alone is given once it runs."""
+    """What one guest gets of its own while it runs."""
 
     region: Path | None
-    """A region's file, made for guests."""
+    """The file of a region that was created for guests."""
     cards: Sequence[str]
-    """Hardware addresses of its cards; each is joined with the wire of the same place."""
+    """Hardware addresses of its cards; each card is joined to the wire with the same index."""
     mtu: int | None = None
-    """The largest packet of their network; None: Ethernet's."""
+    """Maximum packet size of the cards' network; None: Ethernet's default."""
     functions: Functions = ()
 
 
 class WaitingGuest:
-    """One guest. What its QEMU needs is in `directory`; it ends with the thread that starts it."""
+    """One guest. QEMU's files are in `directory`; the guest ends with the thread that starts it."""
 
     def __init__(self, name: str, directory: Path, keys: Keys, hardware: SnapshotHardware) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class WaitingGuest:
 
     @property
     def process(self) -> int:
-        """QEMU's, once it was started."""
+        """The process number of QEMU, once it was started."""
         assert self._qemu is not None
         return self._qemu.pid
 
@@ -74,11 +74,11 @@ class WaitingGuest:
         return self._qemu is not None and self._qemu.poll() is None
 
     def boot(self, ends: Sequence[OpenEnd] = (), memory: int | None = None) -> None:
-        """Let it boot, with its memory in an open file if there is one."""
+        """Boot the guest, with its memory in an open file if `memory` is given."""
         self._start(OpenMemory(memory, is_shared=True), ends)
 
     def wait_booted(self) -> None:
-        """Wait until it waits to be told who it is. Raises VicinalError if it does not come up."""
+        """Wait until the guest waits for its identity. Raises VicinalError if it does not boot."""
         if self._restored:
             return
         assert self._identity is not None
@@ -89,22 +89,22 @@ class WaitingGuest:
             try:
                 some = identity.recv(len(_WAITS) - len(said))
             except TimeoutError:
-                raise self.failure(f"it did not come up within {self._seconds:.0f} s") from None
+                raise self.failure(f"it did not boot within {self._seconds:.0f} s") from None
             except OSError:
                 some = b""
             if not some or not _WAITS.startswith(said + some):
-                raise self.failure("it did not come up")
+                raise self.failure("it did not boot")
             said += some
 
     def restore(self, snapshot: Snapshot, ends: Sequence[OpenEnd] = ()) -> None:
-        """Start it from a snapshot, whose memory it sees and changes for itself alone."""
+        """Start the guest from a snapshot, whose memory it maps privately."""
         self._restored = True
         self._start(OpenMemory(snapshot.memory), ends, "-S", "-incoming", "defer")
         os.lseek(snapshot.state, 0, os.SEEK_SET)
         self._ask().migrate("migrate-incoming", snapshot.state)
 
     def save(self, state: int) -> None:
-        """Save what is not in the file of its memory to another, and end it."""
+        """Save all state except the memory, which has its own file, and end the guest."""
         monitor = self._ask()
         monitor.ask("stop")
         monitor.migrate("migrate", state)
@@ -114,7 +114,7 @@ class WaitingGuest:
         self.stop()
 
     def tell(self, plugged: Plugged) -> None:
-        """Plug in what is its own, and let it know who it is. Then it comes up."""
+        """Plug in the guest's own devices, and send its identity. The guest then continues."""
         monitor = self._ask()
         if plugged.region is not None:
             for option in FileRegion(plugged.region, plugged.region.stat().st_size).options():
@@ -127,8 +127,8 @@ class WaitingGuest:
             except VicinalError as error:
                 raise VicinalError(
                     f"guest {self.name} did not get {function.address} ({error.message})",
-                    "see that the user may open its group in /dev/vfio, and lock as much memory as "
-                    "the guest has (ulimit -l)",
+                    "check that the user may open its group in /dev/vfio, and may lock as much "
+                    "memory as the guest has (ulimit -l)",
                 ) from error
         monitor.ask("cont")
         archive = self._archive.read_bytes()
@@ -139,15 +139,15 @@ class WaitingGuest:
             line = f"{len(archive)} {int(time.time())} {has_region} {seed}\n"
             self._identity.sendall(line.encode() + archive)
         except OSError as error:
-            raise self.failure("it did not hear who it is") from error
+            raise self.failure("it did not receive its identity") from error
         self.shell.begin(self._seconds)
 
     def wait_ready(self) -> None:
-        """Wait until commands can be run in it; raises VicinalError."""
+        """Wait until commands can run in the guest. Raises VicinalError if that fails."""
         self.shell.connect(self._seconds)
 
     def stop(self) -> None:
-        """End it at once; may be called again."""
+        """End the guest at once. Further calls have no effect."""
         if self._qemu is not None:
             self._qemu.kill()
             self._qemu.wait()
@@ -158,23 +158,23 @@ class WaitingGuest:
             self._identity.close()
 
     def failure(self, what: str) -> VicinalError:
-        """The error that says what is wrong with it, and how its console ends."""
+        """An error that says what is wrong with the guest, and how its console ends."""
         complaint = self.shell.complaint
         if not self.alive:
             what, complaint = "QEMU ended", complaints(self._errors)
         tail = " | ".join(console_tail(self._console)) or "nothing"
         return VicinalError(
             f"guest {self.name}: {what}{complaint}; its console ends with: {tail}",
-            "see that memory suffices, and whether `vicinal guests demo` comes up on this host",
+            "check that memory suffices, and whether `vicinal guests demo` works on this host",
         )
 
     @property
     def _seconds(self) -> float:
-        """How long it may take to come up, and then to let us in."""
+        """Time limit for booting, and again for connecting."""
         return BOOT_SECONDS * self._hardware.accelerator.patience
 
     def _start(self, memory: OpenMemory, ends: Sequence[OpenEnd], *how: str) -> None:
-        """Start QEMU, with this end of the port by which the guest hears who it is."""
+        """Start QEMU, with the host's end of the port that brings the guest its identity."""
         self._identity, identity = socket.socketpair()
         end, monitor = socket.socketpair()
         sockets = Sockets(monitor.fileno(), identity.fileno(), self.shell.control)
@@ -191,7 +191,7 @@ class WaitingGuest:
         try:
             self._monitor = Monitor(end)
         except VicinalError as error:
-            # One that ends closes its sockets first, and only then says in its status that it did.
+            # A QEMU that ends first closes its sockets, and its exit status follows later.
             with suppress(subprocess.TimeoutExpired):
                 self._qemu.wait(_END_SECONDS)
             raise self.failure("QEMU did not answer") from error
@@ -202,7 +202,7 @@ class WaitingGuest:
 
 
 class Monitor:
-    """The connection to one QEMU. Raises VicinalError where that has ended, or refuses."""
+    """The connection to one QEMU. Methods raise VicinalError if QEMU ended, or refuses."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -216,12 +216,12 @@ class Monitor:
             raise
 
     def close(self) -> None:
-        """Let it go; QEMU runs on."""
+        """Close the connection; QEMU runs on."""
         self._read.close()
         self._socket.close()
 
     def ask(self, command: str, arguments: Mapping[str, object] | None = None, *files: int) -> Any:
-        """Have QEMU do something, and return its answer. It may get open files with it."""
+        """Make QEMU execute a command, passing it open files; returns QEMU's answer."""
         text = json.dumps({"execute": command, "arguments": arguments or {}}).encode() + b"\n"
         try:
             socket.send_fds(self._socket, [text], files)
@@ -231,12 +231,12 @@ class Monitor:
             if "error" in answer:
                 raise VicinalError(
                     f"QEMU refuses {command}: {answer['error'].get('desc')}",
-                    "use a QEMU of a release that was tried: docs/how-to/images.md",
+                    "use a tested release of QEMU: docs/how-to/images.md",
                 )
         return answer["return"]
 
     def migrate(self, command: str, file: int) -> None:
-        """Save the machine's state to an open file (`migrate`), or take it from there."""
+        """Save the machine's state to an open file (`migrate`), or load it from there."""
         capability = {"capability": "x-ignore-shared", "state": True}
         self.ask("migrate-set-capabilities", {"capabilities": [capability]})
         self.ask("getfd", {"fdname": "state"}, file)
@@ -245,8 +245,8 @@ class Monitor:
         while (status := self.ask("query-migrate").get("status")) != "completed":
             if status in ("failed", "cancelled") or time.monotonic() > deadline:
                 raise VicinalError(
-                    f"QEMU's {command} came to nothing ({status})",
-                    "see that there is room, and try again",
+                    f"QEMU's {command} did not complete ({status})",
+                    "check that there is room on disk, and try again",
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -262,5 +262,5 @@ class Monitor:
     @staticmethod
     def _silent(command: str) -> VicinalError:
         return VicinalError(
-            f"QEMU did not answer to {command}", "see that memory suffices, and try again"
+            f"QEMU did not answer {command}", "check that memory suffices, and try again"
         )
