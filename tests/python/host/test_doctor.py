@@ -212,7 +212,7 @@ def test_when_a_guest_is_started(
     monkeypatch.setattr(guest_check, "is_fetched", lambda: fetched)
     monkeypatch.setattr(guest_check, "build_image", lambda say: began.append(say))
     monkeypatch.setattr(
-        guest_check, "choose_accelerator", lambda *_: Choice(Accelerator.KVM, "a guest came up")
+        guest_check, "choose_accelerator", lambda *_: Choice(Accelerator.KVM, "a guest booted")
     )
     monkeypatch.setattr(Host, "program", lambda *_: Path("/usr/bin/qemu"))
     ((finding,),) = (

@@ -14,8 +14,8 @@ from vicinal.cluster.vm.qemu import accelerator_probe as guest_accelerator
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator, known_choice
 from vicinal.cluster.vm.qemu.choice import Qemu
 
-WORKS = Choice(Accelerator.KVM, "a guest came up in it")
-HANGS = Choice(Accelerator.TCG, "a guest did not come up in KVM within 30 s")
+WORKS = Choice(Accelerator.KVM, "a guest booted with it")
+HANGS = Choice(Accelerator.TCG, "a guest did not boot with KVM within 30 s")
 ANOTHER_USER = 4242
 CACHE = "accelerator.json"
 
@@ -108,7 +108,7 @@ def test_a_kvm_that_cannot_be_opened_is_known_without_a_guest(place: Place) -> N
     for choice in (known_choice(QEMU, place.own), place.choose()):
         assert choice is not None
         assert choice.accelerator is Accelerator.TCG
-        assert "is not there" in choice.reason
+        assert "does not exist" in choice.reason
 
 
 def test_each_qemu_is_tried_and_none_forgotten_for_another(place: Place) -> None:

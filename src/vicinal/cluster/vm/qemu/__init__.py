@@ -1,4 +1,4 @@
-"""Guests whose QEMU a command starts itself, and which end with it: choice, command line, pair.
+"""Guests whose QEMU a command starts itself, and which end with that command.
 
-Virtual machines that outlive a command are libvirt's (../libvirt).
+Virtual machines that outlive a command are libvirt domains (../libvirt).
 """

@@ -1,7 +1,7 @@
-"""KVM or not: found out by starting a guest in it, since /dev/kvm alone proves nothing.
+"""Whether KVM works, found out by booting a guest with it, because /dev/kvm proves nothing.
 
-A guest that hangs in KVM takes half a minute to give up on, so the answer is kept until the host is
-booted anew: in the user's own directory, and root's also for all other users.
+A guest that hangs in KVM costs half a minute. So the answer is kept until the host reboots: in the
+user's own directory, and root's answer also for all other users.
 """
 
 import json
@@ -33,12 +33,12 @@ _DEVICE = Path("/dev/kvm")
 _CACHE = "accelerator.json"
 _CACHE_BYTES = 1 << 20
 _PROBE_SECONDS = 30
-"""With KVM a guest's user space runs after a second or two."""
+"""With KVM a guest's user space runs after one or two seconds."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The accelerator for guests on this host, and why."""
+    """The accelerator for guests on this host, and the reason."""
 
     accelerator: Accelerator
     reason: str
@@ -47,31 +47,31 @@ class Choice:
 def choose_accelerator(
     qemu: Qemu, image: GuestImage, say: Callable[[str], None] = lambda _: None
 ) -> Choice:
-    """KVM where a guest really comes up in it, else TCG.
+    """KVM if a guest really boots with it, otherwise TCG.
 
-    The answer is kept until the host is booted anew, for this QEMU and, if it is KVM, for the
-    guests' kernel. Where KVM fails with one kernel, other kernels are not tried: TCG runs them all.
+    The answer is kept until the host reboots, for this QEMU, and in the case of KVM for the guests'
+    kernel. If KVM fails with one kernel, other kernels are not tried, because TCG runs them all.
     """
     known = _closed() or _kept(qemu, guests_directory(), image.kernel_version)
     if known is not None:
         return known
-    say("finding out whether KVM works here")
+    say("testing whether KVM works on this host")
     choice = _probe(qemu, image)
-    with suppress(OSError):  # a user without a directory of their own finds out each time
+    with suppress(OSError):  # without a writable directory the test runs each time
         _keep(qemu, image, choice)
     return choice
 
 
 def known_choice(qemu: Qemu, directory: Path) -> Choice | None:
-    """What is known without a guest, or was found out before and is kept in a user's directory.
+    """The choice if it is known without a guest, or was kept in a user's directory.
 
-    Whichever the kernel was: another kernel in the guest may fare differently, and seldom does.
+    The guest's kernel is ignored: KVM seldom works with one kernel and fails with another.
     """
     return _closed() or _kept(qemu, directory)
 
 
 def _kept(qemu: Qemu, own: Path, kernel: str | None = None) -> Choice | None:
-    """The answer of this user or root, for guests with a kernel; None: with any kernel."""
+    """The answer of this user or root for a guest's kernel; None as the kernel matches any."""
     for directory in dict.fromkeys((own, shared_directory())):
         for answer in _read(directory / _CACHE):
             try:
@@ -86,7 +86,7 @@ def _kept(qemu: Qemu, own: Path, kernel: str | None = None) -> Choice | None:
 
 
 def _keep(qemu: Qemu, image: GuestImage, choice: Choice) -> None:
-    """Add an answer to the others of this boot. Of two users of a file the later one wins."""
+    """Add an answer to the answers of this boot. Of two concurrent writers the last one wins."""
     directory = guests_directory()
     directory.mkdir(parents=True, exist_ok=True)
     answer = {
@@ -97,14 +97,14 @@ def _keep(qemu: Qemu, image: GuestImage, choice: Choice) -> None:
     }
     answers = [*_read(directory / _CACHE), answer]
     found = json.dumps({"boot": _boot(), "answers": answers}, indent=1)
-    # Root's answer is for all users.
+    # Other users read root's answer.
     write_atomically(directory / _CACHE, found, Durability.NONE, mode=0o644, by_several=True)
 
 
 def _read(cache: Path) -> list[Any]:
-    """The answers in a file, if it is of this boot, and nobody else could have written it."""
+    """The answers in a file, if it is of this boot, and no other user could have written it."""
     try:
-        # Not blocked by a pipe, which another user may have put there.
+        # O_NONBLOCK, because another user may have created a pipe there.
         file = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return []
@@ -120,14 +120,14 @@ def _read(cache: Path) -> list[Any]:
 
 
 def _is_trusted(directory: Path, status: os.stat_result) -> bool:
-    """Whether a file is root's in a directory of root's, or this user's own."""
+    """Whether a file is this user's own, or root's in a directory of root."""
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o022:
         return False
     return status.st_uid == os.geteuid() or (status.st_uid == 0 and is_roots(directory))
 
 
 def _boot() -> str:
-    """What tells this boot of this host from all others."""
+    """A string that identifies this boot of this host."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -136,10 +136,10 @@ def _boot() -> str:
 
 
 def _closed() -> Choice | None:
-    """The choice where KVM cannot even be opened."""
+    """The choice if KVM cannot be opened, otherwise None."""
     if os.access(_DEVICE, os.R_OK | os.W_OK):
         return None
-    why = "may not be opened by this user" if _DEVICE.exists() else "is not there"
+    why = "cannot be opened by this user" if _DEVICE.exists() else "does not exist"
     return Choice(Accelerator.TCG, f"{_DEVICE} {why}")
 
 
@@ -165,10 +165,10 @@ def _probe(qemu: Qemu, image: GuestImage) -> Choice:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        reason = f"a guest did not come up in KVM within {_PROBE_SECONDS} s"
+        reason = f"a guest did not boot with KVM within {_PROBE_SECONDS} s"
         return Choice(Accelerator.TCG, reason)
     if USER_SPACE_LINE in console_lines(console):
-        return Choice(Accelerator.KVM, "a guest came up in it")
+        return Choice(Accelerator.KVM, "a guest booted with it")
     last = done.stderr.strip().splitlines()
     detail = f" ({last[-1]})" if last else ""
-    return Choice(Accelerator.TCG, f"a guest died in KVM before its user space ran{detail}")
+    return Choice(Accelerator.TCG, f"a guest ended in KVM before its user space ran{detail}")

@@ -1,4 +1,4 @@
-"""The check of `vicinal doctor` that starts a guest: KVM or its emulator."""
+"""The check of `vicinal doctor` that starts a guest: whether KVM works, or only TCG."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,15 +11,15 @@ from vicinal.host.system import Host
 
 
 def guest_check(start: bool | None, say: Callable[[str], None]) -> Check:
-    """The check. It starts a guest if `start`; None: where that takes seconds, and no downloads.
+    """The check, which starts a guest if `start` is True.
 
-    What was found out since the host was booted is known, and not tried again. `say` is told
-    what is being done.
+    With None it starts a guest only if that takes seconds and downloads nothing. An answer that is
+    known since the host's boot is not tested again. `say` receives each step.
     """
 
     def examine(host: Host) -> Iterator[Finding]:
         if host.program(QEMU) is None:
-            yield skipped("no guest can be started without QEMU")
+            yield skipped("guests cannot start without QEMU")
             return
         qemu = find_qemu()
         choice = known_choice(qemu, guests_directory())
@@ -38,8 +38,8 @@ def guest_check(start: bool | None, say: Callable[[str], None]) -> Check:
 def _judge(choice: Choice | None) -> Finding:
     if choice is None:
         return warned(
-            "whether a guest comes up in KVM was not tried",
-            "`vicinal doctor --start-guest` does; it fetches a guest image if there is none",
+            "it was not tested whether a guest boots with KVM",
+            "run `vicinal doctor --start-guest`, which fetches a guest image if there is none",
             accelerator=None,
         )
     facts = {"accelerator": choice.accelerator.value, "reason": choice.reason}
@@ -47,7 +47,7 @@ def _judge(choice: Choice | None) -> Finding:
         return passed(f"KVM: {choice.reason}", **facts)
     return warned(
         f"guests are emulated (TCG), which is correct and slow: {choice.reason}",
-        "see the line about the processor; where this is a virtual machine itself, KVM needs "
-        "nested virtualization that works",
+        "see the line about the processor; in a virtual machine, KVM needs working nested "
+        "virtualization",
         **facts,
     )

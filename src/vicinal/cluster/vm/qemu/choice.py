@@ -1,7 +1,7 @@
-"""QEMU: whether the one of this host will do, and where not, one of Debian's backports.
+"""The choice of QEMU: this host's if it is sufficient, otherwise one from Debian's backports.
 
-A QEMU that is fetched is unpacked beside the guests' images and runs with the libraries that came
-with it. Nothing is installed on this host.
+A fetched QEMU is unpacked beside the guests' images and runs with the libraries of its own release.
+Nothing is installed on this host.
 """
 
 import shutil
@@ -30,28 +30,28 @@ _HELP_SECONDS = 60
 
 @dataclass(frozen=True)
 class Qemu:
-    """A QEMU that has what guests need."""
+    """A QEMU that has the devices which guests need."""
 
     command: tuple[str, ...]
-    """What its command lines begin with."""
+    """The first words of its command lines."""
 
     @property
     def version(self) -> str:
-        """Its version, as it gives it itself."""
+        """The version that QEMU reports."""
         first = _ask(self.command, "--version").splitlines()[0]
         return first.removeprefix("QEMU emulator version ")
 
 
 @cache
 def find_qemu() -> Qemu:
-    """This host's QEMU. Raises VicinalError where there is none that has what guests need."""
+    """This host's QEMU. Raises VicinalError if it is missing or lacks a device of guests."""
     qemu = shutil.which(QEMU)
     if qemu is None:
         raise VicinalError(f"{QEMU} was not found", "install qemu-system-x86")
     if '"ivshmem-plain"' not in _ask((qemu,), "-device", "help"):
         raise VicinalError(
             f"{qemu} has no device ivshmem-plain, by which guests share memory",
-            "use a QEMU that is built with it, as Debian's is",
+            "use a QEMU with this device, such as Debian's",
         )
     if "stream" not in _ask((qemu,), "-netdev", "help").split():
         raise VicinalError(
@@ -62,9 +62,9 @@ def find_qemu() -> Qemu:
 
 
 def qemu_for(network: GuestNetwork, say: Callable[[str], None] = lambda _: None) -> Qemu:
-    """A QEMU for guests of a network: this host's if it will do, or else a fetched one.
+    """A QEMU for guests of a network: this host's if it is sufficient, otherwise a fetched QEMU.
 
-    `say` is told what is being done. Raises VicinalError where there is none to be had.
+    `say` receives each step. Raises VicinalError if no QEMU can be obtained.
     """
     qemu = find_qemu()
     if network is GuestNetwork.VIRTIO or _has_card(qemu):
@@ -73,9 +73,9 @@ def qemu_for(network: GuestNetwork, say: Callable[[str], None] = lambda _: None)
 
 
 def _fetched(say: Callable[[str], None]) -> Qemu:
-    """QEMU as Debian's backports have it: this host's has no SR-IOV card."""
+    """QEMU from Debian's backports, because this host's QEMU has no SR-IOV card."""
     directory = guests_directory() / "qemu"
-    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    check_writable(directory, "set XDG_CACHE_HOME to a directory that you may write to")
     with locked(directory):
         target = directory / "root"
         if not target.is_dir():
@@ -85,25 +85,25 @@ def _fetched(say: Callable[[str], None]) -> Qemu:
                 shutil.rmtree(old, ignore_errors=True)
             packages = PackageStore(store)
             packages.prefer_backports()
-            # This host's C library is of the same release, and goes with its loader alone.
+            # This host's C library is of the same release, and works only with its own loader.
             packages.unpack([_PACKAGE], fresh, without="libc6")
             shutil.rmtree(store)
             fresh.rename(target)
     libraries = ":".join(str(target / each) for each in _LIBRARIES)
-    # Else it would take modules of this host's QEMU, which are not for it.
+    # Otherwise it would load modules of this host's QEMU, which belong to another version.
     environment = (f"LD_LIBRARY_PATH={libraries}", f"QEMU_MODULE_DIR={target / _MODULES}")
     data = [part for each in _DATA for part in ("-L", str(target / each))]
     qemu = Qemu(("env", *environment, str(target / "usr/bin" / QEMU), *data))
     if not _has_card(qemu):
         raise VicinalError(
-            f"QEMU {qemu.version}, the newest that Debian's backports have, has no device igb",
+            f"QEMU {qemu.version}, the newest in Debian's backports, has no device igb",
             "install QEMU 8.1 or newer",
         )
     return qemu
 
 
 def _has_card(qemu: Qemu) -> bool:
-    # Not whether it is in the list of all devices: for that QEMU loads every module it finds.
+    # The list of all devices is slower: for it QEMU loads every module that it finds.
     return "netdev=" in _ask(qemu.command, "-device", f"{_CARD},help")
 
 

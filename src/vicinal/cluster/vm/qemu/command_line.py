@@ -24,19 +24,19 @@ from vicinal.cluster.vm.qemu.choice import Qemu
 MEMORY_MIB = 1024
 
 _HOLE = "i440FX-pcihost.pci-hole64-size=256G"
-"""Of addresses, for regions that are plugged in."""
+"""Size of the address space for regions that are plugged in later."""
 
 
 @dataclass(frozen=True)
 class OpenMemory:
-    """What the memory of a guest is in: an open file, or QEMU's own memory."""
+    """The memory of a guest: an open file, or QEMU's own memory."""
 
     file: int | None = None
     is_shared: bool = False
-    """Whether what the guest writes goes to the file."""
+    """Whether the guest's writes reach the file."""
 
     def option(self, mib: int) -> Option:
-        """The memory as QEMU takes it."""
+        """The memory as an option of QEMU."""
         kind: Properties = {"qom-type": "memory-backend-ram"}
         if self.file is not None:
             kind = {"qom-type": "memory-backend-file", "mem-path": f"/proc/self/fd/{self.file}"}
@@ -46,24 +46,24 @@ class OpenMemory:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a guest has that waits to be told who it is, and gets the devices of its own then."""
+    """What QEMU needs for a guest that waits for its identity and then gets its own devices."""
 
     memory: OpenMemory
     monitor: int
-    """Open socket, by which QEMU is told to plug devices in."""
+    """Open socket for requests to QEMU, such as plugging in devices."""
     identity: int
-    """Open socket of the port by which the guest is told who it is."""
+    """Open socket of the port by which the guest receives its identity."""
     ends: Sequence[OpenEnd]
-    """What its cards will be joined with."""
+    """The host's ends of its future cards."""
 
     @property
     def files(self) -> list[int]:
-        """The open files that QEMU is to inherit."""
+        """The open files that QEMU inherits."""
         own = [self.monitor, self.identity, *(end.file for end in self.ends)]
         return own if self.memory.file is None else [*own, self.memory.file]
 
     def options(self) -> list[Option]:
-        """All of it but memory and port."""
+        """All options except the memory and the port."""
         monitor: Properties = {"backend": "socket", "id": "monitor", "fd": self.monitor}
         options = [Option("chardev", monitor)]
         options.append(Option("mon", {"chardev": "monitor", "mode": "control"}))
@@ -82,7 +82,7 @@ class QemuGuest(Hardware):
     interfaces: tuple[OpenWire, ...] = ()
     sriov_card: SriovCard | None = None
     waiting: Waiting | None = None
-    """None: the guest has all of its devices from the start, and knows who it is."""
+    """None: the guest has all its devices and its identity from the start."""
 
     def command(self, qemu: Qemu) -> list[str]:
         """The command line. QEMU ends with the thread that starts it, even if that is killed."""
@@ -95,14 +95,14 @@ class QemuGuest(Hardware):
 
     @property
     def files(self) -> list[int]:
-        """The open files that QEMU is to inherit."""
+        """The open files that QEMU inherits."""
         files = [card.end.file for card in self.interfaces]
         if self.sriov_card is not None:
             files.append(self.sriov_card.end.file)
         return files if self.waiting is None else [*self.waiting.files, *files]
 
     def _board(self) -> list[str]:
-        """The board and its memory; the bytes of a memory module are beside the guest's own."""
+        """The board with the guest's memory, and with room for a memory module beside it."""
         if self.waiting is not None:
             return pluggable_board(self.waiting.memory, self.memory_mib)
         machine: Properties = {"type": "q35"}
@@ -115,11 +115,11 @@ class QemuGuest(Hardware):
         return [*Option("machine", machine).words, "-m", memory]
 
     def _options(self) -> list[Option]:
-        """The devices; QEMU gives them addresses in this order."""
+        """The devices. QEMU assigns their addresses in this order."""
         options = []
         if self.sriov_card is not None:
             options += self.sriov_card.options("fabric")
-        if self.interrupts:  # before what it translates for
+        if self.interrupts:  # must precede the device whose interrupts it translates
             options += Iommu().options()
         for name, file in self.firmware_files:
             options.append(Option("fw_cfg", {"name": name, "file": str(file)}))
@@ -140,6 +140,6 @@ class QemuGuest(Hardware):
 
 
 def pluggable_board(memory: OpenMemory, mib: int) -> list[str]:
-    """The older one of QEMU's boards, into which any device can be plugged as it is."""
+    """QEMU's older board (pc), into which every device can be plugged without preparation."""
     board = ["-machine", "pc,memory-backend=memory", "-m", f"{mib}M", "-global", _HOLE]
     return [*board, *memory.option(mib).words]

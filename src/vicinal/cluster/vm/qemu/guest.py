@@ -1,4 +1,4 @@
-"""One guest: a QEMU process, its console, and a way to run commands in it as its user."""
+"""One guest: a QEMU process, its console, and commands in the guest as its user."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _LOST_SECONDS = 2.0
 
 
 class Guest:
-    """A guest that is starting, running or stopped. Only its own thread may start it."""
+    """A guest that is starting, running or stopped. QEMU ends with the thread that starts it."""
 
     def __init__(self, name: str, directory: Path, keys: Keys) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Guest:
 
     @property
     def control(self) -> Path:
-        """Socket of the virtio port that the host gets in by."""
+        """Socket of the virtio port by which the host connects."""
         return self._shell.control
 
     @property
@@ -49,7 +49,7 @@ class Guest:
         return self._qemu is not None and self._qemu.poll() is None
 
     def start(self, qemu: Qemu, hardware: QemuGuest) -> None:
-        """Start QEMU; the guest boots while this returns."""
+        """Start QEMU, and return while the guest boots."""
         self._accelerator = hardware.accelerator
         self.console.unlink(missing_ok=True)
         with self._errors.open("wb") as errors:
@@ -59,13 +59,13 @@ class Guest:
                 stdout=errors,
                 stderr=errors,
                 pass_fds=hardware.files,
-                start_new_session=True,  # Ctrl-C is for the manager, which stops guests in order
+                start_new_session=True,  # Ctrl-C reaches only the manager, which stops guests
             )
 
     def wait_ready(self) -> None:
-        """Wait until commands can be run in the guest.
+        """Wait until commands can run in the guest.
 
-        Raises VicinalError, with the end of its console, if it does not come up in time.
+        Raises VicinalError, with the end of its console, if the guest does not boot in time.
         """
         self._shell.connect(BOOT_SECONDS * self._accelerator.patience)
 
@@ -81,11 +81,11 @@ class Guest:
         timeout: float = 60.0,
         stdin: IO[bytes] | int = subprocess.DEVNULL,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as the guest's user: see GuestShell.run()."""
+        """Run a command as the guest's user; see GuestShell.run()."""
         return self._shell.run(command, environment=environment, timeout=timeout, stdin=stdin)
 
     def copy_in(self, source: Path, target: str) -> None:
-        """Put a file of this host into the guest, where the guest's user may write."""
+        """Copy a file of this host into the guest, to a path where the guest's user may write."""
         self._shell.copy_in(source, target)
 
     def wait_end(self) -> None:
@@ -94,30 +94,30 @@ class Guest:
             self._qemu.wait()
 
     def kill(self) -> None:
-        """End the guest at once, as if its power failed."""
+        """End the guest at once, as after a power failure."""
         if self._qemu is not None:
             self._qemu.kill()
             self._qemu.wait()
 
     def stop(self) -> None:
-        """End the guest and the connection to it; may be called again."""
+        """End the guest and the connection to it. Further calls have no effect."""
         self.kill()
         self._shell.close()
 
     def failure(self, what: str) -> VicinalError:
-        """The error that says what is wrong with this guest, and how its console ends."""
+        """An error that says what is wrong with this guest, and how its console ends."""
         complaint = self._shell.complaint
         if not self.alive:
             what, complaint = "QEMU ended", complaints(self._errors)
         tail = " | ".join(console_tail(self.console)) or "nothing"
         return VicinalError(
             f"guest {self.name}: {what}{complaint}; its console ends with: {tail}",
-            f"see all of it in {self.console}",
+            f"see the whole console in {self.console}",
         )
 
     def _still_alive(self, lost: bool) -> bool:
-        """Whether QEMU runs; a moment later if the connection to the guest was lost."""
+        """Whether QEMU runs, asked a moment later if the connection to the guest was lost."""
         if lost and self._qemu is not None:
-            with suppress(subprocess.TimeoutExpired):  # most likely QEMU is just ending
+            with suppress(subprocess.TimeoutExpired):  # most likely QEMU is about to end
                 self._qemu.wait(_LOST_SECONDS)
         return self.alive

@@ -1,12 +1,12 @@
-"""Two guests on this host that share a region and a network, or a network alone.
+"""Two guests on this host that share a region and a network, or only a network.
 
     with GuestPair() as pair:
         print(pair.guests[0].run(["hostname"]).stdout)
 
-The region is the memory of an ivshmem device in each guest, or of an nvdimm; the network is a wire
-between their virtio network cards, and another between SR-IOV cards if they are to be hosts of
-their own, each with its region. Nothing of it is reachable from elsewhere. Root is not needed. All
-of it ends with the process that started it, whatever ends that.
+The region is the memory of an ivshmem or nvdimm device in each guest. The network is a wire between
+their virtio cards. If the guests play two hosts, another wire joins their SR-IOV cards, and each
+guest has a region of its own. Nothing is reachable from outside, and root is not needed. Guests and
+files end with the process that started them, even if it is killed.
 """
 
 import os
@@ -82,11 +82,11 @@ _FIND = {
 
 
 class GuestPair:
-    """Two guests, guest0 and guest1, for as long as it is open.
+    """Two guests, guest0 and guest1, which run while the pair is open.
 
-    `members` and `section_bytes` are those of a region. `network` says how the guests reach
-    each other, and whether they share a region; `region_device` as what they have it. `say` is
-    told what is being done. Raises VicinalError where guests cannot be had or do not come up.
+    `members` and `section_bytes` describe the region. `network` says how the guests reach each
+    other, and whether they share a region; `region_device` is the region's device. `say` receives
+    each step. Raises VicinalError if guests cannot be started or do not boot.
     """
 
     def __init__(
@@ -121,29 +121,29 @@ class GuestPair:
 
     @property
     def region(self) -> Path:
-        """The region's file on this host, the first guest's if each has one."""
+        """The region's file on this host; the first guest's if each guest has a region."""
         return self._opened(next(iter(self._regions), None)).path
 
     @property
     def qemu(self) -> Qemu:
-        """What the guests run in."""
+        """The QEMU of the guests."""
         return self._opened(self._qemu)
 
     @property
     def choice(self) -> Choice:
-        """What executes the guests' instructions, and why."""
+        """The accelerator of the guests, and the reason for it."""
         return self._opened(self._choice)
 
     @property
     def image(self) -> GuestImage:
-        """What the guests booted."""
+        """The image that the guests booted."""
         return self._opened(self._image)
 
     def open(self) -> None:
-        """Start the guests; when this returns they are up and see each other."""
+        """Start the guests. Afterwards they run and reach each other."""
         if self.region_device is RegionDevice.DOORBELL and self.network is GuestNetwork.VERBS:
             raise VicinalError(
-                "guests that are hosts of their own share no region, and ring no doorbells",
+                "guests that play two hosts share no region, and so cannot have a doorbell",
                 f"use the network {GuestNetwork.VIRTIO}, or another device for the region",
             )
         try:
@@ -158,7 +158,7 @@ class GuestPair:
             raise
 
     def close(self) -> None:
-        """End the guests and remove everything that was made for them."""
+        """End the guests and remove their files."""
         self._closing = True
         for guest in self.guests:
             guest.stop()
@@ -173,11 +173,11 @@ class GuestPair:
             sweeper.wait(_SWEEP_SECONDS)
 
     def inspect(self) -> RegionState:
-        """What the region holds now, seen from this host; the first guest's if each has one."""
+        """The region's state, seen from this host; the first guest's if each guest has a region."""
         return inspect_region(self.region)
 
     def inspect_all(self) -> tuple[RegionState, ...]:
-        """The same of each region: there is one for both guests, or one for each."""
+        """The states of all regions: one for both guests, or one for each guest."""
         self._opened(self._image)
         return tuple(inspect_region(region.path) for region in self._regions)
 
@@ -221,12 +221,12 @@ class GuestPair:
             end.close()
         for guest in self.guests:
             guest.wait_ready()
-            # A daemon: it ends with the guest, which ends with us.
+            # A daemon thread, because it ends with the guest, and the guest with this process.
             Thread(target=self._watch, args=(guest, self.region), daemon=True).start()
 
     def _device(self, region: Path) -> FileRegion | DoorbellRegion | NvdimmRegion:
-        """What a guest has the region of that file as."""
-        if self._doorbell is not None:  # its server has the memory
+        """The device that gives a guest the region in this file."""
+        if self._doorbell is not None:  # the doorbell server passes the memory to QEMU
             server = self._doorbell.doorbell
             return DoorbellRegion(region.name, server.socket, server.vectors)
         size = region.stat().st_size
@@ -235,13 +235,13 @@ class GuestPair:
         return FileRegion(region, size)
 
     def _check(self) -> None:
-        """See that each guest can do what a job will ask of it; say what it cannot do."""
+        """Check that each guest can do what jobs need. Raises VicinalError otherwise."""
         self._say("checking the network and the region in each guest")
         for number, guest in enumerate(self.guests):
             other = _NAMES[1 - number]
             for what, command in (
-                (f"{other} did not let it in over the network", ["ssh", other, "true"]),
-                ("its user has no region", ["sh", "-c", _FIND[self.region_device]]),
+                (f"{other} did not accept its ssh over the network", ["ssh", other, "true"]),
+                ("its user cannot use a region", ["sh", "-c", _FIND[self.region_device]]),
                 *self._fabric_checks(1 - number),
             ):
                 seconds = _CHECK_SECONDS * self.choice.accelerator.patience
@@ -252,21 +252,21 @@ class GuestPair:
     def _fabric_checks(self, other: int) -> list[tuple[str, list[str]]]:
         if self.network is not GuestNetwork.VERBS:
             return []
-        # Whoever answers: the ssh there says its name. RDMA itself has no such simple question.
-        what = "the other did not answer over the virtual functions"
+            # The ssh server there answers with its version. RDMA has no such simple test.
+        what = "the other guest did not answer over the virtual functions"
         return [(what, ["nc", "-w", "20", function_address(other), "22"])]
 
     def _watch(self, guest: Guest, region: Path) -> None:
-        """When a guest ends while others go on, tell them through the region."""
+        """Mark a guest's members as dead in the region if the guest ends before the others."""
         guest.wait_end()
         if not self._closing:
-            with suppress(OSError, VicinalError):  # closed meanwhile: nobody is left to tell
+            with suppress(OSError, VicinalError):  # the pair was closed: no guest is left
                 condemn(region, guest.name)
 
     def _make_directory(self) -> Path:
-        """A directory for this run, removed by a process that outlives us if we are killed."""
+        """A directory for this run. Another process removes it if this process is killed."""
         if not os.access(_SHARED, os.W_OK):
-            raise VicinalError(f"{_SHARED} cannot be written to", "mount a tmpfs there")
+            raise VicinalError(f"{_SHARED} is not writable", "mount a tmpfs there")
         directory = Path(tempfile.mkdtemp(prefix=f"vicinal-guests-{os.getpid()}-", dir=_SHARED))
         self._sweeper = subprocess.Popen(
             ["/bin/sh", "-c", 'trap "" INT TERM HUP; read -r _; rm -rf -- "$0"', str(directory)],
@@ -283,7 +283,7 @@ class GuestPair:
 
 
 def pair_identities() -> list[Identity]:
-    """Who the two guests are, each with one card on the wire between them."""
+    """The identities of the two guests, each with one card on the wire between them."""
     return [
         Identity(number, name, guest_address(number), (Card(card_address(number)),))
         for number, name in enumerate(_NAMES)
@@ -302,5 +302,5 @@ def _check_memory() -> None:
     if free < need:
         raise VicinalError(
             f"two guests need {need >> 20} MiB of memory, and {free >> 20} MiB are free",
-            "end something else, or use a larger machine",
+            "end other programs, or use a larger host",
         )

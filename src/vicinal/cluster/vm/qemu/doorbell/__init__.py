@@ -9,9 +9,9 @@ VECTORS = 32
 
 @dataclass(frozen=True)
 class Doorbell:
-    """What a guest's device connects to."""
+    """The server that a guest's device connects to."""
 
     socket: Path
-    """A server's."""
+    """Path of the server's socket."""
     vectors: int
-    """Interrupts of each guest."""
+    """Number of interrupts of each guest."""

@@ -2,9 +2,9 @@
 
     python -m vicinal.cluster.vm.qemu.doorbell LISTENER MEMORY VECTORS CLIENTS [CLAIM FILE] READY
 
-LISTENER and MEMORY are descriptors that it inherits, and so is READY, where it writes a line when
-it is ready. With CLAIM, a descriptor of FILE, nobody waits for its end: base/daemon.py says how it
-is found again.
+The server inherits the descriptors LISTENER, MEMORY and READY. It writes a line to READY when
+clients can connect. CLAIM is a descriptor of FILE, for a server that outlives the command; later
+commands find it by this file (base/daemon.py).
 """
 
 import os
@@ -22,7 +22,7 @@ def main() -> None:
     *words, ready = sys.argv[1:]
     listener, memory, vectors, clients = map(int, words[:4])
     if len(words) > 4 and not claim(int(words[4]), Path(words[5])):
-        sys.exit("another one serves there, or nobody wants it any more")
+        sys.exit("another server has claimed this file, or the file was removed")
     try:
         server = DoorbellServer(
             socket.socket(fileno=listener), memory, vectors=vectors, clients=clients
@@ -33,7 +33,7 @@ def main() -> None:
         os.write(int(ready), b"ready\n")
         os.close(int(ready))
     except BrokenPipeError:
-        sys.exit("nobody waits for it any more")
+        sys.exit("the command that started this server has ended")
     server.serve()
 
 

@@ -1,13 +1,14 @@
-"""The process of a region's doorbells: a cluster's lasts, a command's own ends with the command.
+"""The process that serves a region's doorbells. A cluster's server outlives the command that starts
+it; a command's own server ends with the command.
 
-A cluster's server outlives the command that starts it, and has its files in a directory of its own:
+The files of a cluster's server are in a directory of its own:
 
-    DIRECTORY/socket    what the machines' devices connect to
-    DIRECTORY/claim     locked by the server: base/daemon.py
-    DIRECTORY/log       what it complained of
+    DIRECTORY/socket    the machines' devices connect to it
+    DIRECTORY/claim     locked by the server; see base/daemon.py
+    DIRECTORY/log       the server's errors
 
-Machines keep the interrupts that they have when it ends, and go on without it. One that starts
-needs a server, and knows those alone that are connected to the same one.
+If the server ends, running machines keep their interrupts and run on. A machine that starts needs a
+server, and can interrupt only machines that are connected to the same server.
 """
 
 import os
@@ -33,14 +34,14 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.vm.qemu.doorbell import VECTORS, Doorbell
 
 _MODULE = Doorbell.__module__
-"""The package, which is a program."""
+"""The package, which is also a program."""
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
 _BACKLOG = 64
 
 
 class LastingServer:
-    """The server whose things are in a directory, whether it runs or not."""
+    """The server with its files in a directory, whether it runs or not."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -50,15 +51,15 @@ class LastingServer:
 
     @property
     def process(self) -> int | None:
-        """Its process id; None where it does not run, 0 in another PID namespace."""
+        """Its process number; None if it does not run, 0 if it is in another PID namespace."""
         return claimant(self._claim)
 
     def serves(self, region: Path) -> bool:
-        """Whether it runs, and has this very file, not one that had the name before."""
+        """Whether it runs with this very file, not with a former file of the same name."""
         process = self.process
         if process is None:
             return False
-        with suppress(OSError):  # it, or the file, went meanwhile
+        with suppress(OSError):  # the server or the file may disappear
             wanted = region.stat()
             for descriptor in Path(f"/proc/{process}/fd").iterdir():
                 with suppress(FileNotFoundError):
@@ -67,9 +68,9 @@ class LastingServer:
         return False
 
     def start(self, region: Path, *, clients: int, vectors: int) -> None:
-        """Start it; guests can connect when this returns.
+        """Start the server. Afterwards guests can connect.
 
-        Raises VicinalError where it does not start; nothing runs then.
+        Raises VicinalError if it does not start; then no server runs.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
@@ -88,28 +89,28 @@ class LastingServer:
                     os.close(lock)
                 _await(alive, self._log)
         except BaseException as error:
-            # One that comes too late finds that nobody listens, and ends by itself.
+            # A server that starts later finds no listener at the socket, and ends.
             self.end()
             if isinstance(error, OSError):
                 raise _not_started(describe_os_error(error)) from error
             raise
 
     def end(self) -> None:
-        """End it, if it runs, and wait for that. Raises VicinalError where it does not end."""
+        """End the server, and wait until it has ended. Raises VicinalError if it does not end."""
         end(lambda: self.process, "the server of the region's doorbells", _END_SECONDS)
 
     def remove(self) -> None:
-        """End it, and remove its directory."""
+        """End the server, and remove its directory."""
         self.end()
         with suppress(FileNotFoundError):
             shutil.rmtree(self.directory)
 
 
 class RunningServer:
-    """A server that guests can connect to, from when this returns.
+    """A server that ends with the thread that started it; guests can connect at once.
 
-    `directory` is one that nobody else may search. Raises VicinalError where the server does not
-    start. Only the thread that made it keeps it alive.
+    Other users must not be able to search `directory`. Raises VicinalError if the server does not
+    start.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class RunningServer:
                 stderr=output,
                 env=module_environment(),
                 pass_fds=(listener, memory, ready),
-                start_new_session=True,  # Ctrl-C is for the manager
+                start_new_session=True,  # Ctrl-C reaches only the manager
             )
             os.close(ready)
         try:
@@ -139,18 +140,18 @@ class RunningServer:
 
     @property
     def process(self) -> int:
-        """The server's process id."""
+        """The server's process number."""
         return self._process.pid
 
     def stop(self) -> None:
-        """End the server; guests keep the interrupts that they have. May be called again."""
+        """End the server. Guests keep their interrupts. Further calls have no effect."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def _opened(path: Path, region: Path) -> Iterator[tuple[int, int]]:
-    """What a server inherits: a socket that listens at the path, and the region's file."""
+    """The files that a server inherits: a listening socket at the path, and the region's file."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         path.chmod(0o600)
@@ -170,11 +171,11 @@ def _await(alive: int, log: Path) -> None:
     try:
         await_ready(alive, _START_SECONDS)
     except NotReadyError as error:
-        raise _not_started("".join(last_lines(log)) or "it said nothing") from error
+        raise _not_started("".join(last_lines(log)) or "without an error message") from error
 
 
 def _not_started(why: str) -> VicinalError:
     return VicinalError(
         f"the server of the region's doorbells did not start ({why})",
-        "end something else, and try again",
+        "end other programs, and try again",
     )

@@ -1,16 +1,16 @@
 """The server that guests' ivshmem-doorbell devices connect to: version 0 of QEMU's protocol.
 
-Each client is told, in words of 8 bytes (little endian), some with a descriptor beside them:
+Each client receives words of 8 bytes (little endian), some together with a descriptor:
 
     0                           the version
-    its own number
+    N                           the client's own number
     -1         + the memory     what its device shows to the guest
-    a number   + an eventfd     a guest that is there, once for each of its vectors; so in the
-                                end of the client itself, whose eventfds interrupt it
-    a number                    that guest is gone
+    N          + an eventfd     a connected guest, once for each of its vectors; at the end the
+                                client itself, whose eventfds interrupt it
+    N                           the guest with this number has ended
 
-The server has no part in interrupts: QEMU writes into the other's eventfd. It never waits for a
-client, and a client has nothing to say: one that does, or does not listen, is dropped.
+The server takes no part in interrupts: QEMU writes to the other guest's eventfd. It never waits for
+a client, and a client has nothing to send. It drops a client that sends, or that does not receive.
 """
 
 import os
@@ -27,14 +27,16 @@ from dataclasses import dataclass, field
 from vicinal.base.errors import VicinalError
 
 VERSION = 0
-"""Of the protocol: the first word that a client is told."""
+"""Version of the protocol: the first word that a client receives."""
 MEMORY = -1
-"""What comes instead of a peer's number with the descriptor of the shared memory."""
+"""Stands for a peer's number in the message with the descriptor of the shared memory."""
 _WORD = struct.Struct("<q")
 _GREETING_SECONDS = 60.0
-"""How long a client may take to listen; QEMU does before its guest boots."""
+"""Time limit for a client to receive its first messages; QEMU does so before its guest boots."""
 _SEND_BUFFER = 16384
-"""Bytes: what is sent and not taken are descriptors, and users may have so many on their way."""
+"""In bytes. Unreceived messages carry descriptors, and Linux limits the descriptors that a user
+has in flight.
+"""
 _CREDENTIALS = struct.Struct("3i")
 _NUMBERS = 65535
 _SPARE_DESCRIPTORS = 64
@@ -42,7 +44,7 @@ _SPARE_DESCRIPTORS = 64
 
 @dataclass(frozen=True)
 class Message:
-    """One word, and a descriptor that goes with it."""
+    """One word, with an optional descriptor."""
 
     word: int
     descriptor: int | None = None
@@ -50,33 +52,33 @@ class Message:
 
 @dataclass(eq=False)
 class Peer:
-    """A connected client. QEMU closes the connection when its guest ends, and never says a word."""
+    """A connected client. QEMU never sends, and closes the connection when its guest ends."""
 
     number: int
-    """What other guests ring it by, from 1 to 65535."""
+    """The number by which other guests interrupt it, from 1 to 65535."""
     connection: socket.socket
-    """One that does not block."""
+    """A non-blocking socket."""
     eventfds: tuple[int, ...]
-    """One for each of its interrupts, by their vectors; the server's own, to be closed by it."""
+    """One for each of its interrupts, by vector. The server owns and closes them."""
     greeted_by: float
-    """When it has to have taken its first messages: a time of the monotonic clock."""
+    """Deadline for receiving its first messages, of the monotonic clock."""
     _waiting: deque[Message] = field(default_factory=deque)
 
     @property
     def waits(self) -> bool:
-        """Whether there is something that it was not told yet."""
+        """Whether it has unsent messages."""
         return bool(self._waiting)
 
     def tell(self, messages: Sequence[Message]) -> None:
-        """Tell it something, later if it does not listen now."""
+        """Queue messages, which are sent when the client receives."""
         self._waiting.extend(messages)
 
     def tell_of(self, other: "Peer") -> None:
-        """Another, or itself, is there: how to ring it."""
+        """Announce a connected client, or this client itself, with its eventfds."""
         self.tell([Message(other.number, eventfd) for eventfd in other.eventfds])
 
     def tell_gone(self, other: "Peer") -> None:
-        """Another is there no more. What it was not told of that one yet, it need not know."""
+        """Announce that a client has ended, and drop unsent messages about it."""
         known = len(self._waiting)
         kept = [message for message in self._waiting if message.word != other.number]
         self._waiting = deque(kept)
@@ -84,7 +86,7 @@ class Peer:
             self.tell([Message(other.number)])
 
     def send(self) -> None:
-        """Send what it takes without waiting. Raises OSError where it is gone."""
+        """Send queued messages without blocking. Raises OSError if the client has ended."""
         while self._waiting:
             message = self._waiting[0]
             descriptors = [] if message.descriptor is None else [message.descriptor]
@@ -103,11 +105,11 @@ class Peer:
 
 
 class DoorbellServer:
-    """Serves one region's guests, all of one user.
+    """Serves the guests of one region, which belong to one user.
 
     `listener` is a listening Unix socket (SOCK_STREAM), `memory` a descriptor of the region's file.
-    Each client has `vectors` interrupts; there may be `clients` at a time. Raises VicinalError
-    where this user may not have as many open files as that takes.
+    Each client has `vectors` interrupts; at most `clients` are connected at a time. Raises
+    VicinalError if this user may not open the number of files that this takes.
     """
 
     def __init__(self, listener: socket.socket, memory: int, *, vectors: int, clients: int) -> None:
@@ -123,17 +125,17 @@ class DoorbellServer:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Serve for ever."""
+        """Serve until the process ends."""
         while True:
             self.step(None)
 
     def step(self, timeout: float | None) -> None:
-        """Deal with what there is now, after waiting for it for `timeout` seconds at most."""
+        """Handle all present events, after waiting at most `timeout` seconds for one."""
         greeting = [peer.greeted_by - time.monotonic() for peer in self._peers.values()]
         bounds = [each for each in (timeout, *greeting) if each is not None and each < float("inf")]
         events = self._selector.select(max(0.0, min(bounds)) if bounds else None)
-        # Those that closed the connection, or say something: there is nothing to say. They go
-        # first, since one that comes may be a guest that went and starts anew.
+        # First drop clients that closed the connection or sent something: a new client may be the
+        # same guest, which ended and starts again, and needs their place.
         self._drop([key.data for key, event in events if key.data and event & selectors.EVENT_READ])
         for key, _ in events:
             if key.data is None:
@@ -150,7 +152,7 @@ class DoorbellServer:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # it was gone again
+        except OSError:  # the client has gone already
             return
         if len(self._peers) >= self._clients or not _is_ours(connection):
             connection.close()
@@ -169,7 +171,7 @@ class DoorbellServer:
         self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
 
     def _next_number(self) -> int:
-        """Not that of one who just went: what is on its way about that one must not be taken so."""
+        """A free number, used last of all: messages about its former owner may be in flight."""
         numbers = (1 + (self._last_number + step) % _NUMBERS for step in range(_NUMBERS))
         self._last_number = next(number for number in numbers if number not in self._peers)
         return self._last_number
@@ -206,7 +208,7 @@ class DoorbellServer:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Whether the client belongs to this user, or to root. Else the socket's mode was changed."""
+    """Whether the client belongs to this user or to root. The socket's mode may have changed."""
     size = _CREDENTIALS.size
     with suppress(OSError):
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
