@@ -248,8 +248,8 @@ def test_a_guest_gives_a_function_up_and_gets_another(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("on_asked", "said"),
     [
-        (FakeDomain.refuse, "refuses to let go of the function 0000:3b:1f.7"),
-        (FakeDomain.do_nothing, "did not let go of the function 0000:3b:1f.7 in 0.1 s"),
+        (FakeDomain.refuse, "refuses to release the function 0000:3b:1f.7"),
+        (FakeDomain.do_nothing, "did not release the function 0000:3b:1f.7 within 0.1 s"),
     ],
 )
 def test_a_guest_that_keeps_a_function(

@@ -285,7 +285,7 @@ def test_without_the_program_or_room_for_sockets_nothing_is_begun(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     long = Daemon(tmp_path / ("long" * 30))
-    with pytest.raises(UnreachableError, match="too long for sockets in it: let XDG_STATE_HOME"):
+    with pytest.raises(UnreachableError, match="too long for sockets in it: set XDG_STATE_HOME"):
         long.start()
     monkeypatch.setattr(Host, "program", lambda *_: None)
     with pytest.raises(UnreachableError, match=r"to start one, is not there: .*apt-get install"):
@@ -294,7 +294,7 @@ def test_without_the_program_or_room_for_sockets_nothing_is_begun(
 
 
 def test_a_directory_that_cannot_be_made() -> None:
-    with pytest.raises(UnreachableError, match=r"cannot be used .*let XDG_STATE_HOME"):
+    with pytest.raises(UnreachableError, match=r"cannot be used .*set XDG_STATE_HOME"):
         Daemon(Path("/proc/none/own")).start()
 
 

@@ -217,7 +217,7 @@ def test_an_up_that_cannot_start_it_leaves_nothing(
     file = tmp_path / "cluster.yaml"
     file.write_text(FILE)
     line = error_line(vicinal("up", "--quiet", str(file), PATH=f"{programs}:{os.environ['PATH']}"))
-    assert "libvirtd, started since no libvirt of the system's answers, ended" in line
+    assert "libvirtd, started because no libvirt of the system answers, ended" in line
     assert "no such luck" in line
     assert cluster_names() == []
     assert not daemon.directory.exists()

@@ -1,9 +1,9 @@
-"""Virtual machines of a cluster, as domains of libvirt: described, made, observed and removed.
+"""Virtual machines of a cluster as libvirt domains: defining, starting, observing, removing.
 
     with connect() as hypervisor:
         define(hypervisor, spec)
         start(hypervisor, spec.name)
 
-Nothing is kept here: a domain carries in its own metadata which cluster and node it is, and
-what there is is asked of libvirt each time. `domain_spec` and `domain_xml` work without libvirt.
+Nothing is recorded here. A domain's metadata has its cluster and node, and libvirt is asked for
+the domains each time. `domain_spec` and `domain_xml` work without libvirt.
 """

@@ -1,4 +1,4 @@
-"""libvirt's Python binding, and its errors in words that help."""
+"""libvirt's Python binding, and its errors with a remedy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,26 +15,26 @@ except ImportError as error:
 
 _WORDS = (
     ("peer mode", "detach the region first"),
-    ("ivshmem", "use a QEMU with the device ivshmem-plain, as Debian's is"),
-    ("shmem", "use a QEMU with the device ivshmem-plain, as Debian's is"),
-    ("kvm", "see whether KVM works here, or let the cluster use TCG"),
-    ("cannot allocate memory", "end something else, or ask for less memory"),
-    ("insufficient memory", "end something else, or ask for less memory"),
+    ("ivshmem", "use a QEMU with the device ivshmem-plain, such as Debian's"),
+    ("shmem", "use a QEMU with the device ivshmem-plain, such as Debian's"),
+    ("kvm", "check whether KVM works on this host, or let the cluster use TCG"),
+    ("cannot allocate memory", "end other programs, or request less memory"),
+    ("insufficient memory", "end other programs, or request less memory"),
     ("initrd is too large", "give the machine more memory"),
-    ("hugepages", "reserve huge pages, mount hugetlbfs, or do without them"),
+    ("hugepages", "reserve huge pages and mount hugetlbfs, or use no huge pages"),
     ("permission denied", "let the user that QEMU runs as read and write it"),
     ("network not found", "name a bridge that exists"),
     ("cannot get interface mtu", "name a bridge or a tap that exists"),
-    ("in use by driver", "choose another function, or take it from its user"),
+    ("in use by driver", "choose another function, or end the program that uses it"),
 )
-"""What is in libvirt's messages, in lower case, and what helps then; the first that fits."""
+"""Parts of libvirt's messages, in lower case, each with a remedy; the first match counts."""
 
-libvirt.registerErrorHandler(lambda *_: None, None)  # it would print what is raised as well
+libvirt.registerErrorHandler(lambda *_: None, None)  # otherwise libvirt also prints raised errors
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn libvirt's errors into VicinalError; `what` says what was not possible."""
+    """Turn libvirt's errors into VicinalError; `what` says what failed."""
     try:
         yield
     except libvirt.libvirtError as error:
@@ -42,5 +42,5 @@ def explained(what: str) -> Iterator[None]:
         lower = message.lower()
         remedy = next((remedy for words, remedy in _WORDS if words in lower), None)
         raise VicinalError(
-            f"{what} ({message})", remedy or "see libvirt's log for what came before"
+            f"{what} ({message})", remedy or "see the earlier messages in libvirt's log"
         ) from error

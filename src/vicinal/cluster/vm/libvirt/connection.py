@@ -1,4 +1,4 @@
-"""A connection to libvirt: the system's, a user's own, or that of another host."""
+"""A connection to libvirt: to the system's, to a user's session, or to another host."""
 
 import os
 import re
@@ -17,10 +17,11 @@ from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.cluster.vm.libvirt.uri import SESSION, SYSTEM, default_uri
 
 _OPEN_SECONDS = 180.0
-"""A daemon that just started asks every QEMU for its abilities first."""
+"""A daemon that has just started first asks each QEMU for its capabilities."""
 _SILENCE_SECONDS = 5
 _SILENCES = 12
-"""After so many questions without an answer the daemon is given up, whatever is under way."""
+"""After this number of unanswered keepalive messages the connection is closed, even during a call.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,22 +31,22 @@ class Hypervisor:
     uri: str
     connection: "libvirt.virConnect"
     lent: frozenset[str] = frozenset()
-    """Domains that are not Vicinal's, by name, whose owner has asked for what is done with them."""
+    """Names of domains that are not Vicinal's, but whose owner requests the operations on them."""
 
     @property
     def alive(self) -> bool:
-        """Whether the other end was there when it was last heard of; asks nothing."""
+        """Whether the other end answered last; sends nothing."""
         try:
             return bool(self.connection.isAlive())
         except libvirt.libvirtError:
             return False
 
     def qemu_user(self) -> tuple[int, int] | None:
-        """User and group that QEMU runs as; None: those of the user that this is a session of.
+        """User and group of QEMU, which must be able to open regions and images.
 
-        They must be able to open regions and images.
+        None for a session, whose QEMU runs as the session's user.
         """
-        with explained("libvirt does not say what this host can do"):
+        with explained("libvirt does not report this host's capabilities"):
             capabilities = ElementTree.fromstring(self.connection.getCapabilities())
         for model in capabilities.iterfind("host/secmodel"):
             label = model.findtext("baselabel") or ""
@@ -57,8 +58,8 @@ class Hypervisor:
     def check(self, accelerator: Accelerator) -> str:
         """Path of the QEMU that would run a domain with this accelerator.
 
-        Raises VicinalError where there is none. That libvirt knows of KVM does not prove that a
-        guest comes up in it: see guest_accelerator.
+        Raises VicinalError if there is none. A libvirt that knows KVM does not prove that a guest
+        boots with it: see vicinal.cluster.vm.qemu.accelerator_probe.
         """
         kind = "kvm" if accelerator is Accelerator.KVM else "qemu"
         try:
@@ -67,7 +68,7 @@ class Hypervisor:
             if accelerator is Accelerator.KVM:
                 raise VicinalError(
                     f"libvirt at {self.uri} has no KVM ({error})",
-                    "see that /dev/kvm may be opened by the user that QEMU runs as, or use TCG",
+                    "check that QEMU's user may open /dev/kvm, or use TCG",
                 ) from error
             raise VicinalError(
                 f"libvirt at {self.uri} has no QEMU for x86-64 machines of type q35 ({error})",
@@ -78,16 +79,16 @@ class Hypervisor:
 
 @contextmanager
 def connect(uri: str | None = None) -> Iterator[Hypervisor]:
-    """Open a connection for as long as the `with` statement lasts; bounded in time.
+    """Open a connection for the duration of the `with` statement.
 
-    `uri` is libvirt's, also of another host: qemu+ssh://user@host/system. A session's daemon
-    starts by itself. Raises UnreachableError where libvirt does not answer.
+    `uri` is libvirt's URI, also of another host: qemu+ssh://user@host/system. A session's daemon
+    starts by itself. Raises UnreachableError if libvirt does not answer within a time limit.
     """
     uri = uri or default_uri()
     if not urlsplit(uri).scheme.startswith("qemu"):
         raise VicinalError(
-            f"'{uri}' is no connection to QEMU",
-            f"name {SYSTEM}, {SESSION} or qemu+ssh://HOST/system",
+            f"{uri!r} is not a connection to QEMU",
+            f"use {SYSTEM}, {SESSION} or qemu+ssh://HOST/system",
         )
     _run_events()
     connection = _open(uri)
@@ -100,7 +101,7 @@ def connect(uri: str | None = None) -> Iterator[Hypervisor]:
 
 
 def _open(uri: str) -> "libvirt.virConnect":
-    """Opens, in a thread of its own: libvirt has no limit of time for it."""
+    """Connect in a thread, because libvirt has no time limit for connecting."""
     result: list[libvirt.virConnect | libvirt.libvirtError] = []
     lock, given_up = threading.Lock(), threading.Event()
 
@@ -123,7 +124,7 @@ def _open(uri: str) -> "libvirt.virConnect":
             given_up.set()
             raise UnreachableError(
                 f"libvirt at {uri} did not answer within {_OPEN_SECONDS:.0f} s",
-                "see whether its daemon runs and is not stuck: virsh -c URI version",
+                "check whether its daemon runs and answers: virsh -c URI version",
             )
     if isinstance(result[0], libvirt.libvirtError):
         raise _unreachable(uri, result[0]) from result[0]
@@ -137,17 +138,17 @@ def _unreachable(uri: str, error: "libvirt.libvirtError") -> UnreachableError:
     code = error.get_error_code()
     refused = code in (libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_AUTH_CANCELLED)
     if refused or "permission denied" in lower or "authentication" in lower:
-        remedy = "join the group libvirt and log in anew, or use qemu:///session"
+        remedy = "join the group libvirt and log in again, or use qemu:///session"
     elif parts.hostname:
-        remedy = "see that ssh gets there without a password, and that libvirt runs there"
+        remedy = "check that ssh connects without a password, and that libvirt runs there"
     elif "driver" in lower or code == libvirt.VIR_ERR_NO_CONNECT:
         remedy = "install libvirt's QEMU driver: libvirt-daemon-driver-qemu"
     elif "session" in parts.path:
-        remedy = "install libvirt-daemon, and see that XDG_RUNTIME_DIR or HOME can be written to"
+        remedy = "install libvirt-daemon, and check that XDG_RUNTIME_DIR or HOME is writable"
     elif uri == SYSTEM and os.geteuid() == 0:
         remedy = (
-            "install and start libvirt's daemon (libvirtd), or name no connection, and Vicinal "
-            "starts one of its own"
+            "install and start libvirt's daemon (libvirtd), or name no connection: Vicinal then "
+            "starts a daemon of its own"
         )
     else:
         remedy = "install and start libvirt's daemon (libvirtd), or use qemu:///session"
@@ -156,7 +157,7 @@ def _unreachable(uri: str, error: "libvirt.libvirtError") -> UnreachableError:
 
 @cache
 def _run_events() -> None:
-    """Events, and the questions whether the daemon still lives, need a loop; once per process."""
+    """Start libvirt's event loop, once a process: events and keepalive messages need it."""
     libvirt.virEventRegisterDefaultImpl()
 
     def loop() -> None:

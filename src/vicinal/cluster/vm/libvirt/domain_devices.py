@@ -1,6 +1,6 @@
-"""Devices of a domain that runs, taken away and given back: the guest has a say in both.
+"""Detaching devices from a running domain and attaching them, with the guest's cooperation.
 
-The region is one, and a function of the host's another.
+The devices are regions and functions of the host.
 """
 
 import time
@@ -23,32 +23,33 @@ from vicinal.cluster.vm.libvirt.domain_xml import (
 from vicinal.cluster.vm.libvirt.lifecycle import ours
 
 _REMOVAL = "urn:vicinal:removal"
-"""XML namespace of what a running domain says about a device that its guest was asked for."""
+"""XML namespace of a running domain's metadata about a device that its guest was asked to release.
+"""
 _LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 _LOOK_SECONDS = 0.1
 _POLL_SECONDS = 1.0
-"""An event may be lost; the domain's own description is not."""
+"""Interval for reading the domain's XML, because an event may be lost."""
 
 
 def has_region(hypervisor: Hypervisor, name: str, region: str) -> bool:
-    """Whether the domain, as it runs now, has the region of that name in /dev/shm."""
+    """Whether the running domain has the region with this name in /dev/shm."""
     find = partial(region_device, name=region)
     return _alias(ours(hypervisor, name), find) is not None
 
 
 def detach_region(hypervisor: Hypervisor, name: str, region: str, *, seconds: float = 60.0) -> None:
-    """Take the region from a running guest; when this returns QEMU has unmapped it.
+    """Detach the region from a running guest. Afterwards QEMU has unmapped it.
 
-    The guest's kernel has to let go of it, and libvirt's event says that it did. Raises
-    VicinalError after `seconds`, or if the guest refuses, with the device still there; a guest
-    that was only late gives it up later all the same. The definition stays as it is.
+    The guest's kernel must release the device, and libvirt reports it by an event. Raises
+    VicinalError after `seconds`, or if the guest refuses. The device then stays, but a late guest
+    may still release it. The domain's definition is unchanged.
     """
     find = partial(region_device, name=region)
     _detach(hypervisor, name, f"the region {region}", find, seconds)
 
 
 def attach_region(hypervisor: Hypervisor, name: str, region: SharedRegion) -> None:
-    """Give the region to a running guest; nothing where it has it."""
+    """Attach the region to a running guest, unless it has it."""
     domain = ours(hypervisor, name)
     if _alias(domain, partial(region_device, name=region.name)) is not None:
         return
@@ -57,7 +58,7 @@ def attach_region(hypervisor: Hypervisor, name: str, region: SharedRegion) -> No
 
 
 def has_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> bool:
-    """Whether the domain, as it runs now, has that function of the host's."""
+    """Whether the running domain has this function of the host."""
     find = partial(function_device, function=function)
     return _alias(ours(hypervisor, name), find) is not None
 
@@ -65,13 +66,13 @@ def has_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> b
 def detach_function(
     hypervisor: Hypervisor, name: str, function: HostFunction, *, seconds: float = 60.0
 ) -> None:
-    """Take a function from a running guest, as detach_region(); libvirt gives it to its driver."""
+    """Detach a function, as detach_region() does; libvirt binds it to its driver again."""
     find = partial(function_device, function=function)
     _detach(hypervisor, name, f"the function {function.address}", find, seconds)
 
 
 def attach_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> None:
-    """Give a function of the host's to a running guest; nothing where it has it."""
+    """Attach a function of the host to a running guest, unless it has it."""
     domain = ours(hypervisor, name)
     if _alias(domain, partial(function_device, function=function)) is not None:
         return
@@ -80,13 +81,13 @@ def attach_function(hypervisor: Hypervisor, name: str, function: HostFunction) -
 
 
 def await_removal(hypervisor: Hypervisor, name: str, *, seconds: float = 20.0) -> None:
-    """Wait until the guest has given up what somebody asked it for, who did not wait himself.
+    """Wait until the guest has released a device that an earlier call asked for without waiting.
 
-    So that it can be given back: what is attached still goes as soon as the guest hears of it.
-    Nothing where it was asked for nothing; after `seconds` it is not waited for any longer.
+    Only then can the device be attached again, because a late guest would release the new device.
+    Returns at once if no device was asked for, and after `seconds` in any case.
     """
     domain = ours(hypervisor, name)
-    with explained(f"the domain {name} cannot be looked at"):
+    with explained(f"the domain {name} cannot be read"):
         device = _asked(domain)
         deadline = time.monotonic() + seconds
         while device is not None and device in _aliases(domain):
@@ -104,7 +105,7 @@ def _detach(
     find: Callable[[str], str | None],
     seconds: float,
 ) -> None:
-    """Ask the guest for the device that `find` sees in the domain's XML, until it is gone."""
+    """Ask the guest to release the device that `find` finds in the domain's XML, and wait."""
     domain = ours(hypervisor, name)
     device = _alias(domain, find)
     if device is None:
@@ -118,22 +119,22 @@ def _detach(
                 if not removed:
                     _forget(domain)
                     raise VicinalError(
-                        f"the guest {name} refuses to let go of {what}",
-                        "see its console, and whether something there still uses it",
+                        f"the guest {name} refuses to release {what}",
+                        "see its console, and check whether a program there still uses it",
                     )
             if time.monotonic() > deadline:
                 raise VicinalError(
-                    f"the guest {name} did not let go of {what} in {seconds:g} s",
+                    f"the guest {name} did not release {what} within {seconds:g} s",
                     "see its console: it may not have booted, or its kernel lacks PCI hotplug",
                 )
     _forget(domain)
 
 
 def _ask_once(domain: "libvirt.virDomain", device: str, what: str) -> None:
-    """Ask the guest for a device, unless an earlier call did and got no answer.
+    """Ask the guest to release a device, unless an earlier call asked and got no answer.
 
-    QEMU remembers the question, and a second one does harm: libvirt (9.0) crashed where the guest
-    gave the device up at just that moment. So the domain says what it was asked, while it runs.
+    QEMU remembers the request, and a second request does harm: libvirt (9.0) crashed when the guest
+    released the device at that moment. So the running domain's metadata records the request.
     """
     with explained(what):
         if _asked(domain) == device:
@@ -142,14 +143,14 @@ def _ask_once(domain: "libvirt.virDomain", device: str, what: str) -> None:
         kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
         domain.setMetadata(kind, asked, "vicinal-removal", _REMOVAL, _LIVE)
         try:
-            domain.detachDeviceAlias(device, _LIVE)  # this one does not wait
+            domain.detachDeviceAlias(device, _LIVE)  # returns before the guest answers
         except libvirt.libvirtError:
             _forget(domain)
             raise
 
 
 def _asked(domain: "libvirt.virDomain") -> str | None:
-    """Alias of the device that the guest was asked for, and of which nobody saw it go."""
+    """Alias of the device that the guest was asked to release and may still have."""
     try:
         text = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, _REMOVAL, _LIVE)
     except libvirt.libvirtError as error:
@@ -160,14 +161,14 @@ def _asked(domain: "libvirt.virDomain") -> str | None:
 
 
 def _aliases(domain: "libvirt.virDomain") -> set[str | None]:
-    """Those of all devices that the domain has, as it runs now."""
+    """Aliases of all devices of the running domain."""
     return {each.get("name") for each in ElementTree.fromstring(domain.XMLDesc()).iter("alias")}
 
 
 def _forget(domain: "libvirt.virDomain") -> None:
-    with suppress(libvirt.libvirtError):  # ended meanwhile, and with it what it said
+    with suppress(libvirt.libvirtError):  # the domain ended, and its metadata with it
         kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-        # None takes it away; the annotation knows nothing of that.
+        # None removes the element; the annotation of setMetadata does not allow None.
         domain.setMetadata(kind, None, None, _REMOVAL, _LIVE)  # type: ignore[arg-type]
 
 
@@ -175,7 +176,7 @@ def _forget(domain: "libvirt.virDomain") -> None:
 def _answers(
     hypervisor: Hypervisor, domain: "libvirt.virDomain", device: str
 ) -> Iterator["Queue[bool]"]:
-    """What libvirt says about the device: True, it is gone; False, the guest refuses."""
+    """libvirt's answers about the device: True if it is gone, False if the guest refuses."""
     answers: Queue[bool] = Queue()
 
     def on_event(_: object, __: object, which: str, removed: bool) -> None:
@@ -188,7 +189,7 @@ def _answers(
     }
     numbers = []
     try:
-        with explained("libvirt cannot be asked for its events"):
+        with explained("libvirt accepts no registration for its events"):
             for event, removed in events.items():
                 numbers.append(
                     hypervisor.connection.domainEventRegisterAny(domain, event, on_event, removed)
@@ -201,5 +202,5 @@ def _answers(
 
 
 def _alias(domain: "libvirt.virDomain", find: Callable[[str], str | None]) -> str | None:
-    with explained(f"the domain {domain.name()} cannot be looked at"):
+    with explained(f"the domain {domain.name()} cannot be read"):
         return find(domain.XMLDesc())

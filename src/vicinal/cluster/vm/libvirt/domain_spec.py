@@ -1,4 +1,4 @@
-"""What a virtual machine of a cluster is to be: plain values, checked when they are made."""
+"""The specification of a cluster's virtual machine: plain values, checked on creation."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,22 +12,22 @@ _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
 @dataclass(frozen=True)
 class Placement:
-    """Where on the host the machine runs; numbers are the host's. Empty: anywhere."""
+    """The host's processors and NUMA nodes that the machine uses. Empty: any."""
 
     processors: tuple[frozenset[int], ...] = ()
-    """Of each virtual processor."""
+    """Allowed processors of each virtual processor."""
     emulator: frozenset[int] = frozenset()
-    """Of QEMU's other threads."""
+    """Allowed processors of QEMU's other threads."""
     memory_nodes: frozenset[int] = frozenset()
-    """NUMA nodes that its memory comes from."""
+    """NUMA nodes of its memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DomainSpec(Hardware):
-    """A virtual machine. Raises VicinalError for what no hypervisor could make."""
+    """A virtual machine. Raises VicinalError for values that no hypervisor accepts."""
 
     name: str
-    """Unique at this connection."""
+    """Unique at its libvirt connection."""
     cluster: str
     node: str
     hugepages: bool = False
@@ -35,7 +35,7 @@ class DomainSpec(Hardware):
     functions: tuple[HostFunction, ...] = ()
     interfaces: tuple[Interface, ...] = ()
     user: tuple[int, int] | None = None
-    """User and group that QEMU is to run as, at a system connection; None: libvirt's choice."""
+    """User and group of QEMU at a system connection; None: libvirt chooses."""
 
     def __post_init__(self) -> None:
         for what, name in (("domain", self.name), ("cluster", self.cluster), ("node", self.node)):
@@ -44,17 +44,17 @@ class DomainSpec(Hardware):
             raise VicinalError(
                 f"{self.name} would have {self.processors} processors and"
                 f" {self.memory_mib} MiB of memory",
-                "give it one processor and 64 MiB at least",
+                "give it at least one processor and 64 MiB",
             )
         pinned = len(self.placement.processors)
         if pinned not in (0, self.processors):
             raise VicinalError(
-                f"{self.name} has {self.processors} processors, and places for {pinned}",
-                "place all of them, or none",
+                f"{self.name} has {self.processors} processors, and a placement for {pinned}",
+                "place all processors, or none",
             )
         for interface in self.interfaces:
             if not _MAC.fullmatch(interface.mac):
                 raise VicinalError(
-                    f"'{interface.mac}' is no hardware address",
-                    "write it as 52:54:00:00:00:01, in lower case",
+                    f"{interface.mac!r} is not a hardware address",
+                    "write it in lower case, such as 52:54:00:00:00:01",
                 )

@@ -1,7 +1,7 @@
-"""A machine in libvirt's words: the XML that it is defined by.
+"""A machine's definition as libvirt's XML.
 
-What libvirt has no words for goes to QEMU's command line, in the namespace that libvirt has for
-that: wires of Unix sockets, and regions in files outside of /dev/shm.
+libvirt has no elements for wires of Unix sockets and for regions in files outside of /dev/shm.
+These devices go to QEMU's command line, through libvirt's QEMU namespace.
 """
 
 import os
@@ -28,17 +28,19 @@ from vicinal.cluster.vm.image.layout import CONTROL_PORT
 from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 
 METADATA = "urn:vicinal:cluster"
-"""XML namespace of what a domain says about its cluster."""
+"""XML namespace of the metadata that names a domain's cluster and node."""
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 
 _SPARE_PORTS = 4
-"""More than the devices need, since no port can be added to a machine that runs."""
+"""Additional PCIe ports, because no port can be added to a running machine."""
 _OWN_DEVICES = 3
-"""The virtio port's controller, the disk's, and what libvirt adds by itself."""
+"""The controllers of the virtio port and of the disk, and a device that libvirt adds by itself."""
 _SLOT = 0x1E
-"""Of QEMU's own devices, beginning here on the root bus, which libvirt fills from the other end."""
+"""First slot on the root bus for devices that bypass libvirt, which fills the bus from the other
+end.
+"""
 _FUNCTIONS = 8
-"""Of a slot, each of which can be a device."""
+"""Number of functions of a slot, each of which can be a device."""
 
 ElementTree.register_namespace("vicinal", METADATA)
 ElementTree.register_namespace("qemu", _QEMU)
@@ -59,16 +61,16 @@ def domain_xml(spec: DomainSpec) -> str:
     place(domain, spec.placement)
     _boot(domain, spec)
     features = SubElement(domain, "features")
-    SubElement(features, "acpi")  # the power button, and devices that come and go
+    SubElement(features, "acpi")  # for the power button and for hotplug
     SubElement(features, "apic")
     if spec.interrupts:
         SubElement(features, "ioapic", driver="qemu")
     model = spec.cpu.add_model(domain)
-    if spec.module_bytes:  # QEMU wants it of a machine that memory modules can be put into
+    if spec.module_bytes:  # QEMU requires it of a machine with slots for memory modules
         memory = {"id": "0", "memory": str(spec.memory_mib), "unit": "MiB"}
         SubElement(SubElement(model, "numa"), "cell", memory, cpus=_set(range(spec.cpu.most)))
     add_text(domain, "on_poweroff", "destroy")
-    add_text(domain, "on_reboot", "destroy")  # a guest whose kernel panics must not boot for ever
+    add_text(domain, "on_reboot", "destroy")  # otherwise a guest that panics reboots for ever
     add_text(domain, "on_crash", "destroy")
     _devices(domain, spec)
     _user(domain, spec)
@@ -78,10 +80,10 @@ def domain_xml(spec: DomainSpec) -> str:
 
 
 def region_xml(region: SharedRegion) -> str:
-    """The device of a region alone, to attach it to a domain.
+    """The XML of a region's device, for attaching it to a domain.
 
-    It is called anew each time: QEMU lets go of a device's memory only some time after the device
-    is gone, and aborts, guest and all, where memory of the same name comes before that.
+    The alias is new each time. QEMU frees a device's memory only some time after the device is
+    gone, and aborts the guest if memory with the same name is added before that.
     """
     device = region.element()
     SubElement(device, "alias", name=f"ua-region-{os.urandom(4).hex()}")
@@ -89,14 +91,14 @@ def region_xml(region: SharedRegion) -> str:
 
 
 def function_xml(function: HostFunction) -> str:
-    """The device of a function alone, to attach it to a domain."""
+    """The XML of a function's device, for attaching it to a domain."""
     device = function.element()
     SubElement(device, "alias", name=f"ua-function-{os.urandom(4).hex()}")
     return ElementTree.tostring(device, encoding="unicode")
 
 
 def identity(xml: str) -> tuple[str, str] | None:
-    """Cluster and node that a domain's definition names; None: it is not one of ours."""
+    """Cluster and node in a domain's metadata; None: the domain is not Vicinal's."""
     found = ElementTree.fromstring(xml).find(f"metadata/{{{METADATA}}}machine")
     if found is None:
         return None
@@ -104,7 +106,7 @@ def identity(xml: str) -> tuple[str, str] | None:
 
 
 def region_device(xml: str, name: str) -> str | None:
-    """Alias of the device by which a domain has the region `name`; None if it does not have it."""
+    """Alias of the device that has the region `name`; None if the domain has no such device."""
     for device in ElementTree.fromstring(xml).iterfind("devices/shmem"):
         if device.get("name") == name:
             return _alias(device)
@@ -112,7 +114,7 @@ def region_device(xml: str, name: str) -> str | None:
 
 
 def function_device(xml: str, function: HostFunction) -> str | None:
-    """Alias of the device by which a domain has that function; None if it does not have it."""
+    """Alias of the device that has this function; None if the domain has no such device."""
     for device in ElementTree.fromstring(xml).iterfind("devices/hostdev[@type='pci']"):
         if function_address(device) == function.address:
             return _alias(device)
@@ -125,7 +127,7 @@ def _alias(device: Element) -> str:
 
 
 def is_emulated(xml: str) -> bool:
-    """Whether its processors are QEMU's own (TCG), and not the host's."""
+    """Whether QEMU emulates its processors (TCG)."""
     return ElementTree.fromstring(xml).get("type") == "qemu"
 
 
@@ -140,7 +142,7 @@ def _metadata(domain: Element, spec: DomainSpec) -> None:
 
 
 def place(domain: Element, placement: Placement) -> None:
-    """Say where on the host a domain runs, instead of what it said before."""
+    """Replace the placement in a domain's XML."""
     for tag in ("cputune", "numatune"):
         for found in domain.findall(tag):
             domain.remove(found)
@@ -185,7 +187,7 @@ def _devices(domain: Element, spec: DomainSpec) -> None:
         devices.append(Port(CONTROL_PORT, spec.control).element())
     SubElement(SubElement(devices, "video"), "model", type="none")
     devices.extend(function.element() for function in spec.functions)
-    # A balloon would take away memory that was reserved.
+    # A balloon would take memory away that was reserved.
     SubElement(devices, "memballoon", model="none")
     if spec.region is not None and not isinstance(spec.region, FileRegion):
         devices.append(spec.region.element())
@@ -201,7 +203,7 @@ def _user(domain: Element, spec: DomainSpec) -> None:
 
 def _past_libvirt(domain: Element, spec: DomainSpec) -> None:
     arguments: list[str] = []
-    # Addresses of their own: QEMU would take the first free ones, and libvirt its own later.
+    # With explicit addresses, because QEMU takes the first free ones, which libvirt uses later.
     addresses = (
         f"0x{slot:x}.{function}" for slot in range(_SLOT, 0, -1) for function in range(_FUNCTIONS)
     )

@@ -1,4 +1,4 @@
-"""What libvirt leaves behind in /dev/shm: the file of a <shmem>, which it never removes."""
+"""The file of a <shmem> in /dev/shm, which libvirt never removes."""
 
 import os
 import stat
@@ -9,11 +9,11 @@ from vicinal.cluster.vm.devices import SharedRegion
 
 
 def remove_leftover(region: SharedRegion, owners: frozenset[int] = frozenset()) -> bool:
-    """Remove the file of a region that no domain has any more; returns whether there was one.
+    """Remove the file of a region that no domain has any more; returns whether it existed.
 
-    Files there are shared by their names alone, so it must be a plain file of the expected length
-    that belongs to this user or to one of `owners` (user ids; QEMU's, see Hypervisor.qemu_user).
-    Raises VicinalError for any other, and touches nothing then.
+    Different users share the names in /dev/shm. So the file must be a regular file of the expected
+    size, and belong to this user or to one of `owners` (user ids; QEMU's, see
+    Hypervisor.qemu_user). Raises VicinalError for any other file, and leaves it.
     """
     path = region.path
     try:
@@ -23,13 +23,13 @@ def remove_leftover(region: SharedRegion, owners: frozenset[int] = frozenset()) 
     allowed = {os.geteuid(), *owners}
     wrong = None
     if not stat.S_ISREG(status.st_mode):
-        wrong = "is no plain file"
+        wrong = "is not a regular file"
     elif status.st_uid not in allowed:
         wrong = f"belongs to the user {status.st_uid}"
     elif status.st_size != region.size_bytes:
-        wrong = f"is {status.st_size} bytes long instead of {region.size_bytes}"
+        wrong = f"has {status.st_size} bytes instead of {region.size_bytes}"
     if wrong is not None:
-        raise VicinalError(f"{path} {wrong}, and so is not of this cluster", "remove it by hand")
+        raise VicinalError(f"{path} {wrong}, so it is not this cluster's", "remove it by hand")
     try:
         with suppress(FileNotFoundError):
             path.unlink()

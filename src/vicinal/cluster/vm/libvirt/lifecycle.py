@@ -1,7 +1,7 @@
-"""The life of a domain: defined, started, observed, saved, stopped, removed.
+"""The states of a domain: defining, starting, observing, saving, stopping and removing it.
 
-Every function names its domain, does nothing where nothing is to be done, and touches no domain
-that is not Vicinal's.
+Each function names its domain, does nothing if there is nothing to do, and changes only domains of
+Vicinal.
 """
 
 import time
@@ -27,12 +27,12 @@ _UNDEFINE = (
 
 
 class DomainState(StrEnum):
-    """What a domain does."""
+    """The state of a domain."""
 
     ABSENT = "absent"
     OFF = "off"
     SAVED = "saved"
-    """Off, and its memory in a file of libvirt's: restore() lets it go on."""
+    """Off, with its memory in a file of libvirt, from which restore() continues it."""
     RUNNING = "running"
     PAUSED = "paused"
     CRASHED = "crashed"
@@ -40,7 +40,7 @@ class DomainState(StrEnum):
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain of a cluster, as it was found."""
+    """A domain of a cluster with its present state."""
 
     name: str
     cluster: str
@@ -49,10 +49,9 @@ class Domain:
 
 
 def define(hypervisor: Hypervisor, spec: DomainSpec) -> None:
-    """Make the domain known to libvirt, or change it; one that runs changes at its next start.
+    """Define the domain in libvirt, or redefine it; a running domain changes at its next start.
 
-    libvirt checks the definition by its schema. Raises VicinalError if the name belongs to
-    somebody else.
+    libvirt checks the definition by its schema. Raises VicinalError if another owner has the name.
     """
     there = lookup(hypervisor, spec.name)
     if there is not None:
@@ -60,15 +59,15 @@ def define(hypervisor: Hypervisor, spec: DomainSpec) -> None:
     with explained(f"the domain {spec.name} cannot be defined"):
         xml = domain_xml(spec)
         if there is not None:
-            # What has the same identifier replaces; else the name would be taken.
+            # libvirt replaces a definition with the same UUID. Otherwise it says the name is taken.
             xml = xml.replace("<name>", f"<uuid>{there.UUIDString()}</uuid><name>", 1)
         hypervisor.connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
 
 def start(hypervisor: Hypervisor, name: str) -> None:
-    """Let a defined domain run, from the beginning; its guest boots while this returns.
+    """Start a defined domain, and return while its guest boots.
 
-    Raises VicinalError for one that was saved, since what it had would be lost.
+    Raises VicinalError for a saved domain, because its saved memory would be lost.
     """
     domain = ours(hypervisor, name)
     if _state(domain) is DomainState.SAVED:
@@ -79,13 +78,13 @@ def start(hypervisor: Hypervisor, name: str) -> None:
 
 
 def observe(hypervisor: Hypervisor, name: str) -> DomainState:
-    """What the domain does now."""
+    """The domain's present state."""
     domain = lookup(hypervisor, name)
     return DomainState.ABSENT if domain is None else _state(domain)
 
 
 def find(hypervisor: Hypervisor, cluster: str | None = None) -> list[Domain]:
-    """All domains of a cluster, or of all clusters, running or not, in the order of their names."""
+    """All domains of a cluster, or of all clusters, in any state, sorted by name."""
     found = []
     with explained("libvirt does not list its domains"):
         domains = hypervisor.connection.listAllDomains()
@@ -95,18 +94,18 @@ def find(hypervisor: Hypervisor, cluster: str | None = None) -> list[Domain]:
             if whose is not None and cluster in (None, whose[0]):
                 found.append(Domain(domain.name(), *whose, _state(domain)))
         except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # went away meanwhile
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it was removed meanwhile
                 raise VicinalError(
-                    f"the domain {domain.name()} cannot be looked at ({error})",
-                    "see what virsh dumpxml says of it",
+                    f"the domain {domain.name()} cannot be read ({error})",
+                    "see the output of virsh dumpxml",
                 ) from error
     return sorted(found, key=lambda domain: domain.name)
 
 
 def stop(hypervisor: Hypervisor, name: str, *, patience: float = 0.0) -> bool:
-    """End a domain: by its power button, and at once where that did not help in `patience` seconds.
+    """End a domain: by its power button, and by force if it still runs after `patience` seconds.
 
-    Returns whether the guest went by itself. The definition stays.
+    Returns whether the guest shut down by itself. The definition stays.
     """
     domain = ours(hypervisor, name)
     if patience > 0 and _state(domain) is DomainState.RUNNING:
@@ -126,7 +125,7 @@ def stop(hypervisor: Hypervisor, name: str, *, patience: float = 0.0) -> bool:
 
 
 def remove(hypervisor: Hypervisor, name: str) -> None:
-    """End a domain and forget it, with what was saved of it; nothing where there is none."""
+    """End a domain and remove its definition and saved memory; does nothing if there is none."""
     if lookup(hypervisor, name) is None:
         return
     stop(hypervisor, name)
@@ -137,12 +136,13 @@ def remove(hypervisor: Hypervisor, name: str) -> None:
 
 
 def save(hypervisor: Hypervisor, name: str, *, with_region: bool = False) -> None:
-    """Stop a domain with its memory kept by libvirt; only what restore() does lets it go on.
+    """End a domain and let libvirt keep its memory, from which only restore() continues it.
 
-    A region is nobody's memory alone: restoring a domain brings back what was in it, which would
-    break the jobs of others. So this raises where the domain has one, unless the caller says by
-    `with_region` that all who have it stand still, and come back before any of them goes on. Close
-    the connections to the guest first too, for it would not see that they ended.
+    A region is shared memory: restoring a domain restores the region's former contents, which would
+    break jobs of other domains. So this raises VicinalError if the domain has a region. With
+    `with_region` the caller states that all domains with this region are paused, and are restored
+    before any of them resumes. End the connections to the guest first, because a saved guest does
+    not notice their end.
     """
     domain = ours(hypervisor, name)
     with explained(f"the domain {name} cannot be saved"):
@@ -151,64 +151,64 @@ def save(hypervisor: Hypervisor, name: str, *, with_region: bool = False) -> Non
         check_may_be_saved(hypervisor, name)
         if has_device_region(domain.XMLDesc()) and not with_region:
             raise VicinalError(
-                f"the domain {name} cannot be saved with a region that others use",
+                f"the domain {name} cannot be saved, because it shares a region with others",
                 "detach the region first",
             )
         domain.managedSave()
 
 
 def check_may_be_saved(hypervisor: Hypervisor, name: str) -> None:
-    """Raise VicinalError for a domain that cannot be saved because of what it has."""
+    """Raise VicinalError if one of the domain's devices prevents saving it."""
     domain = ours(hypervisor, name)
-    with explained(f"the domain {name} cannot be looked at"):
+    with explained(f"the domain {name} cannot be read"):
         check_region_may_leave(domain.XMLDesc(), f"{name} cannot be saved")
 
 
 def check_region_may_leave(xml: str, what: str) -> None:
-    """Raise VicinalError if a domain has a region by a device that stays in it.
+    """Raise VicinalError if a domain has a region by a device that cannot be detached.
 
-    A memory module is taken for the machine's own memory: where the machine goes on, QEMU would
-    write over the other machines' messages. A doorbell's number is what others ring it by: where
-    the machine goes on, a server would give it another, and its guest does not let go of it.
+    QEMU treats a memory module as the machine's own memory, and would overwrite other machines'
+    messages when the machine continues. With a doorbell, other machines know the device by a
+    number. The server would give it another number, and the guest does not release the device.
     """
     devices = ElementTree.fromstring(xml)
-    remedy = "stop it instead, or give it the region as ivshmem-plain"
+    remedy = "stop it instead, or set region.device to ivshmem-plain"
     if devices.find("devices/memory[@model='nvdimm']") is not None:
         raise VicinalError(
-            f"the domain {what}: its region is a memory module, which other machines write to",
+            f"the domain {what}: its region is a memory module to which other machines write",
             remedy,
         )
     if devices.find("devices/shmem/server") is not None:
         raise VicinalError(
-            f"the domain {what}: its region can interrupt, and the others know it by a number "
-            "that is not the same again",
+            f"the domain {what}: its region has a doorbell, which other machines know by a number "
+            "that would change",
             remedy,
         )
 
 
 def restore(hypervisor: Hypervisor, name: str, *, paused: bool = False) -> None:
-    """Let a saved domain go on where it was; `paused`: it stands still there until resume()."""
+    """Continue a saved domain; with `paused` it stays paused until resume()."""
     domain = ours(hypervisor, name)
     if _state(domain) is DomainState.RUNNING:
         return
     with explained(f"the domain {name} cannot be restored"):
         if not domain.hasManagedSaveImage():
-            raise VicinalError(f"nothing was saved of the domain {name}", "start it instead")
+            raise VicinalError(f"the domain {name} has no saved memory", "start it instead")
         domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
 
 
 def suspend(hypervisor: Hypervisor, name: str) -> None:
-    """Let a running domain stand still; nothing where it does already."""
+    """Pause a running domain; does nothing if it does not run."""
     domain = ours(hypervisor, name)
-    with explained(f"the domain {name} cannot stand still"):
+    with explained(f"the domain {name} cannot be paused"):
         if _state(domain) is DomainState.RUNNING:
             domain.suspend()
 
 
 def resume(hypervisor: Hypervisor, name: str) -> None:
-    """Let a paused domain go on; nothing where it is not paused."""
+    """Resume a paused domain; does nothing if it is not paused."""
     domain = ours(hypervisor, name)
-    with explained(f"the domain {name} cannot go on"):
+    with explained(f"the domain {name} cannot be resumed"):
         if _state(domain) is DomainState.PAUSED:
             domain.resume()
 
@@ -216,9 +216,9 @@ def resume(hypervisor: Hypervisor, name: str) -> None:
 def wait_until_booted(
     hypervisor: Hypervisor, name: str, console: Path, seconds: float, ready: str = READY_LINE
 ) -> None:
-    """Wait until a guest says on its console, a file of this host, that it is ready.
+    """Wait until a guest prints on its console, a file of this host, that it is ready.
 
-    Raises VicinalError with the console's last lines if it ends or takes longer than `seconds`.
+    Raises VicinalError, with the console's last lines, if it ends or takes longer than `seconds`.
     """
     deadline = time.monotonic() + seconds
     while not any(ready in line for line in console_lines(console)):
@@ -228,38 +228,38 @@ def wait_until_booted(
             why = f"within {seconds:g} s" if late else f"and is {state}"
             tail = " | ".join(console_tail(console)) or "nothing"
             raise VicinalError(
-                f"the domain {name} did not come up {why}; its console ends with: {tail}",
-                f"see all of it in {console}",
+                f"the domain {name} did not boot {why}; its console ends with: {tail}",
+                f"see the whole console in {console}",
             )
         time.sleep(_POLL_SECONDS)
 
 
 def lookup(hypervisor: Hypervisor, name: str) -> "libvirt.virDomain | None":
-    """libvirt's domain of that name, whoever made it."""
+    """libvirt's domain with this name, of any owner; None if there is none."""
     try:
         return hypervisor.connection.lookupByName(name)
     except libvirt.libvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
             return None
         raise VicinalError(
-            f"libvirt does not say whether there is a domain {name} ({error})",
-            "see whether its daemon still runs",
+            f"libvirt does not report whether a domain {name} exists ({error})",
+            "check whether its daemon still runs",
         ) from error
 
 
 def whose(hypervisor: Hypervisor, name: str) -> tuple[str, str] | None:
-    """Cluster and node that a domain says it is; None where there is none, or it does not say."""
+    """Cluster and node in a domain's metadata; None if there is no domain, or no metadata."""
     domain = lookup(hypervisor, name)
     if domain is None:
         return None
-    with explained(f"the domain {name} cannot be looked at"):
+    with explained(f"the domain {name} cannot be read"):
         return identity(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
 
 
 def ours(hypervisor: Hypervisor, name: str) -> "libvirt.virDomain":
-    """The domain of that name. Raises VicinalError if there is none, or if it is not Vicinal's.
+    """The domain with this name. Raises VicinalError if there is none, or it is not Vicinal's.
 
-    One that the connection was lent counts as ours.
+    Domains in Hypervisor.lent count as Vicinal's.
     """
     domain = lookup(hypervisor, name)
     if domain is None:
@@ -270,16 +270,14 @@ def ours(hypervisor: Hypervisor, name: str) -> "libvirt.virDomain":
 
 
 def _check_ours(domain: "libvirt.virDomain", whose: tuple[str, str] | None) -> None:
-    with explained(f"the domain {domain.name()} cannot be looked at"):
+    with explained(f"the domain {domain.name()} cannot be read"):
         found = identity(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     if found is None:
-        raise VicinalError(
-            f"the domain {domain.name()} is not one of Vicinal's", "choose another name"
-        )
+        raise VicinalError(f"the domain {domain.name()} is not Vicinal's", "choose another name")
     if whose is not None and found != whose:
         raise VicinalError(
             f"the domain {domain.name()} is the node {found[1]} of the cluster {found[0]}",
-            "choose another name, or remove that one",
+            "choose another name, or remove that domain",
         )
 
 
@@ -291,8 +289,8 @@ def _state(domain: "libvirt.virDomain") -> DomainState:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
             return DomainState.ABSENT
         raise VicinalError(
-            f"libvirt does not say what the domain {domain.name()} does ({error})",
-            "see whether its daemon still runs",
+            f"libvirt does not report the state of the domain {domain.name()} ({error})",
+            "check whether its daemon still runs",
         ) from error
     if saved:
         return DomainState.SAVED

@@ -1,8 +1,8 @@
-"""Moving a domain from one libvirt to another while its guest runs, with its devices or not at all.
+"""Moving a domain from one libvirt to another while its guest runs.
 
-A region and a function of the host's stay where they are: the guest gives them up before, and gets
-those of the other host afterwards. Where anything fails on the way, the domain is where it was in
-the end, with what it had.
+A host's region and functions stay on the host. The guest gives them up before the move, and
+afterwards gets those of the other host. If any step fails, the domain ends up where it was, with
+its former devices.
 """
 
 import time
@@ -44,39 +44,38 @@ _SECURE = libvirt.VIR_DOMAIN_XML_SECURE
 _COMPLETED = libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED
 _ABORT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 10.0
-"""For libvirt to end what comes in from a program that is gone."""
+"""Time for libvirt to end an incoming domain whose sender has ended."""
 _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What a move took."""
+    """The durations of a move."""
 
     seconds: float
-    """From the first device that was given up to the last that was got."""
+    """From the first detached device to the last attached device."""
     still_seconds: float | None
-    """For so long the guest stood still, as libvirt has it; None: it does not say.
+    """Time during which the guest was paused, as libvirt reports it; None: not reported.
 
-    An emulated one does so while its memory is copied.
+    An emulated guest is paused while its memory is copied.
     """
 
 
 def migrate(name: str, here: Side, there: Side, *, seconds: float = 300.0) -> Moved:
     """Move a running domain, with its definition, from `here` to `there`.
 
-    A region is not memory of this guest alone: the guest's ranks must have left it for the network,
-    and that of the other side, whose file must be there, is another one. Close connections by the
-    virtio port too.
+    The guest's ranks must have left the region for the network. The region of the other side is
+    another region, and its file must exist. End connections through the virtio port first too.
 
-    Raises VicinalError where it does not work, or where letting go of a device or the move takes
-    longer than `seconds`; the domain then runs on `here` and gets its devices back, unless its
-    guest had not let go of them in time. So it does when this is interrupted.
+    Raises VicinalError if the move fails, or if releasing a device or the move takes longer than
+    `seconds`. The domain then runs on `here` and gets its devices back, unless its guest did not
+    release them in time. The same holds if the move is interrupted.
     """
     domain = ours(here.hypervisor, name)
     check_region_may_leave(domain.XMLDesc(), f"{name} cannot be moved")
     if lookup(there.hypervisor, name) is not None:
         raise VicinalError(
-            f"there is a domain {name} at {there.hypervisor.uri} already",
+            f"a domain {name} exists at {there.hypervisor.uri} already",
             "remove it, or choose another host",
         )
     home = _as_it_is(name, here)
@@ -92,10 +91,10 @@ def migrate(name: str, here: Side, there: Side, *, seconds: float = 300.0) -> Mo
 
 
 def settle(name: str, home: Side, away: Side) -> Side | None:
-    """The side that a domain is on after a move of which nobody knows how far it came.
+    """The side that a domain is on, after a move that ended at an unknown point.
 
-    It runs there, but may lack its devices, and nothing of it is left on the other. None: it is on
-    neither. Not for a domain that somebody had stand still.
+    The domain runs there, but may lack its devices, and is removed from the other side. None: it is
+    on neither side. Not for a domain that its owner paused.
     """
     deadline = time.monotonic() + _LEFTOVER_SECONDS
     while True:
@@ -104,7 +103,7 @@ def settle(name: str, home: Side, away: Side) -> Side | None:
             case [DomainState.ABSENT, DomainState.ABSENT]:
                 return None
             case [_, DomainState.ABSENT]:
-                resume(home.hypervisor, name)  # it stands still when all but the last bit is there
+                resume(home.hypervisor, name)  # it is paused if only the last part was missing
                 return home
             case [DomainState.ABSENT, _]:
                 resume(away.hypervisor, name)
@@ -112,14 +111,14 @@ def settle(name: str, home: Side, away: Side) -> Side | None:
             case [_, DomainState.RUNNING]:
                 remove(home.hypervisor, name)
                 return away
-        # What came is not whole, and never ran.
+        # The incoming domain is incomplete, and never ran.
         if time.monotonic() > deadline:
             remove(away.hypervisor, name)
         time.sleep(_POLL_SECONDS)
 
 
 def _as_it_is(name: str, side: Side) -> Side:
-    """A side with those devices that the domain has."""
+    """The side with only those devices that the domain has."""
     region = side.region
     if region is not None and not has_region(side.hypervisor, name, region.name):
         region = None
@@ -132,7 +131,7 @@ def _as_it_is(name: str, side: Side) -> Side:
 
 
 def _bring_home(name: str, home: Side, away: Side, seconds: float) -> None:
-    with suppress(VicinalError):  # what went wrong first is what is to be said
+    with suppress(VicinalError):  # the first error is the one to report
         if settle(name, home, away) is away:
             _take(name, away, seconds)
             _move(name, away, home, seconds)
@@ -149,9 +148,9 @@ def _take(name: str, side: Side, seconds: float) -> None:
 
 
 def give(name: str, side: Side) -> None:
-    """Give a domain what it is to have of a side that it is on, and lacks."""
+    """Attach a side's devices that a domain on this side lacks."""
     if observe(side.hypervisor, name) is not DomainState.RUNNING:
-        return  # it gets all when it starts
+        return  # it gets its devices when it starts
     await_removal(side.hypervisor, name)
     if side.region is not None:
         attach_region(side.hypervisor, name, side.region)
@@ -162,34 +161,35 @@ def give(name: str, side: Side) -> None:
 
 
 def is_whole(name: str, side: Side) -> bool:
-    """Whether a domain is on a side, and where it runs has all that it is to have of it."""
+    """Whether a domain is on a side and, if it runs, has all devices of this side."""
     state = observe(side.hypervisor, name)
     if state is not DomainState.RUNNING:
-        return state is not DomainState.ABSENT  # it gets all when it starts
+        return state is not DomainState.ABSENT  # it gets its devices when it starts
     if side.region is not None and not has_region(side.hypervisor, name, side.region.name):
         return False
     return not _lacking(name, side)
 
 
 def _lacking(name: str, side: Side) -> list[HostFunction]:
-    """The functions of a side that a domain does not have, as it runs now."""
+    """The functions of a side that the running domain does not have."""
     return [each for each in side.functions if not has_function(side.hypervisor, name, each)]
 
 
 def flags_for(xml: str) -> int:
-    """How libvirt is to move a domain that is described by `xml`.
+    """libvirt's flags for moving the domain with this XML.
 
-    An emulated one (TCG) stands still until it is there: what it writes while QEMU copies its
-    memory may be lost. QEMU up to 8.2 does not always notice such a write, and those who mended
-    that in 9.0 suspected more. A program then finds its stack broken, or the kernel its lists.
+    An emulated domain (TCG) is paused during the move, because its writes while QEMU copies its
+    memory may be lost. QEMU up to 8.2 does not always notice such a write, and the authors of the
+    correction in 9.0 suspected further cases. A program then finds its stack corrupted, or the
+    kernel its lists.
     """
     return _FLAGS if is_emulated(xml) else _FLAGS | libvirt.VIR_MIGRATE_LIVE
 
 
 def _move(name: str, here: Side, there: Side, seconds: float) -> None:
-    """The move itself, in a thread: libvirt's call hears nothing of signals."""
+    """Do the move in a thread, because libvirt's call does not react to signals."""
     domain = ours(here.hypervisor, name)
-    with explained(f"the domain {name} cannot be looked at"):
+    with explained(f"the domain {name} cannot be read"):
         live = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE | _SECURE)
         kept = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | _SECURE)
     flags = flags_for(live)
@@ -203,7 +203,7 @@ def _move(name: str, here: Side, there: Side, seconds: float) -> None:
 
     def work() -> None:
         try:
-            # The annotation takes the parameters for text.
+            # The annotation declares the parameters as str.
             domain.migrate3(there.hypervisor.connection, parameters, flags)  # type: ignore[arg-type]
         except libvirt.libvirtError as error:
             outcome.put(error)
@@ -216,10 +216,10 @@ def _move(name: str, here: Side, there: Side, seconds: float) -> None:
         error = outcome.get(timeout=seconds)
     except Empty:
         if _abort(domain, thread) and outcome.get_nowait() is None:
-            return  # it was there at the last moment
+            return  # it completed at the last moment
         raise VicinalError(
             f"the domain {name} was not moved to {there.hypervisor.uri} within {seconds:g} s",
-            "allow it more time, or let its guest write less memory meanwhile",
+            "allow more time, or let its guest write less memory during the move",
         ) from None
     except BaseException:
         _abort(domain, thread)
@@ -230,10 +230,10 @@ def _move(name: str, here: Side, there: Side, seconds: float) -> None:
 
 
 def _abort(domain: "libvirt.virDomain", thread: Thread) -> bool:
-    """End a move that is under way; returns whether it has ended, one way or the other."""
+    """Abort a move; returns whether it has ended, by completion or abort."""
     deadline = time.monotonic() + _ABORT_SECONDS
     while thread.is_alive() and time.monotonic() < deadline:
-        with suppress(libvirt.libvirtError):  # it has not begun, or has ended just now
+        with suppress(libvirt.libvirtError):  # the move has not begun, or has just ended
             domain.abortJob()
         thread.join(_POLL_SECONDS)
     return not thread.is_alive()
@@ -242,7 +242,7 @@ def _abort(domain: "libvirt.virDomain", thread: Thread) -> bool:
 def _still_seconds(name: str, side: Side) -> float | None:
     with suppress(libvirt.libvirtError):
         domain = ours(side.hypervisor, name)
-        # The annotation says that it is text.
+        # The annotation declares the result as str.
         found: dict[str, int] = domain.jobStats(_COMPLETED)  # type: ignore[assignment]
         if libvirt.VIR_DOMAIN_JOB_DOWNTIME in found:
             return int(found[libvirt.VIR_DOMAIN_JOB_DOWNTIME]) / 1000

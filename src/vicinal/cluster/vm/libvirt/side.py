@@ -1,4 +1,4 @@
-"""One host of a move, and the definition of a domain as the other host has to read it."""
+"""One host of a move, and a domain's definition adapted to the other host."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,34 +17,37 @@ from vicinal.cluster.vm.libvirt.domain_xml import place
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Do nothing: the default of a side's calls."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two hosts, and what a domain has there."""
+    """One of two hosts, with the devices that a domain has there."""
 
     hypervisor: Hypervisor
     transport: str | None = None
-    """Where its QEMU listens for a domain that comes: tcp://HOST, or unix:///PATH on the same host;
-    None: libvirt chooses, by the host's name."""
+    """Where its QEMU receives an incoming domain: tcp://HOST, or unix:///PATH on the same host;
+    None: libvirt chooses by the host's name.
+    """
     region: SharedRegion | None = None
-    """Its file must be there."""
+    """The region there, whose file must exist."""
     functions: tuple[HostFunction, ...] = ()
-    """They must be free; as many as the other side's."""
+    """Free functions, the same number as on the other side."""
     announce: Callable[[], None] = _nothing
-    """Called before a domain gets them: the network is to look for their addresses here now."""
+    """Called before a domain gets the functions, so that the network finds their addresses here."""
     withdraw: Callable[[], None] = _nothing
-    """Called when a domain has given them up: their addresses are the other side's to have."""
+    """Called after a domain gave the functions up, so that the other side can take the addresses.
+    """
     placement: Placement | None = None
-    """Where the domain runs there; None: as it is defined."""
+    """The domain's placement there; None: as defined."""
     names: tuple[str, ...] = ()
-    """Bridges, files, and directories with all that is in them, as this host has them; the other
-    side has as many, in the same order."""
+    """Bridges, files, and directories of this host. The other side has the same number in the same
+    order. The name of a directory stands for all paths in it.
+    """
 
 
 def described_for(xml: str, here: Side, there: Side) -> str:
-    """What a domain is `here`, in XML, as it has to be said `there`."""
+    """The XML of a domain on `here`, adapted to `there`."""
     domain = ElementTree.fromstring(xml)
     pairs = list(_pairs(here, there))
     for element in domain.iter():
@@ -59,7 +62,7 @@ def described_for(xml: str, here: Side, there: Side) -> str:
 
 
 def _pairs(here: Side, there: Side) -> Iterator[tuple[str, str]]:
-    # Longer ones first: one may be the beginning of another.
+    # Longer names first, because one name may be the beginning of another.
     yield from sorted(
         zip(here.names, there.names, strict=True), key=lambda pair: len(pair[0]), reverse=True
     )
@@ -68,7 +71,7 @@ def _pairs(here: Side, there: Side) -> Iterator[tuple[str, str]]:
 
 
 def _renamed(text: str, pairs: list[tuple[str, str]]) -> str:
-    """A name by itself, a file in a directory, or either as a value in QEMU's arguments."""
+    """Replace a whole name, a directory at the beginning of a path, or a path in QEMU's options."""
     for old, new in pairs:
         if text == old or text.startswith(f"{old}/"):
             return new + text.removeprefix(old)

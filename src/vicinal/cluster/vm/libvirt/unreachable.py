@@ -1,7 +1,7 @@
-"""That a libvirt cannot be spoken to; known without libvirt."""
+"""The error of an unreachable libvirt, in a module that does not import libvirt."""
 
 from vicinal.base.errors import VicinalError
 
 
 class UnreachableError(VicinalError):
-    """No connection to a libvirt comes about, so nothing is known of what it has."""
+    """No connection to libvirt is possible, so the state of its domains is unknown."""

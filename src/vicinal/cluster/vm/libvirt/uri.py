@@ -1,4 +1,4 @@
-"""Which libvirt is meant, and whether it is Vicinal's own; known without libvirt."""
+"""URIs of libvirt, and whether one names Vicinal's own daemon; does not import libvirt."""
 
 import os
 from pathlib import Path
@@ -12,9 +12,9 @@ SESSION = "qemu:///session"
 
 
 def default_uri() -> str:
-    """What to connect to where nobody says it: LIBVIRT_DEFAULT_URI, or a session for users.
+    """The URI if the user names none: LIBVIRT_DEFAULT_URI, or the session of an unprivileged user.
 
-    For root it is the system's libvirt where that answers, else Vicinal's own, which may not run.
+    For root it is the system's libvirt if it answers, otherwise Vicinal's own, which may not run.
     """
     named = os.environ.get("LIBVIRT_DEFAULT_URI")
     if named:
@@ -25,17 +25,17 @@ def default_uri() -> str:
 
 
 def own_uri() -> str:
-    """The URI by which it is reached, whether it runs or not."""
+    """The URI of Vicinal's own libvirt, whether it runs or not."""
     return uri_of(own_socket())
 
 
 def is_own(uri: str) -> bool:
-    """Whether a URI names it."""
+    """Whether a URI names Vicinal's own libvirt."""
     parts = urlsplit(uri)
     named = parse_qs(parts.query).get("socket", [""])[-1]
     return parts.scheme == "qemu+unix" and not parts.hostname and named == str(own_socket())
 
 
 def uri_of(socket: Path) -> str:
-    """The URI of a system libvirt that answers at a socket."""
+    """The URI of a system libvirt with this socket."""
     return f"qemu+unix:///system?socket={quote(str(socket))}"

@@ -1,5 +1,5 @@
-"""A libvirt of Vicinal's own, for root where the system's does not run, as in containers and CI.
+"""Vicinal's own libvirt, for root on hosts where the system's does not run: containers and CI.
 
-It is one daemon for all clusters of a user, with settings and state in a directory of its own, and
-ends with the last cluster that has machines in it. Which clusters these are is not its concern.
+One daemon serves all clusters of a user. Its settings and state are in a directory of its own. It
+ends with the last cluster that has machines in it; the callers know which clusters these are.
 """

@@ -1,12 +1,12 @@
-"""A libvirt daemon with everything of its own in one directory, from the command that starts it on.
+"""A libvirt daemon with all its files in one directory, and the command that starts it.
 
-It is in a session of its own, so that no terminal's Ctrl-C and no hang-up is for it. Machines do
-without it: they go on when it ends, and the next one finds them by what is in the directory.
+The daemon has a session of its own, so that a terminal's Ctrl-C and hang-up do not reach it.
+Machines do not need it: they run on when it ends, and the next daemon finds them by the directory.
 
-    DIRECTORY/libvirt-sock     what it is reached by
-    DIRECTORY/claim            locked by it as long as it lives
-    DIRECTORY/log              what it complained of
-    DIRECTORY/state, run, ...  what it takes for the system's directories: mounts.py
+    DIRECTORY/libvirt-sock     its socket
+    DIRECTORY/claim            locked by the daemon while it lives
+    DIRECTORY/log              its errors
+    DIRECTORY/state, run, ...  its replacements of the system's directories; see mounts.py
 """
 
 import os
@@ -40,7 +40,7 @@ _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 _GENTLE_SECONDS = 10.0
 _FREE_SECONDS = 2.0
-"""For the kernel to drop the locks of a daemon that ended."""
+"""Time for the kernel to release the locks of an ended daemon."""
 _LOCK_SECONDS = 180.0
 _POLL_SECONDS = 0.02
 _SHOWN_LINES = 3
@@ -48,13 +48,13 @@ _LONGEST_SOCKET = 107
 
 
 def cache_directory() -> Path:
-    """What this user's daemons found out about QEMUs, for the next ones."""
+    """The directory where this user's daemons keep the capabilities of QEMUs for later daemons."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "vicinal" / "libvirt"
 
 
 class Daemon:
-    """The daemon whose things are in a directory, whether it runs or not."""
+    """The daemon with its files in a directory, whether it runs or not."""
 
     def __init__(self, directory: Path, cache: Path | None = None) -> None:
         self.directory = directory
@@ -64,43 +64,42 @@ class Daemon:
 
     @classmethod
     def of_this_user(cls) -> "Daemon":
-        """The one that clusters of this user have."""
+        """The daemon of this user's clusters."""
         return cls(own_directory(), cache_directory())
 
     @property
     def uri(self) -> str:
-        """By which it is reached."""
+        """The URI of the daemon."""
         return uri_of(self._socket)
 
     @property
     def process(self) -> int | None:
-        """Its process id; None where it does not run, 0 in another PID namespace."""
+        """Its process number; None if it does not run, 0 if it is in another PID namespace."""
         return claimant(self.directory / "claim")
 
     def answers(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         return complaint_of(self._socket) is None
 
     def check(self) -> None:
-        """Raise UnreachableError where it cannot be started, as far as is seen without trying."""
+        """Raise UnreachableError if it visibly cannot be started, without trying."""
         if Host().program(OWN_DAEMON) is None:
             raise UnreachableError(
-                f"no libvirt of the system's answers, and {OWN_DAEMON}, to start one, is not there",
-                "on Debian `apt-get install libvirt-daemon libvirt-daemon-driver-qemu`, or name "
-                "another connection in LIBVIRT_DEFAULT_URI",
+                f"no libvirt of the system answers, and {OWN_DAEMON}, to start one, is not there",
+                "on Debian, run `apt-get install libvirt-daemon libvirt-daemon-driver-qemu`, or "
+                "name another connection in LIBVIRT_DEFAULT_URI",
             )
         room = _LONGEST_SOCKET - len("/libvirt-admin-sock")
         if len(os.fsencode(self.directory)) > room:
             raise UnreachableError(
-                f"{self.directory} is too long for sockets in it",
-                "let XDG_STATE_HOME name a shorter one",
+                f"the path {self.directory} is too long for sockets in it",
+                "set XDG_STATE_HOME to a shorter path",
             )
 
     def start(self) -> bool:
-        """See that it runs, whoever starts it; returns whether it was this call that did.
+        """Ensure that it runs; returns whether this call started it.
 
-        Raises UnreachableError where it does not come up, with the last that it wrote; it is ended
-        then.
+        Raises UnreachableError, with its last output, if it does not answer; it is then ended.
         """
         if self.answers():
             return False
@@ -109,10 +108,11 @@ class Daemon:
             return self._start()
 
     def end(self, wanted: Callable[[], bool] = lambda: False) -> bool:
-        """End it and remove all that it has; returns whether it did.
+        """End it and remove its directory; returns whether it did so.
 
-        `wanted` is asked whether somebody needs it, when nobody else can start or end it. Machines
-        that run are not ended. Raises VicinalError where it does not end.
+        `wanted` returns whether the daemon is still needed. It is called while no other command can
+        start or end the daemon. Running machines are not ended. Raises VicinalError if the daemon
+        does not end.
         """
         if not self.directory.is_dir():
             self._end_strays()
@@ -134,7 +134,7 @@ class Daemon:
         return True
 
     def _start(self) -> bool:
-        if self.answers():  # by now: another command was faster
+        if self.answers():  # another command has started it meanwhile
             return False
         try:
             alive = self._launch() if self.process is None else None
@@ -149,7 +149,7 @@ class Daemon:
         return True
 
     def _launch(self) -> int:
-        """Start it; a descriptor that can be read from when it has ended."""
+        """Start it; returns a descriptor that becomes readable when it ends."""
         program = Host().program(OWN_DAEMON) or Path(OWN_DAEMON)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -159,14 +159,14 @@ class Daemon:
         except OSError as error:
             raise UnreachableError(
                 f"the directory {self.directory} cannot be used ({describe_os_error(error)})",
-                "let XDG_STATE_HOME name one that you may write to",
+                "set XDG_STATE_HOME to a directory that you may write to",
             ) from error
         except VicinalError as error:
             raise UnreachableError(error.message, error.remedy) from error
 
     def _greet(self) -> None:
-        """Be answered: it takes connections before it has looked at its settings and machines."""
-        from vicinal.cluster.vm.libvirt.connection import connect  # who never starts it needs none
+        """Wait for an answer: the daemon listens before it has read its settings and machines."""
+        from vicinal.cluster.vm.libvirt.connection import connect  # imports libvirt
 
         try:
             with connect(self.uri):
@@ -175,12 +175,12 @@ class Daemon:
             raise self._not_started(f"does not serve ({error.message})") from error
 
     def _kill(self) -> None:
-        """End the process, if it runs, and wait for that. Raises VicinalError."""
+        """End the process, if it runs, and wait. Raises VicinalError if it does not end."""
         name = f"the libvirt with {self.directory}"
         end(lambda: self.process, name, _END_SECONDS, gentle_seconds=_GENTLE_SECONDS)
 
     def _end_strays(self) -> None:
-        """End one whose directory somebody removed: nobody can reach it any more."""
+        """End a daemon whose directory was removed, because nobody can reach it any more."""
         ours = keeper.arguments(self.directory)
         end_all(processes_with(lambda words: words[1:] == ours), seconds=_END_SECONDS)
         remove_mount_points()
@@ -188,22 +188,23 @@ class Daemon:
     def _not_started(self, what: str) -> UnreachableError:
         lines = last_lines(self._log, _SHOWN_LINES)
         said = " | ".join(lines) or "nothing"
-        remedy = "see what it lacks, or start libvirt by other means"
+        remedy = "correct the cause, or start libvirt by other means"
         if any(line.startswith(("unshare:", "mount:")) for line in lines):
             remedy = (
                 "give this container the right to mount (CAP_SYS_ADMIN), start libvirt by other "
-                "means, or be an ordinary user, who needs no such right"
+                "means, or be an unprivileged user, who needs no such right"
             )
         return UnreachableError(
-            f"{OWN_DAEMON}, started since no libvirt of the system's answers, {what}; it wrote: "
+            f"{OWN_DAEMON}, started because no libvirt of the system answers, {what}; it wrote: "
             f"{said}",
             remedy,
         )
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other commands from starting or ending it; the kernel drops the lock of a process
-        that ends."""
+        """Prevent other commands from starting or ending the daemon. The kernel releases the lock
+        of a process that ends.
+        """
         above = self.directory.parent
         try:
             above.mkdir(parents=True, exist_ok=True)
@@ -211,12 +212,12 @@ class Daemon:
         except BlockingIOError:
             raise UnreachableError(
                 f"another command has been starting or ending {self.uri} for {_LOCK_SECONDS:.0f} s",
-                f"end it, if it hangs: `fuser {above}` names it",
+                f"end this command if it hangs: `fuser {above}` names it",
             ) from None
         except OSError as error:
             raise UnreachableError(
                 f"the directory {above} cannot be used ({describe_os_error(error)})",
-                "let XDG_STATE_HOME name one that you may write to",
+                "set XDG_STATE_HOME to a directory that you may write to",
             ) from error
         try:
             yield

@@ -1,13 +1,13 @@
-"""The daemon's parent.
+"""The daemon's parent process, which reaps QEMUs.
 
     python -m vicinal.cluster.vm.libvirt.own_daemon.keeper DIRECTORY LIBVIRTD ALIVE
 
-libvirt waits until nothing is left of a QEMU that it ended, and QEMU leaves its parent. So somebody
-must reap it: in containers the first process often reaps nobody. This one does, and ends when the
-daemon has ended and nothing is left of what that started.
+libvirt waits until a QEMU that it ended has disappeared, and QEMU detaches from its parent. So
+another process must reap it, and the first process of a container often reaps nothing. This process
+reaps QEMUs, and ends when the daemon and all processes that it started have ended.
 
-ALIVE is a descriptor that is open as long as the daemon lives, for the command that waits for it.
-The daemon has a lock on the file DIRECTORY/claim, by which it is found: base/daemon.py.
+ALIVE is a descriptor that stays open while the daemon lives, for the command that waits for it. The
+daemon locks the file DIRECTORY/claim, by which other commands find it: see base/daemon.py.
 """
 
 import ctypes
@@ -42,14 +42,14 @@ exec "$@"
 
 
 def arguments(directory: Path) -> list[str]:
-    """Those of the daemon."""
+    """The daemon's arguments."""
     return ["--config", str(directory / "libvirtd.conf"), "--pid-file", str(directory / "pid")]
 
 
 def command(directory: Path, daemon: Path) -> list[str]:
     """The command line that becomes the daemon, in a mount namespace of its own.
 
-    What the host mounts later is mounted there too, and nothing the other way.
+    The host's later mounts appear in this namespace; mounts of the namespace stay private.
     """
     mounts = [word for name, place in MOUNTS.items() for word in (name, str(place))]
     script = ["sh", "-c", _ENTER, "sh", str(directory), *mounts, "--"]
@@ -58,12 +58,12 @@ def command(directory: Path, daemon: Path) -> list[str]:
 
 
 def main() -> None:
-    """Start the daemon, and reap until nothing is left."""
+    """Start the daemon, and reap processes until none is left."""
     directory, daemon, alive = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     os.set_inheritable(alive, False)
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     with suppress(PermissionError):
-        # It serves other commands than the one that starts it, which may be one under `nice`.
+        # The daemon also serves other commands, and the command that starts it may be under `nice`.
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     try:
         held = hold_mount_points()
@@ -73,23 +73,23 @@ def main() -> None:
     if process == 0:
         _become(directory, command(directory, daemon), held)
     for descriptor in held:
-        os.close(descriptor)  # the daemon has them
+        os.close(descriptor)  # the daemon inherited it
     with suppress(ChildProcessError):
         while True:
             ended, _ = os.wait()
             if ended == process:
                 os.close(alive)
-    # Also where it came too late, and nobody wants it any more.
+    # Also if the daemon ended at once, because it is no longer wanted.
     remove_mount_points()
 
 
 def _become(directory: Path, line: list[str], held: list[int]) -> NoReturn:
-    """Become the daemon, which keeps what it inherits open until it ends."""
+    """Become the daemon, which keeps the inherited descriptors open until it ends."""
     try:
         file = directory / "claim"
         lock = os.open(file, os.O_RDWR)
         if not claim(lock, file):
-            sys.exit("another daemon runs there, or nobody wants it any more")
+            sys.exit("another daemon has claimed this directory, or it was removed")
         for descriptor in (lock, *held):
             os.set_inheritable(descriptor, True)
         os.execvp(line[0], line)

@@ -1,10 +1,10 @@
-"""What the daemon takes for the system's directories is its own, by mounts that it alone sees.
+"""Mounts by which the daemon sees its own directories instead of the system's; only it sees them.
 
-Their names are fixed when libvirt is compiled. The host must have directories of these names for
-something to be mounted there: those that are missing are made, stay empty, and go when no daemon of
-ours has them any more. Each daemon holds a lock on them while it lives, since another state
-directory may have a daemon at the same time. That they are ours is said by their sticky bit, which
-means nothing for a directory where root alone may write.
+The names of the system's directories are compiled into libvirt. A mount needs an existing directory
+on the host. So missing directories are created; they stay empty, and are removed when no daemon of
+Vicinal has them any more. Each daemon locks them while it lives, because a daemon of another state
+directory may use them too. The sticky bit marks directories that Vicinal created. It has no effect
+on a directory to which only root may write.
 """
 
 import os
@@ -23,15 +23,15 @@ MOUNTS = {
     "messages": Path("/var/log/libvirt"),
     "run": Path("/run/libvirt"),
 }
-"""What is in the daemon's directory, and where it sees that."""
+"""Directories of the daemon, and the paths at which the daemon sees them."""
 
 _MADE_BY_US = stat.S_ISVTX
 
 
 def hold_mount_points() -> list[int]:
-    """See that all are there, and keep others from removing them; descriptors that hold them.
+    """Create missing directories, and lock all of them; returns the descriptors with the locks.
 
-    Raises VicinalError where one is missing and cannot be made.
+    Raises VicinalError if a directory is missing and cannot be created.
     """
     return [
         lock(place, shared=True, seconds=None, make=partial(_make, place))
@@ -40,7 +40,7 @@ def hold_mount_points() -> list[int]:
 
 
 def remove_mount_points() -> bool:
-    """Remove those that a daemon of ours made, if they are empty.
+    """Remove the empty directories that a daemon of Vicinal created.
 
     Returns whether no other daemon has them.
     """
@@ -49,11 +49,11 @@ def remove_mount_points() -> bool:
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            continue  # there is none, or it is not as we make them
+            continue  # it does not exist, or is not a directory
         try:
             if os.fstat(descriptor).st_mode & _MADE_BY_US:
                 if take_lock(descriptor):
-                    with suppress(OSError):  # somebody has put something there
+                    with suppress(OSError):  # it has contents
                         place.rmdir()
                 else:
                     free = False
@@ -63,7 +63,7 @@ def remove_mount_points() -> bool:
 
 
 def _places() -> list[Path]:
-    """All that may have been made, each before those that it is in."""
+    """All directories that may have been created, children before their parents."""
     found = {each for place in MOUNTS.values() for each in (place, *place.parents)}
     return sorted(found, key=lambda place: len(place.parts), reverse=True)
 
@@ -74,6 +74,6 @@ def _make(place: Path) -> None:
             each.mkdir(mode=0o755 | _MADE_BY_US, exist_ok=True)
         except OSError as error:
             raise VicinalError(
-                f"the directory {each} cannot be made ({describe_os_error(error)})",
-                "make it, or start libvirt's daemon by other means",
+                f"the directory {each} cannot be created ({describe_os_error(error)})",
+                "create it, or start libvirt's daemon by other means",
             ) from error

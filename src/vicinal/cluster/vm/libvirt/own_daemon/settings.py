@@ -1,4 +1,4 @@
-"""What a libvirt of Vicinal's own is told, and what it finds in the place of the system's files."""
+"""The settings of Vicinal's own libvirt, and its replacements of the system's files."""
 
 import shutil
 import uuid
@@ -7,8 +7,8 @@ from pathlib import Path
 from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS
 
-# Machines run as root, whose files they use. Control groups, namespaces and security labels are
-# what a container may not have; pinning works without.
+# Machines run as root and use root's files. A container may lack control groups, namespaces and
+# security labels. Pinning works without them.
 _QEMU = """user = "root"
 group = "root"
 security_driver = "none"
@@ -20,11 +20,11 @@ stdio_handler = "file"
 
 
 def write_settings(directory: Path, cache: Path | None = None) -> None:
-    """Write all that a daemon with this directory needs before it starts.
+    """Write all files that a daemon with this directory needs before it starts.
 
-    What it wrote there itself, such as the machines that it knows, stays, but for what speaks of
-    processes which are none of this host any more. `cache` is where it keeps what it found out
-    about each QEMU, which takes seconds; without it that is in `directory`, too. Raises OSError.
+    What the daemon wrote there itself stays, such as its list of machines, except records of
+    processes that no longer exist on this host. `cache` is the directory for the capabilities of
+    each QEMU, which take seconds to find out; without it they are in `directory`. Raises OSError.
     """
     if cache is not None:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,9 +37,9 @@ def write_settings(directory: Path, cache: Path | None = None) -> None:
     (directory / "settings" / "qemu.conf").write_text(_QEMU)
     (directory / "libvirtd.conf").write_text(
         f'unix_sock_dir = "{directory}"\n'
-        # The directory is for root alone, and nobody else is to be asked.
+        # Only root can enter the directory, so no further authentication is needed.
         'auth_unix_rw = "none"\nauth_unix_ro = "none"\n'
-        # Else two of them on one host would take each other for themselves.
+        # Otherwise two daemons on one host would have the same identity.
         f'host_uuid = "{_identity(directory)}"\n'
     )
     _copy_names("passwd", directory, ["libvirt-qemu:x:64055:64055::/:/usr/sbin/nologin"])
@@ -48,7 +48,7 @@ def write_settings(directory: Path, cache: Path | None = None) -> None:
 
 
 def _identity(directory: Path) -> str:
-    """The host's, as this daemon knows it, for as long as the directory is there."""
+    """The host's UUID for this daemon, constant while the directory exists."""
     file = directory / "identity"
     if not file.exists():
         file.write_text(str(uuid.uuid4()))
@@ -56,9 +56,10 @@ def _identity(directory: Path) -> str:
 
 
 def _copy_names(name: str, directory: Path, wanted: list[str]) -> None:
-    """Have a copy of the host's users or groups as they are now, in which these are, too.
+    """Copy the host's present users or groups, and add `wanted`.
 
-    libvirt wants Debian's to be there, whoever its machines run as; their numbers mean nothing.
+    libvirt requires Debian's users to exist, even if no machine runs as them. Their numbers do not
+    matter.
     """
     lines = (Path("/etc") / name).read_text().splitlines()
     known = {line.partition(":")[0] for line in lines}
@@ -67,9 +68,9 @@ def _copy_names(name: str, directory: Path, wanted: list[str]) -> None:
 
 
 def _forget_processes(directory: Path) -> None:
-    """Drop what speaks of processes, if these were of an earlier boot, or of another container.
+    """Remove records of processes of an earlier boot or of another container.
 
-    Their numbers are others' by now, and libvirt would end those.
+    Their numbers belong to other processes now, and libvirt would end those.
     """
     file, now = directory / "processes", process_space()
     if file.exists() and file.read_text() != now:
@@ -79,9 +80,9 @@ def _forget_processes(directory: Path) -> None:
 
 
 def process_space() -> str:
-    """What process numbers mean now: the boot, the namespace, and when its first process began."""
+    """A string that changes with the meaning of process numbers: boot, PID namespace, its start."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     namespace = Path("/proc/self/ns/pid").stat().st_ino
-    # Its name, in parentheses, may have spaces.
+    # The process's name, in parentheses, may contain spaces.
     first = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]
     return f"{boot} {namespace} {first}"
