@@ -28,7 +28,7 @@ def test_the_first_boot_says_what_was_found(machine: Machine) -> None:
     )
     assert "functions: none" in report
     assert any(re.fullmatch(r"network: \w+ 10\.0\.2\.15/24", line) for line in report)
-    assert "packages: all that is needed is here" in report
+    assert "packages: all needed packages are installed" in report
     assert re.fullmatch(r"doctor: \d+ passed, \d+ warnings, 0 failed: see .*", report[-1])
     doctor = json.loads(machine.output("cat /var/lib/vicinal/doctor.json"))
     found = {check["name"]: check["findings"][0] for check in doctor["checks"]}

@@ -241,7 +241,7 @@ def test_a_file_of_somebody_elses_is_not_replaced(
 ) -> None:
     target = tmp_path / "disk.qcow2"
     target.write_text("mine")
-    with pytest.raises(VicinalError, match=r"is there already.*--replace"):
+    with pytest.raises(VicinalError, match=r"exists already.*--replace"):
         build.build_appliance(target)
     assert (target.read_text(), making) == ("mine", [])  # known before anything was made
     build.build_appliance(target, replace=True)
@@ -312,7 +312,7 @@ def test_a_failed_build_leaves_nothing_and_what_was_there_before(
     monkeypatch.setenv("MARK", str(tmp_path / "mark"))
     stand_in(tmp_path, monkeypatch, f"{BUILDING}\necho 'mke2fs: broken' >&2; exit 1")
     said: list[str] = []
-    with pytest.raises(VicinalError, match=r"\(mke2fs: broken\): see all .*last-build.log$"):
+    with pytest.raises(VicinalError, match=r"\(mke2fs: broken\): see .* in .*last-build.log$"):
         build.build_appliance(tmp_path / "a.qcow2", said.append)
     assert said == ["reading the mirror's lists of packages"]
     assert left(place) == {"appliance-before.qcow2"}
@@ -332,7 +332,7 @@ def test_a_directory_of_somebody_elses_is_left_alone(
     key = build.appliance_key(contents(), "stable", SOURCES)
     (temporary / f"vicinal-appliance-{os.geteuid()}-{key}").symlink_to(theirs)
     monkeypatch.setattr(build, "check_tools", lambda: None)
-    with pytest.raises(VicinalError, match="is somebody else's"):
+    with pytest.raises(VicinalError, match="belongs to another user"):
         build.build_appliance(tmp_path / "a.qcow2")
     assert (theirs / "file").exists()
     assert left(place) == set()
@@ -346,7 +346,7 @@ def test_a_mirror_with_a_password_is_refused(
         "release_sources",
         lambda _: ("stable", ["deb https://user:secret@mirror stable main"]),
     )
-    with pytest.raises(VicinalError, match="holds a password") as refused:
+    with pytest.raises(VicinalError, match="contains a password") as refused:
         build._debian(tmp_path)
     assert "secret" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []

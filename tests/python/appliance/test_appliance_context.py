@@ -60,7 +60,7 @@ def test_a_value_in_base64_comes_first() -> None:
     assert decoded({"START_SCRIPT": "plain", "START_SCRIPT_BASE64": ""}, "START_SCRIPT") == "plain"
     assert decoded({}, "START_SCRIPT") == ""
     for wrong in ("é", "abc", encoded("x") + "!", base64.b64encode(b"\xff").decode()):
-        with pytest.raises(ContextError, match="START_SCRIPT_BASE64 is no text in base64"):
+        with pytest.raises(ContextError, match="START_SCRIPT_BASE64 is not text in base64"):
             decoded({"START_SCRIPT_BASE64": wrong}, "START_SCRIPT")
 
 
@@ -163,7 +163,7 @@ def test_the_user_and_their_password() -> None:
     for name in ("root", "a b", "Ada", "a\nmatch all", "-a", "a" * 33):
         assert user_of({"USERNAME": name}) == "debian"
         assert cloud_config({"USERNAME": name}, said.append) == {}
-    assert set(said) == {"USERNAME is nobody who may log in: the user is debian"}
+    assert set(said) == {"USERNAME is not a user who may log in: the user is debian"}
     assert len(said) == 6
     found = cloud_config({"USERNAME": "ada", "PASSWORD_BASE64": encoded("it's: #1")}, silent)
     password = {"name": "ada", "password": "it's: #1", "type": "text"}
@@ -328,10 +328,10 @@ def test_what_of_an_owner_cannot_be_is_said(root: Path, passwords: Path) -> None
     (passwords.parent / "chpasswd").write_text("#!/bin/sh\nexit 1\n")
     assert set_up_owner({"PASSWORD": "x"}, root, ACCOUNT, said.append) == []
     reasons = (
-        "no user ada is here",
-        "no user debian is",
+        "no user ada:",
+        "no user debian:",
         "several lines",
-        "no text in base64",
+        "not text in base64",
         "not set .*exit status 1",
     )
     assert all(re.search(why, line) for why, line in zip(reasons, said, strict=True))
@@ -341,9 +341,9 @@ def test_what_of_an_owner_cannot_be_is_said(root: Path, passwords: Path) -> None
 @pytest.mark.parametrize(
     ("key", "account", "reason"),
     [
-        ("no key", ACCOUNT, "no private key"),
-        ("passphrase", ACCOUNT, "no private key without a passphrase"),
-        ("%", ACCOUNT, "no text in base64"),
+        ("no key", ACCOUNT, "not a private key"),
+        ("passphrase", ACCOUNT, "not a private key without a passphrase"),
+        ("%", ACCOUNT, "not text in base64"),
         ("right", None, "no user"),
     ],
 )
@@ -421,4 +421,4 @@ def test_what_fails_is_said_and_the_next_runs(place: Path) -> None:
         "start script: could not be run, "
     )
     (said_of_code,) = run({"START_SCRIPT_BASE64": "%"}, place)
-    assert said_of_code == "start script: not run, START_SCRIPT_BASE64 is no text in base64"
+    assert said_of_code == "start script: not run, START_SCRIPT_BASE64 is not text in base64"

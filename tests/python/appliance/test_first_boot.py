@@ -112,7 +112,7 @@ def test_a_machine_that_was_given_nothing_boots(machine: Machine) -> None:
         "region: none; the host gives none to this machine",
         "functions: none",
         "network: no address",
-        "packages: all that is needed is here",
+        "packages: all needed packages are installed",
         "doctor: 3 passed, 2 warnings, 1 failed: see /var/lib/vicinal/doctor.json",
     ]
     assert machine.calls == []

@@ -1,5 +1,5 @@
 """The appliance: a bootable disk with Debian, an MPI library and Vicinal, for any cloud.
 
-Building it is here; `root/` has the files of its disk, and `context/` what its boot calls. Which
-appliances are kept for a user is in ../../image_commands.py.
+The modules here build it. `root/` has files of its disk, and `context/` has what it runs at boot.
+../../image_commands.py lists the appliances of a user.
 """

@@ -1,8 +1,8 @@
-"""Making a disk image bootable with GRUB, without root, loop devices or anything installed in it.
+"""Making a disk image bootable with GRUB, without root, loop devices, or an installed GRUB.
 
-GRUB's parts are put where firmware looks for them: for a BIOS its first sector into the disk's,
-and its core image into a partition of its own; for UEFI a program in a FAT file system. Both hold
-all modules that they need, find the root file system by its identifier, and read the menu there.
+GRUB's parts go where firmware looks for them. For a BIOS, the boot code goes into the first sector,
+and GRUB's core image into a partition of its own. For UEFI, a program goes into a FAT file system.
+Both contain all needed modules, find the root file system by its identifier, and read its menu.
 """
 
 import struct
@@ -30,24 +30,24 @@ _MODULES = (
 )
 _MODULES_OF = {BIOS: ["biosdisk", "vga_text"], UEFI: ["efi_gop", "video"]}
 
-# From GRUB's boot.S and diskboot.S: bytes of the first sector up to the partition table's, ...
+# From GRUB's boot.S and diskboot.S: bytes of the first sector before the partition table, ...
 _CODE_SIZE = 440
-# ... where in it the sector of the core image is, and the jump that spares a BIOS which gives a
-# wrong number for the disk; as grub-install does, it is taken out, since this is no floppy ...
+# ... where the first sector has the sector number of the core image, and where it has a jump for
+# BIOSes that report a wrong disk number. As grub-install does on a disk, the jump is removed ...
 _CORE_SECTOR = 0x5C
 _DRIVE_CHECK = 0x66
 _NO_OPERATION = b"\x90\x90"
-# ... and where the core image's own first sector says on which sector the rest begins.
+# ... and where the core image's first sector has the sector number of its remainder.
 _REST_SECTOR = SECTOR - 12
 
 
 def install_bios(disk: Path, identity: Identity) -> None:
-    """Make the disk bootable for a BIOS."""
+    """Make the disk bootable by a BIOS."""
     core = bytearray(_core_image(BIOS, identity))
     if len(core) > BOOT_SIZE:
         raise VicinalError(
-            f"GRUB's core image has {len(core)} bytes, and its partition only {BOOT_SIZE}",
-            "use the GRUB of a released Debian",
+            f"GRUB's core image has {len(core)} bytes, and its partition has {BOOT_SIZE}",
+            "use the GRUB of a Debian release",
         )
     first = BOOT_OFFSET // SECTOR
     struct.pack_into("<Q", core, _REST_SECTOR, first + 1)
@@ -61,11 +61,11 @@ def install_bios(disk: Path, identity: Identity) -> None:
 
 
 def install_uefi(disk: Path, identity: Identity) -> None:
-    """Make the disk bootable for UEFI firmware, unless that admits signed programs only."""
+    """Make the disk bootable by UEFI firmware, unless it requires signed programs."""
     what = "the file system for UEFI could not be written"
     place = f"{disk}@@{FIRMWARE_OFFSET}"
     sectors = FIRMWARE_SIZE // SECTOR
-    # -c: one sector a cluster, of which FAT32 needs as many as are in some 33 MB.
+    # -c: one sector a cluster, because FAT32 needs the number of clusters that fills some 33 MB.
     run_tool(what, ["mformat", "-i", place, "-F", "-c", "1", "-T", str(sectors), "-v", "VICINAL"])
     with tempfile.NamedTemporaryFile() as program:
         program.write(_core_image(UEFI, identity))
@@ -84,5 +84,7 @@ def _core_image(platform: str, identity: Identity) -> bytes:
         )
         command = ["grub-mkimage", "--format", platform, "--directory", str(GRUB / platform)]
         command += ["--prefix", "/boot/grub", "--config", str(configuration), "--output", str(core)]
-        run_tool("the boot loader could not be made", [*command, *_MODULES, *_MODULES_OF[platform]])
+        run_tool(
+            "the boot loader could not be built", [*command, *_MODULES, *_MODULES_OF[platform]]
+        )
         return core.read_bytes()

@@ -1,7 +1,7 @@
 """Installing Debian into the appliance's disk with mmdebstrap: as root, or in a user namespace.
 
-An ordinary user is root of a namespace in which further users exist, those that /etc/subuid gives.
-There packages are installed as ever and files get their owners; what leaves it is the disk alone.
+An unprivileged user is root in a user namespace with further users from /etc/subuid. So packages
+install as usual, and files get their owners. Only the disk leaves the namespace.
 """
 
 import os
@@ -24,7 +24,7 @@ from vicinal.cluster.vm.image.appliance.packages import FILES_KEPT, FILES_LEFT_O
 from vicinal.cluster.vm.image.appliance.tools import tool_environment
 
 _SECONDS = 1800
-"""For all of it: a guard against mirrors that send a byte now and then."""
+"""Time limit of the installation, against mirrors that send a byte now and then."""
 _END_SECONDS = 60
 _REMOVE_TRIALS = 5
 _HERE = Path(__file__).parent
@@ -37,18 +37,18 @@ _STEPS = {
     "installing remaining packages": "installing kernel, MPI and RDMA",
     "vicinal: ": "",
 }
-"""What mmdebstrap says, and what we say then."""
+"""Beginnings of mmdebstrap's messages, and Vicinal's messages for them."""
 
 _SHARED_MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED = 4 << 30
 SYSTEM_SIZE = 1400 << 20
-"""Bytes of the system while it is being made, with the packages that it is made of."""
+"""Size in bytes of the system during the installation, with its packages."""
 
 
 def build_place() -> Path:
-    """The directory where the system is made: TMPDIR, or memory if there is plenty, or /var/tmp.
+    """The directory for the installation: TMPDIR, or memory if there is enough, or /var/tmp.
 
-    dpkg waits for the disk at every step; in memory that takes no time.
+    dpkg waits for the disk at each step, and in memory this takes no time.
     """
     chosen = os.environ.get("TMPDIR")
     if chosen:
@@ -77,19 +77,19 @@ def bootstrap(
     log_file: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Write the appliance's root file system into its place on the disk.
+    """Write the appliance's root file system to its place on the disk.
 
-    `archive` is laid over the system; `packages` is a directory with packages that were fetched
-    before, and all of this time come into `fetched`, a directory that is made. `log_file` gets all
-    that is said meanwhile. All temporary files are gone afterwards, also after an error, which is a
-    VicinalError.
+    The files of `archive` replace files of the system. `packages` is a directory with earlier
+    downloads. All packages of this installation are moved to `fetched`, a directory that is
+    created. `log_file` receives all output. Removes all temporary files, also after an error.
+    Raises VicinalError if the installation fails.
     """
     fetched.mkdir()
     place = build_place() / f"vicinal-appliance-{os.geteuid()}-{identity.key}"
-    _remove(place)  # of a process that was killed
+    _remove(place)  # left by a process that was killed
     place.mkdir(mode=0o755)
-    # In the namespace this user's files are a stranger's: the disk, in a directory that is closed
-    # to others, is opened by its descriptor, and so must let everybody write.
+    # In the namespace this user's files belong to another user. The disk is in a directory that is
+    # closed to others. So it is opened by its descriptor, and everybody must be able to write it.
     disk.chmod(0o666)
     descriptor = os.open(disk, os.O_RDWR)
     try:
@@ -109,15 +109,15 @@ def bootstrap(
 
 
 def _remove(place: Path) -> None:
-    """Remove a directory of ours, with what mmdebstrap left there of the namespace's users."""
+    """Remove a directory of this user with files of the namespace's users, left by mmdebstrap."""
     if not os.path.lexists(place):
         return
     status = place.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise VicinalError(
-            f"{place} is there, and is somebody else's", "let TMPDIR name another directory"
+            f"{place} exists and belongs to another user", "set TMPDIR to another directory"
         )
-    # The kernel may be just ending processes that work there.
+    # The kernel may still be ending processes that work there.
     for _ in range(_REMOVE_TRIALS):
         find = ["find", f"{place}/", "-xdev", "-mindepth", "2", "-delete"]
         if os.geteuid() != 0:
@@ -128,7 +128,7 @@ def _remove(place: Path) -> None:
             return
         time.sleep(1)
     raise VicinalError(
-        f"{place} cannot be removed by this user", "remove it, or let TMPDIR name another directory"
+        f"{place} cannot be removed by this user", "remove it, or set TMPDIR to another directory"
     )
 
 
@@ -148,7 +148,7 @@ def _command(
             (_HERE / "finish.sh").read_text(),
         ),
     }
-    # What root mounts would be seen by the host, and stay there if the command is killed.
+    # Otherwise root's mounts would be visible on the host, and stay if the command is killed.
     command = ["unshare", "--mount", "--"] if os.geteuid() == 0 else []
     command += ["mmdebstrap", "--variant=apt", "--format=null", "--architectures=amd64"]
     command.append(f"--mode={'root' if os.geteuid() == 0 else 'unshare'}")
@@ -162,7 +162,7 @@ def _command(
 
 
 def _apt_options() -> list[str]:
-    """How this host's apt is configured to reach its mirrors: proxies, time limits, checks."""
+    """Options of this host's apt for reaching its mirrors: proxies, time limits, checks."""
     dump = subprocess.run(
         ["apt-config", "dump", "--no-empty", "Acquire"], capture_output=True, text=True, check=False
     )
@@ -188,7 +188,7 @@ def _run(
             text=True,
             errors="replace",
             pass_fds=[descriptor],
-            start_new_session=True,  # Ctrl-C is for us, who then end it in order
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends mmdebstrap
         )
         assert process.stderr is not None
         guard = threading.Timer(_SECONDS, _end, [process])
@@ -210,15 +210,15 @@ def _run(
             return
         if expired:
             raise VicinalError(
-                f"making the appliance did not end within {_SECONDS} s",
-                "see whether the Debian mirror of this host's apt configuration answers",
+                f"building the appliance did not end within {_SECONDS} s",
+                "check whether the Debian mirror of this host's apt configuration answers",
             )
         log.seek(0)
         raise bootstrap_failed(log.read().splitlines(), log_file)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End mmdebstrap and what it runs, if it still does; it removes what it made, and then ends."""
+    """End mmdebstrap and its children; on SIGTERM it first removes what it created."""
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)
@@ -230,27 +230,27 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def bootstrap_failed(lines: Sequence[str], log_file: Path) -> VicinalError:
-    """The error that says why mmdebstrap failed, of the lines that it wrote."""
+    """An error with the cause of mmdebstrap's failure, from the lines that it wrote."""
     for line in lines:
         if "No space left on device" in line or "Could not allocate" in line:
             return VicinalError(
                 f"there is no room for the appliance ({line.strip()})",
-                f"make room in {build_place()}, or let TMPDIR name another directory",
+                f"make room in {build_place()}, or set TMPDIR to another directory",
             )
     for line in lines:
         if line.startswith(("Err:", "E: Failed to fetch", "W: Failed to fetch", "E: Unable to")):
             return VicinalError(
                 f"the appliance's packages could not be fetched ({line.strip()})",
-                "see whether `apt-get update` works on this host",
+                "check whether `apt-get update` works on this host",
             )
     ours = [line.removeprefix("E: vicinal: ") for line in lines if line.startswith("E: vicinal: ")]
     if ours:
         return VicinalError(ours[0], "run vicinal with Debian's own Python, /usr/bin/python3")
-    # What a program said last is the cause; mmdebstrap's own complaints come after it.
+    # The last line of another program is the cause. mmdebstrap's own errors follow it.
     said: Iterable[str] = takewhile(lambda line: not line.startswith("E:"), lines)
     reasons = [line for line in said if line.strip() and not line.startswith("I:")]
     reason = (reasons or list(lines) or ["no message"])[-1]
     return VicinalError(
-        f"mmdebstrap could not make the appliance ({reason.strip()})",
-        f"see all that it said in {log_file}",
+        f"mmdebstrap could not build the appliance ({reason.strip()})",
+        f"see the whole output in {log_file}",
     )

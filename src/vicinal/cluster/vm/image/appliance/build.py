@@ -1,13 +1,13 @@
-"""Building the appliance: everything together, kept by content.
+"""Building the appliance: the whole procedure, and keeping the result by a key of its contents.
 
     build_appliance(Path("vicinal.qcow2"), say=print)
 
-What it is made of has a key; as long as that is the same, the appliance is not made again. The
-key covers the files of ours, the names of Debian's packages and where they come from, and not
-their versions: `anew` makes it of the packages of today.
+The key identifies what the appliance is built from. While it stays the same, the appliance is not
+built again. The key covers Vicinal's files, and the names and sources of Debian's packages, but not
+their versions: `anew` builds it from current packages.
 
-What is put into the appliance beside Debian's packages is one tar archive: files of ours, Vicinal
-and its libraries. The archive is laid over the system before most packages are installed.
+Everything except Debian's packages is in one tar archive: Vicinal's files, Vicinal itself and its
+libraries. The archive is unpacked over the system before most packages are installed.
 """
 
 import filecmp
@@ -41,16 +41,17 @@ _HERE = Path(__file__).parent
 _RULES = _HERE.parent / "70-vicinal.rules"
 
 _LIBRARIES = ("jsonschema", "psutil", "rich", "ruamel.yaml", "typer")
-"""What the command needs of Python's packages beside numpy, which is Debian's there. The libraries
-of studies are left out: they are large, and Debian has them for who wants them."""
+"""Python packages that the command needs besides numpy, which Debian provides. The libraries of
+studies are omitted: they are large, and Debian provides them for users who need them.
+"""
 
 _OURS = "usr/lib/vicinal"
 _SITE = f"{_OURS}/site-packages"
 _NOT_PYTHON = ("__pycache__", ".pyc")
 _IMAGE_SIZE = 500 << 20
-"""Bytes of the finished image, at most."""
+"""Maximum size of the finished image in bytes."""
 _KEPT_SIZE = 2000 << 20
-"""Bytes beside the system while it is made: the disk, the image of it, packages twice."""
+"""Bytes besides the system during the build: the disk, its image, and packages twice."""
 _CONVERT_SECONDS = 600
 
 
@@ -60,13 +61,13 @@ class Appliance:
 
     file: Path
     key: str
-    """What it is made of, as a number."""
+    """Key of its contents; see appliance_key()."""
     made: bool
-    """Whether it was made just now, and not kept from before."""
+    """Whether it was built by this call, instead of kept from an earlier one."""
 
 
 def appliances_directory() -> Path:
-    """Where appliances and the packages that they are made of are kept."""
+    """The directory for appliances and their packages."""
     return guests_directory() / "appliance"
 
 
@@ -77,19 +78,20 @@ def build_appliance(
     anew: bool = False,
     replace: bool = False,
 ) -> Appliance:
-    """Write the appliance into `target`, a qcow2 file; `say` is told what is being done.
+    """Write the appliance to `target`, a qcow2 file; `say` receives each step.
 
-    Without `replace` another file of that name is an error. Raises VicinalError where something
-    is missing; then, as after an interruption, nothing is left, and what was there before still is.
+    Without `replace`, an existing file with other contents is an error. Raises VicinalError if
+    something is missing. After an error or interruption, `target` is as before, and nothing is
+    left.
     """
     if not may_write(target.parent) or not target.parent.is_dir():
         raise VicinalError(
-            f"{target} cannot be written by this user", "name a file in a directory of yours"
+            f"{target} cannot be written by this user", "name a file in a directory of this user"
         )
     if target.is_dir():
         raise VicinalError(f"{target} is a directory", "name a file")
     directory = appliances_directory()
-    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    check_writable(directory, "set XDG_CACHE_HOME to a directory that you may write to")
     with locked(directory):
         release, sources = _debian(directory)
         files = contents()
@@ -98,7 +100,7 @@ def build_appliance(
         made = anew or not kept.is_file()
         if target.exists() and not replace and (made or not filecmp.cmp(kept, target, False)):
             raise VicinalError(
-                f"{target} is there already, and is something else",
+                f"{target} exists already, with other contents",
                 "name another file, or replace it with --replace",
             )
         if made:
@@ -109,9 +111,9 @@ def build_appliance(
 
 
 def appliance_key(files: Mapping[str, bytes], release: str, sources: Sequence[str]) -> str:
-    """What tells appliances apart that are made of different things."""
+    """A key of what an appliance is built from."""
     digest = hashlib.sha256()
-    # The files hold this package, and so how the appliance is made.
+    # The files include this package, and so the procedure of the build.
     named = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     parts = (release, list(sources), PACKAGES, FILES_LEFT_OUT, FILES_KEPT, sorted(named.items()))
     digest.update(repr(parts).encode())
@@ -119,15 +121,15 @@ def appliance_key(files: Mapping[str, bytes], release: str, sources: Sequence[st
 
 
 def _debian(directory: Path) -> tuple[str, list[str]]:
-    """This host's Debian release, and where its packages come from."""
+    """This host's Debian release, and the lines of its sources.list."""
     with _scratch(directory) as scratch:
         release, sources = PackageStore(scratch / "store").release_sources()
     secret = next((line for line in sources if "@" in line), None)
     if secret is not None:
         raise VicinalError(
-            "the address of this host's Debian mirror holds a password, which everybody would "
-            "find in the appliance",
-            "let the mirror admit this host without one",
+            "the address of this host's Debian mirror contains a password, which all users of the "
+            "appliance could read",
+            "let the mirror admit this host without a password",
         )
     return release, sources
 
@@ -141,7 +143,7 @@ def _make(
     say: Callable[[str], None],
 ) -> None:
     directory = kept.parent
-    for left in directory.glob("part-*"):  # of a process that was killed
+    for left in directory.glob("part-*"):  # left by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
     check_space([(build_place(), SYSTEM_SIZE), (directory, _KEPT_SIZE)])
     packages = directory / "packages"
@@ -164,7 +166,7 @@ def _make(
         command = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", "-m", "8", "-W"]
         command += ["-o", "compression_type=zstd", str(disk), str(image)]
         run_tool("the image could not be written", command, seconds=_CONVERT_SECONDS)
-        image.chmod(0o444)  # it is copied, and never run from here
+        image.chmod(0o444)  # it is copied, and never booted itself
         image.replace(kept)
     for old in directory.glob("appliance-*.qcow2"):
         if old != kept:
@@ -173,13 +175,13 @@ def _make(
 
 @contextmanager
 def _scratch(directory: Path) -> Iterator[Path]:
-    """A directory for files of this time, closed to other users."""
+    """A temporary directory, closed to other users."""
     with tempfile.TemporaryDirectory(prefix="part-", dir=directory) as scratch:
         yield Path(scratch)
 
 
 def _hand_out(kept: Path, target: Path) -> None:
-    """Copy the appliance to where it is wanted, so that who runs it there changes that copy."""
+    """Copy the appliance to the target, because a machine that runs it changes its copy."""
     if target.exists() and filecmp.cmp(kept, target, shallow=False):
         return
     check_space([(target.parent, _IMAGE_SIZE)])
@@ -188,9 +190,9 @@ def _hand_out(kept: Path, target: Path) -> None:
 
 
 def contents() -> dict[str, bytes]:
-    """Every file by its name from the appliance's root on; programs begin with `#!`.
+    """The contents of all files by their paths relative to the appliance's root.
 
-    Raises VicinalError where the provider or a Python library is missing here.
+    Programs begin with `#!`. Raises VicinalError if this host lacks the provider or a library.
     """
     files = {
         str(path.relative_to(_HERE / "root")): path.read_bytes()
@@ -211,7 +213,7 @@ def contents() -> dict[str, bytes]:
 
 
 def write_archive(target: Path, files: Mapping[str, bytes]) -> None:
-    """A tar archive of the files, all of them root's and without a date."""
+    """Write a tar archive of the files, owned by root and without dates."""
     with tarfile.open(target, "w") as tar:
         made: set[str] = set()
         for name, content in files.items():
@@ -231,7 +233,7 @@ def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
 
 
 def library_modules() -> set[str]:
-    """Top-level modules of the libraries that the appliance has beside Debian's numpy."""
+    """Top-level modules of the libraries that the appliance has besides Debian's numpy."""
     return {
         file.parts[0].removesuffix(".py")
         for distribution in _with_dependencies(_LIBRARIES)
@@ -241,17 +243,17 @@ def library_modules() -> set[str]:
 
 
 def _library_files() -> Iterator[tuple[str, Path]]:
-    """Name below site-packages, and place here, of each file of the libraries."""
+    """The path below site-packages, and the path on this host, of each file of the libraries."""
     for distribution in _with_dependencies(_LIBRARIES):
         for file in distribution.files or []:
             place = Path(str(file.locate()))
-            # Programs of a package are outside: "../../../bin/name".
+            # Programs of a package are outside of site-packages: "../../../bin/name".
             if ".." not in file.parts and _NOT_PYTHON[0] not in file.parts and place.is_file():
                 yield str(file), place
 
 
 def _with_dependencies(names: tuple[str, ...]) -> list[metadata.Distribution]:
-    """Those packages, and what they depend on, as they are installed here."""
+    """These packages and their dependencies, as they are installed on this host."""
     found: dict[str, metadata.Distribution] = {}
     waiting = list(names)
     while waiting:
@@ -262,10 +264,10 @@ def _with_dependencies(names: tuple[str, ...]) -> list[metadata.Distribution]:
             found[name] = distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:
             if name not in names:
-                continue  # a dependency of other systems, or of other versions of Python
+                continue  # a dependency on other systems, or with other versions of Python
             raise VicinalError(
-                f"the Python library {name} is not installed as a package here",
-                "install Vicinal with its dependencies, by pip or by `make`",
+                f"the Python library {name} is not installed as a package on this host",
+                "install Vicinal with its dependencies, by pip or `make`",
             ) from error
         for requirement in distribution.requires or []:
             if "extra ==" not in requirement:

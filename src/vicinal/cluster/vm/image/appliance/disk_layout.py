@@ -1,7 +1,7 @@
-"""Where everything is on the appliance's disk, and the partition table that says so.
+"""The layout of the appliance's disk, and its partition table.
 
-The disk boots with BIOS firmware and with UEFI, which look for different things. The root file
-system is the last one: clouds make disks larger, and it then grows at first boot.
+The disk boots with BIOS firmware and with UEFI, which read different parts. The root file system is
+the last partition, because clouds enlarge disks, and it then grows at the first boot.
 """
 
 import subprocess
@@ -16,17 +16,17 @@ _MIB = 1 << 20
 _SECONDS = 60
 
 BOOT_OFFSET = 1 * _MIB
-"""Of GRUB's core image, which a BIOS loads."""
+"""Offset of GRUB's core image, which a BIOS loads."""
 BOOT_SIZE = 1 * _MIB
 FIRMWARE_OFFSET = BOOT_OFFSET + BOOT_SIZE
-"""Of the FAT file system that UEFI reads."""
+"""Offset of the FAT file system that UEFI reads."""
 FIRMWARE_SIZE = 48 * _MIB
 ROOT_OFFSET = FIRMWARE_OFFSET + FIRMWARE_SIZE
 DISK_SIZE = 4 << 30
-"""As the machine sees it. Of the image file only what is written takes room."""
+"""Size of the disk as the machine sees it. The image file contains only written parts."""
 ROOT_SIZE = DISK_SIZE - ROOT_OFFSET - _MIB  # the partition table's copy is at the end
 
-# Kinds of partitions, as the UEFI specification and GRUB number them.
+# Types of partitions from the UEFI specification and from GRUB.
 _KIND_BIOS_BOOT = "21686148-6449-6E6F-744E-656564454649"
 _KIND_FIRMWARE = "C12A7328-F81F-11D2-BA4B-00C04FD430C8"
 _KIND_ROOT = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709"
@@ -34,22 +34,22 @@ _KIND_ROOT = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709"
 
 @dataclass(frozen=True)
 class Identity:
-    """Identifiers that the disk carries: the same content has the same ones."""
+    """Identifiers on the disk, derived from a key: the same contents have the same identifiers."""
 
     key: str
 
     @property
     def root(self) -> uuid.UUID:
-        """Of the root file system; the boot loader and the kernel find it by this."""
+        """Of the root file system, which the boot loader and the kernel find by it."""
         return self._derive("root file system")
 
     @property
     def hash_seed(self) -> uuid.UUID:
-        """With which the root file system hashes the names in directories."""
+        """The seed by which the root file system hashes the names in directories."""
         return self._derive("directories")
 
     def partition(self, name: str) -> uuid.UUID:
-        """Of a partition, or of the table itself."""
+        """Of a partition, or of the partition table."""
         return self._derive(f"partition {name}")
 
     def _derive(self, what: str) -> uuid.UUID:
@@ -57,7 +57,7 @@ class Identity:
 
 
 def make_disk(disk: Path, identity: Identity) -> None:
-    """Make an empty disk of DISK_SIZE bytes with its partition table."""
+    """Create an empty disk of DISK_SIZE bytes with its partition table."""
     with disk.open("wb") as file:
         file.truncate(DISK_SIZE)
     partitions = (
@@ -79,7 +79,7 @@ def make_disk(disk: Path, identity: Identity) -> None:
 
 
 def run_tool(what: str, command: list[str], given: str = "", seconds: float = _SECONDS) -> None:
-    """Run a program that works on files of ours; VicinalError says `what` and why."""
+    """Run a program on own files. Raises VicinalError, with `what` and the cause, if it fails."""
     try:
         subprocess.run(
             command, input=given, capture_output=True, text=True, timeout=seconds, check=True
@@ -87,7 +87,7 @@ def run_tool(what: str, command: list[str], given: str = "", seconds: float = _S
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or error.stdout).strip().splitlines() or ["no message"]
         raise VicinalError(
-            f"{what} ({command[0]}: {lines[-1]})", f"see whether {command[0]} works on this host"
+            f"{what} ({command[0]}: {lines[-1]})", f"check whether {command[0]} works on this host"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise VicinalError(

@@ -1,13 +1,13 @@
-"""What the appliance takes from Debian. Release and mirrors are those of this host's apt."""
+"""Debian packages of the appliance. Release and mirrors are those of this host's apt."""
 
 PACKAGES = (
-    # A system that boots, has a network and lets its users in.
+    # A system that boots, has a network and accepts logins.
     "dbus",
     "initramfs-tools",
-    # Names that machines of a network tell each other, with addresses of a link.
+    # Name resolution between machines of one network (LLMNR), with link addresses.
     "libnss-resolve",
     "libpam-systemd",
-    # Not the cloud kernel, which has neither RDMA over Ethernet nor the drivers of many functions.
+    # Not the cloud kernel, which lacks RDMA over Ethernet and the drivers of many functions.
     "linux-image-amd64",
     "openssh-server",
     "sudo",
@@ -16,12 +16,12 @@ PACKAGES = (
     "systemd-timesyncd",
     "udev",
     "zstd",
-    # What clouds tell a machine: its name, keys, addresses, the size of its disk.
+    # What clouds configure: the name, keys, addresses, the size of the disk.
     "ca-certificates",
     "cloud-guest-utils",
     "cloud-init",
     "e2fsprogs",
-    # MPI, RDMA and what the provider needs.
+    # MPI, RDMA and the provider's requirements.
     "ibverbs-providers",
     "ibverbs-utils",
     "libfabric-bin",
@@ -29,7 +29,7 @@ PACKAGES = (
     "openmpi-bin",
     "openssh-client",
     "rdma-core",
-    # Vicinal's command, and looking around.
+    # Vicinal's command, and tools to examine the machine.
     "ethtool",
     "iproute2",
     "iputils-ping",
@@ -60,4 +60,4 @@ FILES_LEFT_OUT = (
 )
 
 FILES_KEPT = ("/usr/share/doc/*/copyright",)
-"""Of those that are left out: licenses ask for them."""
+"""Exceptions from FILES_LEFT_OUT, because licenses require them."""

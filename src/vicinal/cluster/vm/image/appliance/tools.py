@@ -1,4 +1,4 @@
-"""What building an appliance needs on this host; whatever is missing is said before it begins."""
+"""What building an appliance needs on this host. The build starts only if nothing is missing."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from vicinal.cluster.vm.image.appliance.boot_loader import BIOS, GRUB, UEFI
 
 _TRIAL_SECONDS = 30
 _SYSTEM_DIRECTORIES = "/usr/sbin:/sbin"
-"""Where some of the programs are, and not every user looks."""
+"""Directories of some programs that are not in all users' PATH."""
 
 _PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
@@ -28,19 +28,19 @@ _FILES = {
     GRUB / UEFI / "kernel.img": "grub-efi-amd64-bin",
 }
 _USERS_PROGRAMS = {"newuidmap": "uidmap"}
-"""For users other than root: their namespaces have more than one user by this."""
+"""For unprivileged users, who need it to have more than one user in a namespace."""
 
 
 def tool_environment() -> dict[str, str]:
-    """Environment variables with which all programs are found."""
+    """Environment variables in which PATH has all needed directories."""
     return os.environ | {"PATH": f"{os.environ.get('PATH', '/usr/bin:/bin')}:{_SYSTEM_DIRECTORIES}"}
 
 
 def check_tools() -> None:
-    """Raise VicinalError where a program is missing, or this user may not use namespaces."""
+    """Raise VicinalError if a program is missing, or this user may not use namespaces."""
     if platform.machine() != "x86_64":
         raise VicinalError(
-            f"appliances are made for x86-64 only, and this host is {platform.machine()}",
+            f"appliances are built for x86-64 only, and this host is {platform.machine()}",
             "run this on an x86-64 host",
         )
     path = tool_environment()["PATH"]
@@ -49,14 +49,14 @@ def check_tools() -> None:
     missing |= {str(file): package for file, package in _FILES.items() if not file.exists()}
     if missing:
         raise VicinalError(
-            f"the appliance cannot be made here without {_listed(missing)}",
+            f"this host cannot build the appliance without {_listed(missing)}",
             f"install the Debian packages {' '.join(dict.fromkeys(missing.values()))}",
         )
     _check_namespace()
 
 
 def _check_namespace() -> None:
-    """mmdebstrap's own way into one is tried: what the kernel and the files say is not all."""
+    """Try mmdebstrap's own namespace, because kernel settings and files do not tell everything."""
     trial = subprocess.run(
         ["mmdebstrap", "--unshare-helper", "true"],
         cwd="/",
@@ -73,19 +73,19 @@ def _check_namespace() -> None:
     reason = next((line for line in lines if "child had" not in line), "no message")
     if os.geteuid() == 0:
         raise VicinalError(
-            f"this root may not make mount namespaces ({reason})",
-            "run this outside of the container, or as an ordinary user",
+            f"this root may not create mount namespaces ({reason})",
+            "run this outside of the container, or as an unprivileged user",
         )
     raise VicinalError(
-        f"this user may not make user namespaces with users of their own ({reason})",
-        "have root give you subordinate ids (usermod --add-subuids 100000-165535 --add-subgids "
-        "100000-165535 USER) and let sysctl user.max_user_namespaces be more than 0, "
+        f"this user may not create user namespaces with several users ({reason})",
+        "let root assign subordinate ids to this user (usermod --add-subuids 100000-165535 "
+        "--add-subgids 100000-165535 USER) and set sysctl user.max_user_namespaces above 0, "
         "or run this as root",
     )
 
 
 def check_space(needed: Iterable[tuple[Path, int]]) -> None:
-    """Raise VicinalError where a directory's file system has less free bytes than are needed."""
+    """Raise VicinalError if a directory's file system has too few free bytes."""
     wanted: dict[int, tuple[Path, int]] = {}
     for directory, size in needed:
         device = directory.stat().st_dev
@@ -94,10 +94,10 @@ def check_space(needed: Iterable[tuple[Path, int]]) -> None:
         free = shutil.disk_usage(directory).free
         if free < size:
             raise VicinalError(
-                f"making an appliance takes {size >> 20} MiB in {directory}, "
+                f"building an appliance takes {size >> 20} MiB in {directory}, "
                 f"and {free >> 20} MiB are free there",
-                "make room; TMPDIR names another directory for what is temporary, and "
-                "XDG_CACHE_HOME one for what is kept",
+                "make room, or name another directory: in TMPDIR for temporary files, in "
+                "XDG_CACHE_HOME for kept files",
             )
 
 

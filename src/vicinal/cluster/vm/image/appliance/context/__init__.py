@@ -1,6 +1,6 @@
-"""What OpenNebula tells a machine that boots the appliance: its context.
+"""OpenNebula's context of a machine that boots the appliance.
 
-These modules are called in the machine: by cloud-init, through the data source in
-`root/usr/lib/python3/dist-packages/vicinal_cloud`, and at each boot by `vicinal-context.service`.
-They need Python's standard library alone.
+These modules run in the machine: cloud-init calls them through the data source in
+`root/usr/lib/python3/dist-packages/vicinal_cloud`, and `vicinal-context.service` calls them at each
+boot. They need only Python's standard library.
 """

@@ -1,8 +1,8 @@
-"""A context as what cloud-init understands: a network, an instance, a configuration.
+"""A context in cloud-init's terms: a network, an instance, a configuration.
 
-cloud-init's own reader makes an address of a NIC's hardware address where OpenNebula writes an
-empty one, and does so for NICs that get theirs by DHCP; it does not know how a NIC is configured
-(`ETHn_METHOD`), passwords, users, nor that VMs differ.
+If OpenNebula writes an empty address, cloud-init's own reader derives one from the NIC's hardware
+address, even for NICs with DHCP. It does not know the configuration method of a NIC
+(`ETHn_METHOD`), passwords and users, and does not distinguish VMs.
 """
 
 import ipaddress
@@ -19,14 +19,14 @@ from vicinal.cluster.vm.image.appliance.context.reading import (
 )
 
 DEFAULT_USER = "debian"
-"""Whom the appliance's cloud-init makes where nobody is named."""
+"""The user whom the appliance's cloud-init creates if the context names none."""
 
 SECRETS = tuple(
     f"{name}{encoding}"
     for name in ("PASSWORD", "CRYPTED_PASSWORD", "VICINAL_SSH_KEY", "START_SCRIPT")
     for encoding in ("", "_BASE64")
 )
-"""What cloud-init must not show to every user of the machine."""
+"""Variables that cloud-init must not show to all users of the machine."""
 
 _NIC = re.compile(r"((?:ETH|PCI)\d+)_MAC")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -36,10 +36,10 @@ _LIKELY_HASH = re.compile(r"\$\w+\$\S+")
 def network_config(
     context: Mapping[str, str], names: Mapping[str, str], say: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """cloud-init's network configuration, version 2, of the NICs in a context; None if it has none.
+    """cloud-init's network configuration, version 2, of the NICs in a context; None without NICs.
 
-    `names` are the machine's interfaces by their hardware addresses in small letters. `say` is told
-    of what cannot be; such a NIC is configured by DHCP, and so is one that has no address.
+    `names` has the machine's interfaces by hardware address in lower case. `say` receives invalid
+    values; such a NIC is configured by DHCP, and so is a NIC without an address.
     """
     ethernets = {}
     for nic in sorted(match[1] for match in map(_NIC.fullmatch, context) if match):
@@ -58,7 +58,7 @@ def _interface(
     nic: str, fields: Mapping[str, str], context: Mapping[str, str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     method = fields.get("METHOD", "").lower() or "static"
-    # As OpenNebula's packages have it: what IPv6 does not say is as for IPv4.
+    # As in OpenNebula's packages, IPv6 defaults to the method of IPv4.
     method6 = fields.get("IP6_METHOD", "").lower() or method
     found: dict[str, Any] = {}
     addresses: list[str] = []
@@ -82,12 +82,12 @@ def _interface(
         return {"dhcp4": True}
     for known, which in ((method, "METHOD"), (method6, "IP6_METHOD")):
         if known not in ("static", "dhcp", "skip", "auto", "disable"):
-            say(f"{nic}_{which} is '{known}', which is not known: static, dhcp and skip are")
+            say(f"{nic}_{which} is '{known}', which is not known: use static, dhcp or skip")
     if addresses:
         found["addresses"] = addresses
     if routes:
         found["routes"] = routes
-    # No address, and no word that it is to have none: the network has a server of its own.
+    # If a NIC has no address, and no method that forbids one, the network has a DHCP server.
     found["dhcp4"] = method == "dhcp" or (method != "skip" and not addresses)
     found["dhcp6"] = method6 == "dhcp"
     servers = [*fields.get("DNS", "").split(), *context.get("DNS", "").split()]
@@ -102,7 +102,7 @@ def _address(address: str, mask: str) -> str:
 
 
 def _aliases(fields: Mapping[str, str]) -> list[str]:
-    """Further addresses of a NIC; not those that something outside of the machine has."""
+    """Further addresses of a NIC, except those that a device outside of the machine has."""
     found = []
     for match in sorted(m[1] for m in (re.fullmatch(r"(ALIAS\d+)_IP", k) for k in fields) if m):
         alone = says_yes(fields.get(f"{match}_EXTERNAL", "")) or fields.get(f"{match}_DETACH")
@@ -113,7 +113,7 @@ def _aliases(fields: Mapping[str, str]) -> list[str]:
 
 
 def _routes(text: str) -> list[dict[str, str]]:
-    """Routes that are written as `10.1.0.0/16 via 10.0.0.1, ...`."""
+    """Parse routes of the form `10.1.0.0/16 via 10.0.0.1, ...`. Raises ValueError."""
     found = []
     for route in filter(None, map(str.strip, text.split(","))):
         match route.split():
@@ -121,52 +121,52 @@ def _routes(text: str) -> list[dict[str, str]]:
                 to, via = ipaddress.ip_network(network), ipaddress.ip_address(gateway)
                 found.append({"to": str(to), "via": str(via)})
             case _:
-                raise ValueError(f"'{route}' is no route of the form NETWORK via ADDRESS")
+                raise ValueError(f"'{route}' is not a route of the form NETWORK via ADDRESS")
     return found
 
 
 def instance_id(context: Mapping[str, str]) -> str:
-    """What tells VMs apart, so that a disk of another one is set up anew.
+    """An identifier of the VM, so that cloud-init sets up the disk of another VM anew.
 
-    That is the VM's number, if the context has it, or the hardware address of its first NIC.
+    It is the VM's number if the context has it, otherwise the hardware address of its first NIC.
     """
     address = min((key for key in context if _NIC.fullmatch(key)), default="")
     return f"one-{context.get('VMID') or context.get(address) or 'vm'}".lower()
 
 
 def user_of(context: Mapping[str, str]) -> str:
-    """The user that cloud-init makes; nobody logs in as root."""
+    """The user whom cloud-init creates. Nobody logs in as root."""
     name = context.get("USERNAME", "").strip()
     return name if name != "root" and _USER.fullmatch(name) else DEFAULT_USER
 
 
 @dataclass(frozen=True)
 class Password:
-    """The user's, as the context has it."""
+    """The user's password in a context."""
 
     text: str
     crypted: bool
 
 
 def password_of(context: Mapping[str, str], say: Callable[[str], None]) -> Password | None:
-    """The context's password, if it has one that can be; what cannot be is said."""
+    """The context's password, or None; `say` receives what is wrong with it."""
     try:
         crypted, plain = decoded(context, "CRYPTED_PASSWORD"), decoded(context, "PASSWORD")
     except ContextError as error:
         say(f"{error}: there is no password")
         return None
     if crypted and not _LIKELY_HASH.fullmatch(crypted):
-        say("CRYPTED_PASSWORD is not what crypt() makes: there is no password")
+        say("CRYPTED_PASSWORD is not a result of crypt(): there is no password")
         return None
     return Password(crypted or plain, bool(crypted)) if crypted or plain else None
 
 
 def cloud_config(context: Mapping[str, str], say: Callable[[str], None]) -> dict[str, Any]:
-    """cloud-init's configuration: the user, their password, the disk, the time zone."""
+    """cloud-init's configuration: the user, the password, the disk, the time zone."""
     found: dict[str, Any] = {}
     user = user_of(context)
     if context.get("USERNAME", "").strip() not in ("", user):
-        say(f"USERNAME is nobody who may log in: the user is {user}")
+        say(f"USERNAME is not a user who may log in: the user is {user}")
     if user != DEFAULT_USER:
         found["user"] = {"name": user}
     if password := password_of(context, say):

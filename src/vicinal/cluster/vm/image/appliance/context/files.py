@@ -1,4 +1,4 @@
-"""Files of the machine that a context decides on, and the user whose some of them are."""
+"""Files of the machine that a context determines, and the user who owns some of them."""
 
 import os
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from vicinal.base.files import replaced
 
 @dataclass(frozen=True)
 class Account:
-    """Whose key it is: the user that cloud-init has made."""
+    """The user whom cloud-init has created, as owner of a key."""
 
     name: str
     uid: int
@@ -17,7 +17,7 @@ class Account:
 
 
 def put(file: Path, content: str | None, account: Account | None = None) -> bool:
-    """Write a file of ours, or remove it; returns whether it was another before."""
+    """Write a file, or remove it if `content` is None; returns whether it changed."""
     if content is None:
         existed = file.exists()
         file.unlink(missing_ok=True)

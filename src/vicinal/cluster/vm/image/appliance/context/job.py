@@ -1,9 +1,9 @@
-"""The VMs of a job: their names, a key for ssh between them, and which hosts mpirun starts on.
+"""The VMs of a job: their names, a key for ssh between them, and the hosts of mpirun.
 
     VICINAL_HOSTS = "mpi-[0-3]", VICINAL_SSH_KEY_BASE64 = "..."
 
-The key is a private one that all VMs of the job have. Its public half may log in, as the machine's
-user; and each machine signs its own host key with it, so that they know each other as well.
+The key is a private key that all VMs of the job have. Its public half may log in as the machine's
+user. Each machine also signs its own host key with it, so that the machines trust each other.
 """
 
 import ipaddress
@@ -46,13 +46,13 @@ class Host:
 
     name: str
     address: str | None = None
-    """None if the machines ask each other."""
+    """None: the machines resolve the name among themselves."""
 
 
 def read_hosts(text: str) -> list[Host]:
-    """The hosts of a VICINAL_HOSTS: `mpi-0 mpi-1`, `mpi-[0-3]`, `mpi-0=10.0.0.5,mpi-1=10.0.0.6`.
+    """Parse VICINAL_HOSTS: `mpi-0 mpi-1`, `mpi-[0-3]`, `mpi-0=10.0.0.5,mpi-1=10.0.0.6`.
 
-    Raises ContextError if it is of another form, or names a host twice.
+    Raises ContextError if the form is another, or a host occurs twice.
     """
     found: list[Host] = []
     for word in text.lower().replace(",", " ").split():
@@ -61,13 +61,13 @@ def read_hosts(text: str) -> list[Host]:
             try:
                 ipaddress.ip_address(address)
             except ValueError as error:
-                raise ContextError(f"'{address}' in {_HOSTS} is no address") from error
+                raise ContextError(f"'{address}' in {_HOSTS} is not an address") from error
         names = _expanded(name)
         if is_there and len(names) > 1:
             raise ContextError(f"'{word}' in {_HOSTS} gives several hosts one address")
         for each in names:
             if not _HOST.fullmatch(each):
-                raise ContextError(f"'{each}' in {_HOSTS} is no name of a host")
+                raise ContextError(f"'{each}' in {_HOSTS} is not a host name")
             found.append(Host(each, address if is_there else None))
         if len(found) > HOSTS_MAX:
             raise ContextError(f"{_HOSTS} has more than {HOSTS_MAX} hosts")
@@ -83,7 +83,9 @@ def _expanded(name: str) -> list[str]:
         return [name]
     before, first, last, after = match.groups()
     if int(last) < int(first) or int(last) - int(first) >= HOSTS_MAX:
-        raise ContextError(f"'[{first}-{last}]' in {_HOSTS} is no range of 1 to {HOSTS_MAX} hosts")
+        raise ContextError(
+            f"'[{first}-{last}]' in {_HOSTS} is not a range of 1 to {HOSTS_MAX} hosts"
+        )
     width = len(first) if first.startswith("0") else 0
     return [f"{before}{number:0{width}}{after}" for number in range(int(first), int(last) + 1)]
 
@@ -91,14 +93,14 @@ def _expanded(name: str) -> list[str]:
 def set_up_job(
     context: Mapping[str, str], root: Path, account: Account | None, say: Callable[[str], None]
 ) -> list[str]:
-    """Write below `root` what a context says of a job, and take away what an earlier one said.
+    """Write the job's files below `root`, and remove those of an earlier context.
 
-    Without an account there is nobody to have the key. `say` is told what there is now, and what
-    cannot be. Returns the services that have to read their configuration again.
+    Without an account no user can have the key. `say` receives the present settings and what is
+    wrong. Returns the services that must reload their configuration.
     """
     unknown = [name for name in context if name.startswith("VICINAL_") and name not in _KNOWN]
     for name in sorted(unknown):
-        say(f"{name} is not known: {_HOSTS} and {_KEY}_BASE64 are")
+        say(f"{name} is not known: use {_HOSTS} and {_KEY}_BASE64")
     hosts: list[Host] = []
     key = ""
     try:
@@ -108,7 +110,7 @@ def set_up_job(
     try:
         key = decoded(context, _KEY).strip()
         if key and account is None:
-            raise ContextError("there is no user of the machine whose it could be")
+            raise ContextError("the machine has no user who could own it")
     except ContextError as error:
         say(f"key: none, {error}")
         key = ""
@@ -123,11 +125,11 @@ def set_up_job(
 
 
 def _write_hosts(root: Path, hosts: Sequence[Host]) -> bool:
-    """Names and mpirun's hosts; returns whether the resolver's configuration is another now."""
+    """Write names and mpirun's hosts; returns whether the resolver's configuration changed."""
     addresses = [f"{host.address} {host.name}" for host in hosts if host.address]
     _put_block(root / "etc/hosts", addresses)
     _put_block(root / "etc/openmpi/openmpi-default-hostfile", [host.name for host in hosts])
-    # Machines of one network find each other by name with LLMNR, whatever systemd's default is.
+    # Machines of one network resolve names by LLMNR, whatever systemd's default is.
     wanted = any(host.address is None for host in hosts)
     return put(root / _RESOLVER_FILE, "[Resolve]\nLLMNR=yes\n" if wanted else None)
 
@@ -135,9 +137,9 @@ def _write_hosts(root: Path, hosts: Sequence[Host]) -> bool:
 def _write_key(
     root: Path, hosts: Sequence[Host], key: str, account: Account | None, say: Callable[[str], None]
 ) -> bool:
-    """The job's key and what it is for; returns whether sshd has to read something again."""
+    """Write the job's key and its settings; returns whether sshd must reload its configuration."""
     public = ""
-    # The user's alone, and no part of their home: root writes nothing where they may put links.
+    # Not in the user's home, because root must not write where the user may create links.
     put(root / _KEY_FILE, f"{key}\n" if key else None, account)
     if key and account is not None:
         try:
@@ -182,14 +184,16 @@ def _ssh_keygen(*arguments: str) -> str:
         )
     except subprocess.CalledProcessError as error:
         reason = (error.stderr.strip() or "no message").splitlines()[-1]
-        raise ContextError(f"{_KEY} is no private key without a passphrase ({reason})") from error
+        raise ContextError(
+            f"{_KEY} is not a private key without a passphrase ({reason})"
+        ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ContextError(f"ssh-keygen could not be run ({error})") from error
     return done.stdout
 
 
 def _put_block(file: Path, lines: Sequence[str]) -> None:
-    """Make these lines the last ones of a file, in place of those of an earlier boot."""
+    """Write these lines to the end of a file, instead of the lines of an earlier boot."""
     before = file.read_text() if file.exists() else ""
     kept = re.sub(rf"^{re.escape(_BEGIN)}\n.*?^{re.escape(_END)}\n", "", before, flags=re.M | re.S)
     block = "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) if lines else ""

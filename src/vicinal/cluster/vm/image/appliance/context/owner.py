@@ -1,7 +1,7 @@
-"""The owner of a VM: whose keys may log in, and the password, as the context says at each boot.
+"""The owner of a VM: public keys that may log in, and the password, from each boot's context.
 
-cloud-init gives the user both, but once for each VM. Here a context that was changed while the VM
-was off is heeded, as OpenNebula's own packages heed it.
+cloud-init sets both only once for each VM. Here changes of the context while the VM was off take
+effect, as with OpenNebula's own packages.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ from vicinal.cluster.vm.image.appliance.context.cloud import password_of, user_o
 from vicinal.cluster.vm.image.appliance.context.files import Account, put
 
 KEYS_FILE = "etc/ssh/vicinal_owner_keys"
-"""Below the machine's root directory; no part of the user's home, where root writes nothing."""
+"""Below the machine's root directory, and outside of the user's home, where root writes nothing."""
 _SERVER_FILE = "etc/ssh/sshd_config.d/71-vicinal-owner.conf"
 _PASSWORD_SECONDS = 30
 
@@ -20,19 +20,19 @@ _PASSWORD_SECONDS = 30
 def set_up_owner(
     context: Mapping[str, str], root: Path, account: Account | None, say: Callable[[str], None]
 ) -> list[str]:
-    """Let the context's keys log in, and no others of an earlier one; set the password.
+    """Let the context's keys log in instead of an earlier context's, and set the password.
 
-    Returns the services that have to read their configuration again.
+    Returns the services that must reload their configuration.
     """
     keys = keys_of(context)
     if account is None:
         if keys or password_of(context, say):
-            say(f"owner: no user {user_of(context)} is here: users are made at the first boot")
+            say(f"owner: there is no user {user_of(context)}: the first boot creates users")
         keys = []
     put(root / KEYS_FILE, "".join(f"{key}\n" for key in keys) or None)
     server = None
     if keys and account is not None:
-        # The job's file, which comes first where there is one, has the same and more.
+        # The job's file comes first if it exists, and has these settings too.
         server = f"Match User {account.name}\n\tAuthorizedKeysFile .ssh/authorized_keys"
         server += f" /{KEYS_FILE}\n"
     changed = put(root / _SERVER_FILE, server)
@@ -45,19 +45,19 @@ def set_up_owner(
 
 
 def keys_of(context: Mapping[str, str]) -> list[str]:
-    """The owner's public keys, each once, as cloud-init takes them."""
+    """The owner's public keys without duplicates, from the variables that cloud-init reads."""
     text = context.get("SSH_KEY") or context.get("SSH_PUBLIC_KEY", "")
     lines = (line.strip() for line in text.splitlines())
     return list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
 
 
 def _set_password(context: Mapping[str, str], account: Account, say: Callable[[str], None]) -> str:
-    """Set it, if the context has one; what was set, in words. What cannot be is said."""
+    """Set the context's password; returns "a password" or "". `say` receives what is wrong."""
     password = password_of(context, say)
     if password is None:
         return ""
     if "\n" in password.text:
-        say("password: it has several lines: it is as it was")
+        say("password: it has several lines, and stays unchanged")
         return ""
     command = ["chpasswd", "--encrypted"] if password.crypted else ["chpasswd"]
     try:

@@ -1,7 +1,7 @@
-"""Reading `context.sh`, the file of a context: nothing in it is executed.
+"""Reading `context.sh`, the file of a context, without executing it.
 
-OpenNebula writes it as lines for a shell, NAME='value', in which a quote is '\\'' and a value may
-have several lines.
+OpenNebula writes shell assignments, NAME='value'. A quote in a value is '\\'', and a value may have
+several lines.
 """
 
 import base64
@@ -13,13 +13,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ContextError(Exception):
-    """Something in a context that cannot be what was meant; it says what, in words."""
+    """A part of a context is invalid; the message says which and why."""
 
 
 def read_context(text: str) -> dict[str, str]:
-    """The variables of a `context.sh` by their names.
+    """The variables of a `context.sh` by name.
 
-    What is no variable is left out. Raises ContextError if a quotation does not end.
+    Ignores everything that is not an assignment. Raises ContextError if a quotation does not end.
     """
     try:
         words = shlex.split(text, comments=True)
@@ -30,18 +30,18 @@ def read_context(text: str) -> dict[str, str]:
 
 
 def decoded(context: Mapping[str, str], name: str) -> str:
-    """The value of NAME_BASE64, or else of NAME; empty if the context has neither.
+    """The value of NAME_BASE64, or else of NAME; "" if the context has neither.
 
-    Raises ContextError if the first is no text in base64.
+    Raises ContextError if NAME_BASE64 is not text in base64.
     """
     encoded = context.get(f"{name}_BASE64", "").strip()
     if not encoded:
         return context.get(name, "")
     try:
-        # Lines may have been broken: white space is no part of it.
+        # Lines may have been wrapped, so white space is ignored.
         return base64.b64decode("".join(encoded.split()), validate=True).decode()
     except ValueError as error:
-        raise ContextError(f"{name}_BASE64 is no text in base64") from error
+        raise ContextError(f"{name}_BASE64 is not text in base64") from error
 
 
 def says_yes(value: str) -> bool:

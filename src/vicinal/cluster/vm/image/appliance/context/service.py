@@ -1,8 +1,8 @@
-"""What `vicinal-context.service` does at each boot of a VM of OpenNebula's.
+"""The program of `vicinal-context.service`, which runs at each boot of an OpenNebula VM.
 
-It reads the context, lets its owner's keys in, sets up what it says of a job of several VMs, and
-runs the owner's scripts.
-All that it did and could not do is on the console, in the journal and in /var/lib/vicinal/context.
+It reads the context, lets the owner's keys log in, sets up a job of several VMs, and runs the
+owner's scripts. It reports everything on the console, in the journal and in
+/var/lib/vicinal/context.
 """
 
 import os
@@ -29,7 +29,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def main() -> None:
-    """Do it, and never fail: what goes wrong is said."""
+    """Apply the context, and report errors instead of failing."""
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def contextualize(place: Path, scratch: Path, say: Callable[[str], None]) -> None:
-    """Do what the context says whose disk is mounted at `place`."""
+    """Apply the context whose disk is mounted at `place`."""
     try:
         context = read_context((place / "context.sh").read_text(errors="replace"))
     except (OSError, ContextError) as error:
@@ -78,10 +78,10 @@ def contextualize(place: Path, scratch: Path, say: Callable[[str], None]) -> Non
 def run_scripts(
     context: Mapping[str, str], place: Path, scratch: Path, say: Callable[[str], None]
 ) -> None:
-    """Run START_SCRIPT, then the files of INIT_SCRIPTS, or init.sh, one after the other.
+    """Run START_SCRIPT, then the files of INIT_SCRIPTS or else init.sh, one after the other.
 
-    They run as root in the context's directory, with its variables. A script without `#!` is the
-    shell's.
+    They run as root in the context's directory, with its variables. The shell runs a script without
+    `#!`.
     """
     try:
         start = decoded(context, "START_SCRIPT")
@@ -99,7 +99,7 @@ def run_scripts(
         script = scratch / f"init-{number}"
         try:
             if "/" in name:
-                raise FileNotFoundError(f"'{name}' is no file of the context's disk")
+                raise FileNotFoundError(f"'{name}' is not a file of the context's disk")
             shutil.copyfile(place / name, script)
         except OSError as error:
             say(f"{name}: not run, {error}")
@@ -108,7 +108,7 @@ def run_scripts(
 
 
 def _run(script: Path, context: Mapping[str, str], place: Path) -> str:
-    """Run a script without a limit of time; returns how it ended, in words."""
+    """Run a script without a time limit; returns its end as text."""
     script.chmod(0o700)
     has_interpreter = script.read_bytes().startswith(b"#!")
     command = [str(script)] if has_interpreter else ["/bin/sh", str(script)]
@@ -125,7 +125,7 @@ def _run(script: Path, context: Mapping[str, str], place: Path) -> str:
 
 
 def system(*command: str) -> None:
-    """Run a command of the system's; raises ContextError with what it said if it fails."""
+    """Run a command of the system. Raises ContextError, with its last line, if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SYSTEM_SECONDS, check=False

@@ -1,7 +1,7 @@
-"""cloud-init's data source for OpenNebula, with what that does not make of a context.
+"""cloud-init's data source for OpenNebula, extended by parts of a context that it ignores.
 
-It finds the disk, reads it and takes keys, host name and user data; network, instance, user and
-password are by `vicinal.cluster.vm.image.appliance.context.cloud`.
+cloud-init's data source finds and reads the disk, and applies keys, host name and user data.
+`vicinal.cluster.vm.image.appliance.context.cloud` makes network, instance, user and password.
 """
 
 import json
@@ -13,7 +13,7 @@ from cloudinit import log, sources
 from cloudinit.event import EventScope, EventType
 from cloudinit.sources import DataSourceOpenNebula as Theirs
 
-# cloud-init runs with Debian's Python. What that has of its own comes first.
+# cloud-init runs with Debian's Python, whose own libraries take precedence.
 sys.path += map(str, Path("/usr/lib/vicinal/lib").glob("python3*/site-packages"))
 
 from vicinal.cluster.vm.image.appliance.context import cloud
@@ -22,12 +22,12 @@ _LOG = log.getLogger(__name__)
 
 
 class _NoNetwork:
-    """In place of the one that makes addresses of hardware addresses, or fails."""
+    """Replaces cloud-init's network reader, which derives addresses from hardware addresses."""
 
     def __init__(self, *_: object) -> None: ...
 
     def gen_conf(self) -> None:
-        """Nothing: the network is made here."""
+        """Return nothing, because cloud.network_config() makes the network."""
 
 
 Theirs.OpenNebulaNetwork = _NoNetwork
@@ -36,7 +36,7 @@ Theirs.OpenNebulaNetwork = _NoNetwork
 class DataSourceOpenNebula(Theirs.DataSourceOpenNebula):  # type: ignore[misc] # untyped
     """The context of an OpenNebula VM."""
 
-    # OpenNebula writes the context anew for each start, with the NICs that there are then.
+    # OpenNebula writes the context at each start, with the NICs of that time.
     default_update_events = {  # noqa: RUF012 - as cloud-init's own
         EventScope.NETWORK: {EventType.BOOT_NEW_INSTANCE, EventType.BOOT}
     }
@@ -51,8 +51,8 @@ class DataSourceOpenNebula(Theirs.DataSourceOpenNebula):  # type: ignore[misc] #
         try:
             self._add({name: text for name, text in self.metadata.items() if isinstance(text, str)})
         except Exception as error:
-            # The owner's key is there, and lets them in to see what it was.
-            _LOG.warning("not all of the context was used: %r", error)
+            # The owner's key was applied before, so the owner can log in and find the cause.
+            _LOG.warning("parts of the context were not applied: %r", error)
         return True
 
     def _add(self, context: dict[str, str]) -> None:
@@ -65,5 +65,5 @@ class DataSourceOpenNebula(Theirs.DataSourceOpenNebula):  # type: ignore[misc] #
 
 
 def get_datasource_list(depends: Any) -> Any:
-    """What there is of it for a stage of the boot, as cloud-init asks."""
+    """The data sources of this module for a stage of the boot; cloud-init calls it."""
     return sources.list_from_depends(depends, [(DataSourceOpenNebula, (sources.DEP_FILESYSTEM,))])

@@ -1,1 +1,1 @@
-"""What cloud-init has of Vicinal: etc/cloud/cloud.cfg.d/70-vicinal.cfg names this package."""
+"""Vicinal's data source for cloud-init; etc/cloud/cloud.cfg.d/70-vicinal.cfg names this package."""
