@@ -1,7 +1,7 @@
-"""Writing a cpio archive of the kind ("newc") that Linux unpacks as its first file system.
+"""Writing a cpio archive of the format ("newc") that Linux unpacks as its first file system.
 
-Files are given to root whoever writes the archive, nothing carries a date, and the order is
-the caller's: the same input gives the same bytes.
+Root owns all entries unless the caller names another owner, no entry has a date, and the caller
+chooses the order. So the same input gives the same bytes.
 """
 
 import stat
@@ -16,10 +16,10 @@ _TRAILER = "TRAILER!!!"
 
 
 class Archive:
-    """A cpio archive that is being written; paths in it are relative to the root."""
+    """A cpio archive under construction; paths in it are relative to the root."""
 
     def __init__(self, path: Path, *, there: Collection[str] = ()) -> None:
-        """`there` are directories that need not be made: they are in an archive before this."""
+        """`there` names directories that an earlier archive contains, and that need no entry."""
         self._file = path.open("wb")
         self._inode = 0
         self._names = {*there}
@@ -38,7 +38,7 @@ class Archive:
         self._file.close()
 
     def directory(self, name: str, mode: int = 0o755, owner: int = 0) -> None:
-        """Add a directory and those above it, unless they are there."""
+        """Add a directory and its parents, unless they exist."""
         parent = str(Path(name).parent)
         if parent != ".":
             self.directory(parent)
@@ -46,13 +46,13 @@ class Archive:
             self._entry(name, stat.S_IFDIR | mode, b"", owner)
 
     def file(self, name: str, content: bytes, mode: int = 0o644, owner: int = 0) -> None:
-        """Add a regular file; one of that name that is there already wins."""
+        """Add a regular file, unless an entry with this name exists."""
         self.directory(str(Path(name).parent))
         if name not in self._names:
             self._entry(name, stat.S_IFREG | mode, content, owner)
 
     def link(self, name: str, target: str) -> None:
-        """Add a symbolic link; what is there already under that name wins."""
+        """Add a symbolic link, unless an entry with this name exists."""
         parent = str(Path(name).parent)
         if parent != ".":
             self.directory(parent)
@@ -65,7 +65,7 @@ class Archive:
         self._entry(name, stat.S_IFCHR | mode, b"", device=(major, minor))
 
     def copy(self, source: Path, name: str, owner: int = 0) -> None:
-        """Add a file or symbolic link of this host; others can read what its owner can."""
+        """Add a file, directory or symbolic link of this host, readable by all users."""
         if source.is_symlink():
             self.link(name, str(source.readlink()))
         elif source.is_dir():

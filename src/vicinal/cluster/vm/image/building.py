@@ -1,11 +1,11 @@
-"""Building the image that guests boot: a kernel, and an archive that is their file system.
+"""Building the image that guests boot: a kernel, and an archive with their file system.
 
     image = build_image()
     print(image.kernel, image.files)
 
-The image is made of Debian packages, the MPI libraries, the programs and the provider as
-they are on this host, at the same absolute paths. It is kept, and made anew when one of
-these changes. There is no disk: a guest unpacks the archive into its memory.
+The image contains Debian packages, and this host's MPI libraries, programs and provider at the same
+absolute paths. It is kept, and rebuilt when one of these changes. There is no disk: a guest unpacks
+the archive into its memory.
 """
 
 import hashlib
@@ -59,9 +59,9 @@ _LINKED = {
     GUEST_RESEED_FILE: "usr/lib/vicinal-waits/reseed",
     GUEST_TASK_FILE: GUEST_TASK.lstrip("/"),
 }
-"""Programs that are beside the provider, and where the guest's own scripts find them."""
+"""Programs of the provider's directory, and the paths where the guest's scripts find them."""
 _MERGED = ("bin", "lib", "lib64", "sbin")
-"""Top directories that are links into usr, as in any Debian of today."""
+"""Top directories that are links into usr, as in current Debian releases."""
 
 _TEXTS = {
     "etc/passwd": "root:*:0:0::/root:/bin/sh\n"
@@ -79,7 +79,7 @@ _TEXTS = {
     "MaxSessions 64\n"
     "PrintLastLog no\n"
     "PrintMotd no\n",
-    # A guest that died must not be waited for: this ends a launcher's connection to it.
+    # Ends a launcher's connection to a guest that has ended.
     "etc/ssh/ssh_config": "IdentityFile /etc/ssh/user_key\n"
     "GlobalKnownHostsFile /etc/ssh/known_hosts\n"
     "StrictHostKeyChecking yes\n"
@@ -98,22 +98,22 @@ class GuestImage:
     """The guest's file system, for QEMU's -initrd."""
     kernel_version: str
     holds: frozenset[str]
-    """Absolute paths of this host's directories that are in the image at the same place."""
+    """Absolute paths of this host's directories that the image contains at the same path."""
 
     def has(self, path: Path) -> bool:
-        """Whether a path of this host is in the image too."""
+        """Whether the image contains a path of this host."""
         return any(path.is_relative_to(directory) for directory in self.holds)
 
     def drivers(self) -> frozenset[str]:
-        """The drivers of SR-IOV functions that its kernel has."""
+        """The drivers of SR-IOV functions that its kernel contains."""
         return frozenset(function_modules(_modules(self.kernel.parent.parent)))
 
 
 def guests_directory() -> Path:
-    """Where images, consoles and what was found out about this host are kept.
+    """The directory for images, consoles, and facts about this host.
 
-    It is build/guests in the checkout, or /var/cache/vicinal/guests without one, if the user may
-    write there, else a directory of the user's cache.
+    In order: build/guests in a checkout, otherwise /var/cache/vicinal/guests, if the user may write
+    there; otherwise a directory in the user's cache.
     """
     if may_write(shared_directory()):
         return shared_directory()
@@ -122,7 +122,7 @@ def guests_directory() -> Path:
 
 
 def shared_directory() -> Path:
-    """Where root's images are, from which every user of this host may start guests."""
+    """The directory of root's images, from which all users of this host may start guests."""
     tree = checkout()
     return _SHARED if tree is None else tree / "build" / "guests"
 
@@ -130,13 +130,13 @@ def shared_directory() -> Path:
 def build_image(
     say: Callable[[str], None] = lambda _: None, network: GuestNetwork = GuestNetwork.VIRTIO
 ) -> GuestImage:
-    """The image for what is on this host now; made if there is none yet, in seconds.
+    """The image for the present contents of this host, built in seconds if it does not exist.
 
-    `say` is told what is being done. Raises VicinalError where something is missing.
+    `say` receives each step. Raises VicinalError if something is missing.
     """
     kind = kind_of(network)
     directory = guests_directory() / kind.directory
-    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    check_writable(directory, "set XDG_CACHE_HOME to a directory that you may write to")
     with _readable_by_all(directory), locked(directory):
         system = _system(directory, kind, say)
         parts = _host_parts()
@@ -155,20 +155,20 @@ def build_image(
 def fetch_packages(
     say: Callable[[str], None] = lambda _: None, network: GuestNetwork = GuestNetwork.VIRTIO
 ) -> Path:
-    """Where an image's Debian packages are unpacked, fetched if need be.
+    """The directory with an image's unpacked Debian packages, fetched if necessary.
 
-    What build_image() does besides needs no network. Raises VicinalError as that does.
+    The remaining steps of build_image() need no network. Raises VicinalError as build_image() does.
     """
     kind = kind_of(network)
     directory = guests_directory() / kind.directory
-    check_writable(directory, "let XDG_CACHE_HOME name a directory that you may write to")
+    check_writable(directory, "set XDG_CACHE_HOME to a directory that you may write to")
     with _readable_by_all(directory), locked(directory):
         return _system(directory, kind, say)
 
 
 @contextmanager
 def _readable_by_all(directory: Path) -> Iterator[None]:
-    """Let every user read what root makes there, also in a keeper, which hides its other files."""
+    """Let all users read what root creates there, also in a process with a stricter umask."""
     if os.geteuid() != 0:
         yield
         return
@@ -192,9 +192,9 @@ def _image(system: Path, files: Path, parts: list[Path]) -> GuestImage:
 
 
 def find_image(say: Callable[[str], None] = lambda _: None) -> GuestImage:
-    """The image that root made for all users, if it is for what is on this host now.
+    """Root's image for all users, if it matches the present contents of this host.
 
-    Else it is build_image()'s.
+    Otherwise the image of build_image().
     """
     return _shared_image(kind_of(GuestNetwork.VIRTIO)) or build_image(say)
 
@@ -216,7 +216,7 @@ def _shared_image(kind: ImageKind) -> GuestImage | None:
 
 
 def is_roots(path: Path) -> bool:
-    """Whether only root can write there: else whoever can is root in guests of who starts it."""
+    """Whether only root can write there; another writer would be root in other users' guests."""
     try:
         status = path.lstat()
     except OSError:
@@ -226,30 +226,30 @@ def is_roots(path: Path) -> bool:
 
 
 def image_identity(network: GuestNetwork = GuestNetwork.VIRTIO) -> str:
-    """What tells the image for what is on this host now from any other; makes nothing."""
+    """A key that identifies the image for the present contents of this host; builds nothing."""
     kind = kind_of(network)
     system = system_directory(guests_directory(), kind)
     return content_key(_descriptions(kind, system, _host_parts()))
 
 
 def is_fetched(network: GuestNetwork = GuestNetwork.VIRTIO) -> bool:
-    """Whether build_image() would find its Debian packages here: then it takes seconds at most."""
+    """Whether an image's Debian packages are unpacked; build_image() then takes seconds at most."""
     kind = kind_of(network)
     return system_directory(guests_directory() / kind.directory, kind).is_dir()
 
 
 def system_directory(directory: Path, kind: ImageKind) -> Path:
-    """Where an image's Debian packages are unpacked, with a record of them (RECORD), if at all."""
+    """The directory for an image's unpacked Debian packages and their record (RECORD)."""
     return directory / f"debian-{content_key([*kind.packages, kind.kernel_package, str(RECORD)])}"
 
 
 def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Path:
-    """Directory with the unpacked Debian packages and kernel."""
+    """The directory with the unpacked Debian packages and kernel, fetched if necessary."""
     target = system_directory(directory, kind)
     if target.is_dir():
         return target
     store, fresh = directory / "packages", directory / "debian-part"
-    for left in (store, fresh):  # of a process that was killed
+    for left in (store, fresh):  # left by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
     say(f"fetching Debian packages for the guests (some {kind.megabytes} MB)")
     packages = PackageStore(store)
@@ -259,7 +259,7 @@ def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Pat
     packages.unpack_kernel(kind.kernel_package, fresh)
     shutil.rmtree(store)
     fresh.rename(target)
-    # Not before: where nothing can be fetched, the present ones stay of use.
+    # Not earlier: if fetching fails, the present packages stay usable.
     for old in directory.glob("debian-*"):
         if old != target:
             shutil.rmtree(old)
@@ -272,13 +272,13 @@ def _host_parts() -> list[Path]:
     tree = checkout()
     if tree is not None and (tree / "build" / "programs").is_dir():
         parts.append(tree / "build" / "programs")
-    with suppress(VicinalError):  # a job over the region will say that it is missing
+    with suppress(VicinalError):  # a job over the region reports that it is missing
         parts.append(provider_directory())
     return parts
 
 
 def _host_files(part: Path) -> Iterator[Path]:
-    """What of such a directory goes into the image; of a build directory the product only."""
+    """The files of a directory that go into the image; of a build directory only the products."""
     if (part / PROVIDER_FILE).is_file():
         names = (PROVIDER_FILE, HEAP_FILE, PAIRS_FILE, *_LINKED)
         yield from (part / name for name in names if (part / name).is_file())
@@ -290,7 +290,7 @@ def _host_files(part: Path) -> Iterator[Path]:
 
 
 def _descriptions(kind: ImageKind, system: Path, parts: list[Path]) -> Iterator[str]:
-    """What the image is made of, in words: any change of them makes a new image."""
+    """The image's inputs as text. Any change of them makes a new image."""
     yield system.name
     yield repr(_TEXTS)
     yield _variables()
@@ -307,9 +307,9 @@ def _descriptions(kind: ImageKind, system: Path, parts: list[Path]) -> Iterator[
 
 
 def _variables() -> str:
-    """What users of a guest find set, as sshd is told: all that they set themselves is FI_PROVIDER.
+    """sshd's setting of environment variables in a guest; users set only FI_PROVIDER themselves.
 
-    Where it does not admit Vicinal, the MPI libraries are as their makers meant them.
+    While FI_PROVIDER excludes Vicinal, the MPI libraries behave as their makers intended.
     """
     variables = {
         "FI_PROVIDER": "^vicinal",
@@ -317,7 +317,7 @@ def _variables() -> str:
         "OMPI_MCA_mtl_ofi_provider_include": "vicinal",
         "OMPI_MCA_btl_ofi_provider_include": "vicinal",
     }
-    with suppress(VicinalError):  # there is none in the image then
+    with suppress(VicinalError):  # the image then has no provider
         variables["FI_PROVIDER_PATH"] = str(provider_directory())
     return f"SetEnv {' '.join(f'{name}={value}' for name, value in variables.items())}\n"
 
@@ -329,7 +329,7 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
         archive.directory("tmp", 0o1777)
         archive.directory("root", 0o700)
         archive.directory(HOME.lstrip("/"), 0o755, owner=USER_ID)
-        # The kernel opens it before there is a /dev.
+        # The kernel opens it before /dev is mounted.
         archive.device("dev/console", 5, 1)
         archive.file("init", (_HERE / "guest_init.sh").read_bytes(), 0o755)
         archive.file("etc/ssh/sshd_config.d/libfabric.conf", _variables().encode())
@@ -360,7 +360,7 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
 
 
 def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
-    """Each with what it depends on, unless that is loaded by an earlier step."""
+    """Write each module with its dependencies, unless an earlier step loads them."""
     written: set[str] = set()
     for directory, wanted in kind.modules.items():
         for number, (name, content) in enumerate(load_order(modules, wanted)):
@@ -370,14 +370,14 @@ def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
 
 
 def write_function_modules(archive: Archive, modules: Path) -> None:
-    """For each driver of SR-IOV functions a directory, from which guest_waits.sh loads it."""
+    """Write a directory for each driver of SR-IOV functions; guest_waits.sh loads from it."""
     for driver, module in function_modules(modules).items():
         for number, (name, content) in enumerate(load_order(modules, [module])):
             archive.file(f"usr/lib/vicinal-functions/{driver}/{number:02}-{name}.ko", content)
 
 
 def merged_name(path: Path) -> str:
-    """What a path of a package's is in an image, whose top directories lead into usr."""
+    """The path of a package's file in an image, whose top directories are links into usr."""
     return str(Path("usr") / path if path.parts[0] in _MERGED else path)
 
 
@@ -392,7 +392,7 @@ def _modules(system: Path) -> Path:
 
 
 def content_key(descriptions: Iterable[str]) -> str:
-    """A number for what is described: another description has another."""
+    """A key of the descriptions: other descriptions have another key."""
     digest = hashlib.sha256()
     for description in descriptions:
         digest.update(description.encode() + b"\0")

@@ -1,12 +1,12 @@
 #!/bin/sh
-# guest_init.sh - the first process of a guest: brings one node of the cluster up.
+# guest_init.sh - the first process of a guest, which sets up one node of the cluster.
 #
-# Who it is comes from QEMU's firmware configuration: a tar archive with its name, its addresses,
-# its neighbours and the keys (vicinal/cluster/vm/guest/identity.py). The kernel's command line has what the guest is
-# made of: vicinal.verbs=1 if there is an SR-IOV card to make ready, vicinal.doorbell=1 if the region's
-# device can interrupt, vicinal.waits=1 if it is told who it is later, by a virtio port (guest_waits.sh),
-# and vicinal.probe=1 to power off as soon as user space runs. It says on the console how far it got;
-# whoever started the guest waits for that and shows it when the guest does not come up.
+# Its identity comes from QEMU's firmware configuration: a tar archive with its name, addresses, peers and
+# keys (vicinal/cluster/vm/guest/identity.py). The kernel's command line describes the guest:
+# vicinal.verbs=1 if it has an SR-IOV card to configure, vicinal.doorbell=1 if the region's device sends
+# interrupts, vicinal.waits=1 if it receives its identity later by a virtio port (guest_waits.sh), and
+# vicinal.probe=1 to power off as soon as user space runs. It reports its progress on the console. The
+# program that started the guest waits for the reports, and shows them if the guest does not boot.
 export PATH=/usr/sbin:/usr/bin HOME=/root
 
 say() { echo "vicinal-guest: $*"; }
@@ -21,7 +21,7 @@ give_up() {
 /usr/bin/busybox mount -t proc proc /proc
 /usr/bin/busybox mount -t sysfs sysfs /sys
 /usr/bin/busybox mount -t devtmpfs devtmpfs /dev
-/usr/bin/busybox --install -s /usr/bin 2>/dev/null # what is there already stays
+/usr/bin/busybox --install -s /usr/bin 2>/dev/null # existing files stay
 say "user space runs"
 
 probe=0 verbs=0 doorbell=0 waits=0
@@ -47,17 +47,17 @@ for module in /usr/lib/vicinal-modules/*; do
 done
 
 start_udev() {
-	# The rule that hands the shared memory to the users' group is an ordinary udev rule.
+	# An ordinary udev rule gives the shared memory to the users' group.
 	/usr/lib/systemd/systemd-udevd --daemon || give_up "udev did not start"
 	for bus in /sys/bus/nd/devices/ndbus*; do
-		[ -e "$bus/wait_probe" ] && cat "$bus/wait_probe" >/dev/null # until /dev/dax is there
+		[ -e "$bus/wait_probe" ] && cat "$bus/wait_probe" >/dev/null # until /dev/dax exists
 	done
 	udevadm trigger --action=add --subsystem-match=pci --subsystem-match=dax
-	# It was seen to fail long before its time, once, on a busy machine.
+	# On a busy machine it once failed long before its timeout.
 	udevadm settle --timeout=60 || udevadm settle --timeout=60 || give_up "udev did not settle"
 }
 
-# port_of NAME - the device of the virtio port of that name.
+# port_of NAME - the device of the virtio port with this name.
 port_of() {
 	for port in /sys/class/virtio-ports/*; do
 		read -r found <"$port/name" && [ "$found" = "$1" ] && echo "/dev/${port##*/}"
@@ -66,8 +66,8 @@ port_of() {
 
 ip link set lo up
 
-# The power button, by which who runs the guest asks it to end. busybox's acpid starts what is
-# named after the event.
+# The power button, by which the guest's operator asks it to shut down. busybox's acpid runs the file with
+# the event's name.
 mkdir -p /etc/acpi/PWRF
 printf '#!/bin/sh\necho "vicinal-guest: the power button was pressed" >/dev/console\nsync\npoweroff -f\n' \
 	>/etc/acpi/PWRF/00000080
@@ -80,12 +80,12 @@ if [ "$waits" = 1 ]; then
 	commands=/etc/vicinal/commands
 else
 	tar -x -f /sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/identity/raw -C / ||
-		give_up "the archive that says who this is could not be read"
+		give_up "the archive with this guest's identity could not be read"
 	commands=/sys/firmware/qemu_fw_cfg/by_name/opt/vicinal/commands/raw
 fi
-# node, address, cards and links: of each card its hardware address, and what neighbour it leads to,
-# if only to one; of each link to another network that of its card, what that is to be called, and the
-# address there. drivers: of what links are SR-IOV functions.
+# node, address, cards, links and drivers. Each card is a hardware address, with the peer that it leads to
+# if it leads to only one. Each link to another network is its card's hardware address, the interface's
+# name, and the address there. drivers are the drivers of links that are SR-IOV functions.
 links= drivers=
 . /etc/vicinal/guest
 
@@ -99,7 +99,7 @@ with_address() {
 }
 
 [ "$waits" = 0 ] || await_devices
-# Before the others are up: names can be changed of what is down.
+# Before the other interfaces are up, because only the name of an interface that is down can change.
 for link in $links; do
 	interface=$(with_address "${link%%=*}")
 	[ -n "$interface" ] || give_up "there is no network card ${link%%=*}"
@@ -116,27 +116,27 @@ for card in $cards; do
 	interface=$(with_address "${card%=*}")
 	[ -n "$interface" ] || give_up "there is no network card ${card%=*}"
 	ip link set "$interface" up || give_up "$interface could not be set up"
-	if [ -n "$address" ]; then # the first one bears it
+	if [ -n "$address" ]; then # the first card gets it
 		ip address add "$address" dev "$interface" || give_up "$interface got no address"
 		source=${address%/*} address=
 	fi
 	case $card in
 	*=*)
-		# Addresses of the link would be one more way to a neighbour.
+		# IPv6 link addresses would be a second route to a peer.
 		echo 1 2>/dev/null >"/proc/sys/net/ipv6/conf/$interface/disable_ipv6"
 		ip route add "${card#*=}/32" dev "$interface" src "$source" ||
 			give_up "$interface got no route to ${card#*=}"
 		;;
 	esac
 done
-# One that has no neighbours has no card, and still a name that must lead to it.
+# A guest without peers has no card, but its name must still resolve to itself.
 [ -z "$address" ] || ip address add "$address" dev lo
 [ "$verbs" = 1 ] && . /usr/lib/vicinal-verbs/guest_verbs.sh
 
 [ "$waits" = 1 ] || start_udev
 [ "$doorbell" = 1 ] && . /usr/lib/vicinal-doorbell/guest_doorbell.sh
 
-# run KEY COMMAND - a command of the cluster's file; its output is on the console.
+# run KEY COMMAND - run a command of the cluster file; its output goes to the console.
 run() {
 	say "$1: $2"
 	(cd /root && exec sh -c "$2") </dev/null ||
@@ -146,16 +146,16 @@ run() {
 
 /usr/sbin/sshd -e 2>/dev/console || give_up "sshd did not start"
 
-# The host's way in is a virtio port, so that the network is the nodes' alone.
+# The host connects by a virtio port, so that only the nodes use the network.
 port=$(port_of vicinal.control)
 [ -n "$port" ] || give_up "there is no virtio port vicinal.control"
 say "ready"
-# Not sshd itself on the port: it polls it as two entries, one for input, one for room. Linux's
-# driver takes what came between the two looks, for the entry that does not ask for it, and
-# its interrupt then finds nothing new and wakes nobody: the connection stood still for ever.
-# A read and a write that block ask for one thing each. The port can be opened only once.
-# Until somebody connects, a read says that it ended: the first byte is for us, to wait for. The
-# port stays open meanwhile: what came between a read and the port's end would be lost.
+# sshd does not use the port itself, because it polls the port as two entries, one for input and one for
+# room. If something arrives between the two polls, Linux's driver reports it only for the entry that does
+# not wait for it. The following interrupt then finds nothing new and wakes nobody, and the connection
+# hangs for ever. A blocking read and a blocking write each wait for one thing. The port can be opened
+# only once. Until a client connects, a read reports the end of the file; the first byte announces the
+# client. The port stays open meanwhile, because data between a read and closing the port would be lost.
 while :; do
 	{
 		until [ -n "$(dd bs=1 count=1 2>/dev/null <&3)" ]; do sleep 0.2; done

@@ -1,8 +1,9 @@
-# guest_verbs.sh - sourced by guest_init.sh in a guest with an SR-IOV card: makes a virtual
-# function of the card, and an RDMA device on that.
+# guest_verbs.sh - sourced by guest_init.sh in a guest with an SR-IOV card: creates a virtual
+# function of the card, and an RDMA device on the function.
 #
-# The function's driver comes after its address was set, since it reads that once; and that of the
-# card before both, since only it can make functions. PF stands for the card, VF for the function.
+# The function's driver is loaded after the function's address was set, because it reads the address
+# once. The card's driver is loaded before both, because only it can create functions. PF stands for the
+# card, VF for the function.
 load_modules() {
 	for module in "/usr/lib/vicinal-verbs/$1"/*; do
 		insmod "$module" || give_up "the module $module could not be loaded"
@@ -11,8 +12,8 @@ load_modules() {
 
 load_modules card
 ip link set eth1 up || give_up "there is no SR-IOV card eth1"
-echo 1 >/sys/class/net/eth1/device/sriov_numvfs || give_up "the card made no virtual function"
-# By its path: the shell would take its own `ip`, which knows no functions.
+echo 1 >/sys/class/net/eth1/device/sriov_numvfs || give_up "the card created no virtual function"
+# By its path, because the shell would use its own `ip`, which does not support functions.
 /usr/bin/ip link set eth1 vf 0 mac "52:54:00:00:02:0$((node + 1))" ||
 	give_up "the virtual function got no hardware address"
 load_modules function
@@ -29,6 +30,6 @@ until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do
 	waited=$((waited + 1))
 	sleep 0.1
 done
-# RDMA keeps the buffers of ordinary users in memory; who logs in inherits this.
+# RDMA pins buffers of unprivileged users in memory. Their logins inherit this limit.
 ulimit -l unlimited
 say "RDMA device rxe0 on $function, a virtual function of eth1"

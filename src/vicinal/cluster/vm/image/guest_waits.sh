@@ -1,6 +1,6 @@
-# guest_waits.sh - sourced by guest_init.sh in a guest that boots without knowing who it is, and is told by
-# a virtio port. In between it may be saved to a file, and many guests be started from that: so nothing is
-# made before that must differ among them, and the kernel's random numbers begin anew after.
+# guest_waits.sh - sourced by guest_init.sh in a guest that boots without an identity, and receives it by a
+# virtio port. Before that it may be saved to a file, from which many guests start. So nothing is created
+# earlier that must differ between guests, and the kernel's random numbers are seeded again afterwards.
 
 # await_devices - wait for the cards and the region, which are plugged in while the guest runs.
 await_devices() {
@@ -14,7 +14,7 @@ await_devices() {
 	[ "$region" = 0 ] || await "the region's device" has_region
 }
 
-# load_drivers - those of SR-IOV functions. Some need the same modules.
+# load_drivers - load the drivers of SR-IOV functions. Some share modules.
 load_drivers() {
 	for driver in $drivers; do
 		for module in "/usr/lib/vicinal-functions/$driver"/*; do
@@ -25,20 +25,20 @@ load_drivers() {
 	done
 }
 
-# await WHAT COMMAND - until the command succeeds.
+# await WHAT COMMAND - wait until the command succeeds.
 await() {
 	what=$1 tries=1200
 	shift
 	until "$@"; do
 		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || give_up "$what did not come"
+		[ "$tries" -gt 0 ] || give_up "$what did not appear"
 		sleep 0.05
 	done
 }
 
 has_card() { [ -n "$(with_address "$1")" ]; }
 
-# Whether it is there, and udev has handed it to its users.
+# Whether the region's device exists, and udev has given it to its users.
 has_region() {
 	for device in /sys/bus/pci/devices/*; do
 		read -r vendor <"$device/vendor" && read -r model <"$device/device" || continue
@@ -53,10 +53,10 @@ who=$(port_of vicinal.identity)
 [ -n "$who" ] || give_up "there is no virtio port vicinal.identity"
 exec 4<>"$who"
 echo waits >&4
-# The archive's bytes, the time, whether there will be a region, and random bytes.
-read -r size now region seed <&4 || give_up "nobody said who this is"
-echo "$seed" | /usr/lib/vicinal-waits/reseed || give_up "no random numbers of its own"
+# The archive's size, the time, whether there will be a region, and random bytes.
+read -r size now region seed <&4 || give_up "no identity was received"
+echo "$seed" | /usr/lib/vicinal-waits/reseed || give_up "the random numbers could not be seeded"
 seed=
 date -s "@$now" >/dev/null
-head -c "$size" <&4 | tar -x -C / || give_up "the archive that says who this is could not be read"
+head -c "$size" <&4 | tar -x -C / || give_up "the archive with this guest's identity could not be read"
 exec 4>&-

@@ -1,7 +1,7 @@
-"""The kernel modules that a guest needs, in the order in which they can be loaded.
+"""The kernel modules that a guest needs, in an order in which they can be loaded.
 
-A kernel package carries no index of dependencies: depmod makes it at installation, which
-never happens here. But every module names what it depends on.
+A kernel package has no index of dependencies, because depmod creates it at installation, and the
+package is never installed. But each module names its dependencies.
 """
 
 import lzma
@@ -18,25 +18,25 @@ _FUNCTION_MODULES = {
     "mlx4_core": "mlx4_en",
     "mlx5_core": "mlx5_core",
 }
-"""Drivers of virtual functions, and the module by which such a function has a network interface."""
+"""Drivers of virtual functions, with the module that gives such a function a network interface."""
 
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 def function_modules(modules: Path) -> dict[str, str]:
-    """What there is of modules for SR-IOV functions, by the names of their drivers.
+    """Modules for SR-IOV functions that exist, by driver name.
 
-    Kernels that are made for virtual machines lack some of them.
+    Kernels for virtual machines lack some of them.
     """
     there = {_canonical(file.name) for file in modules.rglob("*.ko*")}
     return {driver: name for driver, name in _FUNCTION_MODULES.items() if name in there}
 
 
 def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
-    """Name and content of the wanted modules and their dependencies, dependencies first.
+    """Name and contents of the wanted modules and their dependencies, dependencies first.
 
     `modules` is lib/modules/VERSION of an unpacked kernel package. Modules that are built
-    into the kernel are left out. Raises VicinalError where the kernel lacks one.
+    into the kernel are omitted. Raises VicinalError if the kernel lacks a module.
     """
     files = {_canonical(file.name): file for file in modules.rglob("*.ko*")}
     builtin = {
@@ -50,7 +50,7 @@ def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
         if name not in files:
             raise VicinalError(
                 f"the kernel {modules.name} has no module {name}",
-                "let apt offer a newer Debian kernel, which has it",
+                "let apt offer a newer Debian kernel with this module",
             )
         content = _read(files[name])
         for dependency in _dependencies(content):

@@ -1,7 +1,7 @@
 """Debian packages for a guest image: fetched and unpacked, never installed on this host.
 
-apt resolves what is needed as if for an empty system, with the mirrors and keys that this
-host is configured with. Root is not needed.
+apt resolves dependencies as for an empty system, with this host's configured mirrors and keys. Root
+is not needed.
 """
 
 import os
@@ -14,10 +14,10 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 
 _ARCHIVE_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-"""Keys of Debian's archive, its backports among it; apt checks everything with them."""
+"""Keys of Debian's archive including backports; apt verifies all packages with them."""
 
 RECORD = Path("var/lib/dpkg/status")
-"""Which packages are in a system, below its root, as dpkg and apt know it."""
+"""File with the packages of a system, relative to its root, in the format of dpkg and apt."""
 HOST_RECORD = "/" / RECORD
 
 _APT_SECONDS = 600
@@ -27,8 +27,8 @@ _UNPACK_SECONDS = 120
 class PackageStore:
     """A fresh directory for fetched packages, with apt's state for fetching them.
 
-    What is recorded in the file `beside` is taken to be there, and not fetched: HOST_RECORD is for
-    programs that are to run here, with this host's libraries.
+    Packages in the record `beside` count as present, and are not fetched. HOST_RECORD is for
+    programs that run on this host with its libraries.
     """
 
     def __init__(self, directory: Path, *, beside: Path | None = None) -> None:
@@ -40,7 +40,7 @@ class PackageStore:
         _check_host()
         for directory in (self._archives / "partial", self._own_lists / "partial"):
             directory.mkdir(parents=True)
-        # An empty package database: everything counts as missing.
+        # With an empty package database all packages count as missing.
         status = self._directory / "status"
         if beside is not None and beside.is_file():
             shutil.copyfile(beside, status)
@@ -48,9 +48,9 @@ class PackageStore:
             status.touch()
 
     def unpack(self, packages: Sequence[str], target: Path, *, without: str = "") -> None:
-        """Unpack packages and all they depend on, but for `without`, into `target`.
+        """Unpack packages and all their dependencies, except `without`, into `target`.
 
-        They are recorded there, in RECORD. Raises VicinalError where a package cannot be had.
+        RECORD in `target` lists them. Raises VicinalError if a package cannot be fetched.
         """
         install = ["apt-get", "install", "--download-only", "--no-install-recommends", "--yes"]
         self._apt_or_update(f"the packages {' '.join(packages)}", *install, *packages)
@@ -61,7 +61,7 @@ class PackageStore:
         self._unpack_all(target)
 
     def unpack_kernel(self, package: str, target: Path) -> None:
-        """Unpack the kernel that `package` depends on, without what its installation would need."""
+        """Unpack the kernel that `package` depends on, without its other dependencies."""
         listing = self._apt_or_update(
             f"the package {package}", "apt-cache", "depends", "--important", package
         )
@@ -70,21 +70,21 @@ class PackageStore:
         kernel = next((name for name in kernels if name.startswith("linux-image-")), None)
         if kernel is None:
             raise VicinalError(
-                f"{package} names no kernel",
-                "see that the Debian mirror of this host's apt configuration has it",
+                f"{package} depends on no kernel",
+                "check that the Debian mirror of this host's apt configuration has one",
             )
         self.unpack_alone([kernel], target)
 
     def unpack_alone(self, packages: Sequence[str], target: Path) -> None:
-        """Unpack packages without what they depend on, into `target`."""
+        """Unpack packages without their dependencies into `target`."""
         what = f"the packages {' '.join(packages)}"
         self._apt_or_update(what, "apt-get", "download", *packages)
         self._unpack_all(target)
 
     def release_sources(self) -> tuple[str, list[str]]:
-        """Name of this host's Debian release, and the lines of a sources.list that it comes from.
+        """Name of this host's Debian release, and lines of a sources.list for it.
 
-        Updates and security fixes are among the lines where this host has them.
+        The lines include updates and security fixes if this host has them configured.
         """
         found = self._required_mirrors()
         release = next(name for _, name, _ in found if "-" not in name)
@@ -92,13 +92,13 @@ class PackageStore:
         return release, _source_lines(each for each in suites if "backports" not in each[1])
 
     def prefer_backports(self) -> None:
-        """From now on take what the backports of this host's Debian release have, from them.
+        """From now on, prefer packages from the backports of this host's Debian release.
 
-        They need not be configured on this host: they are where the release itself is.
+        This host need not have backports configured: they are on the mirror of the release.
         """
         found = self._required_mirrors()
         lines = _source_lines(found)
-        # The release has a plain name, its updates and its security fixes have longer ones.
+        # The release has a plain name; the names of updates and security fixes are longer.
         mirror, release = next((where, name) for where, name, _ in found if "-" not in name)
         self._release = f"{release}-backports"
         lines += _source_lines([(mirror, self._release, "main")])
@@ -110,7 +110,10 @@ class PackageStore:
         return self._directory / "sources.list"
 
     def _required_mirrors(self) -> list[tuple[str, str, str]]:
-        """What _debian_mirrors() says, or an error."""
+        """Like _debian_mirrors(), with own package lists if this host's are of no use.
+
+        Raises VicinalError if no mirror is found.
+        """
         found = self._debian_mirrors()
         if not found:
             self._use_lists_of_our_own()
@@ -118,16 +121,16 @@ class PackageStore:
         if not found:
             raise VicinalError(
                 "no Debian mirror was found in this host's apt configuration",
-                "see whether `apt-get indextargets` on this host lists one",
+                "check whether `apt-get indextargets` on this host lists a mirror",
             )
         return found
 
     def _debian_mirrors(self) -> list[tuple[str, str, str]]:
-        """Address, release and component of the Debian packages that this host's apt knows."""
+        """Address, release and component of Debian packages in this host's apt configuration."""
         form = "$(REPO_URI) $(CODENAME) $(COMPONENT)"
         command = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
         lines = self._apt(*command, "Origin: Debian").stdout.splitlines()
-        fields = {tuple(line.split()): None for line in lines}  # each once, in order
+        fields = {tuple(line.split()): None for line in lines}  # without duplicates, in order
         found = [(each[0], each[1], each[2]) for each in fields if len(each) == 3]
         return found if any("-" not in name for _, name, _ in found) else []
 
@@ -150,10 +153,10 @@ class PackageStore:
             file.unlink()
 
     def _apt_or_update(self, what: str, *command: str) -> str:
-        """Output of an apt command, tried again with fresh package lists if it fails."""
+        """Output of an apt command, which is repeated with fresh package lists if it fails."""
         result = self._apt(*command)
         if result.returncode != 0 and not self._use_own_lists:
-            # This host's package lists are missing or too old; leave them, and get our own.
+            # This host's package lists are missing or too old: leave them, and fetch own lists.
             self._use_lists_of_our_own()
             result = self._apt(*command)
         if result.returncode != 0:
@@ -190,12 +193,12 @@ class PackageStore:
         except subprocess.TimeoutExpired as error:
             raise VicinalError(
                 f"{command[0]} did not end within {_APT_SECONDS} s",
-                "see whether the Debian mirror of this host's apt configuration answers",
+                "check whether the Debian mirror of this host's apt configuration answers",
             ) from error
 
 
 def _source_lines(mirrors: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Lines of a sources.list, of mirror, suite and component."""
+    """Lines of a sources.list for these mirrors, suites and components."""
     keys = f"[signed-by={_ARCHIVE_KEYS}] " if _ARCHIVE_KEYS.is_file() else ""
     return [f"deb {keys}{mirror} {suite} {component}" for mirror, suite, component in mirrors]
 
@@ -203,13 +206,13 @@ def _source_lines(mirrors: Iterable[tuple[str, str, str]]) -> list[str]:
 def _check_host() -> None:
     if platform.machine() != "x86_64":
         raise VicinalError(
-            f"guests are made for x86-64 only, and this host is {platform.machine()}",
+            f"guests run on x86-64 only, and this host is {platform.machine()}",
             "run this on an x86-64 host",
         )
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise VicinalError(
-                f"{tool} was not found; guest images are made of Debian packages",
+                f"{tool} was not found, and guest images are built from Debian packages",
                 "install apt and dpkg, and configure a Debian mirror",
             )
 
@@ -242,5 +245,5 @@ def _apt_failed(what: str, result: subprocess.CompletedProcess[str]) -> VicinalE
     reason = next((line for line in lines if line.startswith("E:")), lines[-1])
     return VicinalError(
         f"{what} could not be fetched ({reason})",
-        "see whether `apt-get update` works on this host",
+        "check whether `apt-get update` works on this host",
     )
