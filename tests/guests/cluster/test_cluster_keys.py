@@ -1,4 +1,4 @@
-"""Keys of a cluster's file that concern the host, with virtual machines: keys_scenario.py."""
+"""Keys of a cluster file that concern the host, with virtual machines; see keys_scenario.py."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from vicinal.cluster.vm.image.building import build_image
 def test_networks_images_and_first_boots() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make a network that stands for the host's")
-    build_image(print)  # in there are no mirrors
+    build_image(print)  # the scenario's network has no mirrors
     build_additions(ImageAdditions(packages=("tree",)), print)
     script = Path(__file__).parents[1] / "support/keys_scenario.py"
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name:

@@ -1,6 +1,6 @@
-"""Clusters whose nodes are virtual machines, from the file to nothing: as root, and as a user.
+"""Clusters of virtual machines from `up` to `down`: as root, and as an unprivileged user.
 
-Both libvirts are the test's own. What is done is in machines_scenario.py.
+Both use libvirt daemons of the test. machines_scenario.py has the steps.
 """
 
 import json
@@ -24,7 +24,7 @@ from vicinal.mpi.libraries import STANDARD
 
 
 def play(before: Sequence[str], directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Play the scenario; returns the facts of each step, the last of each kind."""
+    """Run the scenario; returns the facts of each step, of a repeated step the last."""
     script = Path(__file__).parents[1] / "support/machines_scenario.py"
     programs = [str(mpi_program(mpi, "verify")) for mpi in STANDARD]
     done = subprocess.run(
@@ -61,7 +61,7 @@ def check(facts: Mapping[str, Any], count: int) -> None:
     assert {node["memory_bytes"] for node in status["nodes"]} == {640 << 20}
     addresses = [f"10.0.0.{n + 1}" for n in range(count)]
     assert [node["address"] for node in status["nodes"]] == addresses
-    # Whether it is emulated is said, and why.
+    # The output says whether the machines are emulated, and why.
     assert status["accelerator"] in ("kvm", "tcg")
     assert any(f"{status['accelerator'].upper()}: " in line for line in facts["up"]["said"])
     assert facts["killed"]["before"] > 0
@@ -89,7 +89,7 @@ def test_as_an_ordinary_user_with_a_session() -> None:
 
 
 def lend_image(home: Path) -> None:
-    """Put the image where that user's would be, who else would fetch and make one."""
+    """Link the image to where that user's would be, who would otherwise fetch and build one."""
     image = build_image(print)
     cache = home / "cache_home/vicinal/guests"
     system = cache / image.kernel.parents[1].name

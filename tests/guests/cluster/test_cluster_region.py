@@ -1,4 +1,4 @@
-"""Clusters whose file chooses how machines have their region: with interrupts, or as a module."""
+"""Clusters whose file chooses the region's device: with interrupts, or as a memory module."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_a_blocked_rank_is_woken_by_the_interrupt(
     check_heap(trial, Mpi.MPICH, compile_mpi(Mpi.MPICH, "placed"), "/resource2")
     assert "its region has a doorbell" in trial.refused("save", trial.name)
 
-    # Machines that run need no server; the next `up` sees that there is one for those that start.
+    # Running machines need no server. The next `up` starts one for machines that start.
     server = LastingServer(cluster_directory(trial.name) / "doorbell")
     assert server.process is not None
     os.kill(server.process, signal.SIGKILL)
@@ -73,19 +73,19 @@ def test_a_blocked_rank_is_woken_by_the_interrupt(
 
 
 def check_woken(trial: Trial, mpi: Mpi, program: Path) -> None:
-    """A rank that waits for a message each time, so long that it sleeps, is interrupted for it."""
+    """A rank that waits for each message until it sleeps is woken by an interrupt."""
     job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "600")
     done = trial.call(*job, program, str(ROUNDS), str(GAP_MILLISECONDS))
     (told,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     print(f"{mpi}: {told['interrupts']} interrupts for {ROUNDS} messages")
     assert told["wrong"] == 0
-    # A message may also find it awake, since an MPI library does not let it sleep for longer than
-    # 4 ms; emulated, it was awake for up to 7 of 12. Where interrupts do not work there is none.
+    # A message may also find it awake, because an MPI library sleeps for at most 4 ms. With TCG it
+    # was awake for up to 7 of 12 messages. Without working interrupts the count is 0.
     assert told["interrupts"] > 1
 
 
 def check_heap(trial: Trial, mpi: Mpi, program: Path, place: str) -> None:
-    """What malloc gives the ranks lies in the region's memory, if that is asked for."""
+    """If requested, the memory that malloc gives the ranks is in the region."""
     job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "600")
     for options, ending in ((("--heap", "region"), place), ((), "")):
         done = trial.call(*job, *options, program)
@@ -98,7 +98,7 @@ def check_heap(trial: Trial, mpi: Mpi, program: Path, place: str) -> None:
 def test_a_memory_module_is_found_and_is_no_slower_than_memory(
     trial: Trial, compile_mpi: Callable[[Mpi, str], Path]
 ) -> None:
-    """The file says otherwise than before: region and machines are made anew."""
+    """The file differs from the present cluster: region and machines are created anew."""
     trial.call("up", trial.write(count=2, region="members: 8, heap: 4M, device: nvdimm"))
     for node in NODES[:2]:
         *devices, module = trial.call("exec", node, "sh", "-c", DEVICES).stdout.split()
@@ -107,7 +107,7 @@ def test_a_memory_module_is_found_and_is_no_slower_than_memory(
     verify(trial, str(mpi_program(Mpi.MPICH, "verify")), NODES[:2])
     check_heap(trial, Mpi.OPENMPI, compile_mpi(Mpi.OPENMPI, "placed"), "/dev/dax0.0")
 
-    # What the guest's provider measures, by which it tells how the memory is mapped.
+    # The guest's provider measures how the memory is mapped.
     guests = open_nodes(trial.name)
     assert isinstance(guests, MachineGuests)
     program = [str(mpi_program(Mpi.MPICH, "latency")), "--sizes", "8", "--seconds", "0.1"]

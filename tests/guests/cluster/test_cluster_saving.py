@@ -1,4 +1,4 @@
-"""A cluster of virtual machines that is saved while an MPI job runs in it, and goes on later."""
+"""A cluster of virtual machines is saved while an MPI job runs in it, and continues later."""
 
 import json
 import os
@@ -28,7 +28,7 @@ ENDED = "the job has ended"
 
 
 def test_a_job_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their libvirt is as Debian's, whose QEMU is a user that cannot see root's files."""
+    """Their libvirt is like Debian's, whose QEMU runs as a user without access to root's files."""
     daemon = private_daemon(user="libvirt-qemu")
     with daemon as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         monkeypatch.setenv("LIBVIRT_DEFAULT_URI", uri)
@@ -76,7 +76,7 @@ def save_and_restore(trial: Trial) -> None:
 
 
 def start_job(trial: Trial) -> None:
-    """Start a job within the first machine, where it stays when the command that does so ends."""
+    """Start a job inside the first machine, where it outlives the command that starts it."""
     guests = open_nodes(trial.name)
     assert isinstance(guests, MachineGuests)
     program = [str(mpi_program(Mpi.MPICH, "verify")), "--only", "storm"]
@@ -104,7 +104,7 @@ def refused_beside_a_command(trial: Trial) -> str:
 
 
 def messages(trial: Trial) -> int:
-    """So many went from one machine to the other through the region."""
+    """The number of messages between the machines through the region."""
     return sum(
         each.messages
         for each in inspect(trial.region).connections

@@ -1,4 +1,4 @@
-"""Guests whose region is a memory module: /dev/dax, mapped write-back, found by itself."""
+"""Guests whose region is a memory module: /dev/dax, mapped write-back, which the provider finds."""
 
 import json
 from collections.abc import Callable, Iterator

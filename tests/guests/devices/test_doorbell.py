@@ -1,4 +1,4 @@
-"""Ranks that wait in one guest and are woken by an interrupt from the other: ivshmem-doorbell."""
+"""Ranks that wait in one guest, and are woken by an interrupt from the other: ivshmem-doorbell."""
 
 import json
 import statistics
@@ -27,11 +27,11 @@ from vicinal.mpi.libraries import STANDARD
 ROUNDS = 20
 GAP_MILLISECONDS = 200
 PORTS = (7001, 7011, 7021, 7031)
-# In name spaces of his own a user can hide the agent: then there are no interrupts.
+# In a namespace of its own a user can hide the agent: then there are no interrupts.
 HIDE_AGENT = 'mount -t tmpfs none /run/vicinal && exec "$@"'
 WITHOUT_AGENT = ("unshare", "-U", "-r", "-m", "sh", "-c", HIDE_AGENT, "-")
-# Prints how many interrupts of the device there were, at most, until the file in $0 is there.
-# Those of processes that ended are not listed any more.
+# Prints the highest number of interrupts of the device until the file in $0 exists. The kernel no
+# longer lists the interrupts of ended processes.
 COUNT = """
 most=0
 until [ -e "$0" ]; do
@@ -56,7 +56,7 @@ def pair() -> Iterator[GuestPair]:
 
 @pytest.fixture(scope="module")
 def program(pair: GuestPair, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """sleeper.c in both guests, with the libfabric that the image has."""
+    """Runs sleeper.c in both guests, with the image's libfabric."""
     target = tmp_path_factory.mktemp("sleeper") / "sleeper"
     source = Path(__file__).parents[1] / "support/sleeper.c"
     directory = mpi_prefix(Mpi.MPICH) / "lib/mpich"
@@ -70,14 +70,14 @@ def program(pair: GuestPair, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @dataclass
 class Slept:
-    """How two that block in fi_cq_sread() fared."""
+    """Measurements of two processes that block in fi_cq_sread()."""
 
     round_trips: list[float]
     """Microseconds from a message to the answer."""
     processor: float
-    """The sleeper's seconds of processor time a second."""
+    """Processor time of the sleeper in seconds per second."""
     switches: float
-    """How often a second it gave its processor back, all its threads together."""
+    """How often per second all its threads together gave up the processor."""
     interrupts: int
 
     def __str__(self) -> str:
@@ -120,12 +120,12 @@ def test_one_that_blocks_is_woken_by_the_interrupt(pair: GuestPair, program: str
         sleeps = sleep_and_wake(pair, program, port + 1, *WITHOUT_AGENT)
         for name, each in (("interrupts", woken), ("sleeps", sleeps)):
             print(f"{pair.choice.accelerator.description}: {name}: {each}")
-        # A message may also find it awake, as it looks 20 times a second.
+        # A message may also find it awake, because it polls 20 times a second.
         assert woken.interrupts > ROUNDS / 2
         assert sleeps.interrupts == 0
-        # It looks so often whether its peers live, and says 10 times a second that it does.
+        # It checks its peers at this rate, and updates its own sign of life 10 times a second.
         assert woken.switches < 80
-        # A busy host lets neither sleep as it wants to: so one pair of all has to tell.
+        # A busy host disturbs the sleep of both, so one pair of all must show the difference.
         if woken.switches < sleeps.switches / 2 and woken.processor < sleeps.processor:
             break
     else:
@@ -133,7 +133,7 @@ def test_one_that_blocks_is_woken_by_the_interrupt(pair: GuestPair, program: str
 
 
 def test_interrupts_are_given_back(pair: GuestPair, program: str) -> None:
-    """Those of processes that ended, also if they were killed; there are 32 in all."""
+    """Interrupts of ended and killed processes are free again; there are 32 in all."""
     environment = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
     script = f"""
         for i in $(seq 40); do
@@ -163,7 +163,7 @@ def test_jobs_that_block_are_right_and_are_interrupted(pair: GuestPair, mpi: Mpi
     )
     counted = [0, 0]
     runs = 0
-    # The quicker the guests are, the more seldom ranks sleep: twice in a job of 3.5 s, once.
+    # On faster guests ranks sleep more rarely: once it was twice in a job of 3.5 s.
     while runs == 0 or (min(counted) <= 10 and runs < 6):
         runs += 1
         interrupts = count_interrupts(pair, job, f"{HOME}/done-{mpi}-{runs}")
@@ -173,7 +173,7 @@ def test_jobs_that_block_are_right_and_are_interrupted(pair: GuestPair, mpi: Mpi
 
 
 def count_interrupts(pair: GuestPair, job: Job, mark: str) -> list[int]:
-    """Those of each guest while a job runs, which is to be right."""
+    """The interrupts of each guest while a job runs, which must be correct."""
     with ThreadPoolExecutor() as pool:
         counts = [
             pool.submit(guest.run, ["sh", "-c", COUNT, mark], timeout=BOUND)

@@ -1,8 +1,8 @@
 """A function of an emulated card (igb) that a machine has by VFIO, with the real kernel.
 
-The guest in which function_machine_inside.py runs is emulated, and the machine in it once more.
-What is real are both kernels, vfio-pci and the IOMMU's driver, igb and igbvf, QEMU, what root does
-for a job, and what a keeper does to start a machine and plug in its function. Slurm is not there.
+The guest that runs function_machine_inside.py is emulated, and so is the machine in it. Real are
+both kernels, vfio-pci and the IOMMU's driver, igb and igbvf, QEMU, root's work for a job, and how a
+supervisor starts a machine and plugs in its function. Slurm is absent.
 """
 
 import json
@@ -30,8 +30,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
         "function-machine",
         MODULES,
         ("function_machine_inside.py",),
-        # Where it has one for ever, QEMU 10 emulates the 16-byte compare-and-swap of the QEMU in it
-        # in another way, and the machine's kernel ended in a double fault in its allocator.
+        # With a single permanent processor, QEMU 10 emulates the 16-byte compare-and-swap of the
+        # inner QEMU in another way, and the machine's kernel double-faulted in its allocator.
         processors="2",
         files=machine_files(directory),
         memory=1536,
@@ -87,7 +87,7 @@ def test_it_is_taken_back_as_it_was_when_qemu_is_killed(steps: Steps) -> None:
     assert steps["notes"]["notes"] == []
     before, after = function(steps, "before"), function(steps, "after")
     for found in (before, after):
-        del found["settings"]["mac"]  # it has none, and its driver draws one each time
+        del found["settings"]["mac"]  # it has none, and its driver draws a new one each time
     assert json.dumps(after) == json.dumps(before)
 
 
@@ -102,7 +102,7 @@ def test_who_holds_it_open_is_ended_with_the_job(steps: Steps) -> None:
 
 
 class Emulated(PassedFunction):
-    """An emulated card, which is plugged in where a function would be."""
+    """An emulated card, plugged in instead of a function."""
 
     @property
     def device(self) -> dict[str, object]:
@@ -110,7 +110,7 @@ class Emulated(PassedFunction):
 
 
 def test_the_image_s_drivers_are_loaded_and_names_are_as_they_are_told(tmp_path: Path) -> None:
-    """The first function's name is one that a card has already; that goes on as another."""
+    """A card already has the first function's name, and is renamed."""
     drivers = sorted(find_image(print).drivers())
     assert drivers == ["ixgbevf", "mlx4_core", "mlx5_core"]
     functions = tuple(
@@ -132,7 +132,7 @@ def test_the_image_s_drivers_are_loaded_and_names_are_as_they_are_told(tmp_path:
         assert "inet 10.9.0.1/24 scope global eth0" in done.stdout
         for module in ("ixgbevf", "mlx4_en", "mlx5_core"):
             assert f"\n{module} " in done.stdout
-        assert done.stdout.endswith("\nb\n"), done.stderr  # by the wire's card
+        assert done.stdout.endswith("\nb\n"), done.stderr  # through the wire's card
     finally:
         for guest in started:
             guest.stop()

@@ -1,8 +1,8 @@
-"""SR-IOV functions by the real kernel, on an emulated Ethernet card (igb) in a guest.
+"""SR-IOV functions with the real kernel, on an emulated Ethernet card (igb) in a guest.
 
-One guest goes through all of it (functions_inside.py), and another has clusters of containers on
-them at the same time (function_cluster_inside.py); the tests look at what came of it.
-InfiniBand cards are fakes, in tests/python/host/test_functions_infiniband.py.
+One guest runs all steps (functions_inside.py). Another runs clusters of containers on functions at
+the same time (function_cluster_inside.py). The tests check the steps' outcomes. Tests of InfiniBand
+cards use fakes: tests/python/host/test_functions_infiniband.py.
 """
 
 import errno
@@ -61,7 +61,7 @@ def test_a_function_gets_what_was_set_and_nothing_else(steps: Steps) -> None:
     assert after["rate"] == {"max_tx": 100, "min_tx": 0}
     assert after["vlan_list"] == before["vlan_list"]
     assert after["link_state"] == before["link_state"]
-    # Its driver knows the address, too.
+    # The function's driver has the address too.
     assert steps["address"]["address"] == MAC
 
 
@@ -91,7 +91,7 @@ def test_an_interface_in_a_container_s_namespace_is_left_alone(steps: Steps) -> 
 def test_a_function_that_a_job_s_user_hides_comes_back_as_its_driver_makes_it(
     steps: Steps,
 ) -> None:
-    """From a network that a process outside of the job holds: by its PCI address."""
+    """From a network namespace of a process outside of the job, by its PCI address."""
     assert "is in no VLAN of the card, and" in steps["lend without a VLAN"]["error"]
     assert steps["lend"]["error"] == ""
     before, lent, after = (
@@ -103,7 +103,7 @@ def test_a_function_that_a_job_s_user_hides_comes_back_as_its_driver_makes_it(
         False,
         before["vlan_list"],
     )
-    assert steps["another address"]["status"] != 0  # the card's own setting counts
+    assert steps["another address"]["status"] != 0  # the card's own setting takes precedence
     for words in ("mtu 1400", "promisc on", "up"):
         assert steps[f"as root there: set lent0 {words}"]["status"] == 0
     assert steps["VLAN there"]["status"] == 0, steps["VLAN there"]
@@ -117,7 +117,7 @@ def test_a_function_that_a_job_s_user_hides_comes_back_as_its_driver_makes_it(
     [link] = json.loads(steps["as its driver makes it"]["stdout"])
     assert (link["mtu"], link["promiscuity"], link["address"] != lent["address"]) == (1500, 0, True)
     assert "UP" not in link["flags"]
-    # igb shows what its function's driver has chosen by itself since.
+    # igb shows the address that the function's driver has chosen since.
     assert after.pop("address") != lent["address"]
     assert after == {name: value for name, value in before.items() if name != "address"}
 
@@ -137,7 +137,7 @@ def test_interrupt_moderation_is_set_and_read_back(steps: Steps) -> None:
     assert "rx-frames" not in steps["moderation"]["found"]
     assert steps["moderate"]["error"] == ""
     assert "rx-usecs: 10\n" in steps["moderated"]["stdout"].replace("\t", " ")
-    # igbvf has times only.
+    # igbvf supports only times.
     assert "refuses rx-frames 10" in steps["moderate by frames"]["error"]
     assert "unsupported parameter" in steps["moderate by frames"]["error"]
 
@@ -193,14 +193,14 @@ def test_a_rate_of_opennebula_s_hooks_is_not_undone_by_its_drivers(steps: Steps)
         assert (steps[f"hook's {action}"]["status"], steps[f"hook's {action}"]["said"]) == (0, "")
     assert steps["owner of what is hooked"]["owner"] == "one-net-7"
     before, hooked, post, after = (
-        settings(steps, step, SECOND) | {"tx_rate": None}  # ip says it twice, if there is one
+        settings(steps, step, SECOND) | {"tx_rate": None}  # if there is a rate, ip shows it twice
         for step in ("before hooks", "hooked", "after post", "after hooks")
     )
     assert hooked == before | {"rate": {"max_tx": 200, "min_tx": 0}}
     assert steps["post"]["status"] == 0, steps["post"]["stderr"]
     assert (post["address"], post["vlan_list"][0]["vlan"], post["trust"]) == (MAC, 5, True)
     assert post["rate"] == hooked["rate"]
-    # The driver's own settings are not ours to set back, nor is what has the function.
+    # Neither the driver's own settings nor the function's owner are restored.
     assert after == post | {"rate": before["rate"]}
     assert function(steps, "after clean", SECOND)["driver"] == "vfio-pci"
     assert function(steps, "after clean", SECOND)["owner"] == ""
@@ -243,7 +243,7 @@ def test_functions_are_the_host_s_while_containers_are_stopped(steps: Steps) -> 
     assert steps["stop"]["error"] == ""
     pieces = steps["stopped"]["pieces"]
     assert {pieces[f"interface/node{number}"] for number in (0, 1)} == {"stopped"}
-    assert len(steps["interfaces while stopped"]["names"]) == 4  # lo, the card's, and theirs
+    assert len(steps["interfaces while stopped"]["names"]) == 4  # lo, the card, both functions
     assert steps["start"]["error"] == ""
 
 

@@ -1,4 +1,4 @@
-"""NUMA nodes by the real kernel, in a guest whose machine has three of them (numa_inside.py)."""
+"""NUMA nodes with the real kernel, in a guest whose machine has three nodes (numa_inside.py)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,9 +9,9 @@ from functions_guest import Work, run_inside
 Steps = dict[str, dict[str, Any]]
 
 NODES = ((448, "0-3"), (384, "4-7"), (48, ""))
-"""Memory in MiB and processors of each; the last one is memory alone, as of a CXL module."""
+"""Memory in MiB and processors of each node. The last has only memory, like a CXL module."""
 PAGES = 4096
-"""Of a region of 16 MiB."""
+"""Pages of a region of 16 MiB."""
 DISTANCES = ((0, 1, 21), (0, 2, 25), (1, 2, 25))
 
 
@@ -71,7 +71,7 @@ def test_huge_pages_of_one_node_alone_are_told(steps: Steps) -> None:
     [
         ("no node, from node 0", {"0": PAGES}),
         ("no node, from node 1", {"1": PAGES}),
-        ("node 0", {"0": PAGES}),  # made by a process on node 1, as the next on node 0
+        ("node 0", {"0": PAGES}),  # created by a process on node 1, the next by one on node 0
         ("node 1", {"1": PAGES}),
         ("node 2", {"2": PAGES}),
         ("nodes 0 and 1", {"0": PAGES // 2, "1": PAGES // 2}),
@@ -125,13 +125,13 @@ def test_a_host_says_what_it_has_not_of_a_vm_s(steps: Steps, step: str, said: st
 
 
 def test_a_machine_that_its_node_has_no_memory_for_is_refused(steps: Steps) -> None:
-    """Though the host has it, on another node."""
+    """The host has the memory, but on another node."""
     assert steps["room"]["said"] == ""
     assert "of memory of NUMA node 1, and " in steps["no room"]["said"]
 
 
 def test_placements_of_the_papers_are_on_the_nodes(steps: Steps) -> None:
-    """Node 2, which has no processors, is none to place anything on."""
+    """Node 2 has no processors, so no machine is placed there."""
     assert steps["placement core"]["placed"] == {"node0": [2], "node1": [4]}
     assert steps["placement socket"]["placed"] == {"node0": [0, 2], "node1": [4, 6]}
     assert steps["placement numa"]["placed"] == {"node0": [2], "node1": [4]}

@@ -1,7 +1,7 @@
-"""A cluster of virtual machines on two hosts: a region on each, and UDP between them.
+"""A cluster of virtual machines on two hosts, with a region on each host and UDP between them.
 
-The hosts are namespaces of this machine, each with a network, a /dev/shm, an sshd and a libvirt of
-its own. They share its file system, and so the image, as hosts may.
+The hosts are namespaces of this machine. Each has a network, a /dev/shm, an sshd and a libvirt of
+its own. They share this machine's file system, and so the image, as real hosts may.
 """
 
 import json
@@ -24,11 +24,11 @@ from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.libraries import STANDARD
 
 NAME = "h2"
-"""Short, for sockets in the cluster's directory."""
+"""Short, because of the sockets in the cluster's directory."""
 
 
 class TwoHosts(Hosts):
-    """Two hosts with a libvirt each."""
+    """Two hosts, each with a libvirt."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(2, directory)
@@ -58,7 +58,7 @@ class TwoHosts(Hosts):
         return done
 
     def left(self) -> list[str]:
-        """What is there of the cluster on either host."""
+        """Everything of the cluster that exists on either host."""
         found = [
             f"{uri}: {domain.name()}"
             for uri in self.uris
@@ -78,7 +78,7 @@ class TwoHosts(Hosts):
 
 @pytest.fixture
 def hosts() -> Iterator[TwoHosts]:
-    # Not pytest's own directory: the paths of sockets are short.
+    # Not pytest's own directory, because the paths of sockets must be short.
     with tempfile.TemporaryDirectory(prefix="vh-") as directory, TwoHosts(Path(directory)) as two:
         try:
             two.start_daemons()
@@ -111,7 +111,7 @@ def test_a_region_on_each_host_and_the_network_between(hosts: TwoHosts) -> None:
     ]
     for name in ("vm0", "vm3"):
         assert hosts.call("exec", "--cluster", NAME, name, "hostname").stdout.split() == [name]
-    # By their names, with their keys, across hosts.
+    # By name, with the cluster's keys, across hosts.
     others = " && ".join(f"ssh vm{number} hostname" for number in (1, 2, 3))
     assert hosts.call("exec", "vm0", "sh", "-c", others).stdout.split() == ["vm1", "vm2", "vm3"]
     for mpi in STANDARD:
@@ -124,7 +124,7 @@ def test_a_region_on_each_host_and_the_network_between(hosts: TwoHosts) -> None:
 
 
 def verify(hosts: TwoHosts, program: str) -> None:
-    """Every byte among all machines, inside of a host through its region."""
+    """Check every byte among all machines; machines of one host use its region."""
     began = time.monotonic()
     done = hosts.call(
         *("run", "--cluster", NAME, "-n", 4, "--paths", program),

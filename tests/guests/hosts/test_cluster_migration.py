@@ -1,7 +1,7 @@
 """A machine moves between two hosts of a cluster by `vicinal migrate`, while an MPI job runs in it.
 
-The hosts are those of test_cluster_hosts.py: namespaces, with a libvirt, a region and a network of
-their own. Each has a bridge here, and the bridges are one network.
+The hosts are those of test_cluster_hosts.py: namespaces, each with a libvirt, a region and a
+network of its own. Here each also has a bridge, and the bridges form one network.
 """
 
 import json
@@ -26,10 +26,10 @@ from vicinal.cluster.vm.image.building import build_image
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.libraries import Mpi
 
-JOB_SECONDS = 7200  # it is told when to end
+JOB_SECONDS = 7200  # the test ends it earlier
 BRIDGE = "br0"
 
-# Hosts answer at any of their interfaces for the addresses of all, and machines have the same ones.
+# Hosts answer at any interface for all their addresses, and machines have the same addresses.
 _MAKE_BRIDGE = f"""
 ip link add {BRIDGE} type bridge && ip link set cable master {BRIDGE} &&
 ip link set cable up && ip link set {BRIDGE} arp off up
@@ -37,17 +37,17 @@ ip link set cable up && ip link set {BRIDGE} arp off up
 
 
 class BridgedHosts(TwoHosts):
-    """They share a network that machines can be in."""
+    """Both hosts are in a network in which machines can be."""
 
     def make_bridges(self) -> None:
-        """Joined by a cable of their own: machines have addresses that these hosts have, too."""
+        """Join the bridges by a separate cable, because hosts and machines share addresses."""
         daemons = [named(self.cluster.processes(name), "sshd")[0].pid for name in self.names]
         cable = f"ip link add cable type veth peer name cable netns {daemons[1]}"
         for script, daemon in ((cable, daemons[0]), *((_MAKE_BRIDGE, each) for each in daemons)):
             subprocess.run(["nsenter", "-t", str(daemon), "-n", "sh", "-c", script], check=True)
 
     def write(self) -> Path:
-        """vm0 and vm1 on the one host, vm2 on the other."""
+        """vm0 and vm1 on the first host, vm2 on the second."""
         file = self.directory / "cluster.yaml"
         hosts = [
             f"  - {{name: {name}, hypervisor: '{uri}', bridge: {BRIDGE}}}\n"
@@ -60,12 +60,12 @@ class BridgedHosts(TwoHosts):
         return file
 
     def where(self) -> dict[str, str]:
-        """The host of each machine, of those that run."""
+        """The host of each running machine."""
         state = json.loads(self.call("status", "--json", NAME).stdout)
         return {each["name"]: each["host"] for each in state["nodes"]}
 
     def ways(self, host: str) -> dict[tuple[int, int], str]:
-        """How ranks in a host's region send to each other."""
+        """How many messages ranks send to each other through a host's region."""
         search = f"PYTHONPATH={package_path()}"
         region = f"/dev/shm/vicinal-0-{NAME}"
         show = ["env", search, sys.executable, "-m", "vicinal", "region", "show", "--json", region]
@@ -81,7 +81,7 @@ class BridgedHosts(TwoHosts):
         }
 
     def refused(self, *arguments: object) -> str:
-        """The lines of the errors, one for each host that has one."""
+        """The lines of the errors, one for each host with an error."""
         said = self.call(*arguments, status=1).stderr.splitlines()
         errors = [line for line in said if "error:" in line]
         assert errors, said
@@ -116,7 +116,7 @@ def both_ways(*ranks: int) -> dict[tuple[int, int], str]:
 
 
 def among(hosts: BridgedHosts, host: str, *ranks: int) -> bool:
-    """Whether just these ranks talk through a host's region."""
+    """Whether exactly these ranks communicate through a host's region."""
     found = {pair: way for pair, way in hosts.ways(host).items() if pair[0] != pair[1]}
     return found == both_ways(*ranks)
 
@@ -146,12 +146,12 @@ def test_a_machine_moves_to_another_host_with_the_job_in_it(hosts: BridgedHosts)
         assert f"vm1 is on {second}: it was moved in" in moved.stderr
         wait_until("the other two talk", job, lambda: among(hosts, second, 1, 2))
         assert hosts.where() == {"vm0": first, "vm1": second, "vm2": second}
-        # It is to stay there, and is entered there.
+        # The machine stays there, and commands enter it there.
         assert "as it is to be" in hosts.call("plan", file).stdout
         assert f"vm1 was moved from {first} to {second}" in hosts.call("status", NAME).stdout
         assert hosts.call("exec", "--cluster", NAME, "vm1", "hostname").stdout == "vm1\n"
 
-        # And back, and there again: the same ranks.
+        # Back, and there again, with the same ranks.
         for host, talking, alone in ((first, (0, 1), second), (second, (1, 2), first)):
             moved = hosts.call("migrate", "--cluster", NAME, "vm1", host)
             print(moved.stderr)
@@ -187,7 +187,7 @@ def refusals(hosts: BridgedHosts) -> None:
 
 
 def killed(hosts: BridgedHosts, file: Path) -> None:
-    """A command that is killed on the way is repaired by the next; the last one of a host goes."""
+    """The next command repairs a move whose command was killed; a host's last machine moves too."""
     first, second = hosts.names
     migrate = subprocess.Popen(
         hosts.command("migrate", "--cluster", NAME, "vm2", first),
@@ -203,7 +203,7 @@ def killed(hosts: BridgedHosts, file: Path) -> None:
             if "have left the region" in line or "no rank is in the region" in line:
                 break
         time.sleep(1.0)
-        # nsenter's child is the command.
+        # The command is nsenter's child.
         signal_all(psutil.Process(migrate.pid).children(recursive=True), signal.SIGKILL)
         migrate.wait()
     assert "move/vm2" in hosts.call("plan", file, status=2).stdout

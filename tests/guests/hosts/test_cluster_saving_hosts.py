@@ -1,7 +1,7 @@
-"""A cluster on two hosts is saved while an MPI job runs over both, and goes on later.
+"""A cluster on two hosts is saved while an MPI job runs over both, and continues later.
 
-The hosts are those of test_cluster_hosts.py: namespaces, with a libvirt, a region and a network of
-their own.
+The hosts are those of test_cluster_hosts.py: namespaces, each with a libvirt, a region and a
+network of its own.
 """
 
 import json
@@ -36,7 +36,7 @@ from vicinal.region import RegionState
 
 MACHINES = ("vm0", "vm1", "vm2")
 """vm2 is on the second host."""
-JOB_SECONDS = 7200  # it is told when to end
+JOB_SECONDS = 7200  # the test ends it earlier
 ENDED = "the job has ended"
 
 
@@ -69,14 +69,14 @@ class SavedHosts(TwoHosts):
         )
 
     def refused(self, *arguments: object) -> str:
-        """The lines of the errors, one for each host that has one."""
+        """The lines of the errors, one for each host with an error."""
         said = self.call(*arguments, status=1).stderr.splitlines()
         errors = [line for line in said if "error:" in line]
         assert errors, said
         return "\n".join(errors)
 
     def states(self) -> list[int]:
-        """What libvirt says that the machines do."""
+        """The states of the machines in libvirt."""
         return [
             int(domain.state()[0])
             for uri in self.uris
@@ -84,7 +84,7 @@ class SavedHosts(TwoHosts):
         ]
 
     def messages(self) -> int:
-        """So many went through the region between the two machines of the first host."""
+        """The number of messages through the region between the machines of the first host."""
         search = f"PYTHONPATH={package_path()}"
         region = f"/dev/shm/vicinal-0-{NAME}"
         show = ["env", search, sys.executable, "-m", "vicinal", "region", "show", "--json", region]
@@ -100,7 +100,7 @@ class SavedHosts(TwoHosts):
 
 
 class Machine(GuestCommands):
-    """One of the machines, by `vicinal exec` at the head."""
+    """Run a command in a machine, by `vicinal exec` at the head."""
 
     def __init__(self, hosts: SavedHosts, name: str) -> None:
         self.name = name
@@ -123,7 +123,7 @@ class Machine(GuestCommands):
 
 
 class Machines:
-    """All of them, as the launcher of a job takes them."""
+    """All machines, in the order of a job's launcher."""
 
     network = GuestNetwork.VIRTIO
     image = NoImage()
@@ -146,7 +146,7 @@ def hosts() -> Iterator[SavedHosts]:
 
 
 def test_a_job_over_both_hosts_goes_on_where_it_was(hosts: SavedHosts) -> None:
-    program = mpi_program(Mpi.MPICH, "soak")  # compiled before it goes into the image
+    program = mpi_program(Mpi.MPICH, "soak")  # compiled before the image is built
     build_image(print)
     file = hosts.write()
     hosts.call("up", file)
@@ -168,7 +168,7 @@ def test_a_job_over_both_hosts_goes_on_where_it_was(hosts: SavedHosts) -> None:
     flows_again(hosts)
 
     save(hosts)
-    # `up` has all go on together, too.
+    # `up` also resumes all machines together.
     assert f"starting {hosts.names[0]}: machine/vm1" in hosts.call("up", file).stderr
     flows_again(hosts)
     end_job(hosts)
@@ -189,7 +189,7 @@ def save(hosts: SavedHosts) -> None:
 
 
 def killed(hosts: SavedHosts, file: Path) -> None:
-    """The command is killed while machines are saved: they go on, and the next command knows."""
+    """The command is killed while it saves machines: they resume, and the next command works."""
     command = hosts.begin("save", NAME)
     assert command.stderr is not None
     with command.stderr:
@@ -199,7 +199,7 @@ def killed(hosts: SavedHosts, file: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         began = time.monotonic()
-        # nsenter's child is the command.
+        # The command is nsenter's child.
         signal_all(psutil.Process(command.pid).children(recursive=True), signal.SIGKILL)
         command.wait()
     wait_until(
@@ -210,7 +210,7 @@ def killed(hosts: SavedHosts, file: Path) -> None:
 
 
 def start_job(hosts: SavedHosts, program: Path) -> None:
-    """Start a job within the first machine, where it stays when the command that does so ends."""
+    """Start a job inside the first machine, where it outlives the command that starts it."""
     job = Job(program=[str(program), str(JOB_SECONDS)], ranks=len(MACHINES), mpi=Mpi.MPICH)
     command, environment = job_command(job, Machines(hosts))
     variables = [f"{key}={value}" for key, value in environment.items()]

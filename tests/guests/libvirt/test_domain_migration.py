@@ -1,4 +1,4 @@
-"""A guest moves from one libvirt to another on this host, out of one region and into another."""
+"""A guest moves from one libvirt to another on this host, and from one region to another."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ from vicinal.region import create
 
 
 def files(spec: DomainSpec, directory: Path) -> tuple[str, ...]:
-    """What a machine writes to, as it is called where its things are in that directory."""
+    """The file of a machine's console, by its name relative to that directory."""
     assert spec.control is not None
     return str(directory / spec.console.name), str(directory / spec.control.name)
 
@@ -75,9 +75,9 @@ def test_a_guest_moves_and_is_in_the_region_again() -> None:
             guests = [enter(here, spec, keys) for spec in specs]
             guests[0].run(["sh", "-c", "echo kept >/tmp/kept"])
             guests[0].close()
-            time.sleep(2)  # the guest has to see that the connection ended
+            time.sleep(2)  # the guest must notice that the connection ended
 
-            # What does not work leaves the guest here, in the region.
+            # After a failure the guest stays here, in the region.
             nowhere = replace(away, transport=f"unix://{directory}/nowhere/socket")
             with pytest.raises(VicinalError, match=r"cannot be moved to .*nowhere"):
                 migrate(first.name, home, nowhere)
@@ -90,7 +90,7 @@ def test_a_guest_moves_and_is_in_the_region_again() -> None:
             with pytest.raises(KeyboardInterrupt):
                 migrate(first.name, home, away)
             is_home()
-            # One that has moved, and cannot get its region there, comes back.
+            # A guest that has moved, and cannot get its region there, moves back.
             short = SharedRegion(f"{path.name}-short", region.size_bytes)
             short.path.write_bytes(bytes(4096))
             with pytest.raises(VicinalError, match="short cannot be attached"):

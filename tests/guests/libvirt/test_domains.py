@@ -1,6 +1,6 @@
-"""Guests as domains of a real libvirt: a system one as root, and an ordinary user's session.
+"""Guests as domains of a real libvirt: a system daemon as root, and an unprivileged user's session.
 
-Both daemons are the test's own. What is done is in domain_scenario.py.
+Both daemons are the test's own. domain_scenario.py has the steps.
 """
 
 import json
@@ -28,7 +28,7 @@ BOTH_WAYS = [["guest0", "guest1"], ["guest1", "guest0"]]
 def play(
     before: Sequence[str], uri: str, directory: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Play the scenario; returns the facts of each step."""
+    """Run the scenario; returns the facts of each step."""
     image = build_image(print)
     choice = choose_accelerator(find_qemu(), image, print)
     print(choice.accelerator.description)
@@ -74,7 +74,7 @@ def check(facts: dict[str, Any], directory: Path) -> None:
 def test_as_root_with_a_system_libvirt_without_systemd() -> None:
     with private_daemon() as uri, tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         facts = play([sys.executable], uri, Path(name), os.environ)
-        assert facts["connected"]["user"] == [0, 0]  # of qemu.conf
+        assert facts["connected"]["user"] == [0, 0]  # from qemu.conf
         check(facts, Path(name))
 
 

@@ -1,9 +1,9 @@
-"""A guest with a device of its host's moves between two libvirts: it gives it up, and gets another.
+"""A guest with a device of its host moves between two libvirts: it releases it, and gets another.
 
-No host here has VFIO, so the device is a stand-in for a virtual function: a virtio network card,
-which QEMU emulates, plugged into the guest's PCI bus and taken out of it as a function is. Real are
-the guest that lets go of it, libvirt's events, the move and the order of things; what takes a
-function from its driver and gives it a hardware address is a fake here (it is tested in
+These hosts have no VFIO. So a virtio network card, which QEMU emulates, replaces a virtual
+function, and is plugged into the guest's PCI bus and removed as a function is. Real are the guest
+that releases the device, libvirt's events, the move, and the order of the steps. Fake is the part
+that takes a function from its driver and sets its hardware address (it is tested in
 tests/python/host/test_function_moves.py).
 """
 
@@ -64,7 +64,7 @@ def stand_in_of(xml: str, function: HostFunction) -> str | None:
 
 @dataclass
 class Trial:
-    """One guest, two libvirts, and what was done to the two functions, in order."""
+    """One guest, two libvirts, and the operations on the two functions in order."""
 
     spec: DomainSpec
     home: Side
@@ -75,10 +75,10 @@ class Trial:
     failing: set[str] = field(default_factory=set)
 
     def side(self, side: Side, name: str) -> Side:
-        """A side that says what is done to its function."""
+        """A side that records the operations on its function."""
 
         def do(what: str) -> None:
-            # Either way no guest has it at this moment.
+            # At this moment no guest has the function.
             for each in (self.home, self.away):
                 if observe(each.hypervisor, self.spec.name) is DomainState.RUNNING:
                     assert not has_function(each.hypervisor, self.spec.name, HERS)
@@ -111,7 +111,7 @@ class Trial:
             time.sleep(0.5)
         assert guest.run(["cat", "/tmp/kept"]).stdout == "kept\n"
         guest.close()
-        time.sleep(2)  # the guest has to see that the connection ended
+        time.sleep(2)  # the guest must notice that the connection ended
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_guest_gives_a_device_up_and_gets_one_on_the_other_host(trial: Trial) 
     attach_function(here, trial.spec.name, HERS)
     trial.see(guest)
 
-    # The other host cannot set its function up: the guest comes back, and has its own again.
+    # The other host cannot set up its function: the guest moves back and gets its own again.
     trial.failing = {"announce away"}
     with pytest.raises(VicinalError, match="broken"):
         trial.move()
@@ -165,7 +165,7 @@ def test_a_guest_gives_a_device_up_and_gets_one_on_the_other_host(trial: Trial) 
     trial.is_at(here, HERS)
     trial.failing = set()
 
-    # While the guest is being asked: it lets go all the same, and gets the device back.
+    # The move fails while the guest is asked: the guest still releases it, and gets it back.
     interrupt = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):

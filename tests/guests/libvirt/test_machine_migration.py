@@ -1,7 +1,7 @@
 """A machine moves from one libvirt to another, back and there again, while an MPI job runs in it.
 
-Both libvirts are the test's own and on this host, which stands for two: each has a region and a
-directory of its own, and the bridge is the network that two hosts would have in common.
+Both libvirts are the test's own. This host represents two hosts: each has a region and a directory
+of its own, and the bridge is the network of both.
 """
 
 import gc
@@ -44,24 +44,24 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.region import Member, create, inspect
 from vicinal.region.format import Route, SlotState
 
-# The host's way into a machine is an ssh that stays when what began it has ended.
+# The host's ssh connection to a machine outlives the process that starts it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-JOB_SECONDS = 7200  # it is told when to end
+JOB_SECONDS = 7200  # the test ends it earlier
 RANKS = 3
 ENDED = "the job has ended"
 
 
 @dataclass
 class Hosts:
-    """The machine that moves, as it is on the one host and on the other."""
+    """The machine that moves, as described on each of the two hosts."""
 
     trial: Trial
     here: LocalPart
     there: LocalPart
 
     def members(self, part: LocalPart) -> dict[int, Member]:
-        """Who is in the region of a host, by rank."""
+        """The members of a host's region by rank."""
         path = Path("/dev/shm") / str(part.machine.region)
         members = inspect(path).members
         return {
@@ -71,7 +71,7 @@ class Hosts:
         }
 
     def routes(self) -> dict[tuple[int, int], tuple[Route, int]]:
-        """How ranks in the first host's region send to each other, and how many messages."""
+        """The connections of ranks in the first host's region, with their message counts."""
         state = inspect(self.trial.region)
         ranks = {member.slot: rank for rank, member in self.members(self.here).items()}
         return {
@@ -82,10 +82,10 @@ class Hosts:
 
 
 class Misfit(LocalPart):
-    """A host whose region has less memory than a machine is to get of it there."""
+    """A host whose region is smaller than the machine's description says."""
 
     def check_comes(self) -> None:
-        """It is found out too late."""
+        """Skip the early check, so that the move fails late."""
 
     def side(self) -> Side:
         file = Path("/dev/shm") / str(self.machine.region)
@@ -97,9 +97,9 @@ class Misfit(LocalPart):
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
-    """Each test leaves the machines where they were, and the last one of all stops them."""
+    """Each test leaves the machines where they were, and the fixture finally stops them."""
     with ExitStack() as stack:
-        stack.callback(gc.collect)  # what is said of that ssh is said while it is ignored
+        stack.callback(gc.collect)  # warnings about that ssh come while they are ignored
         here_uri, there_uri = (stack.enter_context(private_daemon()) for _ in range(2))
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="vicinal-"))
         monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -118,7 +118,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def another_host(machine: Machine, uri: str, directory: Path) -> Machine:
-    """The machine as it is to be on a host that has the same keys, and a region of its own."""
+    """The machine for a host with the same keys and a region of its own."""
     directory.mkdir()
     theirs = Files(directory)
     for file in (machine.files.kernel, machine.files.system):
@@ -139,7 +139,7 @@ def take_away(machine: Machine) -> None:
 
 
 def start_job(trial: Trial) -> None:
-    """Start a job within the first machine, where it stays when the command that does so ends."""
+    """Start a job inside the first machine, where it outlives the command that starts it."""
     guests = open_nodes(trial.name)
     assert isinstance(guests, MachineGuests)
     program = [str(mpi_program(Mpi.MPICH, "soak")), str(JOB_SECONDS)]
@@ -162,24 +162,24 @@ def wait_until(what: str, true: Callable[[], bool]) -> None:
 
 
 def all_talk(hosts: Hosts) -> bool:
-    """Whether every rank sends to every other through the first host's region."""
+    """Whether each rank sends to each other through the first host's region."""
     found = [route for route, messages in hosts.routes().values() if messages > 0]
     return len(found) == RANKS * (RANKS - 1) and set(found) == {Route.REGION}
 
 
 def go_on_apart(hosts: Hosts) -> None:
-    """The ranks go on, of which one is on the other host."""
+    """The ranks continue, with one of them on the other host."""
     assert set(hosts.members(hosts.here)) == {0, 1}
     assert set(hosts.members(hosts.there)) == {2}
-    # Those that stayed talk through their region all the time. A rank of this job has few messages
-    # under way to all others at a time: that they go on says that the other takes its share.
+    # The remaining ranks always use their region. A rank of this job has few messages in flight to
+    # all others at a time. So their progress shows that the moved rank takes part.
     before = hosts.routes()
     assert {route for route, _ in before.values()} == {Route.REGION}, before
     wait_until("messages go on", lambda: hosts.routes()[0, 1][1] > before[0, 1][1] + 200)
 
 
 def end_job(trial: Trial) -> None:
-    """Have its ranks say what came, each byte of which they checked."""
+    """Let its ranks report the received bytes, each of which they checked."""
     trial.call("exec", "vm0", "sh", "-c", "kill -USR2 $(pidof soak)")
     wait_until("the job has ended", lambda: ENDED in output(trial))
     printed = output(trial)
@@ -194,7 +194,7 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
     trial, here, there = hosts.trial, hosts.here, hosts.there
     start_job(trial)
     wait_until("all ranks talk", lambda: all_talk(hosts))
-    end_way_in(here.machine)  # as when no command is there any more
+    end_way_in(here.machine)  # as if no command were left
 
     for source, target in ((here, there), (there, here), (here, there)):
         report = move_machine(source, target, say=print)
@@ -213,8 +213,8 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
     report = move_machine(there, here, say=print)
     print(report)
     assert (report.ranks, report.back) == (0, Return(0, 0))
-    # The machine is the cluster's as before. Its console begins anew with each QEMU, and does not
-    # say any more that it has booted: the command keeps that (cluster/hosts/moving.py).
+    # The machine belongs to the cluster as before. Each QEMU truncates its console, which no longer
+    # says that the machine has booted. The command records that (cluster/hosts/moving.py).
     planned = trial.call("plan", trial.file, status=None).stdout
     assert "  machine/vm2\n" in planned, planned
     assert "to make" not in planned, planned

@@ -1,6 +1,6 @@
-"""Root's clusters where no libvirt runs: Vicinal starts one, which they share, and ends it.
+"""Root's clusters where no libvirt runs: they share one that Vicinal starts and ends.
 
-What the daemon alone does is in tests/python/vm/test_own_libvirt.py.
+tests/python/vm/test_own_libvirt.py tests the daemon without machines.
 """
 
 import json
@@ -35,7 +35,7 @@ pytestmark = [
 
 
 class Trial:
-    """A user who has no cluster yet, and the clusters that this one makes."""
+    """A user without clusters, and the clusters that the test creates."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,10 +46,10 @@ class Trial:
         }
         self.daemon = Daemon(directory / "state/vicinal/libvirt")
         self.mark = f"o{os.getpid()}"
-        """In the names of all that is made."""
+        """A part of the names of everything that is created."""
 
     def write(self, letter: str, text: str) -> str:
-        """A cluster file; its path."""
+        """Write a cluster file; returns its path."""
         file = self.directory / f"{letter}.yaml"
         file.write_text(text.replace("NAME", self.name(letter)))
         return str(file)
@@ -58,7 +58,7 @@ class Trial:
         return f"{self.mark}{letter}"
 
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command, which leads a process group as under a shell."""
+        """Start a command as the leader of a process group, as a shell does."""
         return subprocess.Popen(
             [sys.executable, "-m", "vicinal", *arguments],
             env=self.environment,
@@ -84,7 +84,7 @@ class Trial:
             time.sleep(0.01)
 
     def machines(self) -> dict[str, int]:
-        """The process of each machine that runs, by its domain."""
+        """The process of each running machine, by its domain."""
         found = {}
         for process in psutil.process_iter(["cmdline"]):
             for word in process.info["cmdline"] or []:
@@ -94,7 +94,7 @@ class Trial:
         return found
 
     def left(self) -> list[str]:
-        """What is there of anything that was made."""
+        """Everything that exists of the created clusters."""
         found = [str(path) for path in Path("/dev/shm").glob(f"*{self.mark}*")]
         found += [str(path) for path in (self.directory / "state").glob("vicinal/*/*")]
         found += [str(path) for path in (self.directory / "state").glob("vicinal/libvirt")]
@@ -108,8 +108,8 @@ class Trial:
 @pytest.fixture
 def trial() -> Iterator[Trial]:
     there = {place for place in MOUNTS.values() if place.exists()}
-    build_image(print)  # the first `up` of all would fetch packages for it
-    # Not pytest's own directory: sockets want a short path.
+    build_image(print)  # otherwise the first `up` of all would fetch packages for it
+    # Not pytest's own directory, because sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         found = Trial(Path(name))
         yield found
@@ -138,7 +138,7 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
     trial.call("up", second)
     assert trial.daemon.process == process
 
-    # It dies, and its machines do not.
+    # The daemon is killed, and its machines run on.
     running = trial.machines()
     assert len(running) == 3
     trial.kill_daemon()
@@ -155,7 +155,7 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
     assert list(trial.machines()) == [f"vicinal-0-{trial.name('b')}-vm"]
     assert trial.daemon.answers()
 
-    # Its state is lost, and the machine that runs is known to nobody.
+    # The daemon's state is lost, and no libvirt knows the running machine.
     trial.kill_daemon()
     shutil.rmtree(trial.daemon.directory)
     trial.call("down", trial.name("b"))
@@ -163,7 +163,7 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
 
 
 def _interrupted(trial: Trial, file: str) -> None:
-    """Ctrl-C, which is for the whole group, while machines boot: all is undone in order."""
+    """Ctrl-C reaches the whole group while machines boot: everything is undone in order."""
     with trial.begin("up", file) as command:
         assert command.stderr is not None
         for line in command.stderr:
@@ -173,7 +173,7 @@ def _interrupted(trial: Trial, file: str) -> None:
                 break
         errors = command.communicate(timeout=GUARD_SECONDS)[1]
     assert command.returncode == 130, errors
-    # The daemon outlived it long enough to end the machines.
+    # The daemon outlived the command long enough to end the machines.
     lines = errors.splitlines()
     undone = [line for line in lines if "(rolled back)" in line]
     assert "libvirt/main" in undone[-2], errors

@@ -1,8 +1,8 @@
-"""OpenNebula's driver with real machines: what it calls, around a real libvirt and QEMU.
+"""OpenNebula's driver with real machines: its calls, with a real libvirt and QEMU.
 
-Two VMs of a job are deployed by the driver's scripts, one of them pinned to a NUMA node, verify an
-MPI job's messages through the region that the driver made, and are ended. The stock scripts are
-stand-ins that do by libvirt's library what OpenNebula's do by virsh.
+The driver's scripts deploy two VMs of a job, one of them pinned to a NUMA node. An MPI job verifies
+its messages through the region that the driver created, and the VMs are ended. Stand-ins for the
+stock scripts do by libvirt's library what OpenNebula's scripts do by virsh.
 """
 
 import os
@@ -55,7 +55,7 @@ NUMA = """<NUMA_NODE><TOTAL_CPUS>2</TOTAL_CPUS><MEMORY_NODE_ID>0</MEMORY_NODE_ID
 
 
 def where(hypervisor: Hypervisor, uuid: str) -> list[set[int]]:
-    """The processors that a machine's virtual ones may run on, and then all else of QEMU's."""
+    """Allowed processors of a machine's virtual processors, and then of QEMU's other threads."""
     domain = hypervisor.connection.lookupByUUIDString(uuid)
     found = [*domain.vcpuPinInfo(), domain.emulatorPinInfo()]
     return [{number for number, may in enumerate(each) if may} for each in found]
@@ -76,7 +76,7 @@ def opennebula(directory: Path, uri: str) -> Iterator[Host]:
 
 
 def written(spec: DomainSpec) -> str:
-    """The machine as OpenNebula writes one: devices in two places, and its own metadata."""
+    """The machine as OpenNebula writes it: devices in two places, and its own metadata."""
     domain = ElementTree.fromstring(domain_xml(spec))
     metadata = domain.find("metadata")
     devices = domain.find("devices")
@@ -131,7 +131,7 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
         for guest in guests:
             guest.close()
 
-        with pytest.raises(libvirt.libvirtError, match="peer"):  # past the driver
+        with pytest.raises(libvirt.libvirtError, match="peer"):  # without the driver
             hypervisor.connection.lookupByUUIDString(uuids[1]).save(f"{name}/checkpoint")
         for vm in machines:
             assert host.region().exists()

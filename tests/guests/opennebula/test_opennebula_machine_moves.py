@@ -1,8 +1,8 @@
 """OpenNebula's driver saves, restores and moves a real machine, while an MPI job runs in it.
 
-Two hosts on this one: each has a libvirt, a /dev/shm and records of its own, the second one in a
-mount namespace. There is no ssh between them: a stand-in of that name goes into the namespace. The
-stock scripts are stand-ins that do by libvirt's library what OpenNebula's do by virsh.
+This host represents two hosts. Each has a libvirt, a /dev/shm and records of its own, the second
+in a mount namespace. A stand-in for ssh enters the namespace. Stand-ins for the stock scripts do by
+libvirt's library what OpenNebula's scripts do by virsh.
 """
 
 import json
@@ -41,9 +41,9 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.region import inspect
 from vicinal.region.format import Route, SlotState
 
-JOB_SECONDS = 7200  # it is told when to end
+JOB_SECONDS = 7200  # the test ends it earlier
 ENDED = "the job has ended"
-MOVES = 2  # the VM that is moved
+MOVES = 2  # the VM that moves
 
 _STOCK = """\
 #!{python}
@@ -102,13 +102,13 @@ exec nsenter --mount={namespace} sh -c "$command"
 
 @dataclass
 class TwoHosts:
-    """Both, as the first one's files say what they are called."""
+    """Both hosts, by the paths in the first host's files."""
 
     first: Host
     second: Host
     uris: tuple[str, str]
     namespace: Path
-    """Of mounts, of the second."""
+    """The process that holds the second host's mount namespace."""
     checkpoint: Path
 
     @property
@@ -120,7 +120,7 @@ class TwoHosts:
     def act(
         self, action: str, *arguments: str, on: int = 1, vm: int = MOVES, how: str = ""
     ) -> "subprocess.CompletedProcess[str]":
-        """Call a script of the first host, or of the second, which has it at the same place."""
+        """Call a script of the first host, or of the second, which has it at the same path."""
         began = time.monotonic()
         done = subprocess.run(
             self.command(action, *arguments, on=on, vm=vm),
@@ -159,9 +159,9 @@ class TwoHosts:
         print("migrate", name, "-> killed")
 
     def next_action(self, on: int = 1) -> None:
-        """On a machine that is of nobody."""
+        """Call a script for a machine that belongs to nobody."""
         done = self.act("cancel", "one-99", f"node{on}", on=on, vm=99)
-        assert done.returncode == 1  # says the stock script
+        assert done.returncode == 1  # from the stock script
 
     def move(self, source: int, target: int, how: str = "") -> "subprocess.CompletedProcess[str]":
         name = f"one-{MOVES}"
@@ -176,7 +176,7 @@ class TwoHosts:
 
 @contextmanager
 def namespace(own: Path, seen_as: Path) -> Iterator[Path]:
-    """A host's mounts: a /dev/shm of its own, and its files where those of the other are."""
+    """A host's mounts: a /dev/shm of its own, and its files at the paths of the other host."""
     script = (
         f"mount -t tmpfs tmpfs /dev/shm && mount --bind {own} {seen_as} && echo ready && exec cat"
     )
@@ -193,7 +193,7 @@ def namespace(own: Path, seen_as: Path) -> Iterator[Path]:
 
 
 def prepare(hosts: TwoHosts, directory: Path) -> None:
-    """Scripts on both hosts: whose machine is moved has its console in a place of each."""
+    """Scripts on both hosts; the moving machine's console has a path on each."""
     there = directory / "there"
     there.mkdir()
     places = ((hosts.first, directory, there, 1), (hosts.second, there, directory, 0))
@@ -219,7 +219,7 @@ def prepare(hosts: TwoHosts, directory: Path) -> None:
 
 
 class Trial:
-    """A job of two ranks, one in each machine, of which one machine is moved."""
+    """A job of two ranks, one in each machine, of which one machine moves."""
 
     def __init__(self, hosts: TwoHosts, guest: GuestShell) -> None:
         self.hosts = hosts
@@ -247,16 +247,16 @@ class Trial:
             time.sleep(0.5)
 
     def members(self, host: int) -> int:
-        """So many ranks are in the region of a host."""
+        """The number of ranks in a host's region."""
         region = self.hosts.regions[host - 1]
         return sum(each.state is SlotState.JOINED for each in inspect(region).members)
 
     def in_second(self) -> int:
-        """The same of the second host, where the region may have come or gone just now."""
+        """The same of the second host, where the region may have just appeared or gone."""
         return self.members(2) if self.hosts.regions[1].exists() else 0
 
     def messages(self) -> int:
-        """So many the two have sent each other through the first host's region, both ways."""
+        """The number of messages through the first host's region, in both directions."""
         state = inspect(self.hosts.regions[0])
         found = [
             each.messages
@@ -266,7 +266,7 @@ class Trial:
         return sum(found) if len(found) == 2 and min(found) > 0 else 0
 
     def talks(self) -> None:
-        """Wait until messages go through the region that both are in."""
+        """Wait until messages pass through the region that both are in."""
         self.wait_until("all ranks talk", lambda: self.messages() > 0)
         before = self.messages()
         self.wait_until("messages go on", lambda: self.messages() > before)
@@ -286,7 +286,7 @@ class Trial:
 
 
 def domains(*hypervisors: Hypervisor) -> list[set[str]]:
-    """What runs on each host."""
+    """The machines that run on each host."""
     return [{each.name() for each in one.connection.listAllDomains()} for one in hypervisors]
 
 
@@ -327,11 +327,11 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         guests, image = start_machines(directory, hosts, here)
         trial = Trial(hosts, guests[0])
         trial.start(guests, image)
-        guests[1].close()  # it would not see that the connection ends
+        guests[1].close()  # the guest would not notice that the connection ends
         trial.talks()
         both = {"one-1", f"one-{MOVES}"}
 
-        # What fails leaves it here, with its region and its rank in it.
+        # After a failure the machine stays here, with its region and its rank in it.
         limits = second.remotes / "etc/vmm/vicinal/vicinal.conf"
         allowed = limits.read_text()
         limits.write_text("REGION_SIZE_MAX=8M\n")
@@ -348,12 +348,12 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         assert not hosts.regions[1].exists()
         trial.talks()
 
-        # A driver that is killed: who comes next gives the machine what it lacks.
+        # The driver is killed: the next action gives the machine its missing devices.
         assert hosts.save("save-killed").returncode < 0
         assert trial.members(1) == 1
         hosts.next_action()
         trial.talks()
-        # In a move before its ranks have left, and when all was given up.
+        # During a move before its ranks have left, and after everything was given up.
         hosts.kill_move(hosts.regions[1].exists)
         hosts.next_action()
         trial.talks()
@@ -362,7 +362,7 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         hosts.next_action()
         assert domains(here, there) == [both, set()]
         trial.talks()
-        # While the stock script goes on, before the machine is on its way; and when it was moved.
+        # While the stock script runs, before the machine moves and after it has moved.
         assert hosts.move(1, 2, "migrate-orphan").returncode < 0
         trial.wait_until("it is in the other region", lambda: trial.in_second() == 1)
         assert domains(here, there) == [{"one-1"}, {f"one-{MOVES}"}]
@@ -392,7 +392,7 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         trial.talks()
         trial.end()
 
-        # Nobody runs MPI, and all of it goes on another host: it has a region made anew there.
+        # Without MPI processes, on another host, which creates a new region.
         assert hosts.save().returncode == 0
         text = subprocess.run(["strings", "-n", "6", checkpoint], capture_output=True, text=True)
         assert "urn:vicinal:away" in text.stdout or shutil.which("strings") is None

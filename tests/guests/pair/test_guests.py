@@ -55,7 +55,7 @@ def verify(pair: GuestPair, mpi: Mpi, path: MessagePath, check: str, *, ranks: i
 
 
 def joined(pair: GuestPair) -> set[tuple[int, int]]:
-    """Slot and epoch of every member that ever joined and can still be seen."""
+    """Slot and epoch of every member that ever joined and is still visible."""
     return {(member.slot, member.epoch) for member in pair.inspect().members}
 
 
@@ -76,7 +76,7 @@ def talks(pair: GuestPair, before: set[tuple[int, int]]) -> set[tuple[str, str]]
 
 
 def test_the_way_in_never_stands_still(pair: GuestPair) -> None:
-    """With sshd itself on the port, it did after 318 and 693 of these, in two runs."""
+    """With sshd itself on the port, the connection hung after 318 and 693 of these, in two runs."""
     for guest in pair.guests:
         with subprocess.Popen(
             guest.command(["cat"], {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -102,7 +102,7 @@ def test_ranks_are_ordinary_users_in_both_guests_and_find_the_region(
     compile_mpi: Callable[[Mpi, str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A region of this host's is not theirs; the provider's other variables are handed on."""
+    """A region of this host is not passed on; the provider's other variables are."""
     monkeypatch.setenv("VICINAL_REGION", "file:/dev/shm/of-this-host")
     monkeypatch.setenv("VICINAL_PEER_TIMEOUT", "21")
     before = joined(pair)
@@ -169,7 +169,7 @@ def test_two_ranks_a_guest(pair: GuestPair, mpi: Mpi) -> None:
 def test_atomic_instructions_of_one_guest_are_atomic_to_the_other(
     pair: GuestPair, compile_mpi: Callable[[Mpi, str], Path]
 ) -> None:
-    """With a single emulated processor for ever they would not be: a third gets lost."""
+    """With a single permanent emulated processor they would not be: one in three gets lost."""
     assert pair.inspect().header.region_bytes <= pair.region.stat().st_size - 64
     program = str(compile_mpi(Mpi.MPICH, "count"))
     done = run(pair, Mpi.MPICH, MessagePath.NETWORK, program, "2000000")

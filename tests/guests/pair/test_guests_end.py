@@ -1,4 +1,4 @@
-"""Guests that end as nobody planned: what is told, and that nothing is left."""
+"""Guests that end unexpectedly: what is reported, and that nothing is left."""
 
 import os
 import re
@@ -32,13 +32,13 @@ SHARED = Path("/dev/shm")
 
 
 def run_directories(process: int) -> list[Path]:
-    """What the guests of a process have there: others may run theirs at the same time."""
+    """Files that guests of a process have there; other processes may run guests too."""
     return list(SHARED.glob(f"vicinal-guests-{process}-*"))
 
 
 @pytest.mark.parametrize("mpi", STANDARD)
 def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
-    """The manager's word ends it: by the guest's silence alone it would take two hours."""
+    """The manager's report ends it. By the guest's silence it would take two hours."""
     end_job_by_power_failure(mpi, peer_timeout=7200)
 
 
@@ -48,14 +48,14 @@ def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.Monke
 
 
 def test_a_host_that_dies_is_missed_over_verbs() -> None:
-    """Nobody tells the other guest, which is another host with a region of its own."""
+    """Nobody tells the other guest, which plays another host with a region of its own."""
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5, network=GuestNetwork.VERBS)
 
 
 def end_job_by_power_failure(
     mpi: Mpi, peer_timeout: int, network: GuestNetwork = GuestNetwork.VIRTIO
 ) -> None:
-    """A guest dies while messages flow; the other side must neither hang nor go on."""
+    """A guest is killed while messages flow; the other side must neither hang nor continue."""
     program = str(mpi_program(mpi, "latency"))
     job = Job(
         program=[program, "--sizes", "8", "--seconds", "3600"],
@@ -81,7 +81,7 @@ def end_job_by_power_failure(
         assert not thread.is_alive(), "the job did not end"
         print(f"{network}: the job ended {time.monotonic() - killed:.1f} s after the guest")
         assert results[0].returncode != 0
-        # In whichever call it was: mostly the receive, and a barrier between two measurements.
+        # In any call: mostly the receive, and a barrier between two measurements.
         said = re.search("(MPI|internal)_[A-Z][a-z]+", results[0].stderr)
         assert said, "the rank got no error from its MPI library"
         if network is GuestNetwork.VIRTIO:

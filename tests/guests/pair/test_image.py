@@ -1,4 +1,4 @@
-"""The parts of a guest image, each by itself; no guest is started."""
+"""The parts of a guest image, tested separately; no guest starts."""
 
 import subprocess
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_console_tail_is_short_and_printable(tmp_path: Path) -> None:
 
 
 def test_console_tail_shows_what_went_wrong_and_the_lines_before(tmp_path: Path) -> None:
-    """A tool complains first, then the guest's first process says that it gives up."""
+    """A tool prints its error first, then the guest's first process says that it gives up."""
     console = tmp_path / "console"
     lines = ["Kernel panic - not syncing", *(f"call {n}" for n in range(30))]
     for before in (["one"], ["zero", "one", "two", "three"]):

@@ -1,7 +1,7 @@
-"""Two guests and one MPI job between them: what the common check has of guests.
+"""Two guests and one MPI job between them: the part of guests in the common check.
 
-They start from a snapshot, as machines of Slurm's jobs do; the first run on a host makes it. All
-else of guests is in the other folders, which are long suites.
+They start from a snapshot, as machines of Slurm's jobs do. The first run on a host makes it. All
+other tests of guests are in the other folders, which are long suites.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ NAMES = ("guest0", "guest1")
 
 
 def test_every_byte_of_a_job_goes_through_the_region_of_two_guests() -> None:
-    # Not the test's own directory: the paths of sockets are short.
+    # Not the test's own directory, because the paths of sockets must be short.
     with tempfile.TemporaryDirectory(prefix="vicinal-", dir="/dev/shm") as name:
         directory = Path(name)
         region = directory / "region"

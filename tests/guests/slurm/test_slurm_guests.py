@@ -1,6 +1,6 @@
-"""srun --vicinal=FILE with a real Slurm: jobs whose tasks run in virtual machines of their own.
+"""srun --vicinal=FILE with a real Slurm: jobs whose tasks run in virtual machines.
 
-They are emulated where there is no KVM. Each is started from a snapshot, which the first job makes.
+The machines are emulated without KVM. Each starts from a snapshot, which the first job makes.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ def hosts() -> Iterator[OptionHosts]:
 
 @pytest.fixture
 def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
+    """Hosts without traces of jobs, before and after the test."""
     with hosts.clean():
         yield hosts
 
@@ -43,13 +43,13 @@ def two(hosts: OptionHosts) -> Path:
 
 
 def memories() -> dict[Path, str]:
-    """What is in the memory of each snapshot."""
+    """The strings in the memory of each snapshot."""
     found = snapshots_directory().glob("*/memory")
     return {each: hashlib.sha256(each.read_bytes()).hexdigest() for each in found}
 
 
 def test_tasks_run_in_machines_as_on_their_host(clean: OptionHosts, two: Path) -> None:
-    """With arguments, variables, input and errors; the job ends as the task does that fails."""
+    """With arguments, variables, input and errors; the job ends as its failing task does."""
     script = (
         'read -r line; echo "$(hostname) $(id -un) $SLURM_PROCID $OWN $1 $line $(cat /root/said)"; '
         'echo "of $SLURM_PROCID" >&2; exit $((SLURM_PROCID == 3 ? 9 : 0))'
@@ -67,7 +67,7 @@ def test_tasks_run_in_machines_as_on_their_host(clean: OptionHosts, two: Path) -
 
 
 def test_ranks_in_machines_talk_through_their_region(clean: OptionHosts, two: Path) -> None:
-    """And later steps find the machines as earlier ones left them, with numbers of their own."""
+    """Later steps find the machines as earlier steps left them, with own process numbers."""
     program = mpi_program(Mpi.MPICH, "verify")
     write = "dd if=/dev/urandom bs=1M count=2 2>/dev/null >big; cat big"
     steps = (
@@ -92,9 +92,9 @@ def test_ranks_in_machines_talk_through_their_region(clean: OptionHosts, two: Pa
 def test_ranks_of_open_mpi_talk_through_their_region(
     clean: OptionHosts, two: Path, tmp_path: Path
 ) -> None:
-    """With PMIx, whose server is on the host; the job's user is not who runs it in a machine.
+    """With PMIx, whose server is on the host. In a machine the job's user has another name.
 
-    Those of a machine, and no others, have common memory.
+    Exactly the tasks of one machine share memory.
     """
     if "pmix" not in clean.at_head("srun", "--mpi=list").stdout:
         pytest.skip("this Slurm has no PMIx: on Debian, apt-get install libpmix-dev")
@@ -109,7 +109,7 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     listening = clean.at_head(*step, "-n1", "sh", "-c", "id -u; cat /proc/net/tcp")
     number, _, *sockets = listening.stdout.splitlines()
     assert number == "0"
-    # The task's own alone on the loopback: those of tasks that ended are gone. 0A is: it listens.
+    # Only the task's own sockets on the loopback, none of ended tasks. 0A is the state LISTEN.
     places = [each.split()[1][:8] for each in sockets if each.split()[3] == "0A"]
     assert places.count("0100007F") == 1, listening.stdout
     (keeper,) = clean.keepers("node0")
@@ -150,7 +150,7 @@ def test_signals_reach_what_runs_in_a_machine(clean: OptionHosts, two: Path) -> 
 
 
 def test_machines_of_two_hosts_are_in_one_network(clean: OptionHosts, two: Path) -> None:
-    """Two ranks in each talk through its region, and over the network to those of the other."""
+    """Two ranks in each machine use its region, and the network to ranks of the other machine."""
     program, other = (mpi_program(mpi, "verify") for mpi in (Mpi.MPICH, Mpi.OPENMPI))
     look = "echo $(hostname) $(cat /sys/class/net/e*/mtu) $(tail -n 2 /etc/hosts)"
     steps = (
@@ -192,7 +192,7 @@ def test_all_ends_with_the_keeper(clean: OptionHosts, two: Path) -> None:
 
 
 def test_a_job_is_cancelled_while_a_machine_boots(clean: OptionHosts, two: Path) -> None:
-    """What is left of a half-saved one is gone after the next job."""
+    """The next job removes what is left of a half-saved snapshot."""
     shutil.rmtree(snapshots_directory())
     job = (f"--vicinal={two}", "-wnode0", "-n2", "hostname")
     running = begin(clean, "srun", *job)

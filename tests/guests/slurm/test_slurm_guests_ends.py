@@ -1,6 +1,6 @@
-"""Jobs of Slurm in virtual machines: how they end, whose they are, what is counted, what they see.
+"""Slurm's jobs in virtual machines: their ends, owners, accounting, and what their tasks see.
 
-The machines are emulated where there is no KVM.
+The machines are emulated without KVM.
 """
 
 import os
@@ -22,7 +22,7 @@ from vicinal.mpi.environment import Mpi
 from vicinal.region.inspection import inspect
 
 JOBS = max(2, int(os.environ.get("SOAK_JOBS", "0")) // 5)
-"""In a row."""
+"""Number of jobs in a row."""
 USER = 1
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def hosts() -> Iterator[OptionHosts]:
 
 @pytest.fixture
 def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
+    """Hosts without traces of jobs, before and after the test, which accept the next job."""
     with hosts.clean():
         yield hosts
         assert hosts.at_head("srun", "-wnode0", "hostname").stdout == "node0\n"
@@ -49,20 +49,20 @@ def one(hosts: OptionHosts) -> Path:
 
 @pytest.fixture(scope="module")
 def two(hosts: OptionHosts) -> Path:
-    """The file of a cluster of two."""
+    """The file of a cluster of two virtual machines."""
     return hosts.cluster_file("two.yaml", FILE.format(count=2))
 
 
 def step(value: object, number: str) -> tuple[str, ...]:
-    """The beginning of a command line that runs tasks of a job that waits."""
+    """The beginning of a command line that runs tasks of a waiting job."""
     return ("srun", f"--vicinal={value}", f"--jobid={number}", "--overlap", "--chdir=/")
 
 
-# --- how they end --------------------------------------------------------------------------
+# --- ends ----------------------------------------------------------------------------------
 
 
 def test_a_killed_step(clean: OptionHosts, one: Path) -> None:
-    """kill -9 of the slurmstepd that looks after it, and of what Slurm has for the task."""
+    """kill -9 of the slurmstepd that supervises it, and of Slurm's process for the task."""
     running = sleeping(clean, one, 1)
     (machine,) = machines(clean).values()
     signal_all(clean.running("node0", "slurmstepd"), signal.SIGKILL)
@@ -73,7 +73,7 @@ def test_a_killed_step(clean: OptionHosts, one: Path) -> None:
 
 
 def test_a_host_that_lost_slurm(clean: OptionHosts, one: Path) -> None:
-    """kill -9 of slurmd and slurmstepd: the machine is there until slurmd is again."""
+    """kill -9 of slurmd and slurmstepd: the machine stays until slurmd runs again."""
     running = sleeping(clean, one, 1)
     (machine,) = machines(clean).values()
     for program in ("slurmd", "slurmstepd"):
@@ -103,11 +103,11 @@ def test_short_jobs_in_a_row_leave_nothing(clean: OptionHosts, one: Path) -> Non
     assert said == "node\n" * JOBS, errors
 
 
-# --- what they see, and who is counted ------------------------------------------------------
+# --- what tasks see, and accounting --------------------------------------------------------
 
 
 def test_messages_of_ranks_are_in_their_region(clean: OptionHosts, two: Path) -> None:
-    """Of MPICH, both ways; then the job is cancelled between its steps."""
+    """MPICH in both directions; then the job is cancelled between its steps."""
     number = clean.waiting_job(value=str(two))
     program = mpi_program(Mpi.MPICH, "verify")
     ranks = ("-O", "-n2", "--mpi=pmi2", program, "--max-size", "4096", "--only", "sendrecv")
@@ -129,7 +129,7 @@ def test_messages_of_ranks_are_in_their_region(clean: OptionHosts, two: Path) ->
 def test_two_jobs_at_once_see_nothing_of_each_other(
     clean: OptionHosts, one: Path, two: Path
 ) -> None:
-    """The job of one machine has no network at all."""
+    """A job of one machine has no network."""
     numbers = [clean.waiting_job(value=str(value)) for value in (two, one)]
     keepers = sorted(clean.keepers("node0"), key=lambda each: each.create_time())
     names = [sorted(machines_of(each)) for each in keepers]
@@ -150,15 +150,15 @@ def test_two_jobs_at_once_see_nothing_of_each_other(
 
 
 def anonymous(process: psutil.Process) -> int:
-    """Bytes of memory that are this process's alone."""
+    """Bytes of memory that only this process has."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
 class MemoryHosts(CgroupHosts):
-    """One host with control groups, whose jobs may have memory.
+    """One host with control groups, whose jobs have a memory limit.
 
-    They have the machine's /tmp: the interpreter that these tests give to Slurm is in there.
+    They have the machine's /tmp, which contains the interpreter that these tests give to Slurm.
     """
 
     contained = "PrologFlags=Contain\n"
@@ -172,7 +172,7 @@ class MemoryHosts(CgroupHosts):
 
 
 def test_machines_and_their_memory_are_in_the_control_groups_of_their_job() -> None:
-    """Of version 1: this was written where those of version 2 do not count memory."""
+    """For version 1: this was written on a host where version 2 does not count memory."""
     version = Version.of(1)
     build_image()
     with opened_with_groups(MemoryHosts, version) as hosts:
@@ -186,16 +186,16 @@ def test_machines_and_their_memory_are_in_the_control_groups_of_their_job() -> N
         job = Path(f"{version.mounted}/memory{memory.partition('/step_extern')[0]}")
         taken = anonymous(machine)
         assert taken > 32 * MIB
-        # The kernel counts a little later.
+        # The kernel counts with a delay.
         assert int((job / "memory.usage_in_bytes").read_text()) > 0.9 * taken
         assert hosts.at_head("scancel", number).returncode == 0
 
 
-# --- whose they are ------------------------------------------------------------------------
+# --- owners --------------------------------------------------------------------------------
 
 
 def test_an_ordinary_user_has_machines(clean: OptionHosts, one: Path) -> None:
-    """Of root's image, and of a snapshot of his own, which his second job finds."""
+    """From root's image, and from a snapshot of the user, which the user's second job finds."""
     build_image()
     home = clean.directory / "home"
     home.mkdir(mode=0o700)

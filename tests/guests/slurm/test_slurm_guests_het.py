@@ -1,6 +1,6 @@
-"""A heterogeneous job of Slurm's whose components have virtual machines of their own, one each.
+"""A heterogeneous job of Slurm whose components have one virtual machine each.
 
-They are emulated where there is no KVM, and start from a snapshot, which the first job makes.
+The machines are emulated without KVM, and start from a snapshot, which the first job makes.
 """
 
 import json
@@ -41,7 +41,7 @@ def hosts() -> Iterator[HetHosts]:
 
 
 def test_each_component_has_a_machine(hosts: HetHosts) -> None:
-    """One step has tasks in both; MPI runs in each. They end apart, and leave nothing."""
+    """One step has tasks in both; MPI runs in each. They end separately, and leave nothing."""
     ways = [(Mpi.MPICH, "pmi2")]
     if "pmix" in hosts.at_head("srun", "--mpi=list").stdout:
         ways.append((Mpi.OPENMPI, "pmix"))
@@ -50,7 +50,7 @@ def test_each_component_has_a_machine(hosts: HetHosts) -> None:
     for mpi, way in ways:
         verify = f"{mpi_program(mpi, 'verify')} --max-size 1024 --only sendrecv"
         steps += [f"srun --het-group={group} --mpi={way} {verify}" for group in "01"]
-    # salloc leaves its command alone when the job ends.
+    # salloc does not end its command when the job ends.
     one, both = hosts.directory / "one-ended", hosts.directory / "both-ended"
     wait_for = "until [ -e {} ]; do sleep 0.1; done"
     steps.append(f"echo all went well; {wait_for.format(one)}")

@@ -1,6 +1,6 @@
-"""A job of Slurm in virtual machines on two hosts, as an ordinary user.
+"""A job of Slurm in virtual machines on two hosts, as an unprivileged user.
 
-The machines are emulated where there is no KVM, and start from that user's snapshot.
+The machines are emulated without KVM, and start from that user's snapshot.
 """
 
 import json
@@ -23,7 +23,7 @@ USER = 1
 
 
 class UserHosts(OptionHosts):
-    """Two hosts, and a user's home that both see."""
+    """Two hosts, and a user's home on both."""
 
     @property
     def home(self) -> Path:
@@ -36,7 +36,7 @@ class UserHosts(OptionHosts):
         self.cluster_file("three.yaml", FILE.format(count=3))
 
     def let_users_make_taps(self) -> None:
-        """As on many systems, whatever the mode of this machine's own file."""
+        """As on many systems, whatever the mode of this machine's own file is."""
         place = f"{NODE_DIRECTORY}/devices"
         script = (
             f"mkdir {place} && mount -t tmpfs -o mode=755,nosuid,dev devices {place} && "
@@ -46,21 +46,21 @@ class UserHosts(OptionHosts):
             self.cluster.run_in(name, ["sh", "-c", script])
 
     def as_user(self, *command: object) -> str:
-        """What a command of the user's says, which is to be good."""
-        # What tells Open MPI where its files are on these hosts says nothing in machines.
+        """The output of a command of the user, which must succeed."""
+        # The variables with Open MPI's paths on these hosts mean nothing in machines.
         own = {"HOME": str(self.home), "PRTE_MCA_prte_tmpdir_base": "/tmp"}
         done = self.at_head(*become(USER), *command, **own)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def job(self) -> str:
-        """Start a job on both hosts, which waits to be cancelled; its number."""
+        """Start a job on both hosts, which waits to be cancelled; returns its number."""
         job = (f"--vicinal={self.directory}/three.yaml", "-N2", "--ntasks-per-node=2", "-Jwaits")
         self.as_user("salloc", "-Q", *job, "--no-shell")
         return self.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.strip()
 
     def step(self, number: str, *words: object) -> str:
-        """What tasks in the machines of that job say."""
+        """The output of tasks in the machines of that job."""
         value = f"--vicinal={self.directory}/three.yaml"
         return self.as_user("srun", value, f"--jobid={number}", "--overlap", "--chdir=/", *words)
 
@@ -75,7 +75,7 @@ def hosts() -> Iterator[UserHosts]:
 
 @pytest.fixture
 def clean(hosts: UserHosts) -> Iterator[UserHosts]:
-    """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
+    """Hosts without traces of jobs, before and after the test, which accept the next job."""
     with hosts.clean():
         try:
             yield hosts
@@ -88,7 +88,7 @@ def clean(hosts: UserHosts) -> Iterator[UserHosts]:
 
 
 def talked(keeper: psutil.Process) -> set[tuple[str, str]]:
-    """Which machines a region has carried messages between, and within which."""
+    """Pairs of machines whose messages a region carried, including pairs of the same machine."""
     state = inspect(region_of(keeper))
     hostnames = {member.slot: member.hostname for member in state.members}
     return {
@@ -99,9 +99,9 @@ def talked(keeper: psutil.Process) -> set[tuple[str, str]]:
 
 
 def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
-    """One here, two there: messages are verified within a machine, a host, and between hosts.
+    """One machine here, two there: messages are verified in a machine, in a host, between hosts.
 
-    All that was started is the user's, and gone after the job.
+    The user owns all started processes, which end with the job.
     """
     program = mpi_program(Mpi.MPICH, "verify")
     number = clean.job()
@@ -125,7 +125,7 @@ def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
 
 
 def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None:
-    """As the user mpi: so what MPI's own launchers start in one of them is in all."""
+    """As the user mpi: what MPI's own launchers start in one machine runs in all."""
     number = clean.job()
     names = [f"node{machine}" for machine in range(3)]
     script = f"for name in {' '.join(names)}; do ssh $name hostname; done"
@@ -145,7 +145,7 @@ def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None
 
 
 def test_a_user_who_may_make_no_taps(clean: UserHosts) -> None:
-    """On one of the hosts: the step ends in words there, and nothing of its machines is left."""
+    """On one of the hosts: the step ends with a message, and nothing of its machines is left."""
     clean.cluster.run_in("node1", ["chmod", "600", "/dev/net/tun"])
     value = f"--vicinal={clean.directory}/three.yaml"
     command = (*become(USER), "srun", "-K", value, "-N2", "--ntasks-per-node=1", "--chdir=/")
