@@ -65,7 +65,7 @@ class BridgedHosts(TwoHosts):
         return {each["name"]: each["host"] for each in state["nodes"]}
 
     def ways(self, host: str) -> dict[tuple[int, int], str]:
-        """How many messages ranks send to each other through a host's region."""
+        """The routes by which ranks in a host's region send to each other."""
         search = f"PYTHONPATH={package_path()}"
         region = f"/dev/shm/vicinal-0-{NAME}"
         show = ["env", search, sys.executable, "-m", "vicinal", "region", "show", "--json", region]

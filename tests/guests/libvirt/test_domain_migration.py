@@ -35,7 +35,7 @@ from vicinal.region import create
 
 
 def files(spec: DomainSpec, directory: Path) -> tuple[str, ...]:
-    """The file of a machine's console, by its name relative to that directory."""
+    """The files to which a machine writes, by their paths if that is its directory."""
     assert spec.control is not None
     return str(directory / spec.console.name), str(directory / spec.control.name)
 

@@ -108,7 +108,7 @@ class TwoHosts:
     second: Host
     uris: tuple[str, str]
     namespace: Path
-    """The process that holds the second host's mount namespace."""
+    """The file of the second host's mount namespace."""
     checkpoint: Path
 
     @property

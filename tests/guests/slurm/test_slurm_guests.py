@@ -43,7 +43,7 @@ def two(hosts: OptionHosts) -> Path:
 
 
 def memories() -> dict[Path, str]:
-    """The strings in the memory of each snapshot."""
+    """Digests of the memory of each snapshot."""
     found = snapshots_directory().glob("*/memory")
     return {each: hashlib.sha256(each.read_bytes()).hexdigest() for each in found}
 
@@ -67,7 +67,7 @@ def test_tasks_run_in_machines_as_on_their_host(clean: OptionHosts, two: Path) -
 
 
 def test_ranks_in_machines_talk_through_their_region(clean: OptionHosts, two: Path) -> None:
-    """Later steps find the machines as earlier steps left them, with own process numbers."""
+    """Later steps find the machines as earlier steps left them; their random numbers differ."""
     program = mpi_program(Mpi.MPICH, "verify")
     write = "dd if=/dev/urandom bs=1M count=2 2>/dev/null >big; cat big"
     steps = (
@@ -92,7 +92,7 @@ def test_ranks_in_machines_talk_through_their_region(clean: OptionHosts, two: Pa
 def test_ranks_of_open_mpi_talk_through_their_region(
     clean: OptionHosts, two: Path, tmp_path: Path
 ) -> None:
-    """With PMIx, whose server is on the host. In a machine the job's user has another name.
+    """With PMIx, whose server is on the host. In a machine another user runs the job's tasks.
 
     Exactly the tasks of one machine share memory.
     """

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * count - both ranks count one word of the shared memory up, at the same time, as often as
- * the argument says. Rank 0 prints what it comes to. Less than twice the argument means that
- * atomic instructions of one guest are not atomic to the other.
+ * count - both ranks increment one word of the shared memory at the same time, as often as the
+ * argument says. Rank 0 prints the result. If it is less than twice the argument, atomic
+ * instructions of one guest are not atomic for the other.
  */
 #include <fcntl.h>
 #include <glob.h>
@@ -30,7 +30,7 @@ static int is_ivshmem(const char *directory)
 	return strncmp(vendor, "0x1af4", 6) == 0 && strncmp(device, "0x1110", 6) == 0;
 }
 
-/* The last line of the shared memory, which no region takes. */
+/* The last cache line of the shared memory, which no region uses. */
 static _Atomic unsigned long *last_word(void)
 {
 	glob_t devices;

@@ -1,8 +1,8 @@
-"""Runs in a guest: the checks of `vicinal doctor`, a line of JSON for each finding.
+"""Runs in a guest: the checks of `vicinal doctor`, which prints a line of JSON for each finding.
 
     python doctor_inside.py [CHECK]...
 
-Without the command line, whose libraries take half a minute to load where TCG emulates.
+It does not use the command line, whose libraries take half a minute to load with TCG.
 """
 
 import json

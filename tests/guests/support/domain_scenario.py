@@ -1,10 +1,10 @@
-"""What a user does with domains: two guests that share a region, from definition to removal.
+"""A user's operations on domains: two guests that share a region, from definition to removal.
 
     python domain_scenario.py URI DIRECTORY KERNEL INITRD ACCELERATOR PROGRAM HOLDS...
 
-test_domains.py runs it, as root and as an ordinary user, each with a libvirt of its own. It
-raises where anything is not as it should be, and says on standard output what it saw: one JSON
-object a line, `step` and facts.
+test_domains.py runs it, as root and as an unprivileged user, each with a libvirt of its own. It
+raises an error if anything is wrong, and reports on standard output: one JSON object a line, with
+`step` and facts.
 """
 
 import dataclasses
@@ -51,13 +51,13 @@ from vicinal.region import create
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"
 IVSHMEM = "0x1110"
-# The last processor that we may use for the guests', and the first for all else of QEMU.
+# The last available processor is for the guests, and the first for QEMU's other threads.
 PLACEMENT = Placement(
     processors=(frozenset({max(os.sched_getaffinity(0))}),),
     emulator=frozenset({min(os.sched_getaffinity(0))}),
     memory_nodes=frozenset({0}),
 )
-STOP_SECONDS = 120.0  # a hang guard: the power button takes a guest a second
+STOP_SECONDS = 120.0  # prevents hanging: the power button takes a guest a second
 
 
 def say(step: str, **facts: object) -> None:
@@ -67,7 +67,7 @@ def say(step: str, **facts: object) -> None:
 def two_machines(
     directory: Path, image: GuestImage, keys: Keys, accelerator: Accelerator, region: SharedRegion
 ) -> list[DomainSpec]:
-    """They share the region, and a wire; a cluster is called like its directory."""
+    """Two guests with one region and a wire; the cluster has the directory's name."""
     cluster = directory.name
     return [
         DomainSpec(
@@ -94,7 +94,7 @@ def two_machines(
 
 
 def enter(hypervisor: Hypervisor, spec: DomainSpec, keys: Keys) -> GuestShell:
-    """A way into a guest that is booting or has booted."""
+    """A connection to a guest that is booting or has booted."""
 
     def failure(what: str) -> VicinalError:
         return VicinalError(f"{spec.name}: {what}", f"see {spec.console}")
@@ -123,7 +123,7 @@ def until_seen(guest: GuestShell, seen: bool) -> None:
 
 
 def every_kind_is_defined(hypervisor: Hypervisor, spec: DomainSpec) -> None:
-    """Not only by the schema: libvirt's QEMU driver gives addresses, and refuses what it lacks."""
+    """Not only by the schema: libvirt's QEMU driver assigns addresses, and rejects gaps."""
     file = spec.console.parent / "file"
     for region in (FileRegion(file, 2 << 20), NvdimmRegion(file, 6 << 20), None):
         name = f"{spec.name}-kind"
@@ -131,13 +131,13 @@ def every_kind_is_defined(hypervisor: Hypervisor, spec: DomainSpec) -> None:
         assert observe(hypervisor, name) is DomainState.OFF
         remove(hypervisor, name)
         assert observe(hypervisor, name) is DomainState.ABSENT
-    # What libvirt would start: an emulated guest with one processor may get a second.
+    # The definition that libvirt starts: an emulated guest with one processor may get a second.
     arguments = hypervisor.connection.domainXMLToNative("qemu-argv", domain_xml(spec), 0)
     assert "-smp 1,maxcpus=2," in arguments, arguments
 
 
 def check_places(spec: DomainSpec) -> None:
-    """Where the threads of a guest's QEMU may really run, and where its memory comes from."""
+    """The real placement of a guest's QEMU: of its threads, and of its memory."""
     qemus = [
         each.pid
         for each in psutil.process_iter(["cmdline"])
@@ -159,7 +159,7 @@ def check_places(spec: DomainSpec) -> None:
 
 
 def a_name_of_somebody_elses(hypervisor: Hypervisor, spec: DomainSpec) -> str:
-    """A domain without our metadata is not touched."""
+    """A domain without Vicinal's metadata stays unchanged."""
     domain = ElementTree.fromstring(domain_xml(spec))
     metadata = domain.find("metadata")
     assert metadata is not None
@@ -180,7 +180,7 @@ def a_name_of_somebody_elses(hypervisor: Hypervisor, spec: DomainSpec) -> str:
 
 
 def a_guest_that_never_boots(hypervisor: Hypervisor, spec: DomainSpec, patience: float) -> str:
-    """Its initrd is no archive, so the kernel panics; nothing is left to do but to say so."""
+    """Its initrd is not an archive, so the kernel panics, and the error reports the panic."""
     broken = spec.console.parent / "broken"
     broken.write_bytes(b"this is no archive")
     assert isinstance(spec.boot, DirectBoot)
@@ -201,12 +201,12 @@ def a_guest_that_never_boots(hypervisor: Hypervisor, spec: DomainSpec, patience:
 
 
 def a_guest_that_does_not_hear(hypervisor: Hypervisor, name: str, region: SharedRegion) -> str:
-    """One that stands still does not let go of its region, and does so once it goes on."""
+    """A paused guest does not release its region, and releases it after it resumes."""
     domain = hypervisor.connection.lookupByName(name)
     domain.suspend()
     assert observe(hypervisor, name) is DomainState.PAUSED
     try:
-        detach_region(hypervisor, name, region.name, seconds=12.0)  # long enough to ask twice
+        detach_region(hypervisor, name, region.name, seconds=12.0)  # long enough for two requests
     except VicinalError as error:
         message = str(error)
     else:
@@ -259,7 +259,7 @@ def main() -> None:
                 say("clash", error=a_name_of_somebody_elses(hypervisor, specs[0]))
                 say("broken", error=a_guest_that_never_boots(hypervisor, specs[0], patience))
                 live(hypervisor, specs, keys, image, region, program)
-                if uri.endswith("/session"):  # once is enough
+                if uri.endswith("/session"):  # one run is enough
                     for spec in specs:
                         remove(hypervisor, spec.name)
                     memory_modules(hypervisor, specs, keys, image, program)
@@ -299,12 +299,12 @@ def live(
     pair = Pair(guests, image, region.path)
     say("verified", talks=sorted(verify(pair, program)))
 
-    # The region is taken away and given back while the guest runs.
+    # The region is detached and attached while the guest runs.
     first = specs[0].name
     began = time.monotonic()
     detach_region(hypervisor, first, region.name)
     detached = time.monotonic() - began
-    detach_region(hypervisor, first, region.name)  # again: nothing to do
+    detach_region(hypervisor, first, region.name)  # again, which has no effect
     assert not has_region(hypervisor, first, region.name)
     until_seen(guests[0], False)
     assert has_region(hypervisor, specs[1].name, region.name)
@@ -316,7 +316,7 @@ def live(
 
     say("deaf", error=a_guest_that_does_not_hear(hypervisor, specs[1].name, region))
 
-    # Saved, and gone on: what it had in memory is there, and a region is refused.
+    # Saved and restored: its memory is as before, and saving with a region is refused.
     guests[0].run(["sh", "-c", "echo kept >/tmp/kept"])
     try:
         save(hypervisor, first)
@@ -327,7 +327,7 @@ def live(
     assert observe(hypervisor, first) is DomainState.RUNNING
     detach_region(hypervisor, first, region.name)
     guests[0].close()
-    time.sleep(2)  # the guest has to see that the connection ended; nothing tells that it did
+    time.sleep(2)  # the guest must notice that the connection ended, which nothing announces
     save(hypervisor, first)
     assert observe(hypervisor, first) is DomainState.SAVED
     restore(hypervisor, first)
@@ -338,7 +338,7 @@ def live(
     until_seen(guests[0], True)
     say("restored", talks=sorted(verify(pair, program)))
 
-    # The power button, and the plug.
+    # The power button, and then the end by force.
     for guest in guests:
         guest.close()
     assert stop(hypervisor, first, patience=STOP_SECONDS)

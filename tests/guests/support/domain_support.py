@@ -1,4 +1,4 @@
-"""A libvirt of a test's own, which knows nothing of the machine's and leaves nothing to it."""
+"""A test's own libvirt, which is independent of the machine's."""
 
 import os
 import select
@@ -21,17 +21,17 @@ from vicinal.host.system import Host
 
 _START_SECONDS = 60.0
 
-# QEMU leaves its parent, and libvirt waits until nothing is left of the ones it asks for their
-# abilities: so the first process must be one that waits for every child, as this shell does.
+# QEMU detaches from its parent, and libvirt waits until a QEMU that it asked for its capabilities
+# has disappeared. So the first process must wait for every child, as this shell does.
 _REAP = '"$@" & wait $!'
 
 
 @contextmanager
 def private_daemon(inside: Sequence[str] = (), *, user: str = "root") -> Iterator[str]:
-    """A system libvirtd, as root; the URI by which it is reached. Its guests end with it.
+    """A system libvirtd, run as root; yields its URI. Its guests end with it.
 
-    `inside` is a command line that runs another one on the host that is to have it. `user` is whom
-    QEMU runs as where a domain says nothing of it, "libvirt-qemu" on Debian.
+    `inside` is a command line that runs another one on the host of the daemon. `user` runs QEMU
+    if a domain names no user; on Debian it is "libvirt-qemu".
     """
     if os.geteuid() != 0:
         pytest.skip("only root can start a system libvirt; the session is tried as this user")
@@ -39,7 +39,7 @@ def private_daemon(inside: Sequence[str] = (), *, user: str = "root") -> Iterato
     if program is None:
         pytest.skip("libvirtd is not installed: install libvirt-daemon")
     with tempfile.TemporaryDirectory(prefix="vicinal-libvirt-") as name:
-        # As Vicinal's own is, but that all its processes end with the first one.
+        # Like Vicinal's own daemon, except that all its processes end with the first one.
         daemon = Daemon(Path(name) / "own")
         daemon.directory.mkdir(mode=0o700)
         write_settings(daemon.directory)
@@ -76,10 +76,10 @@ def private_daemon(inside: Sequence[str] = (), *, user: str = "root") -> Iterato
 
 
 def ordinary_user(directory: Path) -> tuple[list[str], dict[str, str]]:
-    """What to put before a Python program that an ordinary user runs, and its environment.
+    """The prefix of a Python program that an unprivileged user runs, and its environment.
 
-    `directory` becomes that user's, with all that libvirt's session keeps. What the program
-    leaves behind, such as the session's daemon, ends with it.
+    `directory` becomes that user's, including the state of libvirt's session. Remaining processes
+    of the program, such as the session's daemon, end with it.
     """
     environment = os.environ | {"PYTHONPATH": package_path(), "HOME": str(directory)}
     for name in ("RUNTIME_DIR", "CONFIG_HOME", "CACHE_HOME", "DATA_HOME"):
@@ -93,7 +93,7 @@ def ordinary_user(directory: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _spaces(*more: str) -> list[str]:
-    """Process numbers of its own: all that is in there ends with the first one."""
+    """A PID namespace, whose processes end with the first one."""
     return [
         *("setpriv", "--pdeathsig", "KILL", "--", "unshare"),
         *(*more, "--pid", "--fork", "--kill-child", "--mount-proc"),

@@ -1,6 +1,6 @@
 """A cluster of containers on functions of the card, in the guest of functions_guest.py, as root.
 
-As in functions_inside.py each step is a line of JSON, and nothing is judged here.
+As in functions_inside.py each step prints a line of JSON, and the test outside checks it.
 """
 
 import json
@@ -31,18 +31,18 @@ FUNCTIONS = f"function: {{card: {CARD}, trust: true}}, address: 10.1.0.1/24"
 
 
 def write(network: str, count: int) -> None:
-    """The cluster's file, with nodes that have this network."""
+    """The cluster file, with nodes of this network."""
     nodes = f"{{name: node, count: {count}, runtime: bubblewrap, network: {{{network}}}}}"
     FILE.write_text(f"name: {NAME}\nnodes: [{nodes}]\nregion: none\n")
 
 
 def up() -> None:
-    """What `vicinal up` does."""
+    """Run `vicinal up`."""
     bring_up(read_cluster(FILE))
 
 
 def planned(step: str) -> None:
-    """What `vicinal plan` shows."""
+    """The output of `vicinal plan`."""
     steps = plan_cluster(read_cluster(FILE))
     say(step, steps=[f"{each.action} {each.key}" for each in steps])
 
@@ -53,18 +53,18 @@ def inside(step: str, node: str, *command: str) -> None:
 
 
 def state(step: str) -> None:
-    """What there is of the cluster."""
+    """What exists of the cluster."""
     pieces = cluster_state(NAME).pieces
     say(step, pieces={piece.key: f"{piece.condition} {piece.why}".strip() for piece in pieces})
 
 
 def interfaces() -> list[str]:
-    """Names of the interfaces of the guest itself."""
+    """The names of the guest's own interfaces."""
     return sorted(each.name for each in Path("/sys/class/net").iterdir())
 
 
 def left(step: str) -> None:
-    """What a cluster that is down left."""
+    """What is left of a cluster after `down`."""
     places = ("/run/vicinal-containers", "/root/.local/state/vicinal/clusters")
     found = [str(each) for place in places for each in Path(place).glob("*")]
     records = Path("/run/vicinal-functions/records.json").read_text()
@@ -93,7 +93,7 @@ def killed() -> None:
     """The head is killed, and later a command at each of its last steps."""
     write(FUNCTIONS, 2)
     record = json.loads(Path(f"/run/vicinal-containers/{NAME}/head.json").read_text())
-    os.kill(record["process"], signal.SIGKILL)  # the kernel ends all of the cluster with it
+    os.kill(record["process"], signal.SIGKILL)  # the kernel ends the whole cluster with it
     while Path(f"/proc/{record['process']}/root/run/netns/node0").exists():
         time.sleep(0.1)
     state("without its head")
@@ -110,7 +110,7 @@ def killed() -> None:
 
 
 def die_at(key: str) -> None:
-    """Be killed a moment after a step of `up` was begun."""
+    """Run `up`, and kill it a moment after a step has begun."""
 
     def show(step: Shown) -> None:
         if step.key == key and os.fork() == 0:
@@ -122,7 +122,7 @@ def die_at(key: str) -> None:
 
 
 def whole_card() -> None:
-    """One container has the card itself."""
+    """One container gets the card itself."""
     address = Path(f"/sys/class/net/{CARD}/device").readlink().name
     write(f"device: '{address}', address: 10.2.0.1/24", 1)
     attempt("up with a card in use", up)
@@ -136,7 +136,7 @@ def whole_card() -> None:
 
 
 def main() -> None:
-    """All steps in order."""
+    """Run all steps in order."""
     say("a cluster", uptime=Path("/proc/uptime").read_text())
     run("card up for a cluster", "ip", "link", "set", CARD, "up")
     wait_for_link()

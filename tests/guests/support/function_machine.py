@@ -1,9 +1,9 @@
-"""A machine that boots in the guest of functions_guest.py: what it is made of, and its snapshot.
+"""A machine that boots in the guest of functions_guest.py: its files, and its snapshot.
 
-It is as those of Slurm's jobs are: with the same command line of QEMU, the same first process, and
-started from a snapshot. But QEMU emulates it within an emulated guest, so it has little to do: its
-file system is busybox and the drivers, where a guest's image has MPI and sshd. And the snapshot is
-made outside, where the kernel boots in seconds.
+It is like machines of Slurm's jobs: it has the same command line of QEMU, has the same first
+process, and starts from a snapshot. But QEMU emulates it within an emulated guest, so it does little. Its
+file system has only busybox and the drivers, without MPI and sshd. Its snapshot is made outside,
+where the kernel boots in seconds.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ from vicinal.mpi.environment import GUEST_RESEED_FILE, provider_directory
 MEMORY_MIB = 128
 _MODULES = ("virtio_pci", "virtio_console", "qemu_fw_cfg")
 _NOTHING = ("usr/lib/systemd/systemd-udevd", "usr/bin/udevadm", "usr/sbin/sshd")
-"""Programs that such a machine does without."""
+"""Programs that such a machine does not need."""
 _DATA = ("bios-256k.bin", "kvmvapic.bin", "linuxboot_dma.bin")
 _DATA_PLACES = (Path("/usr/share/qemu"), Path("/usr/share/seabios"))
 _QEMU_MODULES = Path("/usr/lib/x86_64-linux-gnu/qemu")
@@ -33,7 +33,7 @@ _ACCELERATOR = "accel-tcg-x86_64.so"
 
 
 def machine_files(directory: Path) -> dict[str, Path]:
-    """QEMU, the machine and its snapshot, by their places in the guest that it is to boot in."""
+    """QEMU, the machine and its snapshot, by their paths in the guest in which it boots."""
     system = functions_system(print)
     archive = directory / "machine.cpio"
     _write(archive, system)

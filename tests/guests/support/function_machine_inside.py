@@ -1,7 +1,7 @@
-"""What happens in the guest of test_function_machine.py: a job's function goes to a machine.
+"""The steps in the guest of test_function_machine.py: a job's function goes to a machine.
 
-As root is done what Slurm's plugin does, and as another user what the keeper of a job's machines
-does. Each step is a line of JSON; nothing is judged here.
+Root does the work of Slurm's plugin, and another user that of the supervisor of a job's machines.
+Each step prints a line of JSON, which the test outside checks.
 """
 
 import json
@@ -35,34 +35,34 @@ COMMANDS = f"""run look 'ip address show dev eth1; ls -l /sys/class/net/eth1/dev
 run ping 'until ping -c 1 -W 5 {FAR}; do :; done'
 """
 _KEYS = ("user-key", "user-key.pub", "host-key", "host-key.pub")
-_SECONDS = 1000.0  # a hang guard
+_SECONDS = 1000.0  # prevents hanging
 functions = Functions()
 
 
 def say(step: str, **found: object) -> None:
-    """One line for the test outside."""
+    """Print one line for the test outside."""
     uptime = float(Path("/proc/uptime").read_text().split()[0])
     print(json.dumps({"step": step, "uptime": uptime, **found}), flush=True)
 
 
 def ip(*words: str) -> None:
-    """Set something up by iproute2."""
+    """Configure something with iproute2."""
     subprocess.run(["ip", *words], check=True)
 
 
 def card(step: str) -> None:
-    """The card as `vicinal functions list --json` shows it."""
+    """The card in the output of `vicinal functions list --json`."""
     say(step, card=asdict(functions.cards()[0]))
 
 
 def machine(line: str) -> None:
-    """As the job's user: start the machine, let it know that it has this function, and stay."""
+    """As the job's user, start the machine, tell it about this function, and wait."""
     function = LentFunction.parse(line)
     passed = PassedFunction(function.address, function.driver, function.mac, "eth1", NEAR)
     environment = ("LD_LIBRARY_PATH=/machine/lib", "QEMU_MODULE_DIR=/machine/modules")
     qemu = Qemu(("env", *environment, "/machine/qemu", "-L", "/machine/data"))
     kernel, files = MACHINE / "kernel", MACHINE / "files"
-    write_keys(OWN, dict.fromkeys(_KEYS, "none"))  # there is no sshd in it
+    write_keys(OWN, dict.fromkeys(_KEYS, "none"))  # the machine has no sshd
     identity = with_functions(Identity(0, "node0", "10.1.0.1", ()), (passed,))
     keys = write_archives(OWN, [identity], {"node0": COMMANDS})
     hardware = SnapshotHardware(qemu, Accelerator.TCG, kernel, files, MEMORY_MIB, 1)
@@ -78,7 +78,7 @@ def machine(line: str) -> None:
 
 
 def start_machine(step: str, line: str, locked: int) -> subprocess.Popen[str]:
-    """The same in a process of the user's, who may lock so much memory; and what it says."""
+    """The same in a process of the user with this limit of locked memory; returns its output."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, resource.RLIM_INFINITY))
     keeper = subprocess.Popen(
         [sys.executable, __file__, "machine", line],
@@ -97,7 +97,7 @@ def start_machine(step: str, line: str, locked: int) -> subprocess.Popen[str]:
 
 
 def use_machine(keeper: subprocess.Popen[str]) -> None:
-    """Wait until it has done what it is to do, and end it all of a sudden."""
+    """Wait until the machine has finished its work, and kill it."""
     deadline = time.monotonic() + _SECONDS
     while "vicinal-guest: ready" not in CONSOLE.read_text(errors="replace"):
         if time.monotonic() > deadline:
@@ -115,7 +115,7 @@ def use_machine(keeper: subprocess.Popen[str]) -> None:
 
 
 def lend(jobs: JobFunctions) -> tuple[str, Path]:
-    """Give the job its function; how the keeper is told of it, and the file of its group."""
+    """Give the job its function; returns what the supervisor is told, and its group's file."""
     jobs.give(JOB, [Asked(1, CARD)], for_nodes=True)
     jobs.lend(JOB, USER)
     lines = Path(f"/run/jobs/functions-{JOB}.nodes").read_text().splitlines()
@@ -123,7 +123,7 @@ def lend(jobs: JobFunctions) -> tuple[str, Path]:
 
 
 def hold(jobs: JobFunctions) -> None:
-    """Another process of the user's has the group open when the job ends."""
+    """Another process of the user has the group open when the job ends."""
     _line, group = lend(jobs)
     command = ["sh", "-c", f"exec 3<>{group} && echo opened && exec sleep 600"]
     with subprocess.Popen(command, **_as_user(USER), stdout=subprocess.PIPE) as holder:
@@ -135,7 +135,7 @@ def hold(jobs: JobFunctions) -> None:
 
 
 class _User(TypedDict):
-    """Whom a process runs as."""
+    """The user of a process."""
 
     user: int
     group: int
@@ -147,7 +147,7 @@ def _as_user(user: int) -> _User:
 
 
 def main() -> None:
-    """All steps in order."""
+    """Run all steps in order."""
     functions.create(CARD, 2, owner="demo")
     while not all(function.interfaces for function in functions.cards()[0].functions):
         time.sleep(0.1)

@@ -1,8 +1,8 @@
-"""A guest with an SR-IOV card and an IOMMU, in which what `vicinal functions` calls runs as root.
+"""A guest with an SR-IOV card and an IOMMU, in which the calls of `vicinal functions` run as root.
 
-The card is QEMU's emulation of Intel's 82576 (igb), the IOMMU an emulated VT-d: what the kernel
-does with them is real, and nothing is said about any hardware. The guest runs scripts such as
-functions_inside.py, which write what came of each step to a second serial port.
+The card is QEMU's emulation of Intel's 82576 (igb), and the IOMMU an emulated VT-d. The kernel's
+handling of them is real; tests prove nothing about hardware. The guest runs scripts such as
+functions_inside.py, which print each step's outcome to a second serial port.
 """
 
 import hashlib
@@ -77,24 +77,24 @@ echo "vicinal-guest: {name} ended with $?"
 
 @dataclass(frozen=True)
 class Work:
-    """What such a guest is for."""
+    """What such a guest has and runs."""
 
     name: str
     modules: tuple[str, ...]
     scripts: tuple[str, ...]
-    """They run one after the other, and import others that lie beside them."""
+    """Scripts that run one after the other, and import others beside them."""
     libraries: tuple[Path, ...] = ()
-    """Python packages beside those of Debian."""
+    """Python packages besides those of Debian."""
     devices: tuple[str, ...] = ()
-    """More of QEMU's arguments."""
+    """Further arguments of QEMU."""
     processors: str = "1"
-    """As QEMU's -smp has them."""
+    """The value of QEMU's -smp."""
     memory: int = 640
-    """MiB."""
+    """In MiB."""
     number: int = 1
-    """In the hardware address of its card, where two of them are on one wire."""
+    """A byte of the card's hardware address, for two guests on one wire."""
     files: Mapping[str, Path] = field(default_factory=dict)
-    """More files, by their places in the guest."""
+    """Further files, by their paths in the guest."""
 
 
 _MODULES = ("8021q", "bridge", "igb", "igbvf", "veth", "vfio_iommu_type1", "vfio_pci")
@@ -103,10 +103,10 @@ CLUSTERS = Work("function-clusters", _MODULES, ("function_cluster_inside.py",))
 
 
 def run_inside(directory: Path, say: Callable[[str], None], work: Work) -> list[dict[str, Any]]:
-    """Boot the guest, and return what each step in it came to."""
+    """Boot the guest, and return the outcome of each step in it."""
     console, results = directory / f"{work.name}.log", directory / f"{work.name}.results"
     command = _command(say, work, console, ["-serial", f"file:{results}"])
-    with suppress(subprocess.TimeoutExpired):  # what it wrote until then says more
+    with suppress(subprocess.TimeoutExpired):  # the output until then tells more
         subprocess.run(command, check=True, timeout=GUARD_SECONDS, stdin=subprocess.DEVNULL)
     lines = results.read_text().splitlines()
     assert lines, " | ".join(console_tail(console))
@@ -117,9 +117,9 @@ def run_inside(directory: Path, say: Callable[[str], None], work: Work) -> list[
 def asked_inside(
     directory: Path, say: Callable[[str], None], work: Work, wire: int | None = None
 ) -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
-    """Boot a guest whose script answers each line of JSON by one; what asks it.
+    """Boot a guest whose script answers each line of JSON by one; yields the function that asks it.
 
-    `wire` is the descriptor of a stream socket that its card is at.
+    `wire` is the descriptor of a stream socket to which its card is joined.
     """
     console, place = directory / f"{work.name}.log", directory / f"{work.name}.talk"
     talk = ["-chardev", f"socket,id=talk,path={place},server=on,wait=on", "-serial", "chardev:talk"]
@@ -193,19 +193,19 @@ def _image(say: Callable[[str], None], work: Work) -> tuple[Path, Path]:
 
 
 def functions_system(say: Callable[[str], None]) -> Path:
-    """Directory of the unpacked Debian packages and kernel that such guests are made of."""
+    """The directory of the unpacked Debian packages and kernel for such guests."""
     directory = guests_directory() / "functions"
     with locked(directory):
         return _system(directory, say)
 
 
 def modules_of(system: Path) -> Path:
-    """The kernel's."""
+    """The directory of the kernel's modules."""
     return next(iter(sorted((system / "lib/modules").iterdir())))
 
 
 def kernel_of(system: Path) -> Path:
-    """The kernel itself."""
+    """The file of the kernel."""
     return system / f"boot/vmlinuz-{modules_of(system).name}"
 
 
@@ -229,7 +229,7 @@ def _system(directory: Path, say: Callable[[str], None]) -> Path:
 
 
 def _write(target: Path, system: Path, modules: Path, work: Work) -> None:
-    """Of two archives, one after the other: what all such guests have is written once."""
+    """Two archives, one after the other; the common part of all guests is written only once."""
     base, own = _base(target.parent, system), target.with_suffix(".part")
     _write_own(own, system, modules, work)
     with target.open("wb") as whole:
@@ -261,7 +261,7 @@ def _base(directory: Path, system: Path) -> Path:
                 continue
             top = name.partition("/")[0]
             archive.copy(path, f"usr/{name}" if top in ("bin", "lib", "lib64", "sbin") else name)
-        # Not busybox, whose shell takes its own `ip` for that of iproute2.
+        # Not busybox, whose shell prefers its own `ip` to iproute2's.
         archive.link("usr/bin/sh", "dash")
     part.rename(target)
     return target
@@ -273,7 +273,7 @@ def _left_out(name: str) -> bool:
 
 
 def _write_own(target: Path, system: Path, modules: Path, work: Work) -> None:
-    """What one such guest has of its own."""
+    """The files of one such guest."""
     package = Path(vicinal.__file__).parent
     with Archive(target) as archive:
         init = INIT + "".join(RUN.format(name=name) for name in work.scripts) + "poweroff -f\n"
@@ -282,7 +282,7 @@ def _write_own(target: Path, system: Path, modules: Path, work: Work) -> None:
         archive.file("etc/passwd", b"root:*:0:0::/root:/bin/sh\nuser:*:1000:1000::/tmp:/bin/sh\n")
         for number, (name, content) in enumerate(load_order(modules, work.modules)):
             archive.file(f"usr/lib/vicinal-modules/{number:02}-{name}.ko", content)
-        # Without the command line: its libraries take a minute to load where TCG emulates.
+        # Without the command line, whose libraries take a minute to load with TCG.
         code = [(source, f"vicinal/{source.name}") for source in HERE.glob("*_inside.py")]
         for library in (package, *work.libraries):
             for source in library.rglob("*.py"):

@@ -1,7 +1,7 @@
-"""What happens in the guest of functions_guest.py, as root: each step is a line of JSON.
+"""The steps in the guest of functions_guest.py, as root: each prints a line of JSON.
 
-A step is what a command of `vicinal functions` does, through the real privileged helper, or a look
-at what the kernel then has. Nothing is judged here: test_functions.py does that outside.
+A step is a call of `vicinal functions` through the real privileged helper, or a query of the
+kernel's state. test_guest_functions.py checks the lines outside.
 """
 
 import base64
@@ -35,12 +35,12 @@ VFIO_TYPE1 = 1
 
 
 def say(step: str, **found: object) -> None:
-    """One line for the test outside."""
+    """Print one line for the test outside."""
     print(json.dumps({"step": step, **found}), flush=True)
 
 
 def run(step: str, *command: str) -> None:
-    """Run a program, and say what came of it."""
+    """Run a program, and return its outcome."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -48,7 +48,7 @@ def run(step: str, *command: str) -> None:
 
 
 def attempt(step: str, action: Callable[[], object]) -> None:
-    """Do something, and say how it ended and how long that took."""
+    """Call a function, and report how it ended and how long it took."""
     began = time.monotonic()
     try:
         action()
@@ -59,19 +59,19 @@ def attempt(step: str, action: Callable[[], object]) -> None:
 
 
 def card(step: str) -> dict[str, Any]:
-    """The card as `vicinal functions list --json` shows it."""
+    """The card in the output of `vicinal functions list --json`."""
     found = asdict(functions.cards()[0])
     say(step, card=found)
     return found
 
 
 def settings(step: str) -> None:
-    """What the card's driver says of its functions."""
+    """What the card's driver reports about its functions."""
     run(step, "ip", "-j", "link", "show", "dev", CARD)
 
 
 def wait_for_link() -> None:
-    """Wait until the card has a link, for a while."""
+    """Wait a limited time until the card has a link."""
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         if Path(f"/sys/class/net/{CARD}/carrier").read_text().strip() == "1":
@@ -101,7 +101,7 @@ class OpenedDevice:
 
 
 def helper(step: str, user: int, operation: str, **fields: object) -> dict[str, Any]:
-    """One request to the privileged helper, as if sudo had run it for a user."""
+    """One request to the privileged helper, as sudo runs it for a user."""
     source = "/vicinal/vicinal/host/functions/privileged"
     request = {"protocol": PROTOCOL, "operation": operation, **fields}
     done = subprocess.run(
@@ -118,21 +118,21 @@ def helper(step: str, user: int, operation: str, **fields: object) -> dict[str, 
 
 
 def make() -> tuple[str, str]:
-    """The functions are made; and what cannot be made is refused."""
+    """Functions are created, and invalid requests are refused."""
     card("fresh")
     attempt("assign without functions", lambda: functions.assign(CARD, owner="demo"))
     attempt("create too many", lambda: functions.create(CARD, 9, owner="demo"))
     attempt("create", lambda: functions.create(CARD, 2, owner="demo"))
-    time.sleep(1)  # their driver is bound by then; nothing is judged by this
+    time.sleep(1)  # their driver is bound by then; no check depends on it
     first, second = (function["address"] for function in card("created")["functions"])
     return first, second
 
 
 def ethernet(first: str, second: str) -> None:
-    """A function stays here, and is configured."""
+    """A function stays on the host, and is configured."""
     settings("before")
     wanted = Settings(mac=MAC, spoof_check=False, trust=True, max_rate=100)
-    # The card's driver takes rates only when it knows its own.
+    # The card's driver accepts rates only when it knows its own rate.
     attempt("assign without a link", lambda: functions.assign(first, owner="demo", settings=wanted))
     settings("undone")
     run("card up", "ip", "link", "set", CARD, "up")
@@ -167,11 +167,11 @@ def namespace(second: str) -> None:
         container.kill()
     place = Path(f"/sys/bus/pci/devices/{second}/net")
     while not place.is_dir() or not any(place.iterdir()):
-        time.sleep(0.05)  # the kernel gives it back when the namespace ends
+        time.sleep(0.05)  # the kernel returns it when the namespace ends
 
 
 def lent(second: str) -> None:
-    """A job of Slurm's has a function for its nodes, and hides it where a process holds it."""
+    """A job of Slurm has a function for its nodes, and hides it in a process's namespace."""
     jobs = JobFunctions(Path("/run/jobs"))
     give = partial(jobs.give, 7, [Asked(1, CARD)], for_nodes=True)
     attempt("lend without a VLAN", give)
@@ -197,7 +197,7 @@ def lent(second: str) -> None:
         name = next(Path(f"/sys/bus/pci/devices/{second}/net").iterdir()).name
         run("as its driver makes it", "ip", "-j", "-d", "link", "show", "dev", name)
         settings("after lending")
-        # As an epilog that is killed once its first request is done.
+        # Like an epilog that is killed after its first request.
         attempt("lend again", give)
         hide(second, thief.pid)
         helper("recall", 0, "recall", function=second, owner="slurm-7")
@@ -210,14 +210,14 @@ def lent(second: str) -> None:
 
 
 def hide(function: str, process: int) -> None:
-    """Move the interface of a function into the network of a process."""
+    """Move a function's interface into the network namespace of a process."""
     name = next(Path(f"/sys/bus/pci/devices/{function}/net").iterdir()).name
     words = ("dev", name, "netns", str(process), "name", "lent0")
     subprocess.run(["ip", "link", "set", *words], check=True)
 
 
 def vfio(second: str) -> None:
-    """A function goes to vfio-pci, is opened as by a virtual machine, and comes back."""
+    """A function is bound to vfio-pci, opened as by a virtual machine, and returned."""
     attempt("assign to vfio", lambda: functions.assign(second, owner="machine", vfio=True))
     function = card("on vfio")["functions"][1]
     opened = OpenedDevice(function["group"], second)
@@ -235,7 +235,7 @@ def vfio(second: str) -> None:
 
 
 def crash(first: str, second: str) -> None:
-    """What a killed command of an ordinary user leaves is there to be released."""
+    """What a killed command of an unprivileged user leaves can be released."""
     one = {"function": second, "owner": "killed"}
     free = {"function": second, "fresh": True, "settings": {}, "binding": ""}
     helper("claim", USER, "assign", owner="killed", functions=[free])
@@ -255,7 +255,7 @@ def crash(first: str, second: str) -> None:
 
 
 def opennebula(second: str) -> None:
-    """A function that is on vfio-pci for good gets a rate by a hook of OpenNebula's drivers."""
+    """A hook of OpenNebula's drivers gives a rate to a function that stays on vfio-pci."""
     place = Path(f"/sys/bus/pci/devices/{second}")
     (place / "driver_override").write_text("vfio-pci\n")
     (place / "driver/unbind").write_text(second)
@@ -265,13 +265,13 @@ def opennebula(second: str) -> None:
     attempt("release to vfio", lambda: functions.release([second]))
     card("released to vfio")
     node = Path("/dev/vfio") / (place / "iommu_group").readlink().name
-    os.chown(node, USER, USER)  # as a rule of udev's does
+    os.chown(node, USER, USER)  # as a udev rule does
     settings("before hooks")
     hook("pre", second)
     settings("hooked")
     records = json.loads(Path("/run/vicinal-functions/records.json").read_text())
     say("owner of what is hooked", owner=records["functions"][second]["owner"])
-    # What OpenNebula's drivers do in post.
+    # The work of OpenNebula's drivers in post.
     words = f"vlan 5 mac {MAC} spoofchk off trust on".split()
     run("post", "ip", "link", "set", CARD, "vf", "1", *words)
     settings("after post")
@@ -282,7 +282,7 @@ def opennebula(second: str) -> None:
 
 
 def hook(action: str, function: str) -> None:
-    """Call one as a driver does, for a VM with one function."""
+    """Call a hook as a driver does, for a VM with one function."""
     nic = f"<ADDRESS>{function[:-2]}:{function[-1]}</ADDRESS><VN_MAD>bridge</VN_MAD>"
     nic += "<MAX_TX_RATE>200</MAX_TX_RATE>"
     text = f"<VM><ID>7</ID><TEMPLATE><PCI>{nic}</PCI></TEMPLATE></VM>"
@@ -297,7 +297,7 @@ def hook(action: str, function: str) -> None:
 
 
 def main() -> None:
-    """All steps in order."""
+    """Run all steps in order."""
     say("kernel version", release=os.uname().release, uptime=Path("/proc/uptime").read_text())
     first, second = make()
     ethernet(first, second)

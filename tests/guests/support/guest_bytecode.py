@@ -1,4 +1,4 @@
-"""Python's byte code for guests, made here: where TCG emulates, compiling takes them a minute."""
+"""Python's byte code for guests, compiled on the host, because TCG takes a minute for it."""
 
 import importlib.util
 import py_compile
@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 _CACHE = "__pycache__"
 _HEADER_BYTES = 16
 _UNCHECKED = 0b01
-"""In the flags of a file of byte code: it holds whatever its source is, by PEP 552."""
+"""Flag in byte code files: valid whatever its source is, by PEP 552."""
 
 
 def has_our_python(system: Path) -> bool:
-    """Whether the Python of a guest's file system understands the byte code of this one."""
+    """Whether the Python of a guest's file system understands this Python's byte code."""
     return (system / f"usr/bin/python3.{sys.version_info.minor}").exists()
 
 
 def compile_once(system: Path) -> None:
-    """Put byte code beside the Python files of a guest's file system, if there is none."""
+    """Add byte code to the Python files of a guest's file system, if there is none."""
     if not has_our_python(system) or any(system.rglob(_CACHE)):
         return
     for source in [*system.rglob("*.py")]:
@@ -29,9 +29,9 @@ def compile_once(system: Path) -> None:
 
 
 def compiled(sources: list[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
-    """Byte code of files, and where it belongs, by the place in the guest that these have.
+    """Byte code files for files by their paths in the guest, with the byte code's paths.
 
-    It is there until the next one is asked for.
+    Each file exists until the next one is requested.
     """
     with TemporaryDirectory(prefix="vicinal-") as name:
         for source, place in sources:
@@ -49,7 +49,7 @@ def _name(source: Path) -> str:
 
 
 def _compiled_before(source: Path) -> bytes | None:
-    """What this host has compiled of a file as it is now, for guests that have no source's time."""
+    """This host's byte code of the present file, for guests that have no time of the source."""
     try:
         found = Path(importlib.util.cache_from_source(str(source))).read_bytes()
         status = source.stat()
@@ -65,6 +65,6 @@ def _compiled_before(source: Path) -> bytes | None:
 
 
 def _compile(source: Path, target: Path) -> None:
-    # Without a look at the source's time, which a guest's file system has not.
+    # Without checking the source's time, which a guest's file system does not keep.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(source), str(target), quiet=2, invalidation_mode=mode)

@@ -1,7 +1,7 @@
-"""The kernel module netdevsim for a guest: an interface whose driver only keeps what it is told.
+"""The kernel module netdevsim for a guest: an interface whose driver only stores its settings.
 
-It is in no kernel of Debian's, so it is built here, of the source and the headers of that kernel,
-which Debian has as packages, too.
+No Debian kernel contains it. So it is built here from the source and the headers of that kernel,
+which Debian provides as packages.
 """
 
 import re
@@ -15,9 +15,9 @@ SECONDS = 300.0
 
 
 def build_netdevsim(packages: PackageStore, modules: Path, work: Path) -> None:
-    """Build it for the kernel of lib/modules/VERSION, and put it there; `work` is a fresh place.
+    """Build it for the kernel of lib/modules/VERSION, and add it there; `work` is a new path.
 
-    `packages` must still have the release that the kernel came from.
+    `packages` must still use the release from which the kernel came.
     """
     shutil.rmtree(work, ignore_errors=True)
     release = modules.name  # such as 6.12.95+deb12-amd64
@@ -31,9 +31,9 @@ def build_netdevsim(packages: PackageStore, modules: Path, work: Path) -> None:
     _run("tar", "-C", work, "-xf", work / f"usr/src/{source}.tar.xz", driver)
     tree = work / f"usr/src/linux-headers-{release}"
     makefile = tree / "Makefile"
-    # It includes one by a path of an installed system.
+    # Its makefile includes another by a path of an installed system.
     makefile.write_text(makefile.read_text().replace("/usr/src/", f"{work}/usr/src/"))
-    # Without types for BPF, which take another program to write.
+    # Without types for BPF, which need a further program.
     settings = ("CONFIG_NETDEVSIM=m", "CONFIG_DEBUG_INFO_BTF_MODULES=")
     _run("make", "-s", "-C", tree, f"M={work / driver}", *settings, "modules")
     module = work / driver / "netdevsim.ko"

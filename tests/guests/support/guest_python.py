@@ -1,4 +1,4 @@
-"""Python, numpy and Vicinal for a guest that has none, in its memory."""
+"""Python, numpy and Vicinal for a guest without them, in its memory."""
 
 import hashlib
 import shutil
@@ -16,11 +16,11 @@ HERE = Path(__file__).parent
 PACKAGES = ("libpython3-stdlib", "python3-minimal", "python3-numpy", "python3-psutil")
 PARTS = ("usr/bin/python3*", "usr/lib/python3*", "usr/lib/*-linux-gnu", "lib/*-linux-gnu")
 LENT = "/tmp/lent"
-UNPACK_SECONDS = 240.0  # a hang guard
+UNPACK_SECONDS = 240.0  # prevents hanging
 
 
 def lend_python(guest: Guest, archive: Path) -> None:
-    """Put Python, numpy and Vicinal into a guest, with what its own user may do there."""
+    """Copy Python, numpy and Vicinal into a guest, with the means of its user."""
     directory = guests_directory() / "doctor"
     target = directory / f"debian-{hashlib.sha256(repr(PACKAGES).encode()).hexdigest()[:16]}"
     with locked(directory):
@@ -47,7 +47,7 @@ def lend_python(guest: Guest, archive: Path) -> None:
 
 
 def run_python(guest: Guest, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run the lent Python there, as the guest's user."""
+    """Run the copied Python in the guest, as the guest's user."""
     libraries = [f"{LENT}/{place}" for place in ("usr/lib", "lib")]
     script = (
         f"cd {LENT} && for d in {' '.join(libraries)}; do for e in $d/*-linux-gnu "

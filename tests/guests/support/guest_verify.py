@@ -1,4 +1,4 @@
-"""An MPI job between two guests whose every byte is checked, and who sent to whom in the region."""
+"""An MPI job between two guests with a check of every byte, and the region's connections."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 
 
 class Pair:
-    """As much of a GuestPair as a job needs."""
+    """The part of a GuestPair that a job needs."""
 
     network = GuestNetwork.VIRTIO
 
@@ -28,7 +28,7 @@ class Pair:
 
 
 def verify(pair: Pair, program: str) -> set[tuple[str, str]]:
-    """Every byte of an MPI job's messages; returns who sent to whom through the region."""
+    """Check every byte of an MPI job's messages; returns who sent to whom through the region."""
     job = Job(program=[program, "--max-size", "65536", "--rounds", "1"], ranks=2, mpi="mpich")
     done = run_in_guests(job, pair, timeout=BOUND)
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,9 @@
-"""What a user does with keys of a cluster's file that concern the host, with virtual machines.
+"""A user's operations with keys of a cluster file that concern the host, with virtual machines.
 
     unshare --net --mount python keys_scenario.py DIRECTORY
 
-test_cluster_keys.py runs it, in a network of its own, which stands for the host's: with a bridge
-that leads to this process, and taps. It raises where anything is not as it should be.
+test_cluster_keys.py runs it, in a network namespace that represents the host: with a bridge that
+leads to this process, and with taps. It raises an error if anything is wrong.
 """
 
 import json
@@ -50,7 +50,7 @@ nodes:
   - {{name: c, backend: vm, memory: 640M, network: none}}
 region: {{members: 8}}
 """
-# An ordinary user's, at a tap of its own, and by QEMU's helper. The second command fails in both.
+# An unprivileged user's file, at a tap, and by QEMU's helper. The second command fails in both.
 FAILING = """name: {name}
 nodes:
   - {{name: d, backend: vm, memory: 640M, network: {{tap: site2, address: 10.9.0.4/24}}}}
@@ -102,7 +102,7 @@ class Trial:
         return self.directory / "state/vicinal/clusters" / self.name / "machines"
 
     def call(self, *arguments: str | Path, status: int | None = 0) -> str:
-        """What a command of ours says, of which this is to be the exit status."""
+        """The output of a command, whose exit status must be `status`."""
         done = subprocess.run(
             [*self.before, "-m", "vicinal", *map(str, arguments)],
             env=self.variables,
@@ -128,7 +128,7 @@ class Trial:
 
 
 def lend_tun(directory: Path) -> None:
-    """Let everybody here open taps that are theirs, as on any host but this machine."""
+    """Let all users open their own taps, as is usual on hosts, but not on this machine."""
     device = directory / "tun"
     os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(10, 200))
     device.chmod(0o666)
@@ -136,7 +136,7 @@ def lend_tun(directory: Path) -> None:
 
 
 def lend_helper(directory: Path) -> None:
-    """Let ordinary users here come to the bridge by QEMU's helper, as an administrator may."""
+    """Let unprivileged users use the bridge by QEMU's helper, as an administrator may."""
     helper = next(each for each in HELPERS if each.exists())
     own = directory / helper.name
     shutil.copy(helper, own)
@@ -151,7 +151,7 @@ def lend_helper(directory: Path) -> None:
 
 
 def check_reach(trial: Trial) -> None:
-    """Each of the two that are linked hears the other's sshd by the host's network, and we both."""
+    """Both linked machines reach each other's sshd through the host's network; so does the host."""
     for node, address in (("a", "10.9.0.2"), ("b", "10.9.0.1")):
         heard = trial.inside(node, "sh", "-c", f"nc -w 20 {address} 22 </dev/null | head -c 4")
         assert heard == "SSH-", heard
@@ -177,22 +177,22 @@ def links(trial: Trial) -> None:
     console = (trial.machines / "a.console").read_text()
     for line in ("hello from a file", "user 0", "10.9.0.1/24", "the second one"):
         assert line in console.splitlines(), console
-    # Packages and files are there, as the image's own, and in no other machine.
+    # Packages and files exist with the image's owners, and in no other machine.
     assert trial.inside("a", "tree", "-ifn", "--noreport", "/opt").split() == [
         *("/opt", "/opt/tools", "/opt/tools/hello")
     ]
     trial.inside("b", "test", "!", "-e", "/usr/bin/tree", "-a", "!", "-e", "/opt/tools")
     trial.inside("a", "sh", "-c", "echo more >>~/note && touch ~/new /tmp/new && note")
-    # The job takes the machines' own network, and the region, as if there were no other.
+    # The job uses the machines' own network and the region, as if there were no other network.
     program = mpi_program(Mpi.MPICH, "verify")
     job = ("run", "-c", trial.name, "--paths", "-n")
     said = trial.call(*job, "2", program, "--only", "sizes", "--max-size", "4096", "--rounds", "1")
     assert "region" in said
     assert "c has no network, by which" in trial.call(*job, "3", program, status=1)
-    # Its launcher needs nobody.
+    # The launcher of its job needs no other machine.
     launcher = f"{Path(program).parents[3]}/build/mpi/mpich/bin/mpiexec"
     assert trial.inside("c", launcher, "-n", "2", "hostname").split() == ["c", "c"]
-    # Saved as it is, though what it would run at its next boot is other than at its first.
+    # It is saved as it is, although its next boot runs other commands than its first boot.
     trial.call("save", trial.name)
     assert ports() == before
     trial.call("restore", trial.name)
@@ -207,7 +207,7 @@ def links(trial: Trial) -> None:
     assert "machines/main  (the file changes it)\n    additions" in trial.call(
         "plan", trial.file, status=2
     )
-    # Its file system is a new one, in which only what each boot does was done.
+    # Its file system is new, and only the commands of each boot have run in it.
     trial.inside("a", "test", "!", "-e", "/etc/first", "-a", "-e", "/etc/each")
     assert "the second one" not in (trial.machines / "a.console").read_text()
     trial.call("down", trial.name)
@@ -216,7 +216,7 @@ def links(trial: Trial) -> None:
 
 
 def a_first_boot_that_fails(trial: Trial) -> None:
-    """It is an error of `up`, which shows what was said, and leaves nothing."""
+    """`up` fails, shows the command's output, and leaves nothing."""
     trial.file.write_text(FAILING.format(name=trial.name))
     before = ports()
     said = trial.call("up", "--quiet", trial.file, status=1)
@@ -236,7 +236,7 @@ def main() -> None:
     make_network()
     lend_tun(directory)
     lend_helper(directory)
-    directory.chmod(0o711)  # for the ordinary user, who has a part of it
+    directory.chmod(0o711)  # for the unprivileged user, who owns a part of it
     users = directory / "user"
     users.mkdir()
     before, variables = ordinary_user(users)

@@ -1,10 +1,10 @@
-"""What a user does with a cluster of virtual machines, by `vicinal` alone, from a file to nothing.
+"""A user's operations on a cluster of virtual machines, only by `vicinal`, from `up` to `down`.
 
     python machines_scenario.py DIRECTORY PROGRAM...
 
-PROGRAM is `verify` of each MPI library. test_cluster_machines.py runs it, as root and as an
-ordinary user, each with a libvirt of its own. It raises where anything is not as it should be, and
-says on standard output what it saw: one JSON object a line, `step` and facts.
+PROGRAM is `verify` of each MPI library. test_cluster_machines.py runs the scenario, as root and as
+an unprivileged user, each with a libvirt of its own. It raises an error if anything is wrong, and
+reports on standard output: one JSON object a line, with `step` and facts.
 """
 
 import json
@@ -40,7 +40,7 @@ def say(step: str, **facts: object) -> None:
 
 
 class Trial:
-    """A cluster of this user's that nobody else has."""
+    """A cluster of this user with a unique name."""
 
     def __init__(self, directory: Path, nodes: Sequence[str] = NODES) -> None:
         self.nodes = nodes
@@ -93,7 +93,7 @@ class Trial:
         return found[0]
 
     def left(self) -> list[str]:
-        """What of it is there: domains, the region, bridges, taps, files, processes."""
+        """What exists of it: domains, the region, bridges, taps, files, processes."""
         found = [
             domain.name()
             for domain in self.hypervisor.listAllDomains()
@@ -115,7 +115,7 @@ class Trial:
 
 
 def refusals(trial: Trial) -> None:
-    """What cannot be is said before anything is made."""
+    """Impossible requests are reported before anything is created."""
     say("memory", error=trial.refused("up", trial.write(memory="999G")))
     cores = len(os.sched_getaffinity(0))
     say("cores", error=trial.refused("up", trial.write(cpus=cores + 1, policy="core")))
@@ -132,7 +132,7 @@ def refusals(trial: Trial) -> None:
 
 
 def a_guest_that_never_boots(trial: Trial) -> None:
-    """It has too little memory for its file system, and its kernel says so."""
+    """It has too little memory for its file system, and its kernel reports that."""
     say("broken", error=trial.refused("up", trial.write(count=2, memory="128M")))
     assert trial.left() == [], trial.left()
 
@@ -160,7 +160,7 @@ def a_command_that_is_killed(trial: Trial) -> None:
 
 
 def verify(trial: Trial, program: str, nodes: Sequence[str] = NODES) -> None:
-    """Every byte of an MPI job's messages among all machines, and that they went by the region."""
+    """Check every byte of an MPI job's messages among all machines, and the use of the region."""
     began = time.monotonic()
     done = trial.call(
         *("run", "--cluster", trial.name, "-n", str(len(nodes)), "--paths", program),
@@ -184,7 +184,7 @@ def verify(trial: Trial, program: str, nodes: Sequence[str] = NODES) -> None:
 
 
 def a_job_that_takes_too_long(trial: Trial, program: str) -> None:
-    """It is ended in all machines."""
+    """The job ends in all machines."""
     job = ("run", "--cluster", trial.name, "-n", "3", "--timeout", "6")
     done = trial.refused(*job, program, "--rounds", "999999")
     for node in NODES:
@@ -195,7 +195,7 @@ def a_job_that_takes_too_long(trial: Trial, program: str) -> None:
 
 
 def live(trial: Trial, programs: list[str], *, whole: bool) -> None:
-    """From `up` to `down`, with all that is between if `whole`."""
+    """From `up` to `down`; with `whole`, all operations in between."""
     file = trial.write()
     assert "it is not there" in trial.call("plan", file, status=2).stdout
     began = time.monotonic()
@@ -209,7 +209,7 @@ def live(trial: Trial, programs: list[str], *, whole: bool) -> None:
         assert trial.call("exec", "--cluster", trial.name, node, "hostname").stdout == f"{node}\n"
     assert trial.call("exec", node, "sh", "-c", "exit 7", status=7).stdout == ""
     assert trial.call("ssh", node, "echo $USER; hostname").stdout == f"mpi\n{node}\n"
-    # Each reaches each other, and the names are known.
+    # Each machine reaches each other by name.
     others = " && ".join(f"ssh {node} hostname" for node in trial.nodes[1:])
     heard = trial.call("exec", NODES[0], "sh", "-c", others).stdout
     assert heard.split() == [*trial.nodes[1:]], heard
@@ -233,7 +233,7 @@ def stop_and_start(trial: Trial) -> None:
     trial.call("start", trial.name)
     trial.call("plan", trial.file, status=0)
     trial.call("exec", NODES[0], "test", "!", "-e", "/tmp/of-the-last-boot")
-    # One that ended by itself is started again by `up`, and the others go on.
+    # `up` starts a machine again that ended by itself, while the others run on.
     trial.call("exec", NODES[1], "touch", "/tmp/kept")
     trial.hypervisor.lookupByName(f"vicinal-{trial.owner}-{NODES[2]}").destroy()
     shown = trial.call("plan", trial.file, status=2).stdout
@@ -248,7 +248,7 @@ def main() -> None:
     directory, *programs = sys.argv[1:]
     libvirt.registerErrorHandler(lambda *_: None, None)
     root = os.geteuid() == 0
-    trial = Trial(Path(directory), NODES if root else NODES[:2])  # once three are enough
+    trial = Trial(Path(directory), NODES if root else NODES[:2])  # three in one run are enough
     try:
         refusals(trial)
         live(trial, programs, whole=root)

@@ -1,7 +1,7 @@
-"""What happens in the guest of test_numa.py, as root: each step is a line of JSON.
+"""The steps in the guest of test_numa.py, as root: each prints a line of JSON.
 
-Its machine has two NUMA nodes with processors, and one that is memory alone. What of Vicinal reads
-NUMA nodes, or asks for memory of one, does so on the real kernel. Nothing is judged here.
+The guest has two NUMA nodes with processors, and one that has only memory. Vicinal's parts that
+read NUMA nodes, or request memory of one, run on the real kernel. The test checks the lines.
 """
 
 import ctypes
@@ -40,12 +40,12 @@ host = Host()
 
 
 def say(step: str, **found: object) -> None:
-    """One line for the test outside."""
+    """Print one line for the test outside."""
     print(json.dumps({"step": step, **found}), flush=True)
 
 
 def refusal(action: Callable[[], object]) -> str:
-    """Do something that may be refused; what was said."""
+    """Call a function that may be refused; returns the error."""
     said = io.StringIO()
     with redirect_stderr(said):
         try:
@@ -55,10 +55,10 @@ def refusal(action: Callable[[], object]) -> str:
 
 
 def pages_of(path: Path) -> dict[str, int]:
-    """How many pages of a file in memory are on which NUMA node, as the kernel says."""
+    """The number of pages of a file in memory on each NUMA node, as the kernel reports it."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         count = len(memory) // mmap.PAGESIZE
-        for page in range(count):  # it says so of pages that a process has looked at
+        for page in range(count):  # the kernel reports only pages that a process has accessed
             memory[page * mmap.PAGESIZE]
         first = ctypes.c_char.from_buffer(memory)
         start = ctypes.addressof(first)
@@ -71,14 +71,14 @@ def pages_of(path: Path) -> dict[str, int]:
 
 
 def policy() -> int:
-    """This thread's policy for memory; 0: the kernel's own."""
+    """This thread's memory policy; 0 is the kernel's default."""
     mode = ctypes.c_int(-1)
     assert not _libc.syscall(_GET_MEMPOLICY, ctypes.byref(mode), None, ctypes.c_ulong(0), None, 0)
     return mode.value
 
 
 def region(step: str, nodes: Sequence[int], mebibytes: int = 16, processor: int = 0) -> None:
-    """What `deploy` makes for a VM with memory of these nodes, by a process on a processor."""
+    """Call `deploy` for a VM with memory of these nodes, from a process on one processor."""
     os.sched_setaffinity(0, {processor})
     records = Records(Path("/dev/shm/records"), frozenset)
     request = RegionRequest(5, "job42", mebibytes * MIB, 16)
@@ -95,7 +95,7 @@ def region(step: str, nodes: Sequence[int], mebibytes: int = 16, processor: int 
 
 
 def regions() -> None:
-    """Regions for VMs on each node, on several, and on such as are not there or have no room."""
+    """Regions for VMs on each node, on several nodes, and on missing or full nodes."""
     region("region of no node, from node 0", ())
     region("region of no node, from node 1", (), processor=4)
     region("region of node 0", (0,), processor=4)
@@ -111,7 +111,7 @@ def regions() -> None:
 
 
 def report() -> None:
-    """What doctor and OpenNebula's probe say."""
+    """What doctor and OpenNebula's probe report."""
     say("processors", found=[asdict(each) for each in read_cpus(host)])
     Path(HUGE).write_text("4")
     for name, check in (("numa", check_numa), ("huge pages", check_huge_pages)):
@@ -121,7 +121,7 @@ def report() -> None:
 
 
 def domain(pins: Sequence[str] = ()) -> bytes:
-    """As OpenNebula writes it for a VM whose memory is from node 1, on these processors or any."""
+    """OpenNebula's document of a VM with memory from node 1, on these processors or any."""
     lines = "".join(f'<vcpupin vcpu="{n}" cpuset="{pin}"/>' for n, pin in enumerate(pins))
     if pins:
         lines += f'<emulatorpin cpuset="{",".join(pins)}"/>'
@@ -131,7 +131,7 @@ def domain(pins: Sequence[str] = ()) -> bytes:
 
 
 def pinning() -> None:
-    """VICINAL_PINNING, and what a host is asked that a VM is restored on."""
+    """VICINAL_PINNING, and the check of a host on which a VM is restored."""
     near = next(node.cpus for node in read_nodes(host) if node.number == 1)
     chosen = Topology("NONE", (VirtualNode(2, near, 1),))
     written, _ = pinned(domain(), Pinning(True, False), chosen, ())
@@ -152,7 +152,7 @@ def pinning() -> None:
 
 
 def placement() -> None:
-    """The policies of the papers, and a cluster that is really there by one of them."""
+    """The policies of the papers, and a cluster that really uses one of them."""
     file = Path("/tmp/cluster.yaml")
     cpus, nodes = read_cpus(host), read_nodes(host)
     for policy_name, reserve, each in (("core", 1, 1), ("socket", 0, 2), ("numa", 1, 1)):
@@ -172,7 +172,7 @@ def placement() -> None:
 
 
 def room() -> None:
-    """Virtual machines that fit into the host, and not into their node."""
+    """Virtual machines that fit into the host, but not into their node."""
     free = next(node.available_bytes for node in read_nodes(host) if node.number == 1) // MIB
     for step, mebibytes in (("room", free // 2), ("no room", free + 8)):
         machine = Machine("0-lab", "node1", 1, (), "", "/", 2, mebibytes, memory_nodes=(1,))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * placed.c - two ranks exchange blocks that malloc gave them, and each says where its own lies: the file
- * that is mapped there, as its kernel has it.
+ * placed.c - two ranks exchange blocks from malloc, and each prints where its block lies: the file
+ * that is mapped there, as its kernel reports it.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum { BYTES = 1 << 20 };
 
-/* The file in which an address lies; empty: none. */
+/* The file that is mapped at an address; empty: none. */
 static void find_file(const void *address, char *found, size_t room)
 {
 	char line[4096];

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * queues.c - to be preloaded: says of each completion queue that is made by verbs whether its device is to
- * tell of completions by events. Only those does ibv_modify_cq() have the device hold back.
+ * queues.c - a preloaded library that reports, for each completion queue of verbs, whether its device
+ * announces completions by events. ibv_modify_cq() moderates only such queues.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* As libibverbs has it: the channel is where events go, NULL for none. */
+/* As in libibverbs: the channel receives the events, NULL for none. */
 typedef void *create_function(void *context, int entries, void *queue_context, void *channel, int vector);
 
 create_function ibv_create_cq;
 
-/* Who calls us has libibverbs, but not where RTLD_NEXT would see it: libfabric loads its users by itself. */
+/* RTLD_NEXT does not find the caller's libibverbs, because libfabric loads the users of it separately. */
 static create_function *find_next(void)
 {
 	create_function *next = NULL;

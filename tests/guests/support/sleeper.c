@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sleeper.c - libfabric alone, between two guests: one sends a message now and then and waits for the answer,
- * the other waits for messages; both block in fi_cq_sread() meanwhile.
+ * sleeper.c - only libfabric, between two guests: one sends a message now and then and waits for the
+ * answer, the other waits for messages. Both block in fi_cq_sread() while they wait.
  *
  *	sleeper sleep PORT ROUNDS           sleeper wake HOST PORT ROUNDS MILLISECONDS
  *
- * They tell each other their addresses by TCP. From its first message on, which is left out, the sleeper
- * counts what it took of its processor, how often it gave that back, and the interrupts of the region's
- * device; the waker times from each message to the answer.
+ * They exchange their addresses by TCP. After the first message, which does not count, the sleeper
+ * counts its processor time, how often it gave up its processor, and the interrupts of the region's
+ * device. The waker times from each message to the answer.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -109,7 +109,7 @@ static void post(void)
 	check(fi_recv(endpoint, in, sizeof(in), NULL, other, in), "fi_recv");
 }
 
-/* Until the receive that was posted is done. */
+/* Wait until the posted receive is done. */
 static void await_message(void)
 {
 	struct fi_cq_entry entry = {0};
@@ -132,7 +132,7 @@ static double microseconds(const struct timeval *time)
 	return (double)time->tv_sec * 1e6 + (double)time->tv_usec;
 }
 
-/* Of the region's device, by all vectors that are in use: a column for the only processor. */
+/* Interrupts of the region's device, by all used vectors, in the column of the only processor. */
 static long count_interrupts(void)
 {
 	FILE *file = fopen("/proc/interrupts", "re");
@@ -183,7 +183,7 @@ static void be_waker(int rounds, int milliseconds)
 {
 	printf("{\"microseconds\": [");
 	for (int round = 0; round < rounds; round++) {
-		/* Not in step with a sleeper that looks every so often. */
+		/* Not in step with a sleeper that polls periodically. */
 		usleep((useconds_t)(milliseconds * 1000 + round * 137 % 1000));
 		double began = now();
 		send_one();
@@ -208,14 +208,14 @@ int main(int count, char **arguments)
 				: make_connection(arguments[2], atoi(arguments[3]));
 	exchange_names(connection);
 	post();
-	/* Both have posted. */
+	/* Both sides have posted. */
 	check(write(connection, "", 1) == 1 && read(connection, in, 1) == 1 ? 0 : -FI_EIO, "write");
 	if (sleeps)
 		be_sleeper(atoi(arguments[3]));
 	else
 		be_waker(atoi(arguments[4]), atoi(arguments[5]));
 	fflush(stdout);
-	/* Nobody leaves before the other is done. */
+	/* Neither side leaves before the other is done. */
 	check(write(connection, "", 1) == 1 && read(connection, in, 1) == 1 ? 0 : -FI_EIO, "write");
 	fi_close(&endpoint->fid);
 	fi_close(&cq->fid);

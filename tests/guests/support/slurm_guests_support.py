@@ -1,4 +1,4 @@
-"""What tests of Slurm's jobs in virtual machines share."""
+"""Functions that tests of Slurm's jobs in virtual machines share."""
 
 import subprocess
 
@@ -19,7 +19,7 @@ region:
 
 
 def machines(hosts: OptionHosts) -> dict[str, psutil.Process]:
-    """The machines of jobs on the first host by their names, and one that boots to be saved."""
+    """The machines of jobs on the first host by name, and a machine that boots to be saved."""
     found = {}
     for keeper in hosts.keepers("node0"):
         found.update(machines_of(keeper))
@@ -27,7 +27,7 @@ def machines(hosts: OptionHosts) -> dict[str, psutil.Process]:
 
 
 def machines_of(keeper: psutil.Process) -> dict[str, psutil.Process]:
-    """Those of one job."""
+    """The machines of one job."""
     found = {}
     for process in keeper.children(recursive=True):
         words = words_of(process)
@@ -37,7 +37,7 @@ def machines_of(keeper: psutil.Process) -> dict[str, psutil.Process]:
 
 
 def begin(hosts: OptionHosts, *command: object) -> subprocess.Popen[str]:
-    """Start a command of Slurm's at the head."""
+    """Start a command of Slurm at the head."""
     return subprocess.Popen(
         hosts.entered([str(word) for word in command]),
         env=hosts.environment(),

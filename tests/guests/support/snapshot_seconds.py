@@ -1,8 +1,8 @@
 """How long guests take to start from a snapshot, and by booting: snapshot_seconds.py [TIMES]
 
-From the call of start_guests() until a command has run in each, for one guest and for two at once,
-in random turn. The snapshot, the image and the answer whether KVM works here are made before.
-Seconds of processors are those of all that was started, and of this process.
+It measures from the call of start_guests() until a command has run in each guest, for one guest and
+for two at once, in random order. Before, it makes the snapshot and the image, and finds out whether
+KVM works. Processor seconds include all started processes and this process.
 """
 
 import os
@@ -29,7 +29,7 @@ def processor_seconds() -> float:
 
 
 def started(guests: int, *, snapshot: bool) -> tuple[float, float]:
-    """Seconds, and those of processors, until guests with a region had run a command."""
+    """Seconds, and processor seconds, until guests with a region have run a command."""
     with tempfile.TemporaryDirectory(prefix="vicinal-") as temporary:
         directory = Path(temporary)
         region = directory / "region"

@@ -1,4 +1,4 @@
-"""Plays a study in two virtual machines, with and without a region, and prints what came of it."""
+"""Runs a study in two virtual machines, with and without a region, and prints the result."""
 
 import json
 import sys
@@ -21,12 +21,12 @@ ENVIRONMENTS = (
         "network", "by their cards", MACHINES | {"region": "none"}, path=MessagePath.NETWORK
     ),
     Environment("region", "by a region", MACHINES),
-    # MPI is told to take TCP, whatever the environment says.
+    # MPI is told to use TCP, whatever the environment says.
     Environment("wrong", "past it", MACHINES, variables={"FI_PROVIDER": "tcp"}),
 )
 WORKLOADS = (
     Workload("latency", "", "record", "latency", Quantity.LATENCY, (8,), samples=100, seconds=0.5),
-    # Its libraries are not in the machines.
+    # The machines lack its libraries.
     Workload("message", "", "libfabric", "latency", Quantity.LATENCY, (64,)),
 )
 

@@ -1,4 +1,4 @@
-"""The far guest of test_tune_moderation.py: it answers the other one, by TCP and RDMA."""
+"""The far guest of test_tune_moderation.py, which answers the near one by TCP and RDMA."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ serving: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
 
 
 def answer_bursts(server: socket.socket) -> None:
-    """A burst of small segments for each that comes."""
+    """Send a burst of small segments for each received segment."""
     while True:
         near, _ = server.accept()
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -35,7 +35,7 @@ def answer_bursts(server: socket.socket) -> None:
 
 
 def stream(server: socket.socket) -> None:
-    """As much as whoever calls takes."""
+    """Send as much as the client receives."""
     while True:
         near, _ = server.accept()
         try:
@@ -46,7 +46,7 @@ def stream(server: socket.socket) -> None:
 
 
 def serve(command: tuple[str, ...]) -> None:
-    """One program after the other: each serves one client."""
+    """Run one program after the other; each serves one client."""
     while True:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as serving[command]:
             pass
@@ -54,7 +54,7 @@ def serve(command: tuple[str, ...]) -> None:
 
 
 def begin_anew(server: socket.socket) -> None:
-    """End the programs that serve: one may wait for ever for a client that has given up."""
+    """End the serving programs: one may wait for ever for a client that has given up."""
     while True:
         near, _ = server.accept()
         for program in serving.values():

@@ -1,7 +1,7 @@
-"""What happens in the guest of test_tune_knobs.py, as root: each step is a line of JSON.
+"""The steps in the guest of test_tune_knobs.py, as root: each prints a line of JSON.
 
-Its interfaces are cards that QEMU emulates, igb and e1000e, a virtio-net, and one that is in the
-kernel alone, netdevsim. Nothing is judged here.
+Its interfaces are cards that QEMU emulates, igb and e1000e, a virtio-net, and netdevsim, which
+exists only in the kernel. The test outside checks the lines.
 """
 
 import json
@@ -28,12 +28,12 @@ STATE = Path("/run/tune")
 
 
 def say(step: str, **found: object) -> None:
-    """One line for the test outside."""
+    """Print one line for the test outside."""
     print(json.dumps({"step": step, **found}), flush=True)
 
 
 def attempt(step: str, action: Callable[[], object]) -> None:
-    """Do something, and say how it ended."""
+    """Call a function, and report how it ended."""
     try:
         action()
         error = ""
@@ -43,13 +43,13 @@ def attempt(step: str, action: Callable[[], object]) -> None:
 
 
 def by_ethtool(interface: str) -> str:
-    """What another program says of the same."""
+    """The same settings as another program reports them."""
     done = subprocess.run(["ethtool", "-c", interface], capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
 def values(interface: str) -> dict[str, Any]:
-    """What can be read of its knobs."""
+    """The readable knobs of an interface."""
     (device,) = devices(Machine(), [interface])
     return {knob.part: knob.read() for knob in device.knobs}
 
@@ -78,7 +78,7 @@ def restore() -> list[str]:
 
 
 def exported(interface: str, wanted: Setting) -> None:
-    """What `vicinal tune export` writes is run: it sets, verifies and restores."""
+    """Run the scripts of `vicinal tune export`: they set, verify and restore."""
     before = values(interface)
     found = {name: before[name.partition("/")[2]] for name in wanted}
     files = {"set": script("Sets:", parts_of(wanted).turns)}
@@ -95,7 +95,7 @@ def exported(interface: str, wanted: Setting) -> None:
 
 
 def tried(interface: str) -> dict[str, Ability]:
-    """Each knob is tried, and left."""
+    """Each knob is tried, and restored."""
     before = values(interface)
     found: dict[str, Finding] = {}
     (device,) = devices(Machine(), [interface])
@@ -110,7 +110,7 @@ def tried(interface: str) -> dict[str, Ability]:
 
 
 def killed(interface: str, wanted: Setting, after: int) -> None:
-    """A command is killed once it has set so many, and the next finds what it left."""
+    """A command is killed after it has set a number of knobs, and the next restores them."""
     before = values(interface)
     child = os.fork()
     if child == 0:
@@ -141,7 +141,7 @@ def killed(interface: str, wanted: Setting, after: int) -> None:
 
 
 def all_at_once(interface: str, abilities: dict[str, Ability]) -> None:
-    """Every part of coalescing that its driver keeps gets a value of its own; then one more."""
+    """Each part of coalescing that its driver keeps gets a value of its own; then one more."""
     kept = [part for part in PARTS if abilities[part] is Ability.SETTABLE]
     ignored = next(part for part in PARTS if abilities[part] is Ability.IGNORED)
     before = values(interface)
@@ -159,13 +159,13 @@ def all_at_once(interface: str, abilities: dict[str, Ability]) -> None:
 
 
 def main() -> None:
-    """All steps."""
+    """Run all steps."""
     Path("/sys/bus/netdevsim/new_device").write_text("1 1")
     found = names()
     say("kernel", version=os.uname().release)
     say("names", names=found)
     card = found["igb"]
-    # Its interrupts are there while it is up.
+    # Its interrupts exist only while it is up.
     subprocess.run(["ip", "link", "set", card, "up"], check=True)
     abilities = {}
     for driver, name in found.items():

@@ -1,5 +1,5 @@
-"""What both guests of test_tune_moderation.py do first, as root: each has a virtual function of its
-igb card with an address, and Soft-RoCE on that; the two cards are on one wire.
+"""The first steps of both guests of test_tune_moderation.py, as root: each gets a virtual function
+of its igb card with an address, and Soft-RoCE on the function; the cards are joined by a wire.
 """
 
 import os
@@ -15,13 +15,14 @@ BULK_PORT = 9001
 ANEW_PORT = 9004
 RDMA = "rxe0"
 QP_TIMEOUT = ("-u", "18")
-"""A second until a packet is sent again, as usually after 67 ms: on a busy host an answer is late,
-and a queue pair that is sent everything twice may never come to its end."""
+"""A second until a packet is sent again, instead of the usual 67 ms. On a busy host answers are
+late, and a queue pair that receives everything twice may never finish.
+"""
 RDMA_LATENCY = (
     *("ib_read_lat", "-d", RDMA, "-F", "-p", "9002", "-s", "64", "-n", "40", "-o", "1"),
     *QP_TIMEOUT,
 )
-# Small ones, one at a time: more of them overrun the card's ring where interrupts come late.
+# Small ones, one at a time: several overrun the card's ring if interrupts are late.
 RDMA_BULK = (
     *("ib_read_bw", "-d", RDMA, "-F", "-p", "9003", "-s", "4096", "-n", "60"),
     *("-o", "1", "-t", "1", "--report_gbits", *QP_TIMEOUT),
@@ -50,11 +51,11 @@ def names() -> dict[str, str]:
 
 
 def connect(number: int) -> str:
-    """Have the function on the wire; its interface."""
+    """Set up the function on the wire; returns its interface."""
     card = names()["igb"]
     device = Path("/sys/class/net", card, "device")
     run(f"ip link set {card} up")
-    # Its driver reads the hardware address once, so it comes after that was set.
+    # Its driver reads the hardware address once, so it is loaded after the address was set.
     autoprobe = device / "sriov_drivers_autoprobe"
     autoprobe.write_text("0")
     (device / "sriov_numvfs").write_text("1")

@@ -1,7 +1,7 @@
-"""The near guest of test_tune_moderation.py, as root: it answers lines of JSON.
+"""The near guest of test_tune_moderation.py, as root, which answers lines of JSON.
 
-Its virtual function and that of the far guest (tune_far_inside.py) are on one wire. What the far
-one sends makes its interrupts, so they are those of packets that arrive.
+A wire joins its virtual function and that of the far guest (tune_far_inside.py). The far guest's
+packets cause its interrupts, which so are interrupts of reception.
 """
 
 import json
@@ -36,15 +36,17 @@ from vicinal.labs.tune.settings.place import sole_command
 STATE = Path("/run/tune")
 ROUNDS = 40
 LOST_SECONDS = 60.0
-"""A hang guard, of what takes seconds: after this long nothing will come any more."""
+"""Prevents hanging in steps that take seconds: after this time nothing more will arrive."""
 BULK_SECONDS = 0.4
 WINDOW = 16 << 10
-"""Whose end is heard of by an interrupt. With the usual one TCP is as fast with late ones."""
+"""An interrupt announces the end of a transfer. With the usual window, TCP is as fast with late
+interrupts.
+"""
 PATIENCE = 600.0
 
 
 def bursts() -> tuple[dict[str, float], int]:
-    """P50 of a small segment there and a burst of them back, and how many came."""
+    """P50 of sending a small segment and receiving a burst of them, and the number received."""
     took = []
     with socket.create_connection((address(FAR), PORT), timeout=LOST_SECONDS) as far:
         far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -59,7 +61,7 @@ def bursts() -> tuple[dict[str, float], int]:
 
 
 def stream() -> tuple[dict[str, float], int]:
-    """Bandwidth of TCP with a small window, and the bytes that came; the first do not count."""
+    """Bandwidth of TCP with a small window, and the bytes received; the first do not count."""
     with socket.socket() as far:
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
         far.settimeout(LOST_SECONDS)
@@ -85,7 +87,7 @@ def rdma_bulk() -> tuple[dict[str, float], int]:
 
 
 def perftest(command: tuple[str, ...]) -> list[str]:
-    """The words of its one line of numbers. The far end may be about to listen again."""
+    """The words of its one line of numbers. The far end may just be about to listen again."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -96,7 +98,7 @@ def perftest(command: tuple[str, ...]) -> list[str]:
                 timeout=LOST_SECONDS,
                 check=False,
             )
-        except subprocess.TimeoutExpired:  # this trial is lost, and the next one is not to be
+        except subprocess.TimeoutExpired:  # this trial is lost, but the next one must not be
             socket.create_connection((address(FAR), ANEW_PORT), LOST_SECONDS).close()
             raise
         if done.returncode == 0:
@@ -116,7 +118,7 @@ PHASES: dict[str, Callable[[], tuple[dict[str, float], int]]] = {
 
 
 def measure(phase: str) -> dict[str, object]:
-    """One trial, and what was counted meanwhile."""
+    """One trial, and the counters meanwhile."""
     before = read_counters()
     values, work = PHASES[phase]()
     counted = read_counters().since(before)
@@ -137,7 +139,7 @@ def answer(keeper: Keeper, work: Work, function: str, line: str) -> dict[str, ob
 
 
 def main() -> None:
-    """Answer until the end."""
+    """Answer until the end of the input."""
     questions, answers = channel()
     function = connect(NEAR)
 

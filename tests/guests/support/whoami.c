@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * whoami - each rank tells who and where it is, in one JSON line, printed by rank 0 after
- * it has come there in a message.
+ * whoami - each rank reports who and where it is in one JSON line, which rank 0 receives in a message
+ * and prints.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * woken.c ROUNDS MILLISECONDS - rank 1 waits in MPI_Recv, each time for a message that rank 0 sends only
- * after MILLISECONDS. Rank 1 counts the interrupts of its guest's doorbell meanwhile, and says them.
+ * after MILLISECONDS. Rank 1 counts the interrupts of its guest's doorbell meanwhile, and prints them.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-"""Knobs of network interfaces by the real kernel: cards that QEMU emulates, and a virtio-net.
+"""Knobs of network interfaces with the real kernel: cards that QEMU emulates, and a virtio-net.
 
-One guest goes through all of it (tune_inside.py); the tests look at what came of it. netdevsim, an
-interface of the kernel's own for tests, says it has every part of coalescing, and forgets five.
+One guest runs all steps (tune_inside.py), and the tests check their outcomes. netdevsim, the
+kernel's interface for tests, claims to have every part of coalescing, and forgets five.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ FORGOTTEN = (
     *("tx-aggr-max-frames", "tx-aggr-max-bytes", "tx-aggr-time-usecs"),
     *("cqe-mode-rx", "cqe-mode-tx"),
 )
-"""Parts that netdevsim of Linux 6.12 says it has, takes without an error, and does not keep."""
+"""Parts that netdevsim of Linux 6.12 claims to have, accepts without error, and does not keep."""
 
 Steps = dict[str, dict[str, Any]]
 
@@ -74,7 +74,7 @@ def test_igb_is_set_and_restored(steps: Steps) -> None:
     assert steps["apply"]["error"] == ""
     applied = steps["applied"]
     assert (applied["after"]["rx-usecs"], applied["after"]["irq-affinity"]) == (20, "1")
-    # As another program sees it.
+    # As another program reports it.
     assert "rx-usecs: 20\n" in applied["text"].replace("\t", " ")
     assert steps["restored"]["after"] == steps["restored"]["before"]
     assert len(steps["restored"]["said"]) == 2
@@ -99,7 +99,7 @@ def test_a_killed_command_leaves_nothing(steps: Steps) -> None:
 
 
 def test_virtio_of_qemu_refuses_to_gather_packets(steps: Steps) -> None:
-    """Its driver shows rx-frames, and refuses each value that it has not."""
+    """Its driver shows rx-frames, and refuses each value other than the present one."""
     ability, why, taken = tried(steps, "virtio_net")["rx-frames"]
     assert (ability, taken) == ("not supported", []), why
     assert "refuse" in why
@@ -121,7 +121,7 @@ def test_netdevsim_has_every_part(steps: Steps) -> None:
     assert forgotten == set(FORGOTTEN)
     for part in set(PARTS) - forgotten:
         assert abilities[part] == "yes", found[part]
-        # Each value that is worth trying, and that it had if it is one of them.
+        # All values worth trying, and the former value if it is one of them.
         assert found[part][1] == ""
         assert len(found[part][2]) >= 2
 
@@ -132,7 +132,7 @@ def test_every_part_that_netdevsim_keeps_is_set_at_once_and_restored(steps: Step
     wanted = {name.partition("/")[2]: value for name, value in applied["wanted"].items()}
     assert set(wanted) == set(PARTS) - set(FORGOTTEN)
     assert applied["after"] | wanted == applied["after"]
-    # As another program sees them.
+    # As another program reports them.
     words = applied["text"].split()
     for part, value in wanted.items():
         if value != "on":

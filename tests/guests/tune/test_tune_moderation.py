@@ -1,10 +1,10 @@
 """A search of a virtual function's interrupt moderation, between two guests: QEMU's igb cards on
 one wire, Linux's igbvf, TCP and Soft-RoCE.
 
-Knob and counters are in the near guest (tune_search_inside.py), who answers its traffic in the far
-one (tune_far_inside.py); what chooses the trials is outside, since guests have no scipy. Their
-processors are emulated, so no figure says anything of other machines; that interrupts follow the
-knob, and time follows them, does.
+Knob and counters are in the near guest (tune_search_inside.py), and the far guest answers its
+traffic (tune_far_inside.py). The search itself runs outside, because guests have no scipy. Their
+processors are emulated, so no figure says anything about other machines. The tests show that
+interrupts follow the knob, and that times follow interrupts.
 """
 
 import socket
@@ -29,17 +29,18 @@ from vicinal.labs.tune.search.space import Setting, Space
 from vicinal.labs.tune.search.trial import Measured
 
 MODULES = ("igb", "igbvf", "crc32_generic", "rdma_rxe", "rdma_ucm", "ib_uverbs")
-"""The checksum is one that rdma_rxe asks for by its name, which no dependency shows."""
+"""The checksum that rdma_rxe requests by name, which no dependency shows."""
 LIBRARIES = (Path(pyroute2.__file__).parent,)
 NEAR = Work("tune-near", MODULES, ("tune_search_inside.py",), LIBRARIES, processors="2")
 FAR = Work("tune-far", MODULES, ("tune_far_inside.py",), processors="2", number=2)
 SLOW, QUICK = 4000, 20
-"""Microseconds between interrupts, at least. 5000 would be taken, too: but igbvf makes of that, by
-its source, a number whose two lowest bits are set, which means that it adapts the time by itself.
+"""Minimum microseconds between interrupts. 5000 would be accepted too. But igbvf, by its source,
+turns it into a number whose two lowest bits are set, which means that it adapts the time itself.
 """
 BLOCKS = 10
-"""Fresh ones for each phase. With so many all four phases and the interrupts may be claimed though
-a trial or two went astray; with eight, the fewest of all, hardly any may."""
+"""Fresh trials for each phase. With this number all four phases and the interrupts may be claimed
+although a trial or two failed; with eight, the minimum, hardly any may fail.
+"""
 WANTED = {
     "tcp bursts": Objective.P50,
     "tcp stream": Objective.BANDWIDTH,
@@ -52,7 +53,7 @@ WANTED = {
 def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Any, str]:
     directory = tmp_path_factory.mktemp("guests")
     ends = socket.socketpair()
-    # The threads that start the guests stay: a guest ends with the thread that it is of.
+    # The threads that start the guests must stay, because a guest ends with its thread.
     with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
         pair = [
             asked_inside(directory, print, work, end.fileno())
@@ -70,11 +71,11 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Any, str]
             return Measured(found["values"], found["evidence"])
 
         before = ask({"read": knob})["value"]
-        # The present setting is a bad one, on purpose.
+        # The present setting is deliberately bad.
         space = Space.of({knob: (QUICK,)}, {knob: SLOW})
         own = {phase: (objective,) for phase, objective in WANTED.items()}
         plan = Plan((), Budget(1), tuple(own), seed=1, confirmation=BLOCKS, own_objectives=own)
-        # Of these, 116 are run: there is one setting to confirm, where four would fit.
+        # Of these, 116 are run, because there is one setting to confirm and room for four.
         plan = replace(plan, budget=Budget(trials_needed(space, plan)))
         found = find(space, plan, measure)
         after = ask({"end": True})["value"]
@@ -90,7 +91,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Any, str]
 
 
 def rates(found: Found, knob: str, value: int, phase: str) -> list[float]:
-    """Of the function's queues, per second, in each trial of a phase that had the value."""
+    """Interrupts of the function's queues per second, in each trial of a phase with the value."""
     device = knob.partition("/")[0]
     return [
         sum(count for name, count in trial.evidence["interrupts"].items() if device in name)
@@ -100,7 +101,7 @@ def rates(found: Found, knob: str, value: int, phase: str) -> list[float]:
     ]
 
 
-# The rest of the time of "rdma latency" is that of its program's start.
+# The remaining time of "rdma latency" is that of its program's start.
 @pytest.mark.parametrize("phase", [each for each in WANTED if each != "rdma latency"])
 def test_interrupts_follow_the_knob(searched: tuple[Found, Any, str], phase: str) -> None:
     found, _, knob = searched

@@ -1,7 +1,7 @@
-"""Guests as hosts of their own: the region inside, and RDMA on a virtual function across.
+"""Guests that play two hosts: a region inside each, and RDMA on a virtual function between them.
 
-The SR-IOV card is one that QEMU emulates, and RDMA is Linux's own over Ethernet (Soft-RoCE): what
-is shown is that the parts work together, and nothing about their speed.
+QEMU emulates the SR-IOV card, and RDMA is Linux's own over Ethernet (Soft-RoCE). The tests show
+that the parts work together, and nothing about their speed.
 """
 
 import re
@@ -26,13 +26,13 @@ from vicinal.region import RegionState
 RANKS = 4
 SIZE_MOST = 128 << 10  # above 64 KiB a receiver reads the sender's memory
 ROCE_PAYLOAD = 1024
-"""Bytes that fit a packet: the power of two below what Ethernet carries."""
+"""Bytes that fit into a packet: the largest power of two that Ethernet carries."""
 
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 
 
 def verify(hosts: GuestPair, mpi: Mpi, **variables: str) -> CompletedJob:
-    """Check messages of every kind, with what the provider says of its network in stderr."""
+    """Check messages of every kind; stderr has the provider's report about its network."""
     program = str(mpi_program(mpi, "verify"))
     job = Job(
         program=[program, "--max-size", str(SIZE_MOST), "--rounds", "1"],
@@ -57,12 +57,12 @@ def verify(hosts: GuestPair, mpi: Mpi, **variables: str) -> CompletedJob:
 
 
 def members(hosts: GuestPair) -> list[set[tuple[int, int]]]:
-    """Slot and epoch of whoever joined each region so far."""
+    """Slot and epoch of all members that joined each region so far."""
     return [{(m.slot, m.epoch) for m in state.members} for state in hosts.inspect_all()]
 
 
 def traffic_since(hosts: GuestPair, before: list[set[tuple[int, int]]]) -> JobTraffic:
-    """What the members that joined since have sent, as `vicinal paths` says it."""
+    """What members that joined since have sent, as `vicinal paths` reports it."""
 
     def new(state: RegionState, old: set[tuple[int, int]]) -> RegionState:
         joined = tuple(m for m in state.members if (m.slot, m.epoch) not in old)
@@ -78,7 +78,7 @@ def traffic_since(hosts: GuestPair, before: list[set[tuple[int, int]]]) -> JobTr
 
 
 def counters(guest: Guest) -> dict[str, int]:
-    """What the RDMA device has counted."""
+    """The counters of the RDMA device."""
     lines = guest.run(["sh", "-c", f"cd {COUNTERS} && grep . *"]).stdout.split()
     return {name: int(count) for name, count in (line.split(":") for line in lines)}
 
@@ -121,12 +121,12 @@ def test_one_job_uses_the_region_inside_and_verbs_across(
     counted = [counters(guest) for guest in hosts.guests]
     done = verify(hosts, mpi, LD_PRELOAD=queues)
 
-    # Nothing is to be moderated: docs/decisions/0017 says so.
+    # Nothing must be moderated: see docs/decisions/0017.
     made = re.findall(r"a queue of verbs (\w+) events", done.stderr)
     assert len(made) >= RANKS
     assert set(made) == {"without"}
 
-    # The provider's own word, by the name that the core gives itself.
+    # The provider's own report, with the name that the core provider gives itself.
     said = re.findall(r"peers beyond the region are reached by (\S+) on (\S+)", done.stderr)
     assert len(said) >= RANKS
     assert set(said) == {(VERBS_CORE, "rxe0")}
@@ -139,7 +139,7 @@ def test_one_job_uses_the_region_inside_and_verbs_across(
     for pair in talked:
         near = (pair.sender, pair.receiver) in inside
         assert pair.path == (REGION_PATH if near else NETWORK_PATH), pair
-    # Each rank sends to the next. The MPI's collectives decide which other pairs talk.
+    # Each rank sends to the next. The MPI library's collectives decide about other pairs.
     assert {(0, 1), (1, 2), (2, 3), (3, 0)} <= {(pair.sender, pair.receiver) for pair in talked}
 
     for guest, earlier in zip(hosts.guests, counted, strict=True):
@@ -155,7 +155,7 @@ def test_one_job_uses_the_region_inside_and_verbs_across(
 
 
 def test_memory_is_not_read_in_place_where_libfabric_may_not_know_it(hosts: GuestPair) -> None:
-    """Its cache of registered memory misses what some programs give back: docs/decisions/0012."""
+    """Its cache of registered memory misses memory that some programs free: docs/decisions/0012."""
     copied = "large messages to peers outside the region are copied"
     assert copied in verify(hosts, Mpi.MPICH, FI_MR_CACHE_MONITOR="memhooks").stderr
     assert copied not in verify(hosts, Mpi.MPICH).stderr

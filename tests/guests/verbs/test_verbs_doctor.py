@@ -1,6 +1,6 @@
-"""What `vicinal doctor` finds in a guest, as its ordinary user: a region, and an SR-IOV card.
+"""What `vicinal doctor` finds in a guest, as its unprivileged user: a region, and an SR-IOV card.
 
-The guest has no Python; it is lent one for this, in its memory.
+The guest has no Python, so the test copies one into its memory.
 """
 
 import json
@@ -35,7 +35,7 @@ def test_the_region_is_found_and_its_memory_measured(hosts: GuestPair, found: Fi
     assert device["facts"]["members"] == hosts.inspect().header.members
     assert not device["facts"]["doorbell"]
     assert 0 < device["facts"]["times_slower"] < 20
-    assert device["facts"]["attribute"] is None  # root alone may see it
+    assert device["facts"]["attribute"] is None  # only root may see it
 
 
 def test_the_card_and_its_function_are_found(found: Findings) -> None:
