@@ -1,9 +1,9 @@
 """A machine that boots in the guest of functions_guest.py: its files, and its snapshot.
 
 It is like machines of Slurm's jobs: it has the same command line of QEMU, has the same first
-process, and starts from a snapshot. But QEMU emulates it within an emulated guest, so it does little. Its
-file system has only busybox and the drivers, without MPI and sshd. Its snapshot is made outside,
-where the kernel boots in seconds.
+process, and starts from a snapshot. But QEMU emulates it within an emulated guest, so it does
+little. Its file system has only busybox and the drivers, without MPI and sshd. Its snapshot is made
+outside, where the kernel boots in seconds.
 """
 
 import subprocess

@@ -77,7 +77,7 @@ class Saving:
         """Restore and resume all machines. Raises VicinalError if a machine is not restored.
 
         In that case no machine resumes: a machine that is restored later would overwrite the region
-        with its contents from before the others resumed.
+        with its contents from before the other machines resumed.
         """
         self.bring_back()
         self.go_on()
