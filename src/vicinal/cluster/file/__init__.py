@@ -1,4 +1,4 @@
-"""The cluster file: what a virtual cluster is to be, as people write it.
+"""The cluster file: the user's description of a virtual cluster.
 
-Reading and checking it is here. How a cluster is made is in ../plan and ../resources.
+This package reads and checks the file. ../plan and ../resources create the cluster.
 """

@@ -1,4 +1,4 @@
-"""The hosts of a cluster, and what one host's share of it has to know of the whole."""
+"""The hosts of a cluster, and a host's share of a cluster over several hosts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,38 +6,41 @@ from dataclasses import dataclass, field
 from vicinal.cluster.vm.guest.identity import KeyTexts
 
 THIS_HOST = "localhost"
-"""The host that a command is called on, as a file names it."""
+"""The name of the command's host in a cluster file."""
 
 
 @dataclass(frozen=True)
 class ClusterHost:
-    """A host as the file has it."""
+    """A host in the cluster file."""
 
     name: str
-    """What ssh reaches, or THIS_HOST."""
+    """The name for ssh, or THIS_HOST."""
     address: str | None = None
-    """IPv4 address by which the other hosts reach it; None: the one that ssh came to."""
+    """IPv4 address by which the other hosts reach this host; None: the address that ssh uses."""
     hypervisor: str | None = None
-    """URI of the libvirt of its virtual machines, as that host has it."""
+    """URI of the libvirt of the host's VMs, as the host itself reaches it."""
     bridge: str | None = None
-    """Bridge of the host's by which its nodes reach those of others; None: machines by wires."""
+    """Bridge of the host by which its nodes reach nodes of other hosts.
+
+    None: UDP wires connect the VMs of different hosts.
+    """
 
 
 @dataclass(frozen=True)
 class ShareMachine:
-    """A virtual machine of a cluster, as all its hosts know it."""
+    """A VM of a cluster; the same facts on all hosts of the cluster."""
 
     name: str
     host: str
     joined: bool
-    """Whether it has a network with the others."""
+    """Whether the VM is in a network with the other VMs."""
     card: str | None = None
-    """The card, as the file names that of each host, of which it has a function; None: none."""
+    """Name in the file of the card of the VM's virtual function; None: the VM has no function."""
 
 
 @dataclass(frozen=True)
 class ShareContainer:
-    """A container of a cluster, likewise."""
+    """A container of a cluster; the same facts on all hosts of the cluster."""
 
     name: str
     host: str
@@ -45,42 +48,45 @@ class ShareContainer:
 
 @dataclass(frozen=True)
 class Share:
-    """What a host's share of a cluster knows of the rest."""
+    """The facts of the whole cluster that a host needs to create its share."""
 
     host: str
-    """Whose share it is."""
+    """Name of the share's host."""
     machines: tuple[ShareMachine, ...] = ()
-    """All virtual machines of the cluster, in their order."""
+    """All VMs of the cluster, in the file's order."""
     containers: tuple[ShareContainer, ...] = ()
-    """All its containers, likewise."""
+    """All containers of the cluster, in the file's order."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """IPv4 address of each host that has some."""
+    """IPv4 address of each host with VMs, by the host's name."""
     port: int = 0
-    """First UDP port of the wires between machines of different hosts."""
+    """First UDP port of the wires between VMs of different hosts."""
     fingerprint: str = ""
-    """Of the keys that all virtual machines have."""
+    """Fingerprint of the keys that all VMs share."""
     bridge: str | None = None
-    """Bridge of the host's that its nodes are at, as those of others are at theirs."""
+    """The bridge of this host to which its nodes are connected; None without bridges."""
     away: frozenset[str] = frozenset()
-    """Names of virtual machines that the file has here, and that were moved to another host."""
+    """Names of VMs that the file places on this host, and that were moved to another host."""
     keys: KeyTexts | None = field(default=None, repr=False, compare=False)
-    """The keys themselves, where something is to be made."""
+    """The keys; None in requests that create nothing."""
 
     @property
     def may_move(self) -> bool:
-        """Whether its virtual machines can move to other hosts that have some, and theirs here."""
+        """Whether VMs can move between this host and other hosts of the cluster."""
         return self.bridge is not None and len(self.addresses) > 1
 
     def functions_of(self, card: str) -> int:
-        """So many of the cluster's machines have a function of the card of that name."""
+        """Return the number of the cluster's VMs with a virtual function of this card."""
         return sum(machine.card == card for machine in self.machines)
 
 
 def share_name(cluster: str, host: str) -> str:
-    """The name under which a host keeps its share; no cluster's own name has a dot."""
+    """Return the name under which a host stores its share: CLUSTER.HOST.
+
+    A cluster's own name has no dot.
+    """
     return f"{cluster}.{host}"
 
 
 def is_share(name: str) -> bool:
-    """Whether a name is that of a share."""
+    """Whether a name is the name of a host's share."""
     return "." in name

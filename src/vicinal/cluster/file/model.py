@@ -1,4 +1,4 @@
-"""A cluster as its file describes it, once that was checked."""
+"""The checked content of a cluster file."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,32 +11,32 @@ from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
 
 
 class BackEnd(StrEnum):
-    """What a node is made of."""
+    """The kind of a node."""
 
     NATIVE = "native"
-    """Nothing: it is this host itself."""
+    """The node is the host itself."""
     CONTAINER = "container"
     VM = "vm"
 
 
 class Policy(StrEnum):
-    """Where on the host the nodes' processors are."""
+    """How the host's processors are assigned to nodes."""
 
     NONE = "none"
     """The kernel decides."""
     CORE = "core"
     """Each processor of a node is a core of its own."""
     SOCKET = "socket"
-    """Each node has a socket to itself, and its processors are cores of that."""
+    """Each node has a socket to itself, and its processors are cores of this socket."""
     NUMA = "numa"
-    """Likewise a NUMA node."""
+    """Each node has a NUMA node to itself, and its processors are cores of this NUMA node."""
     EXPLICIT = "explicit"
-    """As the nodes say."""
+    """The processors that the `pin` of each node names."""
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A directory of the host that a node sees."""
+    """A directory of the host that a container sees."""
 
     source: str
     destination: str
@@ -45,12 +45,12 @@ class Mount:
 
 @dataclass(frozen=True)
 class Commands:
-    """Lines of shell that root runs in a node, in their order, before anybody else gets in."""
+    """Shell lines that root runs in a node, in order, before users can enter the node."""
 
     first_boot: tuple[str, ...] = ()
-    """Once, when the node was made."""
+    """Run once, after the node was created."""
     each_boot: tuple[str, ...] = ()
-    """Then, and each time that it starts."""
+    """Run at each start of the node, at the first start after `first_boot`."""
 
     def __bool__(self) -> bool:
         return bool(self.first_boot or self.each_boot)
@@ -58,12 +58,12 @@ class Commands:
 
 @dataclass(frozen=True)
 class ImageAdditions:
-    """What virtual machines have beside what is in the image of all."""
+    """Additions to the common image of virtual machines."""
 
     packages: tuple[str, ...] = ()
-    """Of Debian."""
+    """Names of Debian packages."""
     files: tuple[tuple[str, str], ...] = ()
-    """Paths of this host's files and directories, and where the machines have them."""
+    """Files and directories: (path on this host, path in the VMs)."""
 
     def __bool__(self) -> bool:
         return bool(self.packages or self.files)
@@ -71,26 +71,27 @@ class ImageAdditions:
 
 @dataclass(frozen=True)
 class Node:
-    """One node."""
+    """A node of the file."""
 
     name: str
     backend: BackEnd
     runtime: str | None
-    """Name of a container runtime; None: whichever is found."""
+    """Name of a container runtime; None: the first that is installed."""
     cpus: int
+    """Number of processors."""
     pin: tuple[int, ...]
-    """Its processors, where the file names them."""
+    """Numbers of the node's processors; empty unless the file names them."""
     memory_bytes: int | None
-    """The most that a container may use, None without a bound; what a virtual machine has."""
+    """A VM's memory, or a container's limit; None: no limit."""
     mounts: tuple[Mount, ...] = ()
     network: Network | None = None
-    """None: what its back end gives by itself."""
+    """None: only the network that the node's back end provides by default."""
     hugepages: bool = False
-    """Whether a virtual machine's memory is in huge pages."""
+    """Whether a VM's memory is in huge pages."""
     commands: Commands = Commands()
     additions: ImageAdditions = ImageAdditions()
     host: str | None = None
-    """Name of the host that has it; None where the file has no hosts: this one."""
+    """Name of the node's host; None, this host, if the file names no hosts."""
 
 
 @dataclass(frozen=True)
@@ -99,47 +100,47 @@ class Placement:
 
     policy: Policy = Policy.NONE
     reserve: int = 0
-    """So many cores are left to the host."""
+    """Number of cores that are left to the host."""
 
 
 @dataclass(frozen=True)
 class RegionSettings:
-    """The region that the nodes share."""
+    """Settings of the region that the nodes share."""
 
     members: int = DEFAULT_MEMBERS
     section_bytes: int = DEFAULT_SECTION_BYTES
     heap_bytes: int = 0
     device: RegionDevice = RegionDevice.IVSHMEM
-    """What virtual machines have it as."""
+    """The device by which VMs have the region."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """All of it."""
+    """The content of a cluster file, or one host's share of it."""
 
     name: str
     nodes: tuple[Node, ...]
     placement: Placement
     region: RegionSettings | None
-    """None: its nodes share none, and talk over their network."""
+    """None: the nodes share no region, and communicate over their network."""
     file: Path
-    """Where it is described."""
+    """The cluster file."""
     hypervisor: str | None = None
-    """URI of the libvirt that makes virtual machines; None: the one that is usual for this user."""
+    """URI of the libvirt that creates VMs; None: the default libvirt of this user."""
     hosts: tuple[ClusterHost, ...] = ()
-    """The hosts that have its nodes; none: all of it is on this one."""
+    """The hosts of the nodes; empty: the whole cluster is on this host."""
     port: int | None = None
-    """First UDP port of the wires between machines of different hosts, where the file says it."""
+    """First UDP port of the wires between VMs of different hosts; None unless the file sets it."""
     text: str = ""
-    """The file as it is written."""
+    """The text of the file."""
     share: Share | None = None
-    """Set where this is one host's share of a cluster."""
+    """Set if this object is one host's share of a cluster."""
 
     @property
     def kept_as(self) -> str:
-        """The name under which it is kept what was made of it on this host."""
+        """The name under which this host stores the journal of the cluster or of its share."""
         return self.name if self.share is None else share_name(self.name, self.share.host)
 
     def of(self, backend: BackEnd) -> tuple[Node, ...]:
-        """The nodes of a kind, in their order."""
+        """Return the nodes of a kind, in the file's order."""
         return tuple(node for node in self.nodes if node.backend is backend)

@@ -1,4 +1,4 @@
-"""What a cluster's file says of a node's network, whatever the node is made of."""
+"""The network of a node in the cluster file, for all kinds of nodes."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
@@ -8,38 +8,38 @@ from vicinal.host.functions.settings import Settings
 
 @dataclass(frozen=True)
 class FunctionNetwork:
-    """A virtual function of a card of the host's, for this node alone."""
+    """A virtual function of a card of the host, only for this node."""
 
     card: str
     """PCI address, interface or RDMA device."""
     settings: Settings
-    """Addresses that are not named are chosen when the card is looked at."""
+    """Addresses that the file does not set are chosen when the card is read."""
     address: IPv4Interface | None
-    """What its interface is to have; only where we set it up."""
+    """Address of the function's interface; only if Vicinal sets the interface up."""
 
 
 @dataclass(frozen=True)
 class DeviceNetwork:
-    """A whole PCI device of the host's, for this node alone."""
+    """A whole PCI device of the host, only for this node."""
 
     device: str
-    """PCI address: 0000:03:00.0."""
+    """PCI address, such as 0000:03:00.0."""
     address: IPv4Interface | None
 
 
 @dataclass(frozen=True)
 class BridgeNetwork:
-    """An interface at a bridge of the host's, which somebody else made and looks after."""
+    """An interface at a bridge of the host, which the host's administrator manages."""
 
     bridge: str
     mac: str | None
-    """Hardware address; None: one is chosen that no other node has."""
+    """Hardware address; None: an address that no other node has."""
     address: IPv4Interface | None
 
 
 @dataclass(frozen=True)
 class TapNetwork:
-    """A tap of the host's for a virtual machine's card; likewise somebody else's."""
+    """A tap of the host for a VM's card, which the host's administrator manages."""
 
     tap: str
     mac: str | None
@@ -48,13 +48,13 @@ class TapNetwork:
 
 @dataclass(frozen=True)
 class NoNetwork:
-    """None at all: the region is all that a node shares with others."""
+    """No network: nodes share only the region."""
 
 
 Network = FunctionNetwork | DeviceNetwork | BridgeNetwork | TapNetwork | NoNetwork
-"""Those but the last a node has beside what its back end gives by itself."""
+"""All except NoNetwork are additions to the network that the back end provides by default."""
 
 
 def address_of(network: Network | None) -> IPv4Interface | None:
-    """The address that a file gives a node beside its back end's."""
+    """Return the address that the file sets for a node's additional network; None without one."""
     return None if network is None or isinstance(network, NoNetwork) else network.address

@@ -1,4 +1,4 @@
-"""Reading a cluster file: YAML, checked against its schema; errors say in which line.
+"""Reading a cluster file: YAML, checked against its schema. Errors name file and line.
 
 cluster = read_cluster(Path("cluster.yaml"))
 """
@@ -44,10 +44,11 @@ _MEANS_SOMETHING_TO = {
 }
 
 COMMANDS = ("first_boot", "each_boot")
-"""Keys of what nodes run when they start, for a group or for all."""
+"""Keys of the commands that nodes run when they start, in a group or for all nodes."""
 _MOUNTED_ON = ("/dev", "/proc", "/run", "/sys")
-"""What is below is hidden when a machine has booted."""
+"""Mount points of a booted VM, which hide the files of the image below them."""
 _OURS = ("/init", "/etc/vicinal")
+"""Paths of the image that Vicinal needs itself."""
 FORM = Form(
     kind="cluster file",
     file=Path(__file__).with_name("schema.json"),
@@ -57,19 +58,22 @@ FORM = Form(
 
 MOST_NODES = 1024
 MACHINE_BYTES = 1 << 30
-"""Memory of a virtual machine where the file does not say."""
+"""Memory of a VM if the file sets none."""
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The cluster that a file describes.
+    """Read a cluster file.
 
-    Raises VicinalError with file, line and remedy, for all that is wrong in it.
+    Raises VicinalError with file, line and remedy for every mistake in the file.
     """
     return parse_cluster(path, read_text(FORM, path))
 
 
 def parse_cluster(path: Path, text: str) -> Cluster:
-    """The same of a file's text; relative paths in it begin where `path` lies."""
+    """Read the text of a cluster file; relative paths in it begin at the folder of `path`.
+
+    Raises VicinalError as read_cluster() does.
+    """
     faults = Faults()
     cluster = faults.attempt(_build, path, text, load_parts(FORM, path, text, faults), faults)
     faults.check()
@@ -77,7 +81,10 @@ def parse_cluster(path: Path, text: str) -> Cluster:
 
 
 def part_cluster(path: Path, values: Any) -> Cluster:
-    """The same of values that are a part of another file, where a cluster has no name."""
+    """Read a cluster that is a part of another file; such a cluster has no name.
+
+    `values` are the part's values, with their lines. Raises VicinalError as read_cluster() does.
+    """
     faults = Faults()
     if "name" in values:
         faults.add(
@@ -93,12 +100,12 @@ def part_cluster(path: Path, values: Any) -> Cluster:
 
 
 def load_schema() -> Mapping[str, Any]:
-    """The schema as data."""
+    """Return the JSON schema of cluster files."""
     return FORM.schema
 
 
 def _build(path: Path, text: str, values: Any, faults: Faults) -> Cluster:
-    """The cluster; what is wrong is collected, and FAULTY is in its place."""
+    """Build the cluster; collect mistakes in `faults`, and put FAULTY in place of wrong parts."""
     hosts = faults.attempt(read_hosts, path, values)
     places: dict[str, str] = {}
     cluster = Cluster(
@@ -147,9 +154,9 @@ def _nodes(
     faults: Faults,
     places: dict[str, str],
 ) -> tuple[Node, ...]:
-    """The nodes of all groups; FAULTY where a group's could not be told apart.
+    """Build the nodes of all groups; FAULTY if the nodes of a group are unknown.
 
-    `places` gets file and line of each by its name, those of the last of several that have it.
+    `places` gets file and line of each node by its name; for equal names those of the last node.
     """
     found: list[Node] = []
     whole = True
@@ -170,7 +177,7 @@ def _group(
     hosts: Sequence[ClusterHost],
     faults: Faults,
 ) -> list[Node]:
-    """The nodes of a group, whose parts that are wrong are FAULTY."""
+    """Build the nodes of a group; FAULTY replaces each wrong part."""
     name, count = str(group["name"]), int(group.get("count", 1))
     backend = BackEnd(group.get("backend", BackEnd.CONTAINER))
     unknown = [FAULTY] * count
@@ -204,7 +211,7 @@ def _group(
 
 
 def _pins(path: Path, index: int, group: Any, count: int) -> list[tuple[int, ...]]:
-    """The processors of each node; none where they are not pinned."""
+    """Return the processors of each of `count` nodes; empty tuples if the group has no `pin`."""
     pins = [parse_cpu_list(text) for text in group.get("pin", [])]
     if pins and len(pins) != count:
         raise VicinalError(
@@ -222,13 +229,13 @@ def _memory(group: Any, backend: BackEnd) -> int | None:
 
 
 def _commands(group: Mapping[str, Any], values: Mapping[str, Any]) -> Commands:
-    """What a group's nodes run: its own, or else what the file has for all."""
+    """Return the commands of a group, or else the commands of the file."""
     found = {key: group.get(key, values.get(key, ())) for key in COMMANDS}
     return Commands(**{key: tuple(map(str, lines)) for key, lines in found.items()})
 
 
 def _mount(path: Path, text: str) -> Mount:
-    """SOURCE[:DESTINATION][:ro]; a relative source begins at the file's directory."""
+    """Parse SOURCE[:DESTINATION][:ro]; a relative source begins at the file's folder."""
     given, _, destination = text.removesuffix(":ro").partition(":")
     source = str((path.parent / given).resolve())
     return Mount(source, destination or source, read_only=text.endswith(":ro"))
@@ -253,7 +260,10 @@ def _check_names(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicina
 
 
 def _check_native(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
-    """A host is one node, and in no network with containers or guests."""
+    """Yield errors for native nodes beside other nodes of the same host.
+
+    A host is one node, and shares no network with containers or VMs.
+    """
     for native in cluster.of(BackEnd.NATIVE):
         beside = [node for node in cluster.nodes if node is not native and node.host == native.host]
         if beside:
@@ -272,7 +282,7 @@ def _check_pins(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicinal
         place = places[node.name]
         if explicit is bool(node.pin) or place in seen:
             continue
-        seen.add(place)  # the others of its group are alike
+        seen.add(place)  # the other nodes of the group have the same mistake
         if explicit:
             yield VicinalError(
                 f"{place}: the placement is explicit, and {node.name} has no pin",
@@ -288,9 +298,9 @@ def _check_pins(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicinal
 def read_additions(
     path: Path, group: Mapping[str, Any], values: Mapping[str, Any], backend: BackEnd
 ) -> ImageAdditions:
-    """What a group's machines have: its own, or else what the file has for all.
+    """Return the image additions of a group, or else the additions of the file.
 
-    Raises VicinalError for places where nothing can be put.
+    Raises VicinalError for paths in the VMs at which files cannot be placed.
     """
     given = group.get("image", values.get("image", {}))
     if backend is not BackEnd.VM:
@@ -314,7 +324,7 @@ def read_additions(
         found[where] = source
     return ImageAdditions(
         packages=tuple(dict.fromkeys(given.get("packages", ()))),
-        # A relative one begins at the file's directory.
+        # A relative path begins at the file's folder.
         files=tuple(
             (os.path.normpath((path.parent / source).absolute()), where)
             for where, source in found.items()
@@ -325,7 +335,7 @@ def read_additions(
 def check_keys(
     path: Path, index: int, group: Mapping[str, Any], backend: BackEnd
 ) -> Iterator[VicinalError]:
-    """Errors for a key that means nothing to the back end of a group of nodes."""
+    """Yield errors for keys that the back end of a group does not support."""
     for key, kinds in _MEANS_SOMETHING_TO.items():
         if key in group and backend not in kinds:
             named, place = " or ".join(kinds), line_of(path, group, key)
@@ -337,7 +347,7 @@ def check_keys(
 
 
 def check_for_all(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
-    """Errors for what is said of all nodes, and means nothing to any of them."""
+    """Yield errors for keys of the whole file that no node's back end supports."""
     for key in (*COMMANDS, "image"):
         kinds = _MEANS_SOMETHING_TO[key]
         if key in values and not any(cluster.of(kind) for kind in kinds):
@@ -349,7 +359,7 @@ def check_for_all(path: Path, cluster: Cluster, values: Any) -> Iterator[Vicinal
 
 
 def check_hypervisor(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
-    """Errors for a hypervisor that has nothing to make."""
+    """Yield errors for `hypervisor` in a file without virtual machines."""
     if cluster.hypervisor is not None and not cluster.of(BackEnd.VM):
         yield VicinalError(
             f"{line_of(path, values, 'hypervisor')}: hypervisor is named, and no node is a virtual "

@@ -1,4 +1,4 @@
-"""Reading what a cluster's file says of hosts: which there are, and which node is on which."""
+"""Reading the hosts of a cluster file, and the assignment of nodes to hosts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import AddressValueError, IPv4Address
@@ -14,9 +14,10 @@ from vicinal.cluster.file.network import NoNetwork
 
 
 def read_hosts(path: Path, values: Any) -> tuple[ClusterHost, ...]:
-    """The hosts that a file names; none where it says nothing of them.
+    """Return the hosts of a file; empty if the file names none.
 
-    Raises VicinalError, with the line, for one that is named twice or has no IPv4 address.
+    Raises VicinalError, with the line, for a host that is named twice or whose address is not an
+    IPv4 address.
     """
     found: dict[str, ClusterHost] = {}
     for each in values.get("hosts", ()):
@@ -43,9 +44,10 @@ def read_hosts(path: Path, values: Any) -> tuple[ClusterHost, ...]:
 def hosts_of_group(
     path: Path, index: int, group: Mapping[str, Any], count: int, hosts: Sequence[ClusterHost]
 ) -> list[str | None]:
-    """The host of each of `count` nodes: as many in a row on one as on the next, or one more.
+    """Return the host of each of `count` nodes, None without hosts.
 
-    Raises VicinalError, with the line, for a host that the file does not have.
+    Consecutive nodes share a host, and the hosts' node counts differ by at most one. Raises
+    VicinalError, with the line, for a host that is not under `hosts` or that is named twice.
     """
     known = [host.name for host in hosts]
     given = group.get("host", known)
@@ -68,7 +70,7 @@ def hosts_of_group(
 
 
 def check_hosts(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
-    """Errors, with the line, for what is said of hosts and means nothing."""
+    """Yield errors, with the line, for settings of hosts that have no effect or conflict."""
     for each in values.get("hosts", ()):
         nodes = [node for node in cluster.nodes if node.host == each["name"]]
         if not nodes:
@@ -93,7 +95,7 @@ def check_hosts(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalEr
 
 
 def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
-    """Errors for containers of different hosts that have no network between them."""
+    """Yield errors for containers of different hosts without a network between them."""
     bridges = {host.name: host.bridge for host in cluster.hosts}
     containers = [node for node in cluster.of(BackEnd.CONTAINER) if node.host is not None]
     for each in values.get("hosts", ()):
@@ -124,7 +126,7 @@ def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[Vic
 
 
 def _check_bridges(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
-    """Errors where some hosts have a bridge for their nodes, and others none."""
+    """Yield errors if only some hosts have a bridge for their nodes."""
     bridges = {host.name: host.bridge for host in cluster.hosts}
     have = {str(node.host) for node in cluster.nodes if node.backend is not BackEnd.NATIVE}
     for each in values.get("hosts", ()):

@@ -1,6 +1,6 @@
-"""Reading what a cluster's file says of networks: each node of a group has its own part of it.
+"""Reading the networks of a cluster file.
 
-Addresses of a group are those of its first node; the others have the next ones.
+The addresses of a group are those of its first node; the other nodes get the next addresses.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ from vicinal.cluster.file.network import (
 from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
 
 _PLAIN = ("vlan", "qos", "spoof_check", "trust", "min_rate", "max_rate", "link_state", "port")
-"""Keys of a function that are settings as they are."""
+"""Keys of `function` that have the names and values of settings."""
 
 _CARDS_OF_OURS = ("bridge", "tap")
-"""Kinds of networks where the node's card is ours to make, and its hardware address to choose."""
+"""Kinds of networks for which Vicinal creates the node's card and chooses its hardware address."""
 _KINDS = ("function", "device", *_CARDS_OF_OURS)
 _ANY_KIND = "a function, a device, a bridge or a tap"
 
@@ -36,9 +36,10 @@ _ANY_KIND = "a function, a device, a bridge or a tap"
 def read_networks(
     path: Path, index: int, group: Mapping[str, Any], backend: BackEnd, count: int
 ) -> list[Network | None]:
-    """The network of each of `count` nodes of a group.
+    """Return the network of each of `count` nodes of a group; None for the default network.
 
-    Raises VicinalError for what the schema cannot tell, and what their back end cannot give.
+    Raises VicinalError for mistakes that the schema cannot express, and for networks that the
+    nodes' back end cannot provide.
     """
     given = group.get("network", "default")
     if given == "default":
@@ -78,9 +79,9 @@ def read_networks(
 
 
 def check_networks(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
-    """Errors for what two nodes cannot both have."""
+    """Yield errors for devices, taps and addresses that two nodes have."""
     for host in dict.fromkeys(node.host for node in cluster.nodes):
-        # Another host has others of the same name.
+        # Devices and taps of different hosts may have the same name.
         here = [(node.name, node.network) for node in cluster.nodes if node.host == host]
         devices = [(n, w.device) for n, w in here if isinstance(w, DeviceNetwork)]
         taps = [(n, w.tap) for n, w in here if isinstance(w, TapNetwork)]
@@ -143,7 +144,10 @@ def _check_back_end(place: str, given: Any, backend: BackEnd) -> None:
 
 
 def set_up_in_guests(place: str) -> VicinalError:
-    """That an address is not ours to set: for functions it depends on who starts the machines."""
+    """Return the error for an address of a device that a guest sets up itself.
+
+    For virtual functions, whether the guest does depends on what starts the VMs.
+    """
     return VicinalError(
         f"{place} is of virtual machines, whose guests set up a device themselves",
         "leave out the address, and set it in the guest",
@@ -151,7 +155,7 @@ def set_up_in_guests(place: str) -> VicinalError:
 
 
 def _one_each(place: str, given: Mapping[str, Any], kind: str, count: int) -> list[str]:
-    """What a group names of a kind, one for each of its nodes."""
+    """Return the devices or taps that a group names, one for each of its `count` nodes."""
     named = given[kind]
     found = [named] if isinstance(named, str) else list(named)
     if len(found) != count:
@@ -170,7 +174,7 @@ def _macs(place: str, given: Mapping[str, Any], count: int) -> list[str | None]:
 
 
 def _settings(place: str, given: Mapping[str, Any], count: int) -> list[Settings]:
-    """What is set of the function of each node."""
+    """Return the settings of each node's virtual function."""
     plain = {name: given[name] for name in _PLAIN if name in given}
     pkey = given.get("pkey")
     common = Settings(**plain, pkey=None if pkey is None else int(str(pkey), 0))
@@ -192,7 +196,9 @@ def _settings(place: str, given: Mapping[str, Any], count: int) -> list[Settings
 def _following(
     first: str | None, parse: Callable[[str], str], count: int, size: int
 ) -> list[str | None]:
-    """An address and those that follow it, which must be addresses too."""
+    """Return `count` consecutive addresses of `size` bytes, checked by `parse`; None without a
+    first address.
+    """
     if first is None:
         return [None] * count
     number = int(parse(first).replace(":", ""), 16)

@@ -1,4 +1,4 @@
-"""What a cluster's file says of its region, beyond what the schema can tell."""
+"""Checks of the region in a cluster file that the schema cannot express."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from vicinal.region.geometry import section_fault
 
 
 def check_region(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
-    """Errors for a region that cannot be made, or a device that nobody has."""
+    """Yield errors for a region that cannot be created, and for a device that no node has."""
     region, given = cluster.region, values.get("region")
     if region is None or not given:
         return
@@ -35,10 +35,10 @@ def check_region(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalE
 
 
 def check_members(cluster: Cluster) -> None:
-    """Raise VicinalError where a host's region has not a member slot for each of its nodes.
+    """Raise VicinalError if a host's region has fewer member slots than the host has nodes.
 
-    Not a fault of the file: a job of Slurm spreads the nodes of one over its hosts. A host's share
-    is not asked, since machines may have moved there.
+    read_cluster() does not check this, because a job of Slurm spreads the nodes of a file over its
+    hosts. A host's share is not checked, because VMs may have moved to the host.
     """
     if cluster.region is None or is_share(cluster.kept_as):
         return
