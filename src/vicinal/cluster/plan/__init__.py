@@ -1,4 +1,5 @@
-"""From what a cluster is to be and what is there to what has to be done, and doing it.
+"""Plans: the steps from the present state of a cluster to the state that its file describes.
 
-Resources in general, the journal and plans are here. What a resource is made of is in ../resources.
+This package has the protocol of resources, the journal, plans and their execution. The kinds of
+resources are in ../resources.
 """

@@ -1,4 +1,4 @@
-"""Doing what a plan says, with a line in the journal before and after each step."""
+"""Executing plans, with a line in the journal before and after each step."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,10 +16,10 @@ def apply(
     show: Show = lambda _: None,
     settle: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do the steps. What fails, or is interrupted, leaves nothing that this call made.
+    """Execute the steps of a plan; if a step fails or is interrupted, remove what this call made.
 
-    `show` is told of each step before it is done. `settle` is called after the last one: what it
-    raises undoes them too, as where another host could not do its part.
+    `show` gets each step before its execution. `settle` is called after the last step. If `settle`
+    raises, the steps are undone too, for example because another host failed.
     """
     made: list[Resource] = []
     try:
@@ -30,7 +30,7 @@ def apply(
             elif step.action is Action.START:
                 step.resource.start()
             else:
-                # First: an interruption while the line is written leaves it in the journal, too.
+                # Before the line, because an interrupted write can leave the line in the journal.
                 made.append(step.resource)
                 journal.write(step.resource, Event.BEGUN)
                 step.resource.create()
@@ -48,7 +48,7 @@ def _remove(resource: Resource, journal: Journal) -> None:
 
 
 def _roll_back(made: Sequence[Resource], journal: Journal, show: Show) -> None:
-    """Take away what was made. What cannot be stays in the journal, for the next command."""
+    """Remove what was made. What cannot be removed stays in the journal, for the next command."""
     for resource in reversed(made):
         show(Step(Action.REMOVE, resource, "rolled back"))
         try:
@@ -58,9 +58,9 @@ def _roll_back(made: Sequence[Resource], journal: Journal, show: Show) -> None:
 
 
 def take_away(plan: Plan, journal: Journal, show: Show = lambda _: None) -> None:
-    """Do a plan that only removes: what fails does not keep the rest from being taken away.
+    """Execute a plan that only removes. A failed step does not stop the other steps.
 
-    Raises the first error when all others are gone.
+    Raises the first error after the last step.
     """
     failure: VicinalError | None = None
     for step in plan.changes:

@@ -1,4 +1,4 @@
-"""How what a cluster's file asks for differs from what was made: old and new of each attribute."""
+"""Differences between two settings of a resource: the old and new value of each attribute."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -10,15 +10,15 @@ from vicinal.base.wording import in_quotes
 from vicinal.cluster.plan.resource import Json, Settings
 
 _UNITS = {"_bytes": 1, "_mib": 1 << 20}
-"""What ends the names of sizes, and bytes of one."""
+"""Suffixes of the names of sizes, and the unit of each in bytes."""
 _SIZES = {"memory": 1}
-"""Sizes whose names do not end so."""
+"""Sizes without such a suffix, and their units in bytes."""
 _WHOLE = "spec"
-"""An attribute that has all of a node: its parts are the node's attributes."""
+"""An attribute that contains a whole node; its parts are shown as the node's attributes."""
 
 
 class _Missing(Enum):
-    """What is not there on one side."""
+    """The value of an attribute that only the other settings have."""
 
     MISSING = "none"
 
@@ -27,7 +27,7 @@ _Value: TypeAlias = "Json | _Missing"
 
 
 def differences(before: Settings, after: Settings) -> tuple[str, ...]:
-    """Each attribute that differs, as `members: 16 -> 24`, sorted by its name."""
+    """Return each attribute that differs, such as `members: 16 -> 24`, sorted by name."""
     return tuple(sorted(_compare("", dict(before), dict(after))))
 
 
@@ -54,7 +54,7 @@ def _has_parts(*lists: list[Json]) -> bool:
 
 
 def _unit(name: str) -> tuple[str, int | None]:
-    """An attribute's name as people are shown it, and the bytes of one if it is a size."""
+    """Return an attribute's name for people, and for a size the unit in bytes."""
     for ending, unit in _UNITS.items():
         if name.endswith(ending):
             return name.removesuffix(ending), unit

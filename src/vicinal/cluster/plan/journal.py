@@ -1,7 +1,7 @@
-"""What was made of a cluster, in a file that is written before and after each step.
+"""The journal of a cluster: the resources that exist, written before and after each step.
 
-A command may be killed at any moment, and the host may lose its power. What the journal says was
-begun and not ended is half made at worst: the next `up` or `down` takes it away.
+A command may be killed at any moment, and the host may lose power. A resource with a `begun` line
+and no `made` line may be half made; the next `up` or `down` removes it.
 """
 
 import json
@@ -16,10 +16,10 @@ from vicinal.cluster.plan.resource import Json, Recorded
 
 
 class Event(StrEnum):
-    """What a line says of a resource."""
+    """The event of a line."""
 
     BEGUN = "begun"
-    """It is being made."""
+    """The creation begins."""
     MADE = "made"
     REMOVING = "removing"
     REMOVED = "removed"
@@ -27,7 +27,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """The last that was written of a resource that is there, or may be."""
+    """The last line of a resource that exists or may exist."""
 
     key: str
     settings: Mapping[str, Json]
@@ -36,18 +36,21 @@ class Entry:
 
     @property
     def whole(self) -> bool:
-        """Whether it was made, and nobody began to take it away."""
+        """Whether the resource was created, and its removal has not begun."""
         return self.event is Event.MADE
 
 
 class Journal:
-    """The journal of one cluster. Whoever writes it holds the cluster's lock."""
+    """The journal of one cluster. Only a command that holds the cluster's lock may write it."""
 
     def __init__(self, file: Path) -> None:
         self._lines = LineJournal(file)
 
     def entries(self) -> dict[str, Entry]:
-        """What is there or may be, by its key, in the order in which it was made."""
+        """Return the last entry of each resource that exists or may exist, by its key.
+
+        The order is that of creation. Raises VicinalError for a malformed line.
+        """
         found: dict[str, Entry] = {}
         for line in self._lines.lines():
             try:
@@ -70,7 +73,10 @@ class Journal:
         return found
 
     def write(self, resource: Recorded, event: Event) -> None:
-        """Add a line, which is on the disk when this returns. Raises VicinalError."""
+        """Append a line, which is on disk when the call returns.
+
+        Raises VicinalError if the file cannot be written.
+        """
         record = {
             "event": event,
             "key": resource.key,

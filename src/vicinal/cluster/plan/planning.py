@@ -1,4 +1,4 @@
-"""What has to be done: what a cluster is to be, against what its journal says and what is there."""
+"""Making plans: a comparison of the desired resources, the journal and the present state."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,28 +25,28 @@ class Action(StrEnum):
 
 
 class Shown(Protocol):
-    """What people are told of one thing to do, wherever it is done."""
+    """A step as people see it, on this host or another."""
 
     @property
     def action(self) -> Action:
-        """What happens."""
+        """The step's action."""
 
     @property
     def key(self) -> str:
-        """To what."""
+        """The resource's key, with the host's name if another host executes the step."""
 
     @property
     def why(self) -> str:
-        """A phrase."""
+        """The reason, as a phrase."""
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What the file changes of it, as `members: 16 -> 24`; none where that is not why."""
+        """Changes in the file, such as `members: 16 -> 24`; empty if they are not the reason."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do, and why."""
+    """An action on one resource, and the reason."""
 
     action: Action
     resource: Resource
@@ -55,30 +55,31 @@ class Step:
 
     @property
     def key(self) -> str:
-        """The resource's."""
+        """The resource's key."""
         return self.resource.key
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in their order; those that keep something are in it to be shown."""
+    """Steps in order of execution, including the resources that are kept, which are only shown."""
 
     steps: tuple[Step, ...]
 
     @property
     def changes(self) -> tuple[Step, ...]:
-        """The steps that do something."""
+        """The steps that change something."""
         return tuple(step for step in self.steps if step.action is not Action.KEEP)
 
 
 def make_plan(
     desired: Sequence[Resource], recorded: Mapping[str, Entry], there: Mapping[str, Resource]
 ) -> Plan:
-    """The steps from what is there to what is desired.
+    """Return the steps from the present to the desired state.
 
-    `desired` comes in the order of making, each after what it needs. `recorded` is the journal's,
-    and `there` has its resources. What nobody recorded and is there all the same is another's, and
-    an error: nothing of it is touched.
+    `desired` is in the order of creation: each resource after the resources that it needs.
+    `recorded` has the journal's entries, and `there` the entries' resources, both by key. Raises
+    VicinalError for a resource that exists without an entry, because another cluster or program
+    created it; nothing changes then.
     """
     wanted = {resource.key: resource for resource in desired}
     gone: dict[str, str] = {}
@@ -112,9 +113,9 @@ def make_plan(
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise VicinalError for all that this host cannot give of what a plan makes, before it does.
+    """Raise VicinalError for all resources of a plan that this host cannot provide.
 
-    So nothing that is there is taken away for something that cannot be made.
+    Called before the execution, so that no resource is removed for another that cannot be created.
     """
     released = sum(
         (step.resource.held for step in plan.steps if step.action is Action.REMOVE), start=Held()
@@ -128,13 +129,13 @@ def check_plan(plan: Plan) -> None:
 
 
 def removal(recorded: Iterable[str], there: Mapping[str, Resource]) -> Plan:
-    """The steps that take away all that was recorded."""
+    """Return the steps that remove the recorded resources, in reverse order of creation."""
     keys = list(recorded)
     return Plan(tuple(Step(Action.REMOVE, there[key], "taken down") for key in reversed(keys)))
 
 
 def _why_otherwise(entry: Entry, wanted: Resource | None) -> str:
-    """Why what was recorded is not what is wanted, whatever is there of it."""
+    """Return why the journal's entry differs from the wanted resource; empty if it does not."""
     if wanted is None:
         return "the file has it no more"
     if not entry.whole:

@@ -1,7 +1,7 @@
-"""What a cluster consists of: things that are made in order and taken away in the reverse order.
+"""Resources, the parts of a cluster: created in order, and removed in reverse order.
 
-Each is known by its kind, its name and its settings alone, so that what one command made another
-can find and take away, even if the first was killed and the cluster's file has changed since.
+A resource's kind, name and settings identify it. So a command can find and remove a resource of an
+earlier command, even if that command was killed and the cluster's file has changed since.
 """
 
 from collections.abc import Mapping
@@ -16,37 +16,37 @@ Settings: TypeAlias = Mapping[str, Json]
 
 
 class Condition(StrEnum):
-    """What is there of a resource."""
+    """The present state of a resource."""
 
     ABSENT = "absent"
     READY = "ready"
     STOPPED = "stopped"
-    """Whole, but it does not run."""
+    """Complete, but not running."""
     BROKEN = "broken"
-    """Half made, or ended by itself, or not as it was made."""
+    """Half made, ended by itself, or changed since its creation."""
     CHANGING = "changing"
-    """Another command is at work on its cluster, as `status` finds: nothing is wrong with it."""
+    """Another command works on the cluster. Only `status` reports this; it is no fault."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen."""
+    """The result of observing a resource."""
 
     condition: Condition
     why: str = ""
-    """A phrase, for those that are broken."""
+    """The reason, as a phrase; always set if the resource is broken."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a resource has of the host now, and another can have once it is taken away."""
+    """What a resource occupies of the host, and what its removal releases."""
 
     things: frozenset[str] = frozenset()
-    """What only one can have, as `tap tap0`."""
+    """Things that only one resource can have, such as `tap tap0`."""
     shared_bytes: int = 0
-    """In /dev/shm."""
+    """Memory in /dev/shm."""
     memory_bytes: int = 0
-    """Beside that."""
+    """Other memory."""
 
     def __add__(self, other: "Held") -> "Held":
         return Held(
@@ -57,28 +57,28 @@ class Held:
 
 
 class Described:
-    """What a resource has of these if it is a dataclass, of which the fields are the settings."""
+    """Base of resources that are dataclasses whose fields are the settings."""
 
     KIND: ClassVar[str]
 
     @property
     def key(self) -> str:
-        """Its key, if a cluster has one of the kind on this host."""
+        """KIND/main, the key of a kind of which a cluster has one resource on a host."""
         return f"{self.KIND}/main"
 
     @property
     def settings(self) -> Settings:
-        """Its fields, in their order."""
+        """The fields, in order of declaration."""
         return encode(self)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """The one that has these settings, such as those of a journal."""
+        """Return the resource with these settings, for example from a journal."""
         return decode(cls, settings)
 
 
 class Undemanding(Described):
-    """What a resource has of these if it takes nothing of the host that could be missing."""
+    """Base of resources that need nothing of the host that could be missing."""
 
     @property
     def held(self) -> Held:
@@ -86,76 +86,82 @@ class Undemanding(Described):
         return Held()
 
     def check(self, released: Held) -> None:
-        """Nothing to look at."""
+        """Check nothing."""
 
 
 class Standing(Undemanding):
-    """What a resource has of these if nothing runs in it, and it is never stopped."""
+    """Base of resources in which nothing runs, so that they are never started or stopped."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """It stands on nothing."""
+        """No other resource."""
         return ()
 
     @property
     def runs(self) -> bool:
-        """It does not."""
+        """False: there is nothing to start or stop."""
         return False
 
     def start(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def stop(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Recorded(Protocol):
-    """What the journal has lines of: a resource, or what another host has of the cluster."""
+    """What the journal records: a resource, or another host's share of the cluster."""
 
     @property
     def key(self) -> str:
-        """KIND/NAME, one of its own in the cluster."""
+        """KIND/NAME, unique in the cluster."""
 
     @property
     def settings(self) -> Settings:
-        """All that it is made by, and found again by: equal settings make the same."""
+        """All values by which the resource is created and found again.
+
+        Resources with equal settings are the same.
+        """
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Keys of those that it stands on: made before it, and it anew with one of them."""
+        """Keys of the resources that must exist first.
+
+        If one of them is recreated, this resource is recreated too.
+        """
 
 
 class Resource(Recorded, Protocol):
-    """One thing of a cluster."""
+    """A part of a cluster."""
 
     @property
     def runs(self) -> bool:
-        """Whether there is something to stop and to start."""
+        """Whether the resource can be started and stopped."""
 
     def observe(self) -> Observation:
-        """Look at what is there. Changes nothing."""
+        """Return the present state. Changes nothing."""
 
     @property
     def held(self) -> Held:
-        """What it has of the host now; nothing of what is not known."""
+        """What the resource occupies of the host now, as far as that is known."""
 
     def check(self, released: Held) -> None:
-        """See whether this host can give it, as far as that is known before it is made.
+        """Check whether this host can provide the resource, as far as known before its creation.
 
-        Changes nothing. `released` is what others give back first. Raises VicinalError.
+        Changes nothing. `released` is what other resources release first. Raises VicinalError.
         """
 
     def create(self) -> None:
-        """Make it, where it is absent. Raises VicinalError, and may leave a part behind."""
+        """Create an absent resource. Raises VicinalError, and may leave a part behind."""
 
     def start(self) -> None:
-        """Let it run again, where it is stopped. Raises VicinalError."""
+        """Start a stopped resource. Raises VicinalError."""
 
     def stop(self) -> None:
-        """End what runs in it, and keep the rest. Raises VicinalError."""
+        """End what runs in the resource, and keep the rest. Raises VicinalError."""
 
     def remove(self) -> None:
-        """Take it away, or a part of it, or nothing if nothing is there. Raises VicinalError."""
+        """Remove the resource, or what exists of it. Raises VicinalError."""
 
 
 class _OfKind(Resource, Protocol):
@@ -166,11 +172,11 @@ _Kind = TypeVar("_Kind", bound=_OfKind)
 
 
 def find(resources: Mapping[str, Resource], kind: type[_Kind], name: str = "main") -> _Kind | None:
-    """The resource of this kind and name; None where there is none."""
+    """Return the resource of this kind and name; None without one."""
     found = resources.get(f"{kind.KIND}/{name}")
     return found if isinstance(found, kind) else None
 
 
 def all_of(resources: Mapping[str, Resource], kind: type[_Kind]) -> list[_Kind]:
-    """The resources of this kind, in their order."""
+    """Return the resources of this kind, in order of creation."""
     return [each for each in resources.values() if isinstance(each, kind)]

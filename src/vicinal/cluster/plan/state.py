@@ -1,4 +1,4 @@
-"""Where it is kept what was made of each cluster of this user."""
+"""The directories of this user's clusters, with their journals and locks."""
 
 import os
 import shutil
@@ -16,12 +16,12 @@ _LOCK_SECONDS = 10.0
 
 
 def clusters_directory() -> Path:
-    """The directory of this user's clusters, where XDG has it."""
+    """Return the directory of this user's clusters, below the XDG state directory."""
     return state_directory() / "clusters"
 
 
 def cluster_names() -> list[str]:
-    """The clusters of which something was made."""
+    """Return the names of all clusters and shares with a journal, sorted."""
     directory = clusters_directory()
     if not directory.is_dir():
         return []
@@ -29,23 +29,22 @@ def cluster_names() -> list[str]:
 
 
 def cluster_directory(name: str) -> Path:
-    """Where a cluster's things are kept; it may not be there."""
+    """Return the directory of a cluster's journal and files; the directory may not exist."""
     return clusters_directory() / name
 
 
 def journal_of(name: str) -> Journal:
-    """A cluster's journal; without entries where nothing was made."""
+    """Return a cluster's journal; it has no entries if the cluster does not exist."""
     return Journal(cluster_directory(name) / "journal")
 
 
 @contextmanager
 def sole_command(name: str) -> Iterator[Path]:
-    """Keep other commands away from a cluster; its directory, which is made if it is missing.
+    """Lock a cluster against other commands; yield its directory, which is created if missing.
 
-    The kernel drops the lock of a command that is killed, once what that had the privileged helper
-    do for it is done. When nothing of the cluster is left in
-    the journal at the end, the directory goes too. Raises VicinalError where another command is
-    at work for long.
+    If the command is killed, the kernel drops the lock, after the privileged helper has finished
+    the command's request. If the journal has no entries at the end, the directory is removed.
+    Raises VicinalError if another command holds the lock for 10 s.
     """
     directory = cluster_directory(name)
     held = _lock(directory)
@@ -61,20 +60,20 @@ def sole_command(name: str) -> Iterator[Path]:
 
 
 def is_worked_on(name: str) -> bool:
-    """Whether another command changes a cluster now."""
+    """Whether another command holds a cluster's lock now."""
     try:
         directory = os.open(cluster_directory(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        # Shared: two that look at the same time do not take each other for such a command.
+        # Shared, so that two commands that only check do not find each other's lock.
         return not take_lock(directory, shared=True)
     finally:
         os.close(directory)
 
 
 def _lock(directory: Path) -> int:
-    """The directory's descriptor, by which it is locked until that is closed."""
+    """Lock the directory; return a descriptor, which holds the lock until it is closed."""
     try:
         return lock(
             directory,
