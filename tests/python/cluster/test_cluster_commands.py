@@ -200,8 +200,8 @@ def test_more_nodes_than_the_region_has_members_are_refused_first(
 ) -> None:
     trial.write(nodes=25)
     line = error_line(vicinal(command, trial.file))
-    assert "25 nodes are to share a region of 24 members, and each rank takes at least" in line
-    assert "let region.members be 25 or more" in line
+    assert "the region has 24 members, and the 25 nodes need at least one" in line
+    assert "set region.members to 25 or more" in line
     assert trial.left() == []
 
 

@@ -125,19 +125,22 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ("{name: n, backend: native, count: 2}", "n0 is native, which is this host itself"),
-        ("{name: n, backend: native}, {name: m}", "which is this host itself, and there is m too"),
-        ("{name: n, backend: native, memory: 1G}", "and memory is for container or vm alone"),
-        (f"{{name: n, backend: native, {FUNCTION}}}", "with the network that it has"),
-        ("{name: n, backend: native, network: none}", "yaml:2: nodes[0].network is of a native"),
+        ("{name: n, backend: native, count: 2}", "the native node n0 is this host itself"),
+        ("{name: n, backend: native}, {name: m}", "is this host itself, and cannot be beside m"),
+        ("{name: n, backend: native, memory: 1G}", "and memory is only for container or vm"),
+        (f"{{name: n, backend: native, {FUNCTION}}}", "a native node has its host's network"),
+        ("{name: n, backend: native, network: none}", "yaml:2: nodes[0].network is for containers"),
         (f"{{name: n, {FUNCTION}}}, {{name: m, {FUNCTION}}}", "n and m would both have the hard"),
-        ("{name: n, network: {}}", "yaml:2: nodes[0].network names nothing: give it a function,"),
-        ("{name: n, network: {bridge: a, device: '0000:03:00.0'}}", "names device and bridge: giv"),
+        ("{name: n, network: {}}", "yaml:2: nodes[0].network names no kind of network: name one"),
+        ("{name: n, network: {bridge: a, device: '0000:03:00.0'}}", "names device and bridge: nam"),
         ("{name: n, network: some}", "yaml:2: nodes[0].network cannot be"),
         ("{name: n, network: {bridge: 'a/b'}}", "nodes[0].network.bridge cannot be"),
-        ("{name: n, network: {bridge: a-name-of-16-let}}", "15 letters at most"),
-        ("{name: n, network: {tap: t0}}", "network.tap is of containers, and a tap is for virt"),
-        ("{name: n, backend: vm, count: 2, network: {tap: t0}}", "names 1, and the group has 2"),
+        ("{name: n, network: {bridge: a-name-of-16-let}}", "at most 15 characters"),
+        ("{name: n, network: {tap: t0}}", "network.tap is only for virtual machines, and the n"),
+        (
+            "{name: n, backend: vm, count: 2, network: {tap: t0}}",
+            "has 1 names, and the group has 2",
+        ),
         (
             f"{{name: n, backend: vm, {TAP}}}, {{name: m, backend: vm, {TAP}}}",
             "n and m would both have the tap t0",
@@ -148,12 +151,15 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
         ),
         (
             "{name: n, network: {function: {card: e}, mac: '52:54:00:00:00:01'}}",
-            "network.mac is for a bridge or a tap: leave it out, or set it of the function",
+            "network.mac is only for a bridge or a tap: remove it, or set it under function",
         ),
-        ("{name: n, network: {bridge: b, address: 10.1.0.1}}", "write it as 10.1.0.1/24"),
+        (
+            "{name: n, network: {bridge: b, address: 10.1.0.1}}",
+            "write an address such as 10.1.0.1/24",
+        ),
         (
             "{name: n, backend: vm, network: {device: '0000:03:00.0', address: 10.1.0.1/24}}",
-            "whose guests set up a device themselves",
+            "their guests set up the device themselves",
         ),
         ("{name: n, network: {function: {}}}", "nodes[0].network.function has no card: add it"),
         ("{name: n, network: {function: {card: e, mtu: 9}}}", "unknown key mtu in nodes[0].netw"),
@@ -162,14 +168,17 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
         ("{name: n, network: {function: {card: e, pkey: 0x8000}}}", "function.pkey cannot be"),
         (
             "{name: n, count: 2, network: {device: '0000:03:00.0'}}",
-            "yaml:2: nodes[0].network.device names 1, and",
+            "yaml:2: nodes[0].network.device has 1 names, and",
         ),
         ("{name: n, network: {device: eth1}}", "nodes[0].network.device cannot be"),
         (
             "{name: n, count: 3, network: {function: {card: e}, address: 10.1.0.1/30}}",
-            "10.1.0.3 is no address of a node in 10.1.0.0/30",
+            "10.1.0.3 cannot be a node's address in 10.1.0.0/30",
         ),
-        ("{name: n, network: {function: {card: e}, address: ten}}", "write it as 10.1.0.1/24"),
+        (
+            "{name: n, network: {function: {card: e}, address: ten}}",
+            "write an address such as 10.1.0.1/24",
+        ),
     ],
 )
 def test_mistakes_in_networks(tmp_path: Path, nodes: str, said: str) -> None:
@@ -196,15 +205,19 @@ def test_mistakes_in_networks(tmp_path: Path, nodes: str, said: str) -> None:
         ("memory: 512M", "memory: 1 pound", "cluster.yaml:6: nodes[0].memory cannot be"),
         ("/data", "/data:data", "cluster.yaml:8: nodes[0].mounts[1] cannot be"),
         ("policy: core", "policy: kernel", 'placement.policy cannot be "kernel"'),
-        ("policy: core", "policy: explicit", "the placement is explicit, and node0 has no pin"),
-        ("cpus: 4", 'pin: ["0"]', "big has a pin, and the placement is core"),
-        ("cpus: 2", 'pin: ["0", "1"]', "nodes[0] has 3 nodes, and pin names processors for 2"),
-        ("count: 3", "count: 1024", "it has 1025 nodes"),
+        (
+            "policy: core",
+            "policy: explicit",
+            "the placement policy is explicit, and node0 has no pin",
+        ),
+        ("cpus: 4", 'pin: ["0"]', "big has a pin, and the placement policy is core"),
+        ("cpus: 2", 'pin: ["0", "1"]', "nodes[0] has 3 nodes, and pin has 2 lists of processors"),
+        ("count: 3", "count: 1024", "the cluster has 1025 nodes"),
         ("name: solar", "name: solar\nname: lunar", "cluster.yaml:2: found duplicate key"),
         ("  - name: node\n", "  - name: [\n", "correct the YAML there"),
         (WHOLE, "just words", "the file is not a cluster file"),
         (WHOLE, "", "which has keys and values: begin with one of examples/"),
-        ("name: solar", "name: Solar", "small letters, digits and hyphens, 24 at most"),
+        ("name: solar", "name: Solar", "lowercase letters, digits and hyphens, at most 24"),
         ('mounts: [., /data, "/home:/users:ro"]', "mounts: /data", '/data": write a list: [...]'),
         (
             "section: 2M",
@@ -216,7 +229,7 @@ def test_mistakes_in_networks(tmp_path: Path, nodes: str, said: str) -> None:
         (
             "  heap: 64M",
             "  device: nvdimm",
-            "cluster.yaml:17: region.device is named, and no node is a virtual machine",
+            "cluster.yaml:17: region.device is set, and no node is a virtual machine",
         ),
     ],
 )
@@ -340,5 +353,5 @@ region: {members: %d}
 def test_each_host_has_a_region_of_its_own_nodes(tmp_path: Path) -> None:
     check_members(read(tmp_path, "name: lab\nnodes: [{name: n, count: 600}]\nregion: none\n"))
     check_members(read(tmp_path, FAR % 6))
-    with pytest.raises(VicinalError, match="6 nodes on a are to share a region of 5 members"):
+    with pytest.raises(VicinalError, match="the region has 5 members, and the 6 nodes on a need"):
         check_members(read(tmp_path, FAR % 5))

@@ -118,8 +118,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         read(tmp_path, MANY)
     told = [str(each).removeprefix(f"{tmp_path}/cluster.yaml:") for each in caught.value.each]
     assert told == [
-        '1: name cannot be "Many": give small letters, digits and hyphens, 24 at most, a letter '
-        "first, such as lab",
+        '1: name cannot be "Many": give lowercase letters, digits and hyphens, at most 24 '
+        "characters, a letter first, such as lab",
         "2: unknown key nodez: did you mean nodes?",
         '5: nodes[0].count cannot be "two": give a whole number from 1 to 1024',
         '6: nodes[0].backend cannot be "contaner": choose native, container or vm; did you mean '
@@ -132,14 +132,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "14: placement.reserve cannot be -1: give a whole number not below 0",
         "15: region.members cannot be 1: give a whole number from 2 to 512",
         '16: first_boot[0] cannot be "": give text that is not empty',
-        "11: nodes[1] is of the backend vm, and mounts is for container alone: leave out mounts, "
-        "or choose the backend container",
-        "12: nodes[1].network.address cannot be 10.0.0.1 (the length of its network is missing): "
-        "write it as 10.1.0.1/24",
+        "11: nodes[1] has the backend vm, and mounts is only for container: remove mounts, or "
+        "choose the backend container",
+        "12: nodes[1].network.address cannot be '10.0.0.1' (the prefix length is missing): write "
+        "an address such as 10.1.0.1/24",
         "12: nodes[1].network.mac: nonsense is no hardware address of an interface: give six "
         "bytes, such as 52:54:00:12:34:56, the first of them even",
-        "13: nodes[2] is of the backend container, and hugepages is for vm alone: leave out "
-        "hugepages, or choose the backend vm",
+        "13: nodes[2] has the backend container, and hugepages is only for vm: remove hugepages, "
+        "or choose the backend vm",
     ]
 
 
@@ -169,12 +169,12 @@ def test_mistakes_of_several_nodes_are_told_with_their_lines(tmp_path: Path) -> 
     with pytest.raises(CollectedError) as caught:
         read(tmp_path, f"{text}hosts:\n- {{name: x}}\n- {{name: x}}\n")
     first, *_ = caught.value.each
-    assert "cluster.yaml:8: the host x is there twice" in first.message
+    assert "cluster.yaml:8: the host x is listed twice" in first.message
     with pytest.raises(CollectedError) as caught:
         read(tmp_path, text)
     twice, native = caught.value.each
     assert "cluster.yaml:4: two nodes would have the name n" in twice.message
-    assert "cluster.yaml:5: m is native" in native.message
+    assert "cluster.yaml:5: the native node m is" in native.message
 
 
 @pytest.mark.parametrize("file", FORMS)

@@ -324,5 +324,5 @@ def test_only_root_moves_interfaces_into_containers(
 
 
 def test_a_guest_sets_up_its_own_address(trial: Trial) -> None:
-    with pytest.raises(VicinalError, match="whose guests set up a device themselves"):
+    with pytest.raises(VicinalError, match="their guests set up the device themselves"):
         machines(trial, "function: {card: eth1}, address: 10.1.0.1/24")

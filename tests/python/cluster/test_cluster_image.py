@@ -63,11 +63,17 @@ def test_machines_know_theirs_by_what_it_holds(tmp_path: Path) -> None:
     ("image", "said"),
     [
         ("{files: {a: b}}", "cluster.yaml:5: nodes[0].image.files.a cannot be"),
-        ("{files: {a: /proc/a}}", "yaml:5: image.files puts a at /proc/a, and /proc is mounted on"),
-        ("{files: {a: /init}}", "yaml:5: image.files puts a at /init, and /init is Vicinal's own"),
-        ("{files: {a: /x/../b}}", "puts a at /x/../b: name its whole path in the machines"),
-        ("{files: {a: /}}", "puts a at /: name its whole path in the machines"),
-        ("{files: {a: /x, b: /x/}}", "puts b at /x/, as a: leave out one of them"),
+        ("{files: {a: /proc/a}}", "yaml:5: image.files puts a at /proc/a, and /proc is a mount"),
+        ("{files: {a: /init}}", "yaml:5: image.files puts a at /init, and /init belongs to Vicina"),
+        (
+            "{files: {a: /x/../b}}",
+            "puts a at /x/../b, which is not a file's absolute path: write the absolute path",
+        ),
+        (
+            "{files: {a: /}}",
+            "puts a at /, which is not a file's absolute path: write the absolute path",
+        ),
+        ("{files: {a: /x, b: /x/}}", "puts b at /x/, where a is already: remove one of them"),
         ("{packages: [No]}", "cluster.yaml:5: nodes[0].image.packages[0] cannot be"),
         ("{package: [no]}", "unknown key package in nodes[0].image: did you mean packages?"),
         ("debian", "cluster.yaml:5: nodes[0].image cannot be"),
@@ -80,9 +86,9 @@ def test_mistakes(tmp_path: Path, image: str, said: str) -> None:
 
 
 def test_containers_have_no_image(tmp_path: Path) -> None:
-    with pytest.raises(VicinalError, match=r"yaml:4: nodes.*container, and image is for vm alone"):
+    with pytest.raises(VicinalError, match=r"yaml:4: nodes.*container, and image is only for vm"):
         read(tmp_path, "name: x\nnodes:\n  - name: n\n    image: {packages: [tree]}\n")
-    with pytest.raises(VicinalError, match=r"luster.yaml:3: image is for vm alone, and no node is"):
+    with pytest.raises(VicinalError, match=r"luster.yaml:3: image is only for the backend vm, and"):
         read(tmp_path, "name: x\nnodes: [{name: n}]\nimage: {packages: [tree]}\n")
 
 

@@ -117,7 +117,7 @@ def test_a_host_without_machines_keeps_what_they_need(cluster: Cluster) -> None:
     ("old", "new", "said"),
     [
         (", bridge: br1", "", "yaml:2: a has a bridge .*, and b has none"),
-        ("backend: vm", "backend: native", "yaml:2: a bridge is named, and no node of a"),
+        ("backend: vm", "backend: native", "yaml:2: bridge is set, and no node of a"),
         ("bridge: br0", "bridge: 'br 0'", "bridge cannot be"),
     ],
 )

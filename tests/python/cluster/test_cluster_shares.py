@@ -46,23 +46,26 @@ def test_nodes_are_spread_over_hosts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("hosts: [{name: a}, {name: a}]\nnodes: [{name: n}]", "yaml:2: the host a is there twice"),
+        ("hosts: [{name: a}, {name: a}]\nnodes: [{name: n}]", "yaml:2: the host a is listed twice"),
         ("hosts: [{name: alpha}]\nnodes:\n  - name: n\n    host: alpa", "yaml:5: .*mean alpha"),
-        ("nodes:\n  - name: n\n    host: a", "yaml:4: .*is not under hosts: name the hosts"),
+        ("nodes:\n  - name: n\n    host: a", "yaml:4: .*is not under hosts: list the hosts"),
         ("hosts: [{name: a}]\nnodes: [{name: n, host: [a, a]}]", "yaml:3: .* a twice"),
         ("hosts: [{name: a}, {name: b}]\nnodes: [{name: n, host: a}]", "the host b has no nodes"),
-        ("hosts: [{name: a, address: x}]\nnodes: [{name: n}]", "yaml:2: x is no IPv4 address"),
+        (
+            "hosts: [{name: a, address: x}]\nnodes: [{name: n}]",
+            "yaml:2: 'x' is not an IPv4 address",
+        ),
         ("hosts: [{name: a, ssh: 1}]\nnodes: [{name: n}]", "yaml:2: unknown key ssh"),
         ("hosts: [{name: -oProxyCommand}]\nnodes: [{name: n}]", "hosts.0..name cannot be"),
         (
             "hosts: [{name: a, hypervisor: 'qemu:///system'}]\nnodes: [{name: n}]",
-            "yaml:2: a hypervisor is named, and no node of a is a virtual machine",
+            "yaml:2: hypervisor is set, and no node of a is a virtual machine",
         ),
         ("hosts: [{name: a}]\nnodes: [{name: n}]", "n is a container on the host a"),
         ("port: 20000\nnodes: [{name: n, backend: vm}]", "yaml:2: port is for the wires"),
         (
             "hosts: [{name: a}]\nnodes: [{name: n, backend: native}, {name: m, backend: vm}]",
-            "n is native, which is the host a itself, and there is m too",
+            "n is the host a itself, and cannot be beside m",
         ),
     ],
 )

@@ -84,19 +84,19 @@ def test_what_a_file_says_of_machines(tmp_path: Path) -> None:
         (
             "hugepages: true",
             "runtime: crun",
-            "cluster.yaml:7: nodes[0] is of the backend vm, and runtime is for container alone: "
-            "leave out runtime, or choose the backend container",
+            "cluster.yaml:7: nodes[0] has the backend vm, and runtime is only for container: "
+            "remove runtime, or choose the backend container",
         ),
-        ("hugepages: true", "mounts: [/data]", "cluster.yaml:7: nodes[0] is of the backend vm"),
+        ("hugepages: true", "mounts: [/data]", "cluster.yaml:7: nodes[0] has the backend vm"),
         (
             "backend: vm",
             "backend: container",
-            "cluster.yaml:7: nodes[0] is of the backend container, and hugepages is for vm alone",
+            "cluster.yaml:7: nodes[0] has the backend container, and hugepages is only for vm",
         ),
         (
             "    backend: vm\n    count: 3\n    cpus: 2\n    hugepages: true\n",
             "",
-            "cluster.yaml:7: hypervisor is named, and no node is a virtual machine",
+            "cluster.yaml:7: hypervisor is set, and no node is a virtual machine",
         ),
         ("backend: vm", "backend: cloud", "choose native, container or vm"),
         ("qemu:///session", "xen:///", "cluster.yaml:11: hypervisor cannot be"),

@@ -150,7 +150,7 @@ MISTAKES = [
     (
         "cluster: {nodes",
         "cluster: {name: x, nodes",
-        ":9: a cluster that is part of another file has no name: leave it out",
+        ":9: a cluster in another file cannot have a name: remove `name`",
     ),
     ("path: network", "path: shared", ':10: environments[0].path cannot be "shared"'),
     ("mpi: openmpi", "cma: false", ":11: network has cma, and its path is not shared-memory"),

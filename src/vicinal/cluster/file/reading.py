@@ -88,8 +88,8 @@ def part_cluster(path: Path, values: Any) -> Cluster:
     faults = Faults()
     if "name" in values:
         faults.add(
-            f"{line_of(path, values, 'name')}: a cluster that is part of another file has no name",
-            "leave it out",
+            f"{line_of(path, values, 'name')}: a cluster in another file cannot have a name",
+            "remove `name`",
         )
     named = deepcopy(values)
     named["name"] = "part"
@@ -215,9 +215,9 @@ def _pins(path: Path, index: int, group: Any, count: int) -> list[tuple[int, ...
     pins = [parse_cpu_list(text) for text in group.get("pin", [])]
     if pins and len(pins) != count:
         raise VicinalError(
-            f"{line_of(path, group, 'pin')}: nodes[{index}] has {count} nodes, and pin names "
-            f"processors for {len(pins)}",
-            "give one list for each node",
+            f"{line_of(path, group, 'pin')}: nodes[{index}] has {count} nodes, and pin has "
+            f"{len(pins)} lists of processors",
+            "write one list for each node",
         )
     return pins or [()] * count
 
@@ -250,12 +250,12 @@ def _check_names(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicina
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         yield VicinalError(
             f"{places[name]}: two nodes would have the name {name}",
-            "give their groups other names",
+            "give their groups different names",
         )
     if len(names) > MOST_NODES:
         yield VicinalError(
-            f"{places[names[-1]]}: it has {len(names)} nodes",
-            f"a cluster can have {MOST_NODES} at most",
+            f"{places[names[-1]]}: the cluster has {len(names)} nodes",
+            f"use at most {MOST_NODES} nodes",
         )
 
 
@@ -269,9 +269,9 @@ def _check_native(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicin
         if beside:
             itself = "this host" if native.host is None else f"the host {native.host}"
             yield VicinalError(
-                f"{places[native.name]}: {native.name} is native, which is {itself} itself, and "
-                f"there is {beside[-1].name} too",
-                "let it be the only node; nodes that are apart are containers or machines",
+                f"{places[native.name]}: the native node {native.name} is {itself} itself, and "
+                f"cannot be beside {beside[-1].name}",
+                "let it be the host's only node, or use containers or virtual machines",
             )
 
 
@@ -285,13 +285,13 @@ def _check_pins(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicinal
         seen.add(place)  # the other nodes of the group have the same mistake
         if explicit:
             yield VicinalError(
-                f"{place}: the placement is explicit, and {node.name} has no pin",
-                "give it one, or choose another policy",
+                f"{place}: the placement policy is explicit, and {node.name} has no pin",
+                "add a pin, or choose another policy",
             )
         else:
             yield VicinalError(
-                f"{place}: {node.name} has a pin, and the placement is {policy.value}",
-                "leave out the pin, or choose the policy explicit",
+                f"{place}: {node.name} has a pin, and the placement policy is {policy.value}",
+                "remove the pin, or choose the policy explicit",
             )
 
 
@@ -311,16 +311,21 @@ def read_additions(
         place = f"{line_of(path, files, source)}: image.files puts {source}"
         where = str(PurePosixPath(target))
         if ".." in PurePosixPath(target).parts or where == "/":
-            raise VicinalError(f"{place} at {target}", "name its whole path in the machines")
+            raise VicinalError(
+                f"{place} at {target}, which is not a file's absolute path",
+                "write the absolute path in the virtual machines",
+            )
         for reserved in (*_MOUNTED_ON, *_OURS):
             if PurePosixPath(where).is_relative_to(reserved):
-                why = "is mounted on" if reserved in _MOUNTED_ON else "is Vicinal's own"
+                why = "is a mount point" if reserved in _MOUNTED_ON else "belongs to Vicinal"
                 raise VicinalError(
                     f"{place} at {target}, and {reserved} {why}",
-                    "name another place, and let first_boot or each_boot do the rest",
+                    "choose another path, and copy the file in first_boot or each_boot",
                 )
         if where in found:
-            raise VicinalError(f"{place} at {target}, as {found[where]}", "leave out one of them")
+            raise VicinalError(
+                f"{place} at {target}, where {found[where]} is already", "remove one of them"
+            )
         found[where] = source
     return ImageAdditions(
         packages=tuple(dict.fromkeys(given.get("packages", ()))),
@@ -340,9 +345,9 @@ def check_keys(
         if key in group and backend not in kinds:
             named, place = " or ".join(kinds), line_of(path, group, key)
             yield VicinalError(
-                f"{place}: nodes[{index}] is of the backend {backend.value}, and {key} is for "
-                f"{named} alone",
-                f"leave out {key}, or choose the backend {named}",
+                f"{place}: nodes[{index}] has the backend {backend.value}, and {key} is only for "
+                f"{named}",
+                f"remove {key}, or choose the backend {named}",
             )
 
 
@@ -353,8 +358,9 @@ def check_for_all(path: Path, cluster: Cluster, values: Any) -> Iterator[Vicinal
         if key in values and not any(cluster.of(kind) for kind in kinds):
             named = " or ".join(kinds)
             yield VicinalError(
-                f"{line_of(path, values, key)}: {key} is for {named} alone, and no node is one",
-                f"leave out {key}, or give nodes the backend {named}",
+                f"{line_of(path, values, key)}: {key} is only for the backend {named}, and no node "
+                "has it",
+                f"remove {key}, or give nodes the backend {named}",
             )
 
 
@@ -362,7 +368,7 @@ def check_hypervisor(path: Path, cluster: Cluster, values: Any) -> Iterator[Vici
     """Yield errors for `hypervisor` in a file without virtual machines."""
     if cluster.hypervisor is not None and not cluster.of(BackEnd.VM):
         yield VicinalError(
-            f"{line_of(path, values, 'hypervisor')}: hypervisor is named, and no node is a virtual "
+            f"{line_of(path, values, 'hypervisor')}: hypervisor is set, and no node is a virtual "
             "machine",
-            "leave it out, or give nodes the backend vm",
+            "remove it, or give nodes the backend vm",
         )

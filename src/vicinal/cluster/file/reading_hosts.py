@@ -26,16 +26,16 @@ def read_hosts(path: Path, values: Any) -> tuple[ClusterHost, ...]:
         )
         if host.name in found:
             raise VicinalError(
-                f"{line_of(path, each, 'name')}: the host {host.name} is there twice",
-                "name it once",
+                f"{line_of(path, each, 'name')}: the host {host.name} is listed twice",
+                "list it once",
             )
         if host.address is not None:
             try:
                 IPv4Address(host.address)
             except AddressValueError as error:
                 raise VicinalError(
-                    f"{line_of(path, each, 'address')}: {host.address} is no IPv4 address",
-                    "write one as 10.0.0.1, without a network's length",
+                    f"{line_of(path, each, 'address')}: {host.address!r} is not an IPv4 address",
+                    "write an address such as 10.0.0.1, without a prefix length",
                 ) from error
         found[host.name] = host
     return tuple(found.values())
@@ -55,14 +55,14 @@ def hosts_of_group(
     for name in named:
         if name not in known:
             raise VicinalError(
-                f"{line_of(path, group, 'host')}: nodes[{index}] is on the host {name}, which is "
-                "not under hosts",
-                nearest(name, known) if known else "name the hosts under hosts, or leave out host",
+                f"{line_of(path, group, 'host')}: nodes[{index}] is on the host {name!r}, "
+                "which is not under hosts",
+                nearest(name, known) if known else "list the hosts under hosts, or remove host",
             )
         if named.count(name) > 1:
             raise VicinalError(
                 f"{line_of(path, group, 'host')}: nodes[{index}] has the host {name} twice",
-                "name it once; nodes are spread evenly",
+                "name each host once; nodes are spread evenly",
             )
     if not named:
         return [None] * count
@@ -76,21 +76,21 @@ def check_hosts(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalEr
         if not nodes:
             yield VicinalError(
                 f"{line_of(path, each, 'name')}: the host {each['name']} has no nodes",
-                "give it some, or leave it out",
+                "assign nodes to it, or remove it",
             )
         if "hypervisor" in each and all(node.backend is not BackEnd.VM for node in nodes):
             yield VicinalError(
-                f"{line_of(path, each, 'hypervisor')}: a hypervisor is named, and no node of "
+                f"{line_of(path, each, 'hypervisor')}: hypervisor is set, and no node of "
                 f"{each['name']} is a virtual machine",
-                "leave it out, or give nodes the backend vm",
+                "remove it, or give nodes the backend vm",
             )
     yield from _check_bridges(path, cluster, values)
     yield from _check_containers(path, cluster, values)
     if "port" in values and len({node.host for node in cluster.of(BackEnd.VM)}) < 2:
         yield VicinalError(
             f"{line_of(path, values, 'port')}: port is for the wires between virtual machines of "
-            "different hosts, and there are none",
-            "leave it out",
+            "different hosts, and the file has no such machines",
+            "remove it",
         )
 
 
@@ -103,8 +103,8 @@ def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[Vic
         if node is not None and bridges[each["name"]] is None:
             yield VicinalError(
                 f"{line_of(path, each, 'name')}: {node.name} is a container on the host "
-                f"{node.host}, which has no bridge: containers have no other network with those "
-                "of other hosts",
+                f"{node.host}, which has no bridge: containers of different hosts reach each other "
+                "only by bridges",
                 "name a bridge of each host, all in one network, or give nodes the backend vm",
             )
     if not containers:
@@ -113,15 +113,15 @@ def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[Vic
     if machines := cluster.of(BackEnd.VM):
         yield VicinalError(
             f"{place}: {containers[0].name} is a container, and {machines[0].name} a virtual "
-            "machine: over several hosts their addresses are the same",
-            "give each kind a cluster of its own, and a VLAN",
+            "machine: on several hosts both kinds would have the same addresses",
+            "give each kind a cluster and a VLAN of its own",
         )
     for node in containers:
         if isinstance(node.network, NoNetwork):
             yield VicinalError(
-                f"{place}: {node.name} is a container without a network, and jobs of several "
-                "hosts start in all",
-                "leave out its network, or leave out hosts",
+                f"{place}: {node.name} is a container without a network, and a job on several "
+                "hosts needs a network of all containers",
+                "remove its network key, or remove hosts",
             )
 
 
@@ -132,14 +132,14 @@ def _check_bridges(path: Path, cluster: Cluster, values: Any) -> Iterator[Vicina
     for each in values.get("hosts", ()):
         if "bridge" in each and each["name"] not in have:
             yield VicinalError(
-                f"{line_of(path, each, 'bridge')}: a bridge is named, and no node of "
+                f"{line_of(path, each, 'bridge')}: bridge is set, and no node of "
                 f"{each['name']} is a virtual machine or a container",
-                "leave it out, or give nodes the backend vm or container",
+                "remove it, or give nodes the backend vm or container",
             )
         missing = [name for name in bridges if name in have and bridges[name] is None]
         if "bridge" in each and missing:
             yield VicinalError(
                 f"{line_of(path, each, 'bridge')}: {each['name']} has a bridge for its "
                 f"nodes, and {missing[0]} has none",
-                "name one of each host, all in one network, or none",
+                "name a bridge of each host, all in one network, or remove all bridges",
             )

@@ -30,7 +30,7 @@ _PLAIN = ("vlan", "qos", "spoof_check", "trust", "min_rate", "max_rate", "link_s
 _CARDS_OF_OURS = ("bridge", "tap")
 """Kinds of networks for which Vicinal creates the node's card and chooses its hardware address."""
 _KINDS = ("function", "device", *_CARDS_OF_OURS)
-_ANY_KIND = "a function, a device, a bridge or a tap"
+_ANY_KIND = "one function, device, bridge or tap"
 
 
 def read_networks(
@@ -51,12 +51,12 @@ def read_networks(
     kinds = [kind for kind in _KINDS if kind in given]
     if len(kinds) != 1:
         raise VicinalError(
-            f"{place} names {' and '.join(kinds) or 'nothing'}", f"give it {_ANY_KIND}"
+            f"{place} names {' and '.join(kinds) or 'no kind of network'}", f"name {_ANY_KIND}"
         )
     kind = kinds[0]
     if "mac" in given and kind not in _CARDS_OF_OURS:
         raise VicinalError(
-            f"{place}.mac is for a bridge or a tap", "leave it out, or set it of the function"
+            f"{place}.mac is only for a bridge or a tap", "remove it, or set it under function"
         )
     faults = Faults()
     addresses = faults.attempt(_addresses, place, given.get("address"), count)
@@ -105,7 +105,7 @@ def _check_once(
         if value in owners:
             yield VicinalError(
                 f"{places[node]}: {owners[value]} and {node} would both have the {what} {value}",
-                "give each node its own",
+                f"give each node a {what} of its own",
             )
         owners[value] = node
 
@@ -131,12 +131,13 @@ def _macs_of(networks: Sequence[tuple[str, Network | None]]) -> list[tuple[str, 
 def _check_back_end(place: str, given: Any, backend: BackEnd) -> None:
     if backend is BackEnd.NATIVE:
         raise VicinalError(
-            f"{place} is of a native node, which is this host with the network that it has",
-            "leave it out",
+            f"{place} is for containers and virtual machines, and a native node has its host's "
+            "network",
+            "remove it",
         )
     if backend is BackEnd.CONTAINER and "tap" in given:
         raise VicinalError(
-            f"{place}.tap is of containers, and a tap is for virtual machines",
+            f"{place}.tap is only for virtual machines, and the nodes are containers",
             "name a bridge, or choose the backend vm",
         )
     if backend is BackEnd.VM and {"address", "device"} <= {*given}:
@@ -149,8 +150,8 @@ def set_up_in_guests(place: str) -> VicinalError:
     For virtual functions, whether the guest does depends on what starts the VMs.
     """
     return VicinalError(
-        f"{place} is of virtual machines, whose guests set up a device themselves",
-        "leave out the address, and set it in the guest",
+        f"{place} is not for virtual machines: their guests set up the device themselves",
+        "remove the address, and set it in the guest",
     )
 
 
@@ -160,7 +161,7 @@ def _one_each(place: str, given: Mapping[str, Any], kind: str, count: int) -> li
     found = [named] if isinstance(named, str) else list(named)
     if len(found) != count:
         raise VicinalError(
-            f"{place}.{kind} names {len(found)}, and the group has {count} nodes",
+            f"{place}.{kind} has {len(found)} names, and the group has {count} nodes",
             f"name one {kind} for each node",
         )
     return found
@@ -180,7 +181,7 @@ def _settings(place: str, given: Mapping[str, Any], count: int) -> list[Settings
     common = Settings(**plain, pkey=None if pkey is None else int(str(pkey), 0))
     if common.pkey is not None and not 0 < common.pkey & 0x7FFF <= common.pkey <= 0xFFFF:
         raise VicinalError(
-            f"{place}.function.pkey cannot be {pkey}", "give one from 0x0001 to 0xffff"
+            f"{place}.function.pkey cannot be {pkey}", "write a key from 0x0001 to 0xffff"
         )
     try:
         macs = _following(given.get("mac"), parse_mac, count, 6)
@@ -214,18 +215,19 @@ def _addresses(place: str, first: str | None, count: int) -> list[IPv4Interface 
         return [None] * count
     try:
         if "/" not in first:
-            raise ValueError("the length of its network is missing")
+            raise ValueError("the prefix length is missing")
         interface = IPv4Interface(first)
     except ValueError as error:
         raise VicinalError(
-            f"{place}.address cannot be {first} ({error})", "write it as 10.1.0.1/24"
+            f"{place}.address cannot be {first!r} ({error})",
+            "write an address such as 10.1.0.1/24",
         ) from error
     network = interface.network
     found = [IPv4Interface(f"{interface.ip + n}/{network.prefixlen}") for n in range(count)]
     for each in found:
         if not network.network_address < each.ip < network.broadcast_address:
             raise VicinalError(
-                f"{place}.address: {each.ip} is no address of a node in {network}",
-                "begin earlier, or take a larger network",
+                f"{place}.address: {each.ip} cannot be a node's address in {network}",
+                "begin with a lower address, or use a larger network",
             )
     return list(found)

@@ -19,9 +19,9 @@ def check_region(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalE
         return
     if "device" in given and not cluster.of(BackEnd.VM):
         yield VicinalError(
-            f"{line_of(path, given, 'device')}: region.device is named, and no node is a virtual "
+            f"{line_of(path, given, 'device')}: region.device is set, and no node is a virtual "
             "machine",
-            "leave it out, or give nodes the backend vm",
+            "remove it, or give nodes the backend vm",
         )
     fault = section_fault(
         region.members, region.section_bytes + region.heap_bytes, region.heap_bytes
@@ -47,7 +47,7 @@ def check_members(cluster: Cluster) -> None:
     if most > cluster.region.members:
         where = f" on {host}" if host else ""
         raise VicinalError(
-            f"{cluster.file}: {most} nodes{where} are to share a region of "
-            f"{cluster.region.members} members, and each rank takes at least one",
-            f"let region.members be {most} or more, make fewer nodes, or write `region: none`",
+            f"{cluster.file}: the region has {cluster.region.members} members, and the {most} "
+            f"nodes{where} need at least one each",
+            f"set region.members to {most} or more, reduce count, or write `region: none`",
         )
