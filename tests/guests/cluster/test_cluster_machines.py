@@ -53,7 +53,7 @@ def checkout() -> str:
 def check(facts: Mapping[str, Any], count: int) -> None:
     assert f"the virtual machines need {count * 999}.0 GiB of memory" in facts["memory"]["error"]
     assert "cores, and this host has" in facts["cores"]["error"]
-    assert "machine/vm1 is there already" in facts["clash"]["error"]
+    assert "machine/vm1 exists already" in facts["clash"]["error"]
     status = facts["status"]
     assert status["whole"] is True
     assert [node["name"] for node in status["nodes"]] == [f"vm{n}" for n in range(count)]

@@ -171,7 +171,7 @@ def test_a_save_that_was_interrupted(trial: Trial) -> None:
 def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
     theirs = trial.hosts.cluster.run_in
     theirs("node1", ["touch", f"/dev/shm/vicinal-0-{NAME}"])
-    assert "host node1: region/main is there already" in trial.refused("up", trial.file)
+    assert "host node1: region/main exists already" in trial.refused("up", trial.file)
     assert trial.shared("node0") == []
     theirs("node1", ["rm", f"/dev/shm/vicinal-0-{NAME}"])
     # What fails while it is made: the other host undoes what it made meanwhile.

@@ -110,7 +110,7 @@ def test_without_a_region(vicinal: Vicinal, trial: Trial) -> None:
 def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> None:
     node = HostNode(trial.name, "host")
     node.create()
-    assert "native/host is there already" in error_line(vicinal("up", trial.file))
+    assert "native/host exists already" in error_line(vicinal("up", trial.file))
     assert node.is_there
     with pytest.raises(VicinalError, match="there is no other"):
         node.exec_command("other", ["true"])

@@ -20,7 +20,7 @@ _WHOLE = "spec"
 class _Missing(Enum):
     """The value of an attribute that only the other settings have."""
 
-    MISSING = "none"
+    MISSING = "not set"
 
 
 _Value: TypeAlias = "Json | _Missing"
@@ -63,7 +63,7 @@ def _unit(name: str) -> tuple[str, int | None]:
 
 def _show(value: _Value, unit: int | None) -> str:
     if value is None or isinstance(value, _Missing):
-        return "none"
+        return "not set"
     if unit is not None and isinstance(value, int):
         return show_short_size(unit * value)
     return in_quotes(value)

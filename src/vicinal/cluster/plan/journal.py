@@ -63,8 +63,8 @@ class Journal:
                 )
             except (ValueError, KeyError, TypeError) as error:
                 raise VicinalError(
-                    f"{self._lines.file} has a line that no command of ours writes",
-                    "see what is left of the cluster, and remove the file",
+                    f"{self._lines.file} has a line that Vicinal does not write",
+                    "remove by hand what is left of the cluster, and then the file",
                 ) from error
             if entry.event is Event.REMOVED:
                 found.pop(entry.key, None)
@@ -87,7 +87,7 @@ class Journal:
             self._lines.append(record)
         except OSError as error:
             raise VicinalError(
-                f"{self._lines.file} cannot be written ({describe_os_error(error)}), and nothing "
-                "is made or taken away that is not written down",
-                "make room there, or see that this user may write there",
+                f"{self._lines.file} cannot be written ({describe_os_error(error)}): Vicinal "
+                "creates and removes only what it records first",
+                "free space there, or let this user write there",
             ) from error

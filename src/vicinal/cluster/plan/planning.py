@@ -163,6 +163,6 @@ def _check_unknown(resource: Resource) -> None:
     observed = resource.observe()
     if observed.condition is not Condition.ABSENT:
         raise VicinalError(
-            f"{resource.key} is there already, and this cluster did not make it",
-            "remove it yourself if nobody uses it, or give the cluster another name",
+            f"{resource.key} exists already, and this cluster did not create it",
+            "remove it by hand if nobody uses it, or give the cluster another name",
         )

@@ -82,10 +82,10 @@ def _lock(directory: Path) -> int:
         )
     except BlockingIOError:
         raise VicinalError(
-            f"another command is at work on the cluster {directory.name}", "wait for its end"
+            f"another command works on the cluster {directory.name}", "wait for its end"
         ) from None
     except OSError as error:
         raise VicinalError(
             f"the directory {directory} cannot be used ({describe_os_error(error)})",
-            "let XDG_STATE_HOME name one that you may write to",
+            "set XDG_STATE_HOME to a directory that you may write to",
         ) from error
