@@ -87,7 +87,7 @@ def test_one_that_fails_is_rolled_back(vicinal: Vicinal, trial: Trial) -> None:
     )
     error = error_line(vicinal("up", "--quiet", trial.file))
     assert f"node: first_boot: this command ended with status 3: {command}; " in error
-    assert "it said last: one | two: mend it in the cluster's file" in error
+    assert "its last output: one | two: correct it in the cluster file" in error
     assert trial.left() == []
 
 

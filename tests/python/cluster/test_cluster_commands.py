@@ -160,7 +160,7 @@ def test_one_that_died_is_made_anew(vicinal: Vicinal, trial: Trial) -> None:
 
 def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> None:
     with create(trial.region, label="another"):
-        assert "region/main is there already" in error_line(vicinal("up", trial.file))
+        assert "region/main exists already" in error_line(vicinal("up", trial.file))
         assert trial.region.exists()
         assert trial.left() == [str(trial.region)]
 
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_made_leaves_nodes_running(
     done = vicinal(command, trial.file)
     assert (done.returncode, done.stdout) == (1, "")
     room, one, two = without_waiting(done.stderr)
-    assert "the region takes 512.0 GiB: let region have fewer members" in room
+    assert "the region takes 512.0 GiB: reduce region.members" in room
     assert "/missing/one cannot be shown in a node (no such file or directory)" in one
     assert "/missing/two cannot be shown in a node" in two
     assert vicinal("status", trial.name).returncode == 0

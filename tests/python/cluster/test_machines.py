@@ -128,7 +128,7 @@ def test_a_region_can_be_a_memory_module(tmp_path: Path, monkeypatch: pytest.Mon
     settings = dict(resource.settings) | {"device": "ivshmem-plain"}
     other = RegionResource.from_settings(settings).observe()
     assert other.condition is Condition.BROKEN
-    assert "for another device" in other.why
+    assert "of another device" in other.why
     resource.remove()
     with pytest.raises(VicinalError, match=r"region\.device cannot be"):
         read(tmp_path, WHOLE.replace("region: none", "region: {device: cxl}"))

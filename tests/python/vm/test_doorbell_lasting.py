@@ -112,7 +112,7 @@ def test_one_of_a_region_that_is_gone_is_broken(place: Path) -> None:
     (place / "region").write_bytes(bytes(4096))  # another, of the same name
     observed = resource(place).observe()
     assert observed.condition is Condition.BROKEN
-    assert "a region that is not there any more" in observed.why
+    assert "a region that no longer exists" in observed.why
 
 
 def test_it_outlasts_a_command_that_is_killed_and_is_found(place: Path) -> None:

@@ -1,5 +1,5 @@
-"""The kinds of things that clusters consist of, one resource a module: made, observed, removed.
+"""The kinds of resources of a cluster, one kind a module: creation, observation and removal.
 
-In which order, and what is written down of them, is in ../plan. What a node or a virtual machine
-needs to run is in ../nodes and ../vm.
+../plan has their order and their journal. ../nodes and ../vm have what nodes and virtual machines
+need to run.
 """

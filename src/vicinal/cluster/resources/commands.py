@@ -1,6 +1,6 @@
-"""Commands of a cluster's file that root runs in a container: once, or whenever it starts.
+"""Commands of a cluster file that root runs in a container: once, or at each start.
 
-They come last, when the node has its interfaces.
+They run last, after the node has its interfaces.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ _TAIL_LINES = 12
 
 @dataclass(frozen=True)
 class CommandsResource(InContainer):
-    """The commands of one node; one that is made anew runs them all."""
+    """The commands of a node; a recreated node runs all of them."""
 
     KIND: ClassVar[str] = "commands"
 
@@ -31,21 +31,21 @@ class CommandsResource(InContainer):
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
-        """What a container node is to run; None where that is nothing."""
+        """Return the commands of a container node; None without commands."""
         return cls(cluster, node.name, node.commands, default_base()) if node.commands else None
 
     @property
     def runs(self) -> bool:
-        """Whether there is something to do when the node starts."""
+        """Whether the node has commands for each start."""
         return bool(self.commands.each_boot)
 
     def observe(self) -> Observation:
-        """Whether they were run, those of each start since the node's last."""
+        """Check that the commands were run; those of `each_boot` since the node's last start."""
         kept = read_json(self._record)
         if kept is None:
             return Observation(Condition.ABSENT)
         if self.runs and (not kept["start"] or kept["start"] != self._start()):
-            return Observation(Condition.STOPPED, "the node has started anew")
+            return Observation(Condition.STOPPED, "the node was restarted")
         return Observation(Condition.READY)
 
     def create(self) -> None:
@@ -53,16 +53,16 @@ class CommandsResource(InContainer):
         self.start()
 
     def start(self) -> None:
-        """Run those of each start."""
+        """Run the commands of `each_boot`."""
         self._run("each_boot", self.commands.each_boot)
         write_json(self._record, {"start": self._start()})
 
     def stop(self) -> None:
-        """They have ended; they are run again when the node starts."""
+        """Record that the node has no start, so that its next start runs the commands."""
         write_json(self._record, {"start": ""})
 
     def remove(self) -> None:
-        """What they did goes with the node."""
+        """Remove the record; the effects of the commands end with the node."""
         self._record.unlink(missing_ok=True)
 
     def _run(self, key: str, commands: tuple[str, ...]) -> None:
@@ -84,18 +84,18 @@ class CommandsResource(InContainer):
             except subprocess.TimeoutExpired as error:
                 raise VicinalError(
                     f"{self.node}: {key}: this command took longer than {_SECONDS:g} s: {command}",
-                    "let it run in the background, or mend it in the cluster's file",
+                    "run the command in the background, or correct it in the cluster file",
                 ) from error
             if done.returncode != 0:
-                tail = " | ".join(done.stdout.splitlines()[-_TAIL_LINES:]) or "nothing"
+                tail = " | ".join(done.stdout.splitlines()[-_TAIL_LINES:]) or "none"
                 raise VicinalError(
                     f"{self.node}: {key}: this command ended with status {done.returncode}: "
-                    f"{command}; it said last: {tail}",
-                    "mend it in the cluster's file",
+                    f"{command}; its last output: {tail}",
+                    "correct it in the cluster file",
                 )
 
     def _start(self) -> str:
-        """What tells this start of the node from its others; "" while it does not run."""
+        """Return an identifier of the node's present start, its PID namespace; "" if stopped."""
         try:
             nodes = self._open().nodes
         except VicinalError:

@@ -1,4 +1,4 @@
-"""Nodes that are containers, and the head that they stand on."""
+"""Nodes that are containers, and the head of a cluster's containers."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,10 @@ _CONDITIONS = {
 def container_spec(
     cluster: str, node: Node, cpus: tuple[int, ...], region: Path | None
 ) -> ContainerSpec:
-    """A node as the cluster's file has it, on these processors."""
+    """Return the container of a node of the cluster file, on these processors.
+
+    `region` is the region's file on the host; None without a region.
+    """
     return ContainerSpec(
         cluster=cluster,
         name=node.name,
@@ -44,9 +47,9 @@ def container_spec(
 
 @dataclass(frozen=True)
 class ContainersResource(Standing):
-    """The head of a cluster's containers: their network, and where launchers run.
+    """The head of a cluster's containers: it holds their network, and launchers run in it.
 
-    It stays while its nodes are stopped, and takes nothing.
+    The head keeps running while the nodes are stopped, and occupies nothing of the host.
     """
 
     KIND: ClassVar[str] = "containers"
@@ -54,43 +57,43 @@ class ContainersResource(Standing):
     cluster: str
     base: Path
     neighbours: Neighbours | None = field(default=None, metadata=SPARSE)
-    """Where the cluster has containers on other hosts too."""
+    """The containers on other hosts; None if all are on this host."""
 
     @classmethod
     def of(cls, cluster: str, neighbours: Neighbours | None = None) -> Self:
-        """The head that a cluster is to have."""
+        """Return the head of a cluster."""
         return cls(cluster, default_base(), neighbours)
 
     def open(self) -> ContainerCluster:
-        """The cluster of containers. Raises VicinalError where its head does not run."""
+        """Open the cluster of containers. Raises VicinalError if the head does not run."""
         return ContainerCluster.open(self.cluster, self.base)
 
     def observe(self) -> Observation:
-        """Its head runs, or something is left of it."""
+        """Check that the head runs."""
         if self.cluster not in cluster_names(self.base):
             return Observation(Condition.ABSENT)
         try:
             self.open()
         except VicinalError:
-            return Observation(Condition.BROKEN, "its head does not run any more")
+            return Observation(Condition.BROKEN, "its head no longer runs")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether there is the tool by which commands get into it."""
-        del released  # it takes nothing that others have
+        """Check that nsenter is installed, by which commands enter the head."""
+        del released  # needs nothing that other resources release
         nsenter()
 
     def create(self) -> None:
         ContainerCluster.create(self.cluster, self.base, self.neighbours)
 
     def remove(self) -> None:
-        """End it, and all that is in it."""
+        """End the head, with all processes and containers in it."""
         remove_cluster(self.cluster, self.base)
 
 
 @dataclass(frozen=True)
 class ContainerResource(Undemanding):
-    """One node."""
+    """A node that is a container."""
 
     KIND: ClassVar[str] = "node"
 
@@ -98,11 +101,11 @@ class ContainerResource(Undemanding):
     runtime: str | None
     base: Path
     commands: Commands = field(default_factory=Commands)
-    """What is run in it later (commands.py): with others it is another node."""
+    """Commands that commands.py runs in the node. If they change, the node is recreated."""
 
     @classmethod
     def of(cls, cluster: str, node: Node, cpus: tuple[int, ...], region: Path | None) -> Self:
-        """A node as the cluster's file has it, on these processors."""
+        """Return the resource of a node of the cluster file; see container_spec()."""
         spec = container_spec(cluster, node, cpus, region)
         return cls(spec, node.runtime, default_base(), node.commands)
 
@@ -112,20 +115,20 @@ class ContainerResource(Undemanding):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The head, and the region that it sees."""
+        """The head, and the region if the cluster has one."""
         return (*(["region/main"] if self.spec.regions else []), "containers/main")
 
     def observe(self) -> Observation:
-        """It runs, or is stopped, or something is left of it."""
+        """Return the container's state; absent if the head does not run."""
         try:
             state = self._cluster().state(self.spec.name)
         except VicinalError:
-            return Observation(Condition.ABSENT)  # without a head nothing is there
+            return Observation(Condition.ABSENT)  # without a head there are no containers
         return Observation(_CONDITIONS[state])
 
     def check(self, released: Held) -> None:
-        """Whether there is a runtime, and what it is to see of the host's files is there."""
-        del released  # it takes nothing that others have
+        """Check that a runtime is installed, and that the mounted files can be read."""
+        del released  # needs nothing that other resources release
         faults = Faults()
         with faults.catch():
             choose_runtime(self.runtime)
@@ -146,13 +149,13 @@ class ContainerResource(Undemanding):
         self._cluster().stop_node(self.spec.name)
 
     def remove(self) -> None:
-        """Take it away; without its head it is gone already."""
+        """Remove the container; without its head it is already gone."""
         if self.spec.cluster not in cluster_names(self.base):
             return
         try:
             cluster = self._cluster()
         except VicinalError:
-            return  # what is left goes with what is left of the head
+            return  # the removal of the head removes the rest
         cluster.remove_node(self.spec.name)
 
     def _cluster(self) -> ContainerCluster:

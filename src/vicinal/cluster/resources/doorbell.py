@@ -1,4 +1,4 @@
-"""The server that the machines' region devices ring each other by, where they can interrupt."""
+"""The ivshmem server of a cluster's VMs, by which their region devices interrupt each other."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,10 @@ from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 
 @dataclass(frozen=True)
 class DoorbellResource(Undemanding):
-    """The server of a cluster. Machines that run do without it; one that starts needs it.
+    """The ivshmem server of a cluster. Starting VMs need it; running VMs do not.
 
-    The path of its socket is shorter than those of machines, which are checked.
+    The length of its socket's path is not checked, because the paths of the VMs' sockets are longer
+    and are checked.
     """
 
     KIND: ClassVar[str] = "doorbell"
@@ -25,13 +26,13 @@ class DoorbellResource(Undemanding):
 
     @classmethod
     def of(cls, machines: tuple[Machine, ...], region: Path) -> Self | None:
-        """The server for these machines, which are all of their cluster; None: they need none."""
+        """Return the server for all VMs of a cluster; None if their devices cannot interrupt."""
         doorbell = machines[0].doorbell
         return None if doorbell is None else cls(Path(doorbell).parent, region, len(machines))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The region, whose memory it hands out."""
+        """The region, whose file the server passes to VMs."""
         return ("region/main",)
 
     @property
@@ -39,29 +40,29 @@ class DoorbellResource(Undemanding):
         return True
 
     def observe(self) -> Observation:
-        """Whether it runs, and has the region that is there now."""
+        """Check that the server runs, and serves the present region."""
         if not self.directory.is_dir():
             return Observation(Condition.ABSENT)
         if self._server.process is None:
             return Observation(Condition.STOPPED, "it does not run")
         if not self._server.serves(self.region):
-            return Observation(Condition.BROKEN, "it serves a region that is not there any more")
+            return Observation(Condition.BROKEN, "it serves a region that no longer exists")
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        """Start it, in a directory of its own."""
+        """Start the server, in a directory of its own."""
         self.start()
 
     def start(self) -> None:
-        """Start it. Machines that run stay with the one that they were connected to."""
+        """Start the server. Running VMs stay connected to the earlier server."""
         self._server.start(self.region, clients=self.machines, vectors=VECTORS)
 
     def stop(self) -> None:
-        """End it; machines that still run keep their interrupts."""
+        """End the server; running VMs can still interrupt each other."""
         self._server.end()
 
     def remove(self) -> None:
-        """End it, and remove its directory."""
+        """End the server, and remove its directory."""
         self._server.remove()
 
     @property

@@ -1,8 +1,8 @@
-"""Virtual functions of a cluster: made of its cards, and given to its nodes.
+"""Virtual functions of a cluster: created on the host's cards, and assigned to nodes.
 
-Only the records of the privileged helper say whose a function is
-(docs/how-to/virtual-functions.md): what a killed command made or took is found there, whatever else
-was lost.
+Only the records of the privileged helper say who owns a function
+(docs/how-to/virtual-functions.md). So functions that a killed command created or assigned are found
+even if everything else is lost.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from vicinal.host.functions.sysfs import (
 
 _ACTIVE_SECONDS = 30.0
 _MLX4 = "mlx4_core"
-"""Its GUIDs are the subnet manager's to grant, and that of the node cannot be set."""
+"""The driver whose port GUIDs the subnet manager grants, and whose node GUID cannot be set."""
 
 
 def _of_this_host() -> Functions:
@@ -38,10 +38,10 @@ def _of_this_host() -> Functions:
 def function_resources(
     cluster: Cluster, functions: Functions, *, stays: Mapping[str, bool]
 ) -> list[Resource]:
-    """The functions that a cluster is to have, and the cards' that have to make them.
+    """Return the functions of a cluster, and the cards that must create them.
 
-    `stays` says of each node whether its function stays with a driver of this host. Raises
-    VicinalError for cards that are not there or have no room.
+    `stays` maps each node's name to whether its function keeps a driver of this host. Raises
+    VicinalError for a card that is missing, or has too few functions.
     """
     away: frozenset[str] = frozenset() if cluster.share is None else cluster.share.away
     wanted: dict[str, list[tuple[Node, FunctionNetwork]]] = {}
@@ -64,7 +64,7 @@ def function_resources(
             _check_enough(cluster, card, len(present))
         for node, network in present:
             settings = _chosen(cluster, node.name, card, network.settings, functions)
-            settings.for_card(card)  # what it cannot have is told before anything is made
+            settings.for_card(card)  # reports invalid settings before anything is created
             found.append(
                 FunctionResource(
                     cluster.name,
@@ -82,13 +82,13 @@ def function_resources(
 
 @dataclass(frozen=True)
 class CardResource(Standing):
-    """The functions of one card, which this cluster has it make."""
+    """The functions of one card, which this cluster creates."""
 
     KIND: ClassVar[str] = "functions"
 
     cluster: str
     card: str
-    """Its PCI address."""
+    """PCI address of the card."""
     count: int
     functions: Functions = field(default_factory=_of_this_host, metadata=UNRECORDED)
 
@@ -97,24 +97,27 @@ class CardResource(Standing):
         return f"{self.KIND}/{self.card}"
 
     def observe(self) -> Observation:
-        """As many as were made, and ours."""
+        """Check the owner and the number of the card's functions."""
         card = self._card()
         if card is None or not card.functions:
             return Observation(Condition.ABSENT)
         if card.owner != owner_of(self.cluster):
-            whose = card.owner or "somebody else"
-            return Observation(Condition.BROKEN, f"its functions are of {whose}")
+            whose = card.owner or "another program"
+            return Observation(Condition.BROKEN, f"its functions belong to {whose}")
         if len(card.functions) != self.count:
             return Observation(Condition.BROKEN, f"it has {len(card.functions)} functions")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether this user may have a card make functions; how many it can was seen before."""
+        """Check that this user may create functions.
+
+        function_resources() has checked their number.
+        """
         del released
         self.functions.check_helper()
 
     def create(self) -> None:
-        """Have the card make them."""
+        """Create the functions of the card."""
         self.functions.create(self.card, self.count, owner=owner_of(self.cluster))
 
     def remove(self) -> None:
@@ -129,14 +132,14 @@ class CardResource(Standing):
 
 @dataclass(frozen=True)
 class FunctionResource(Standing):
-    """One function, assigned to a node and set up."""
+    """A virtual function that is assigned to a node and set up."""
 
     KIND: ClassVar[str] = "function"
 
     cluster: str
     node: str
     named: str
-    """The card as the cluster's file has it: what each host calls its own."""
+    """The card's name in the cluster file, which names a card on each host."""
     card: str
     wanted: Settings = field(metadata=SPARSE)
     stays: bool
@@ -149,47 +152,51 @@ class FunctionResource(Standing):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The card's functions, where this cluster made them."""
+        """The card's functions, if this cluster created them."""
         return (f"{CardResource.KIND}/{self.card}",) if self.made else ()
 
     def observe(self) -> Observation:
-        """The records have one, and it is there."""
+        """Check that the records assign one function to the node, and that the function exists."""
         assigned = assigned_to(self.functions, self._owner)
         if not assigned:
             return Observation(Condition.ABSENT)
         if len(assigned) > 1 or not self.functions.host.device(assigned[0]).is_dir():
-            return Observation(Condition.BROKEN, f"{assigned[-1]} is not as it was assigned")
+            return Observation(Condition.BROKEN, f"the assignment of {assigned[-1]} has changed")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether this user may set one up; that the card has one was seen before."""
+        """Check that this user may set up a function.
+
+        function_resources() has checked that the card has one.
+        """
         del released
         self.functions.check_helper()
 
     def create(self) -> None:
-        """Take the card's first free one, and set it up."""
+        """Assign the first free function of the card, and set it up."""
         self.functions.assign(
             self.card,
             owner=self._owner,
             settings=self.wanted,
-            # The port of one that a guest is to have comes up in the guest.
+            # The port of a guest's function comes up in the guest.
             wait=_ACTIVE_SECONDS if self.stays else 0,
         )
 
     def remove(self) -> None:
-        """Put it back as it was, and free it."""
+        """Restore the function's former settings, and release it."""
         self.functions.release([], owner=self._owner)
 
     def at_this_host(self) -> Self:
-        """The same of another host's, for a machine that comes here: with the same addresses.
+        """Return this host's counterpart of another host's function, with the same addresses.
 
-        Raises VicinalError where this host's card of the name has none to give.
+        For a VM that moves to this host. Raises VicinalError if this host's card of the same name
+        has no free function.
         """
         card = find_card(self.functions.cards(), self.named)
         if not any(each.free for each in card.functions):
             raise VicinalError(
                 f"{self.named} has no free function for {self.node}",
-                "let it have more: see `vicinal functions list`, and call `vicinal up`",
+                "check `vicinal functions list`, release a function, and call `vicinal up`",
             )
         wanted = _for_driver(self.wanted, card)
         wanted.for_card(card)
@@ -207,20 +214,23 @@ class FunctionResource(Standing):
 
     @property
     def address(self) -> str | None:
-        """PCI address of the function that the node has; None: none yet."""
+        """PCI address of the node's function; None while none is assigned."""
         return next(iter(assigned_to(self.functions, self._owner)), None)
 
     def reserve(self) -> None:
-        """Take the card's first free one, and leave it as it is until announce()."""
+        """Assign the first free function of the card, without settings until announce()."""
         self.functions.assign(self.card, owner=self._owner, wait=0)
 
     def announce(self) -> None:
-        """Set the one that was taken up: the network is to find its addresses here."""
+        """Set up the reserved function, so that the network finds its addresses on this host."""
         address = assigned_address(self.functions, self._owner)
         self.functions.assign(address, owner=self._owner, settings=self.wanted, wait=0)
 
     def withdraw(self) -> None:
-        """Put it back as it was, and keep it: its addresses are to be found elsewhere."""
+        """Restore the function's former settings, and keep it assigned.
+
+        Its addresses are then used on the other host.
+        """
         address = assigned_address(self.functions, self._owner)
         self.functions.withdraw(address, owner=self._owner)
 
@@ -232,7 +242,10 @@ class FunctionResource(Standing):
 def _count(
     cluster: Cluster, card: PhysicalFunction, nodes: Sequence[tuple[Node, FunctionNetwork]]
 ) -> int:
-    """So many a card is to make: where machines can come from other hosts, some for these too."""
+    """Return the number of functions that a card must create.
+
+    If VMs can move between hosts, there are functions for VMs of other hosts too.
+    """
     share = cluster.share
     if share is None or not share.may_move:
         return len(nodes)
@@ -255,7 +268,10 @@ def _check_limit(cluster: Cluster, card: PhysicalFunction, count: int) -> None:
 
 
 def _check_enough(cluster: Cluster, card: PhysicalFunction, count: int) -> None:
-    """Functions that somebody else made are used as they are, and never made anew."""
+    """Raise VicinalError if a card whose functions exist already has too few free functions.
+
+    Functions that another program created are used, and never recreated.
+    """
     owners = {owner_of(cluster.name, node.name) for node in cluster.nodes}
     usable = [each for each in card.functions if each.free or each.owner in owners]
     if len(usable) < count:
@@ -267,7 +283,7 @@ def _check_enough(cluster: Cluster, card: PhysicalFunction, count: int) -> None:
         raise VicinalError(
             f"{cluster.name} needs {count} functions of {card.address}, which has {len(usable)} "
             f"that are free" + (f" ({reasons})" if reasons else ""),
-            f"free some, or have none there: vicinal functions remove {card.address}",
+            f"release some, or remove all functions: vicinal functions remove {card.address}",
         )
 
 
@@ -278,9 +294,10 @@ def _chosen(
     settings: Settings,
     functions: Functions,
 ) -> Settings:
-    """The settings with addresses for what has none: the same at each `up`, and locally ours.
+    """Return the settings with chosen addresses where the file has none.
 
-    What may move has them on all hosts alike, and they are made of the hosts' own addresses.
+    The addresses are locally administered, and the same at each `up`. If VMs may move, they are
+    derived from the hosts' own addresses, so that all hosts choose the same.
     """
     share = cluster.share
     moves = share is not None and share.may_move
@@ -292,7 +309,7 @@ def _chosen(
     digest = hashlib.sha256("/".join([*base, cluster.name, node]).encode()).hexdigest()
     if card.kind == ETHERNET and settings.mac is None:
         return replace(settings, mac=_colons("02" + digest[:10]))
-    # An mlx4 card's subnet manager grants what is not asked for, on each host another.
+    # For an mlx4 card, the subnet manager grants a GUID if none is requested, on each host another.
     chooses = card.driver != _MLX4 or moves
     if card.kind == INFINIBAND and settings.port_guid is None and chooses:
         settings = replace(settings, port_guid=_colons("02" + digest[:14]))
@@ -300,14 +317,14 @@ def _chosen(
 
 
 def _for_driver(settings: Settings, card: PhysicalFunction) -> Settings:
-    """An InfiniBand function has one GUID for its node and its port, where the first can be set."""
+    """Set an InfiniBand function's node GUID to its port GUID, if the driver can set it."""
     if card.kind != INFINIBAND:
         return settings
     return replace(settings, node_guid=None if card.driver == _MLX4 else settings.port_guid)
 
 
 def _addresses(card: PhysicalFunction, functions: Functions) -> list[Any]:
-    """What tells this card from those of other hosts: hardware addresses, or GUIDs."""
+    """Return the files that identify this card among all hosts: hardware addresses, or GUIDs."""
     device = functions.host.device(card.address)
     return sorted([*device.glob("net/*/address"), *device.glob("infiniband/*/node_guid")])
 

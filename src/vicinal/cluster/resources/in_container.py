@@ -1,4 +1,4 @@
-"""What is added to a node that is a container, when that runs: interfaces, cables, commands."""
+"""Common base of additions to a running container: interfaces, cables, commands."""
 
 from pathlib import Path
 
@@ -9,16 +9,16 @@ from vicinal.cluster.plan.state import cluster_directory
 
 
 class InContainer(Undemanding):
-    """What such a resource is known by, and how it finds its node."""
+    """An addition to a container, and its way to the container."""
 
     cluster: str
     node: str
     base: Path
-    """Where containers' state is."""
+    """Directory of the containers' state."""
 
     @property
     def key(self) -> str:
-        """Its key: a node has one of a kind."""
+        """KIND/NODE: a node has one resource of a kind."""
         return f"{self.KIND}/{self.node}"
 
     @property
@@ -27,15 +27,15 @@ class InContainer(Undemanding):
 
     @property
     def _record(self) -> Path:
-        """A file of its own beside the cluster's journal."""
+        """The resource's own file beside the cluster's journal."""
         return cluster_directory(self.cluster) / f"{self.KIND}-{self.node}.json"
 
     def _open(self) -> ContainerCluster:
-        """The containers of its cluster. Raises VicinalError where their head does not run."""
+        """Open the cluster's containers. Raises VicinalError if their head does not run."""
         return ContainerCluster.open(self.cluster, self.base)
 
     def _network(self) -> Path | None:
-        """What stands for the node's network; None where it has none of its own, or is gone."""
+        """Return the file of the node's network namespace; None without one."""
         try:
             network = self._open().network_of(self.node)
         except VicinalError:

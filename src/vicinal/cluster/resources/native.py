@@ -1,4 +1,4 @@
-"""A node that is this host itself."""
+"""The resource of a native node, which is this host itself."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from vicinal.cluster.plan.resource import Condition, Held, Observation, Undemand
 
 @dataclass(frozen=True)
 class NativeResource(Undemanding):
-    """The one native node of a cluster."""
+    """The native node of a cluster; a host has at most one."""
 
     KIND: ClassVar[str] = "native"
 
@@ -19,7 +19,7 @@ class NativeResource(Undemanding):
 
     @property
     def node(self) -> HostNode:
-        """The node, whether it is there or not."""
+        """The node, which may not exist."""
         return HostNode(self.cluster, self.name, self.cpus)
 
     @property
@@ -28,24 +28,24 @@ class NativeResource(Undemanding):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """It stands on nothing: processes find a region when they start."""
+        """No other resource: processes find a region when they start."""
         return ()
 
     def observe(self) -> Observation:
-        """Its directory is there, and it may be stopped."""
+        """Check the node's directory, and whether the node is stopped."""
         if not self.node.directory.exists():
             return Observation(Condition.ABSENT)
         if not self.node.is_there:
-            return Observation(Condition.BROKEN, f"{self.node.directory} is not as it was made")
+            return Observation(Condition.BROKEN, f"{self.node.directory} was changed")
         return Observation(Condition.STOPPED if self.node.is_stopped else Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether there is the tool that binds processes to its processors."""
-        del released  # it takes nothing that others have
+        """Check that the tool exists that pins processes to the node's processors."""
+        del released  # needs nothing that other resources release
         self.node.check()
 
     def create(self) -> None:
-        """Make its directory."""
+        """Create the node's directory."""
         self.node.create()
 
     @property
@@ -53,12 +53,12 @@ class NativeResource(Undemanding):
         return True
 
     def start(self) -> None:
-        """Let processes run in it again."""
+        """Permit processes in the node again."""
         self.node.start()
 
     def stop(self) -> None:
         self.node.stop()
 
     def remove(self) -> None:
-        """End all its processes, and take its directory away."""
+        """End all processes of the node, and remove its directory."""
         self.node.remove()

@@ -1,4 +1,4 @@
-"""A cluster's region: a file on tmpfs that all nodes of one host map."""
+"""A cluster's region: a file on tmpfs that all nodes of a host map."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from vicinal.region.creation import LABEL_BYTES, check_creation, file_bytes
 
 _DIRECTORY = Path("/dev/shm")
 _BLOCK_BYTES = 512
-"""Of a file's st_blocks, on every file system."""
+"""Unit of st_blocks on every file system."""
 
 
 class _Made(TypedDict):
@@ -27,7 +27,7 @@ class _Made(TypedDict):
 
 @dataclass(frozen=True)
 class RegionResource(Standing):
-    """The region of a cluster."""
+    """The region of a cluster's nodes on this host."""
 
     KIND: ClassVar[str] = "region"
 
@@ -40,7 +40,7 @@ class RegionResource(Standing):
 
     @classmethod
     def of(cls, cluster: Cluster, region: RegionSettings) -> Self:
-        """The region that a cluster is to have. Its name says whose it is, and of what."""
+        """Return the region of a cluster; its name has the user's number and the cluster's name."""
         return cls(
             _DIRECTORY / f"vicinal-{os.geteuid()}-{cluster.name}",
             members=region.members,
@@ -51,7 +51,7 @@ class RegionResource(Standing):
         )
 
     def observe(self) -> Observation:
-        """A region of ours there is whole; anything else under its name is not ours to use."""
+        """Check that the file is this user's, complete, and has this resource's settings."""
         try:
             status = self.path.lstat()
         except FileNotFoundError:
@@ -64,21 +64,21 @@ class RegionResource(Standing):
         except VicinalError as error:
             return Observation(Condition.BROKEN, error.message)
         if self.device is not None and (offset > 0) is not (self.device is RegionDevice.NVDIMM):
-            return Observation(Condition.BROKEN, f"{self.path} is for another device")
+            return Observation(Condition.BROKEN, f"{self.path} has the layout of another device")
         if header.members != self.members or header.label != self.label:
             return Observation(Condition.BROKEN, f"{self.path} is another region")
         return Observation(Condition.READY)
 
     @property
     def held(self) -> Held:
-        """The memory of its file."""
+        """The memory of the region's file."""
         try:
             return Held(shared_bytes=self.path.lstat().st_blocks * _BLOCK_BYTES)
         except OSError:
             return Held()
 
     def check(self, released: Held) -> None:
-        """Whether there is room for it, and this user may make it."""
+        """Check the free memory, and that this user may create the file."""
         try:
             check_creation(
                 self.path,
@@ -89,17 +89,17 @@ class RegionResource(Standing):
         except VicinalError as error:
             raise VicinalError(
                 error.message,
-                "let region have fewer members, or smaller ones (section, heap), remove old files "
-                f"in {self.path.parent}, or see that you may write there",
+                "reduce region.members, section or heap, remove old files in "
+                f"{self.path.parent}, or check that you may write there",
             ) from error
 
     @property
     def file_bytes(self) -> int:
-        """What it takes of memory when it is made, to the nearest page."""
+        """Memory of the new region in bytes, to the nearest page."""
         return file_bytes(self.members, self.section_bytes + self.heap_bytes, **self._fits)
 
     def create(self) -> None:
-        """Make the file; all of its memory is reserved then."""
+        """Create the file, and reserve all of its memory."""
         create(self.path, **self._made_with, **self._fits)
 
     @property
@@ -116,7 +116,7 @@ class RegionResource(Standing):
         return {} if self.device is None else self.device.fits
 
     def remove(self) -> None:
-        """Remove the file, if it is ours. Who has mapped it keeps that."""
+        """Remove the file if it is this user's. Existing mappings stay valid."""
         try:
             if self.path.lstat().st_uid == os.geteuid():
                 self.path.unlink()
@@ -125,5 +125,5 @@ class RegionResource(Standing):
         except OSError as error:
             raise VicinalError(
                 f"the region {self.path} could not be removed ({describe_os_error(error)})",
-                "remove the file",
+                "remove the file by hand",
             ) from error
