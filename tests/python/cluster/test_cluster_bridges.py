@@ -276,7 +276,7 @@ def bridged(backend: str) -> Node:
 
 def test_what_an_ordinary_user_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(VicinalError, match="only root can plug the container n into the bridge"):
+    with pytest.raises(VicinalError, match="only root can connect the container n to the bridge"):
         CableResource.of("a", bridged("container"))
     link = link_of("1000-a", bridged("vm"))
     monkeypatch.setattr(links, "check_bridge", lambda _: None)

@@ -222,5 +222,5 @@ def test_an_ordinary_user_cannot_plug_them_in(monkeypatch: pytest.MonkeyPatch) -
     from vicinal.cluster.resources.uplink import UplinkResource
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(VicinalError, match="only root can plug the containers of lab into"):
+    with pytest.raises(VicinalError, match="only root can connect the containers of lab to"):
         UplinkResource.of("lab", "br0", "10.0.255.254")

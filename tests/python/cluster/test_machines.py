@@ -323,7 +323,7 @@ def test_a_bridge_of_somebody_elses_is_left_alone(name: str) -> None:
     subprocess.run([IP, "link", "set", name, "alias", "theirs"], check=True)
     bridge = BridgeResource(name, "0-lab")
     assert bridge.observe().condition is Condition.BROKEN
-    with pytest.raises(VicinalError, match="could not be made or taken away"):
+    with pytest.raises(VicinalError, match="could not be created or removed"):
         bridge.create()
     bridge.remove()
     assert (Path("/sys/class/net") / name).exists()

@@ -1,4 +1,4 @@
-"""A bridge of the host's that virtual machines are connected to; it leads nowhere else."""
+"""The bridge that connects a cluster's VMs on this host, and nothing else."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ _INTERFACES = Path("/sys/class/net")
 
 @dataclass(frozen=True)
 class BridgeResource(Standing):
-    """The bridge of a cluster. libvirt makes a tap at it for each machine that runs."""
+    """The bridge of a cluster. libvirt creates a tap at the bridge for each running VM."""
 
     KIND: ClassVar[str] = "bridge"
 
@@ -23,30 +23,31 @@ class BridgeResource(Standing):
     owner: str
 
     def observe(self) -> Observation:
-        """An interface of that name is ours if it says so: its alias has the cluster's name."""
+        """Check the interface and its alias, which names the cluster if the bridge is its own."""
         place = _INTERFACES / self.name
         if not place.exists():
             return Observation(Condition.ABSENT)
         if not self._is_ours():
-            return Observation(Condition.BROKEN, f"the interface {self.name} is not ours")
+            return Observation(Condition.BROKEN, f"{self.name} is not the cluster's interface")
         if (place / "operstate").read_text().strip() == "down" and not self._is_up():
             return Observation(Condition.BROKEN, f"the bridge {self.name} was set down")
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether there is the tool that makes it, and this user may."""
-        del released  # it takes nothing that others have
+        """Check that `ip` is installed and that the user is root."""
+        del released  # needs nothing that other resources release
         if find_tool("ip") is None:
             raise VicinalError("`ip` was not found", "install iproute2")
         if os.geteuid() != 0:
             raise VicinalError(
-                f"only root can make the bridge {self.name}",
-                "run it as root, or let the hypervisor be qemu:///session, which needs no bridge",
+                f"only root can create the bridge {self.name}",
+                "run the command as root, or set hypervisor to qemu:///session, which needs no "
+                "bridge",
             )
 
     def create(self) -> None:
-        """Make it, without an address: the host has no part in the network."""
-        # In one go: what is there has its mark.
+        """Create the bridge without an address: the host is not in the VMs' network."""
+        # In one batch, so that a bridge rarely exists without its mark.
         self._ip(
             f"link add {self.name} type bridge",
             f'link set {self.name} alias "{self._mark}"',
@@ -63,7 +64,7 @@ class BridgeResource(Standing):
             alias = (_INTERFACES / self.name / "ifalias").read_text().strip()
         except OSError:
             return False
-        # One that a killed command made has none yet; the name is nobody else's.
+        # A bridge of a killed command may lack the mark; no other program uses the name.
         return alias in (self._mark, "")
 
     @property
@@ -87,7 +88,7 @@ class BridgeResource(Standing):
         if done.returncode != 0:
             complaint = (done.stderr.strip().splitlines() or ["failed"])[0]
             raise VicinalError(
-                f"the bridge {self.name} could not be made or taken away ({complaint})",
-                "see that this user may change the host's network, or let the hypervisor be "
+                f"the bridge {self.name} could not be created or removed ({complaint})",
+                "check that this user may change the host's network, or set hypervisor to "
                 "qemu:///session, which needs no bridge",
             )

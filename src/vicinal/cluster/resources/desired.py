@@ -1,4 +1,4 @@
-"""What a cluster consists of: by its file, and by its journal."""
+"""The resources of a cluster, from its file and from its journal."""
 
 from collections.abc import Mapping, Sequence
 
@@ -60,9 +60,10 @@ def desired_resources(
     numa: Sequence[NumaNode],
     functions: Functions | None = None,
 ) -> list[Resource]:
-    """All that a cluster is to have, in the order of making, on a host with these processors.
+    """Return all resources of a cluster file on this host, in order of creation.
 
-    Raises VicinalError for what this host cannot have.
+    `cpus` and `numa` are the host's processors and NUMA nodes. Raises VicinalError for resources
+    that this host cannot have.
     """
     placed = place_nodes(cluster, cpus, numa)
     region = None if cluster.region is None else RegionResource.of(cluster, cluster.region)
@@ -89,7 +90,7 @@ def desired_resources(
 
 
 def _head(cluster: Cluster) -> list[Resource]:
-    """The head of a cluster's containers, and its way to those of other hosts."""
+    """Return the head of a cluster's containers, and its uplink to containers of other hosts."""
     share = cluster.share
     if share is None or share.bridge is None:
         return [ContainersResource.of(cluster.name)]
@@ -140,7 +141,10 @@ def _machines(
 
 
 def recorded_resources(entries: Mapping[str, Entry]) -> dict[str, Resource]:
-    """What a journal speaks of, by its key. Raises VicinalError for kinds that we do not know."""
+    """Return the resources of a journal's entries, by key.
+
+    Raises VicinalError for kinds of resources that this version does not know.
+    """
     return {key: _recorded(entry) for key, entry in entries.items()}
 
 
@@ -148,7 +152,8 @@ def _recorded(entry: Entry) -> Resource:
     kind = entry.key.partition("/")[0]
     if kind not in _KINDS:
         raise VicinalError(
-            f"the cluster has a {kind}, which this version of Vicinal does not know",
-            "use the version that made it",
+            f"the cluster has a resource of the kind {kind!r}, which this version of Vicinal does "
+            "not know",
+            "use the version that created the cluster",
         )
     return _KINDS[kind].from_settings(entry.settings)

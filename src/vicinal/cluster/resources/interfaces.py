@@ -1,12 +1,12 @@
-"""What connects container nodes to networks of the host's: interfaces and cables.
+"""Connections of container nodes to networks of the host: interfaces and cables.
 
-An interface is that of a virtual function, or of a whole card. The name that it had here is kept
-beside the cluster's journal before it goes, so that it comes back under that, be it from a node
-that was killed.
+An interface belongs to a virtual function or a whole card, and moves into the node. Its name on the
+host is stored beside the cluster's journal before the move. So the interface gets this name back
+when it returns, even from a node that was killed.
 
-A cable is a pair of interfaces (veth): one end is at a bridge of the host's, which somebody else
-made, and the end in the node is called lan0. The kernel removes both ends together, so that none
-outlasts its node's network.
+A cable is a pair of veth interfaces. One end is at a bridge of the host, which Vicinal does not
+create. The end in the node is called lan0. The kernel removes both ends together, so that neither
+outlives the node's network.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, check_device, owner_of
 
 _ETHERNET_NAME, _INFINIBAND_NAME = "eth1", "ib0"
-"""What an interface is called in its node, whose eth0 is at the cluster's bridge."""
+"""Name of an interface in its node, whose eth0 is at the cluster's bridge."""
 
 _INFINIBAND_TYPE = "32"
 _APPEAR_SECONDS = 15.0
@@ -50,23 +50,23 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class InterfaceResource(InContainer):
-    """The interface of one node, and its RDMA devices."""
+    """The interface of a node, and its RDMA devices."""
 
     KIND: ClassVar[str] = "interface"
 
     cluster: str
     node: str
     device: str | None
-    """PCI address; None: that of the node's function."""
+    """PCI address; None: the node's virtual function."""
     address: IPv4Interface | None
     base: Path
     functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
-        """What a container node is to have; None where that is nothing of the host's.
+        """Return the interface of a container node; None if its network has none of the host.
 
-        Raises VicinalError for users who could not move it.
+        Raises VicinalError if the user is not root, and so cannot move interfaces.
         """
         network = node.network
         if not isinstance(network, FunctionNetwork | DeviceNetwork):
@@ -74,19 +74,19 @@ class InterfaceResource(InContainer):
         if os.geteuid() != 0:
             raise VicinalError(
                 f"only root can move a network interface into the container {node.name}",
-                "run it as root, or leave out the node's network",
+                "run the command as root, or remove the node's network",
             )
         device = network.device if isinstance(network, DeviceNetwork) else None
         return cls(cluster, node.name, device, network.address, default_base())
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Its node, and the function."""
+        """The node, and the node's function if it has one."""
         function = () if self.device else (f"{FunctionResource.KIND}/{self.node}",)
         return (*function, *super().needs)
 
     def observe(self) -> Observation:
-        """It is in the node's network, or was taken from it while the node is stopped."""
+        """Check that the interface is in the node's network, or was moved out by stop()."""
         kept = read_json(self._record)
         if kept is None:
             return Observation(Condition.ABSENT)
@@ -104,20 +104,20 @@ class InterfaceResource(InContainer):
 
     @property
     def held(self) -> Held:
-        """The device, if it is a whole one."""
+        """The device, if it is a whole device."""
         return held_device(self.device)
 
     def check(self, released: Held) -> None:
-        """Whether a whole device is there, and nobody else uses it."""
+        """Check that a whole device exists and is unused."""
         check_whole_device(self.functions, self.device, released)
 
     def create(self) -> None:
-        """Move it in, and show the device files of its RDMA device."""
+        """Move the interface into the node, and show the node its RDMA device files."""
         network = self._network()
         if network is None:
             raise VicinalError(
-                f"{self.node} has no network of its own, into which an interface could go",
-                "see `vicinal status` for why",
+                f"{self.node} has no network of its own, to which the interface could move",
+                "check the reason with `vicinal status`",
             )
         if self.device is not None:
             check_device(self.functions, self.device)
@@ -136,21 +136,21 @@ class InterfaceResource(InContainer):
 
     @property
     def runs(self) -> bool:
-        """It is the host's again while the node is stopped."""
+        """True: the interface returns to the host while the node is stopped."""
         return True
 
     def start(self) -> None:
         self.create()
 
     def stop(self) -> None:
-        """Move it back, and remember that it was there."""
+        """Move the interface back to the host, and record that the node is stopped."""
         self._take_back()
         kept = read_json(self._record)
         if kept is not None:
             write_json(self._record, kept | {"stopped": True})
 
     def remove(self) -> None:
-        """Move it back, from wherever it is."""
+        """Move the interface back to the host."""
         self._take_back()
         self._record.unlink(missing_ok=True)
 
@@ -163,13 +163,17 @@ class InterfaceResource(InContainer):
             move_back(network, kept["name"], kept["interface"])
         if not self.functions.host.device(kept["address"]).is_dir():
             return  # the device itself is gone
-        # The kernel takes its time where the node's network has just ended.
+        # If the node's network has just ended, the kernel returns the interface after a delay.
         here = self._wait_here(kept["address"], needed=True)
         if here != kept["interface"]:
             rename(here, kept["interface"])
 
     def _wait_here(self, address: str, *, needed: bool) -> str:
-        """The device's interface in this network; "" where it has none and needs none."""
+        """Return the device's interface in this network.
+
+        If `needed`, wait up to 15 s, and raise VicinalError without an interface; otherwise return
+        "" without one.
+        """
         deadline = time.monotonic() + (_APPEAR_SECONDS if needed else 0)
         while not (names := self.functions.host.names(address, "net")):
             if time.monotonic() > deadline:
@@ -177,7 +181,7 @@ class InterfaceResource(InContainer):
                     return ""
                 raise VicinalError(
                     f"{address} has no network interface here after {_APPEAR_SECONDS:.0f} s",
-                    "see that its driver is loaded, and what `dmesg` says of it",
+                    "check that its driver is loaded, and what `dmesg` says about the device",
                 )
             time.sleep(_POLL_SECONDS)
         return names[0]
@@ -194,7 +198,7 @@ class InterfaceResource(InContainer):
 
 
 def _rdma_devices(functions: Functions, address: str) -> list[Path]:
-    """Files by which programs use the RDMA devices of a PCI device."""
+    """Return the device files of a PCI device's RDMA devices."""
     names = [
         name
         for kind in ("infiniband_verbs", "infiniband_mad")
@@ -206,7 +210,7 @@ def _rdma_devices(functions: Functions, address: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class CableResource(InContainer):
-    """The cable of one node."""
+    """The cable of a node."""
 
     KIND: ClassVar[str] = "cable"
 
@@ -219,17 +223,17 @@ class CableResource(InContainer):
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
-        """What a container node is to have; None where that is no cable.
+        """Return the cable of a container node; None if its network is not a bridge.
 
-        Raises VicinalError for bridges that are not there, and users who may not plug it in.
+        Raises VicinalError if the bridge does not exist or the user is not root.
         """
         network = node.network
         if not isinstance(network, BridgeNetwork):
             return None
         if os.geteuid() != 0:
             raise VicinalError(
-                f"only root can plug the container {node.name} into the bridge {network.bridge}",
-                "run it as root, or leave out the node's network",
+                f"only root can connect the container {node.name} to the bridge {network.bridge}",
+                "run the command as root, or remove the node's network",
             )
         check_bridge(network.bridge)
         return cls(
@@ -242,13 +246,13 @@ class CableResource(InContainer):
         )
 
     def observe(self) -> Observation:
-        """Both ends are where they are to be, or it was pulled while the node is stopped."""
+        """Check both ends of the cable; stopped if stop() has removed it."""
         found = find_interface(self._name)
         if found is None:
             stopped = read_json(self._record) is not None
             return Observation(Condition.STOPPED if stopped else Condition.ABSENT)
         if not self._is_ours(found):
-            return Observation(Condition.BROKEN, f"the interface {self._name} is not ours")
+            return Observation(Condition.BROKEN, f"{self._name} is not the cluster's interface")
         if found.get("master") != self.bridge:
             return Observation(Condition.BROKEN, f"it is not at the bridge {self.bridge}")
         network = self._network()
@@ -257,12 +261,12 @@ class CableResource(InContainer):
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        """Make it, from the bridge to the node's network."""
+        """Create the cable from the bridge to the node's network."""
         network = self._network()
         if network is None:
             raise VicinalError(
-                f"{self.node} has no network of its own, into which a cable could go",
-                "see `vicinal status` for why",
+                f"{self.node} has no network of its own, in which the cable could end",
+                "check the reason with `vicinal status`",
             )
         check_bridge(self.bridge)
         end = f"name {LINK_NAME} address {self.mac} netns {network}"
@@ -281,7 +285,7 @@ class CableResource(InContainer):
 
     @property
     def runs(self) -> bool:
-        """It is pulled while the node is stopped."""
+        """True: the cable is removed while the node is stopped."""
         return True
 
     def start(self) -> None:
@@ -289,12 +293,12 @@ class CableResource(InContainer):
         self._record.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Pull it, and remember that it was there."""
+        """Remove the cable, and record that the node is stopped."""
         write_json(self._record, {"stopped": True})
         self._pull()
 
     def remove(self) -> None:
-        """Pull it, if it is ours."""
+        """Remove the cable, if it is the cluster's."""
         self._pull()
         self._record.unlink(missing_ok=True)
 
@@ -305,7 +309,7 @@ class CableResource(InContainer):
 
     def _is_ours(self, found: Mapping[str, Any]) -> bool:
         kind = found.get("linkinfo", {}).get("info_kind")
-        # One that a killed command made has no mark yet; the name is nobody else's.
+        # A cable of a killed command may lack the mark; no other program uses the name.
         return kind == "veth" and found.get("ifalias", "") in (self._mark, "")
 
     @property
@@ -314,5 +318,5 @@ class CableResource(InContainer):
 
     @property
     def _name(self) -> str:
-        # A network interface has 15 letters at most.
+        # The name of a network interface has at most 15 characters.
         return f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"

@@ -1,4 +1,4 @@
-"""Vicinal's own libvirt, which all clusters of a user have in common that have machines in it."""
+"""Vicinal's own libvirt, which all clusters of a user with VMs in it share."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -13,9 +13,10 @@ from vicinal.cluster.vm.libvirt.uri import is_own
 
 @dataclass(frozen=True)
 class LibvirtResource(Standing):
-    """A cluster's part in it: it runs from when the first cluster has one until the last has none.
+    """A cluster's use of Vicinal's own libvirt.
 
-    Who has one is what the journals say, so a command that is killed leaves nothing wrong.
+    The libvirt runs as long as a cluster uses it. The journals record which clusters do, so that a
+    killed command leaves no wrong count.
     """
 
     KIND: ClassVar[str] = "libvirt"
@@ -25,10 +26,10 @@ class LibvirtResource(Standing):
 
     @classmethod
     def of(cls, cluster: str, uri: str) -> Self | None:
-        """What a cluster, by the name that it is kept as, needs for machines at a URI.
+        """Return the resource of a cluster for VMs at a URI; None if the URI is another libvirt.
 
-        None where that is another libvirt. Raises VicinalError where it cannot be started, as far
-        as is seen without trying.
+        `cluster` is the name of the cluster or share on this host. Raises VicinalError if the
+        libvirt cannot be started, as far as that is known before its start.
         """
         if not is_own(uri):
             return None
@@ -38,7 +39,7 @@ class LibvirtResource(Standing):
         return resource
 
     def observe(self) -> Observation:
-        """Whether the cluster has a part in it, and it runs."""
+        """Check that the cluster uses the libvirt, and that the libvirt answers."""
         if self.cluster not in _users():
             return Observation(Condition.ABSENT)
         if not self._daemon.answers():
@@ -46,15 +47,18 @@ class LibvirtResource(Standing):
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        """See that it runs."""
+        """Start the libvirt if it does not run."""
         self._daemon.start()
 
     def start(self) -> None:
-        """See that it runs; it knows the machines that it had."""
+        """Start the libvirt if it does not run; it still knows its VMs."""
         self._daemon.start()
 
     def remove(self) -> None:
-        """End it, if no other cluster needs it. Raises VicinalError where it has other machines."""
+        """End the libvirt if no other cluster uses it.
+
+        Raises VicinalError if it has VMs of no cluster.
+        """
         if not self._others():
             self._check_empty()
             self._daemon.end(wanted=lambda: bool(self._others()))
@@ -67,7 +71,7 @@ class LibvirtResource(Standing):
         return _users() - {self.cluster}
 
     def _check_empty(self) -> None:
-        """Raise VicinalError where somebody made a machine there by hand: it would be lost."""
+        """Raise VicinalError if the libvirt has a VM that a user defined, which would be lost."""
         if not self._daemon.answers():
             return
         from vicinal.cluster.vm.libvirt.binding import explained
@@ -77,17 +81,17 @@ class LibvirtResource(Standing):
             with connect(self._daemon.uri) as found, explained("libvirt does not list its domains"):
                 names = [domain.name() for domain in found.connection.listAllDomains()]
         except UnreachableError:
-            return  # it hangs, and is ended
+            return  # the daemon hangs, and is ended
         if names:
             raise VicinalError(
-                f"Vicinal's own libvirt still has {', '.join(names)}, which is of no cluster",
-                f"remove it (`virsh -c {self._daemon.uri} undefine NAME`), and call `vicinal down` "
-                "again",
+                f"Vicinal's own libvirt still has domains of no cluster: {', '.join(names)}",
+                f"remove them (`virsh -c {self._daemon.uri} undefine NAME`), and call `vicinal "
+                "down` again",
             )
 
 
 def _users() -> set[str]:
-    """The clusters that have, or may have, a part in it."""
+    """Return the clusters that use the libvirt, or may use it."""
     return {name for name in cluster_names() if _has_part(name)}
 
 
@@ -95,4 +99,4 @@ def _has_part(name: str) -> bool:
     try:
         return LibvirtResource.KEY in journal_of(name).entries()
     except VicinalError:
-        return True  # its journal cannot be read: better too long than too short
+        return True  # the journal cannot be read: rather run too long than end too early

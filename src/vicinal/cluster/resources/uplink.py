@@ -1,7 +1,7 @@
-"""The way from a host's containers to those of the other hosts: a cable to a bridge of the host's.
+"""The uplink of a host's containers to containers of other hosts: a cable to a bridge of the host.
 
-The bridges of all hosts are in one Ethernet, which the administrator made. So all containers of the
-cluster are in one network, and the heads as well, from which launchers reach them.
+The administrator has connected the bridges of all hosts to one Ethernet. So all containers of the
+cluster are in one network, with the heads, from which launchers reach the containers.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _END = "uplink"
 
 @dataclass(frozen=True)
 class UplinkResource(Standing):
-    """The cable of one host."""
+    """The uplink of one host."""
 
     KIND: ClassVar[str] = "uplink"
 
@@ -36,41 +36,42 @@ class UplinkResource(Standing):
 
     @classmethod
     def of(cls, cluster: str, bridge: str, address: str) -> Self:
-        """From a bridge, for a head that is to have this address.
+        """Return the uplink to a bridge, with the address that the head gets.
 
-        Raises VicinalError for a bridge that is not there, and users who may not plug it in.
+        Raises VicinalError if the bridge does not exist or the user is not root.
         """
         if os.geteuid() != 0:
             raise VicinalError(
-                f"only root can plug the containers of {cluster} into the bridge {bridge}",
-                "run it as root on all hosts, or let the nodes be virtual machines",
+                f"only root can connect the containers of {cluster} to the bridge {bridge}",
+                "run the command as root on all hosts, or give the nodes the backend vm",
             )
         check_bridge(bridge)
         return cls(cluster, bridge, address, default_base())
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The head, in whose network it ends."""
+        """The head, in whose network the uplink ends."""
         return ("containers/main",)
 
     def observe(self) -> Observation:
-        """It is at the bridge; its other end goes with the head."""
+        """Check the end at the bridge; the other end disappears with the head."""
         found = find_interface(self._name)
         if found is None:
             return Observation(Condition.ABSENT)
         if not self._is_ours(found):
-            return Observation(Condition.BROKEN, f"the interface {self._name} is not ours")
+            return Observation(Condition.BROKEN, f"{self._name} is not the cluster's interface")
         if found.get("master") != self.bridge:
             return Observation(Condition.BROKEN, f"it is not at the bridge {self.bridge}")
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        """Plug it in, and give the head its address among those of all hosts."""
+        """Create the cable, and set the head's address, which is unique on all hosts."""
         network = ContainerCluster.open(self.cluster, self.base).head_network
         if network is None:
             raise VicinalError(
-                "containers have no network of their own here, which those of other hosts reach",
-                "see `vicinal status` for why",
+                "containers have no network of their own on this host, so that containers of other "
+                "hosts cannot reach them",
+                "check the reason with `vicinal status`",
             )
         check_bridge(self.bridge)
         ip(
@@ -95,14 +96,14 @@ class UplinkResource(Standing):
         )
 
     def remove(self) -> None:
-        """Unplug it, if it is ours; the head is alone with its containers then."""
+        """Remove the cable if it is the cluster's; then the head reaches only this host's nodes."""
         found = find_interface(self._name)
         if found is not None and self._is_ours(found):
             ip(["link", "delete", "dev", self._name])
 
     def _is_ours(self, found: Mapping[str, Any]) -> bool:
         kind = found.get("linkinfo", {}).get("info_kind")
-        # One that a killed command made has no mark yet; the name is nobody else's.
+        # A cable of a killed command may lack the mark; no other program uses the name.
         return kind == "veth" and found.get("ifalias", "") in (self._mark, "")
 
     @property
@@ -111,10 +112,13 @@ class UplinkResource(Standing):
 
     @property
     def _name(self) -> str:
-        # A network interface has 15 letters at most.
+        # The name of a network interface has at most 15 characters.
         return f"vic-{hashlib.sha256(self._mark.encode()).hexdigest()[:11]}"
 
 
 def head_of(number: int) -> str:
-    """Address of the head of a host, which is so far behind the first that has containers."""
+    """Return the address of a head.
+
+    `number` is the index of its host among the hosts with containers.
+    """
     return str(IPv4Address(head_address(network=True)) - number)

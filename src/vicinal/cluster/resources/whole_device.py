@@ -1,4 +1,4 @@
-"""Whole devices of the host's that nodes have, be they containers or virtual machines."""
+"""Whole PCI devices of the host that are assigned to containers or VMs."""
 
 from vicinal.cluster.plan.resource import Held
 from vicinal.host.functions.operations import Functions
@@ -6,12 +6,12 @@ from vicinal.host.functions.owners import check_device
 
 
 def held_device(device: str | None) -> Held:
-    """What a node has that has a whole device, by its PCI address."""
+    """Return what a node with a whole device occupies; `device` is a PCI address, None without."""
     return Held() if device is None else Held(frozenset({_thing(device)}))
 
 
 def check_whole_device(functions: Functions, device: str | None, released: Held) -> None:
-    """Raise VicinalError where a device cannot be given away; one that was `released` can."""
+    """Raise VicinalError if a device cannot be assigned, unless another node has `released` it."""
     if device is not None and _thing(device) not in released.things:
         check_device(functions, device)
 
