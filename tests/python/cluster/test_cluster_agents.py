@@ -125,7 +125,7 @@ def test_from_nothing_to_nothing(trial: Trial) -> None:
     assert "> node0: native/n0" in trial.call("plan", trial.file, status=2).stdout
     trial.call("start", NAME)
     trial.call("exec", "n0", "true")
-    assert "is no virtual machine, and cannot be saved" in trial.refused("save", NAME)
+    assert "cannot be saved: it is not a virtual machi" in trial.refused("save", NAME)
     assert "save all of it where it was made" in trial.refused("save", f"{NAME}.node0")
     assert f"nothing was saved of {NAME}" in trial.refused("restore", NAME)
     assert "is a native node" in trial.refused("run", "--cluster", NAME, "-n", 2, "true")

@@ -109,7 +109,7 @@ def test_machines_are_forgotten_and_what_runs_of_them_ends(
         assert ours.wait(60) != 0
         assert theirs.poll() is None
     for machine in made:
-        left = f"left behind: the domain {machine.domain}, which {machine.uri} may still know"
+        left = f"left behind: the domain {machine.domain}, possibly still defined in {machine.uri}"
         assert left in done.stderr
     assert "lab is down" in done.stderr
     assert cluster_names() == []

@@ -105,7 +105,7 @@ def test_what_somebody_made_there_by_hand_is_not_lost(daemon: Daemon) -> None:
     resource.create()
     connection = libvirt.open(daemon.uri)
     theirs = connection.defineXML(MACHINE)
-    with pytest.raises(VicinalError, match="still has theirs, which is of no cluster: remove it"):
+    with pytest.raises(VicinalError, match="still has domains of no cluster: theirs: remove"):
         resource.remove()
     assert daemon.answers()
     theirs.undefine()

@@ -1,7 +1,7 @@
-"""What concerns all virtual machines of a cluster, or of one host's share of it, at once.
+"""Operations on all VMs of a cluster, or of a host's share of a cluster.
 
-Before any is made, the host must have the memory for all that a plan starts. Those that run are
-saved together. Those whose libvirt is lost are given up, so that all else can be taken away.
+Before the first VM is created, the host must have memory for all VMs that a plan starts. Running
+VMs are saved together. VMs whose libvirt is lost are given up, so that the rest can be removed.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 
 
 def check_memory(plan: Plan) -> None:
-    """Raise VicinalError where the host has too little memory for a plan, regions counted.
+    """Raise VicinalError if the host has too little memory for a plan's VMs and regions.
 
-    What the plan takes away gives its own back first.
+    The memory of resources that the plan removes counts as free.
     """
     starting = _machines(plan, Action.CREATE, Action.START)
     ending = [
@@ -51,9 +51,9 @@ def _machines(plan: Plan, *actions: Action) -> list[Machine]:
 
 
 def running_machines(name: str, resources: Mapping[str, Resource]) -> list[Machine]:
-    """The machines that run, of a cluster that has these resources on this host.
+    """Return the running VMs among a cluster's resources on this host.
 
-    Raises VicinalError where something else runs in it, which could not be kept.
+    Raises VicinalError if other nodes run in the cluster, which cannot be saved.
     """
     found = []
     for resource in resources.values():
@@ -62,8 +62,8 @@ def running_machines(name: str, resources: Mapping[str, Resource]) -> list[Machi
                 found.append(resource.machine)
         elif resource.runs and not isinstance(resource, GuestsResource | DoorbellResource):
             raise VicinalError(
-                f"{resource.key} of {name} is no virtual machine, and cannot be saved",
-                "stop the cluster instead, which ends what runs in it",
+                f"{resource.key} of {name} cannot be saved: it is not a virtual machine",
+                "stop the cluster with `vicinal stop`, which ends its processes",
             )
     return found
 
@@ -71,9 +71,9 @@ def running_machines(name: str, resources: Mapping[str, Resource]) -> list[Machi
 def forget_lost(
     resources: Mapping[str, Resource], journal: Journal, show: Show, say: Callable[[str], None]
 ) -> list[str]:
-    """Give up the machines whose libvirt does not answer; their keys.
+    """Give up the VMs whose libvirt does not answer; return their keys.
 
-    `say` is told what may be left of each. Those of a libvirt that answers are left as they are.
+    `say` gets a message about what may be left of each VM. Other VMs are not changed.
     """
     forgotten: list[str] = []
     lost: dict[str, bool] = {}

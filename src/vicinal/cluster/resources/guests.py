@@ -1,6 +1,6 @@
-"""The guests in a cluster's virtual machines: that they have booted, and let the host in.
+"""The guests in a cluster's VMs: waiting until they have booted and accept connections.
 
-They boot at the same time, since each machine is started before anybody waits for one.
+The guests boot at the same time, because all VMs are started before the first wait.
 """
 
 import shutil
@@ -38,7 +38,7 @@ class GuestsResource(Undemanding):
         return True
 
     def observe(self) -> Observation:
-        """Whether all have booted. Without the mark that somebody waited there are none yet."""
+        """Check that all guests have booted; absent if no command has waited for them yet."""
         if not self._files.entered.exists():
             return Observation(Condition.ABSENT)
         for machine in self.machines:
@@ -49,9 +49,9 @@ class GuestsResource(Undemanding):
         return Observation(Condition.READY)
 
     def create(self) -> None:
-        """Wait until they have booted and let us in.
+        """Wait until all guests have booted and accept connections.
 
-        Raises VicinalError, with the last lines of its console, for the first that does not.
+        Raises VicinalError for the first guest that does not, with the last lines of its console.
         """
         self._files.entered.touch()
         seconds = BOOT_SECONDS * Made.read(self._files).accelerator.patience
@@ -60,7 +60,7 @@ class GuestsResource(Undemanding):
             write_commands(machine, first=False)
 
     def start(self) -> None:
-        """Wait again, after the machines were started. Those that had been saved go on."""
+        """Resume restored VMs, and wait for all guests as create() does."""
         from vicinal.cluster.vm.libvirt.lifecycle import resume
 
         for machine in self.machines:
@@ -68,12 +68,12 @@ class GuestsResource(Undemanding):
         self.create()
 
     def stop(self) -> None:
-        """End the connections to them."""
+        """Close the connections to the guests."""
         for machine in self.machines:
             end_way_in(machine)
 
     def remove(self) -> None:
-        """End the connections to them; they go with their machines."""
+        """Close the connections to the guests; the guests end with their VMs."""
         self.stop()
         self._files.entered.unlink(missing_ok=True)
 
@@ -83,7 +83,7 @@ class GuestsResource(Undemanding):
 
     @staticmethod
     def _wait(machine: Machine, seconds: float) -> None:
-        # Loaded here: whoever has no virtual machines needs no libvirt.
+        # Imported here, so that clusters without VMs need no libvirt.
         from vicinal.cluster.vm.libvirt.lifecycle import wait_until_booted
 
         try:
@@ -92,9 +92,9 @@ class GuestsResource(Undemanding):
                 wait_until_booted(hypervisor, machine.domain, machine.console, seconds)
             WayIn(machine).connect(seconds)
         except VicinalError as error:
-            # What was made is about to be rolled back, the console with it.
+            # The rollback that follows removes the console's file.
             kept = _keep_console(machine)
-            raise VicinalError(error.message, f"see all of it in {kept}") from error
+            raise VicinalError(error.message, f"read the whole console in {kept}") from error
 
 
 def _has_booted(machine: Machine) -> bool:

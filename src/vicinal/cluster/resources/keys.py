@@ -1,6 +1,7 @@
-"""The keys that virtual machines of several hosts have in common.
+"""The keys that the VMs of several hosts share.
 
-The command's host makes them, and hands them to the others, which keep them for their machines.
+The command's host generates the keys, and sends them to the other hosts, which store them for their
+VMs.
 """
 
 import shutil
@@ -24,10 +25,10 @@ from vicinal.cluster.vm.guest.identity import (
 
 @dataclass(frozen=True)
 class KeysResource(Standing):
-    """The keys of a cluster over several hosts, on one of them.
+    """A host's copy of the keys of a cluster over several hosts.
 
-    `known_by` is the fingerprint of those that others made, and `given` are these; without them
-    they are made here.
+    `known_by` is the fingerprint of keys from another host, and `given` are these keys. Without
+    both, this host generates the keys.
     """
 
     KIND: ClassVar[str] = "keys"
@@ -38,33 +39,36 @@ class KeysResource(Standing):
 
     @classmethod
     def of(cls, kept_as: str, known_by: str = "", given: KeyTexts | None = None) -> Self:
-        """Those of the cluster that is kept under this name."""
+        """Return the keys of a cluster or share; `kept_as` is its name on this host."""
         return cls(cluster_directory(kept_as) / "keys", known_by, given)
 
     def texts(self) -> KeyTexts | None:
-        """The keys; None where they are not there, or not whole."""
+        """Return the keys; None if a file is missing."""
         try:
             return read_keys(self.directory)
         except OSError:
             return None
 
     def observe(self) -> Observation:
-        """They are there, and those that are meant."""
+        """Check that the keys exist, and have the expected fingerprint."""
         if not self.directory.exists():
             return Observation(Condition.ABSENT)
         texts = self.texts()
         if texts is None or self.known_by not in ("", fingerprint(texts)):
-            return Observation(Condition.BROKEN, f"the keys in {self.directory} are not whole")
+            return Observation(
+                Condition.BROKEN,
+                f"the keys in {self.directory} are incomplete or not the cluster's",
+            )
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether there is the tool that makes them."""
-        del released  # it takes nothing that others have
+        """Check that the tool exists that generates keys, if this host generates them."""
+        del released  # needs nothing that other resources release
         if self.given is None and not self.known_by:
             check_keygen()
 
     def create(self) -> None:
-        """Make them, or keep what was given."""
+        """Generate the keys, or store the given keys."""
         try:
             self.directory.mkdir(mode=0o700, parents=True)
             if self.given is None:
@@ -73,8 +77,8 @@ class KeysResource(Standing):
                 write_keys(self.directory, self.given)
         except OSError as error:
             raise VicinalError(
-                f"{self.directory} could not be made ({describe_os_error(error)})",
-                "let XDG_STATE_HOME name a directory that you may write to",
+                f"{self.directory} could not be created ({describe_os_error(error)})",
+                "set XDG_STATE_HOME to a directory that you may write to",
             ) from error
 
     def remove(self) -> None:

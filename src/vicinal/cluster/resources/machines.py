@@ -1,4 +1,4 @@
-"""Nodes that are virtual machines, and what they have in common."""
+"""Nodes that are virtual machines (VMs), and what all VMs of a cluster share."""
 
 import os
 import shutil
@@ -50,37 +50,38 @@ from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, check_device
 
 IS_SAVED = "it is saved"
-"""What is seen of a machine that was: it is stopped, and goes on where it was."""
+"""The reason in the observation of a saved VM, which is stopped and can be restored."""
 
 _BUTTON_SECONDS = 30.0
-"""For a guest to go by itself when it is stopped."""
+"""Time for a guest to shut down by itself after its power button was pressed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachinesResource(Standing):
-    """What belongs to all machines of a cluster: what they boot, their names and their keys.
+    """What all VMs of a cluster share: the image that they boot, their names and their keys.
 
-    So a machine more or less makes all of them anew: the others have to know it.
+    If a VM is added or removed, all VMs are recreated, because each knows the names of all.
     """
 
     KIND: ClassVar[str] = "machines"
 
     directory: Path
     uri: str
-    """The libvirt that has them."""
+    """The libvirt of the VMs."""
     guests: tuple[Identity, ...]
     image: str
+    """Identity of the image."""
     additions: Mapping[str, ImageAdditions] = field(default_factory=dict)
-    """What is added to it for some of them, by its key."""
+    """Additions to the image for some of the VMs, by the additions' key."""
     keys: Path | None = None
 
     @classmethod
     def of(
         cls, machines: tuple[Machine, ...], share: Share | None = None, keys: Path | None = None
     ) -> Self:
-        """What these machines are to have in common; they are all of their cluster on this host.
+        """Return what these VMs share; they are all VMs of their cluster on this host.
 
-        Those of other hosts are in `share`, and have the keys in `keys`, too.
+        `share` lists the VMs on other hosts, and `keys` is the directory of the keys that all have.
         """
         first = machines[0]
         return cls(
@@ -94,21 +95,21 @@ class MachinesResource(Standing):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Vicinal's own libvirt, and the keys that the machines share with those of other hosts."""
+        """Vicinal's own libvirt, and the keys that all VMs share, if the cluster has them."""
         libvirt = (LibvirtResource.KEY,) if is_own(self.uri) else ()
         keys = () if self.keys is None else (f"{KeysResource.KIND}/main",)
         return (*libvirt, *keys)
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Make what it is made of and is kept for all clusters, where that is not there."""
+        """Create the missing images, which all clusters share, before create()."""
         _, choice = prepare(say)
-        if not is_own(self.uri):  # which another resource starts, and takes away
+        if not is_own(self.uri):  # another resource starts and ends Vicinal's own libvirt
             hypervisor_at(self.uri).check(choice.accelerator)
         for additions in self.additions.values():
             build_additions(additions, say)
 
     def at_this_host(self, machine: Machine, bridge: str) -> Machine:
-        """A machine of another host's, as it is to be here."""
+        """Return this host's counterpart of a VM on another host, for a move to this host."""
         return replace(machine, uri=self.uri, directory=str(self._files.directory), bridge=bridge)
 
     @property
@@ -116,11 +117,11 @@ class MachinesResource(Standing):
         return Files(self.directory)
 
     def made(self) -> Made:
-        """What was found out when it was made. Raises VicinalError where it is not there."""
+        """Return the facts that create() recorded. Raises VicinalError if they are missing."""
         return Made.read(self._files)
 
     def observe(self) -> Observation:
-        """Its directory is there, and whole."""
+        """Check that the directory exists and is complete."""
         if not self._files.directory.is_dir():
             return Observation(Condition.ABSENT)
         try:
@@ -130,8 +131,8 @@ class MachinesResource(Standing):
         return Observation(Condition.READY)
 
     def check(self, released: Held) -> None:
-        """Whether there is a QEMU, a libvirt that can have machines, and what makes their keys."""
-        del released  # it takes nothing that others have
+        """Check QEMU, the libvirt, the tool that generates keys, and the lengths of paths."""
+        del released  # needs nothing that other resources release
         faults = Faults()
         for check in (
             find_qemu,
@@ -144,13 +145,13 @@ class MachinesResource(Standing):
         faults.check()
 
     def create(self) -> None:
-        """Make it; the image is made too, if there is none for what is on this host now."""
+        """Create the directory, and the image if this host has none for its present software."""
         files = self._files
         files.check_lengths(len(self.guests))
         image, choice = prepare()
         hypervisor_at(self.uri).check(choice.accelerator)
         files.directory.mkdir(mode=0o700, parents=True)
-        # Of their own: the next image that is made takes the place of this one.
+        # Links or copies, because the next image replaces this one.
         _keep(image.kernel, files.kernel)
         _keep(image.files, files.system)
         for key, additions in self.additions.items():
@@ -176,7 +177,7 @@ class MachinesResource(Standing):
 
 @dataclass(frozen=True)
 class MachineResource(Undemanding):
-    """One machine."""
+    """A node that is a VM."""
 
     KIND: ClassVar[str] = "machine"
 
@@ -192,7 +193,7 @@ class MachineResource(Undemanding):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it boots, and what it is connected to."""
+        """What the VM boots, and what it is connected to."""
         region = () if self.machine.region is None else ("region/main",)
         ours = self.machine.bridge is not None and self.machine.bridge_is_ours
         bridge = ("bridge/main",) if ours else ()
@@ -210,8 +211,8 @@ class MachineResource(Undemanding):
         return True
 
     def observe(self) -> Observation:
-        """It runs, or is stopped, or its name is somebody else's."""
-        # Loaded here, as below: whoever has no virtual machines needs no libvirt.
+        """Return the state of the VM's domain; broken if the domain belongs to another program."""
+        # Imported here and below, so that clusters without VMs need no libvirt.
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
         if not has_machines(self.machine.uri):
@@ -222,7 +223,7 @@ class MachineResource(Undemanding):
             return Observation(Condition.ABSENT)
         if not self._is_ours():
             return Observation(
-                Condition.BROKEN, f"the domain {self.machine.domain} is somebody else's"
+                Condition.BROKEN, f"the domain {self.machine.domain} belongs to another program"
             )
         match state:
             case DomainState.RUNNING:
@@ -235,7 +236,7 @@ class MachineResource(Undemanding):
 
     @property
     def held(self) -> Held:
-        """Its memory if it runs, and what only one machine can be at."""
+        """The memory, taps, ports and device of a running VM."""
         machine = self.machine
         if self.observe().condition is not Condition.READY:
             return Held()
@@ -245,7 +246,7 @@ class MachineResource(Undemanding):
         return own + held_device(machine.device)
 
     def check(self, released: Held) -> None:
-        """Whether what it is linked to is there, and what only it can have is free."""
+        """Check that its tap or bridge exists, and that its tap, device and ports are free."""
         faults = Faults()
         with faults.catch():
             free = released.things.isdisjoint(self._taps)
@@ -264,7 +265,7 @@ class MachineResource(Undemanding):
         return set() if link is None or link.tap is None else {f"tap {link.tap}"}
 
     def create(self) -> None:
-        """Define it, and let it boot while others are made: resources/guests.py waits."""
+        """Define and start the VM; resources/guests.py waits until all VMs have booted."""
         from vicinal.cluster.vm.libvirt.lifecycle import define, start
 
         self._check_link()
@@ -275,7 +276,11 @@ class MachineResource(Undemanding):
         start(hypervisor, self.machine.domain)
 
     def devices(self) -> tuple[HostFunction, ...]:
-        """What it has of the host's; libvirt takes that from its driver, and gives it back."""
+        """Return the host's devices of the VM.
+
+        libvirt unbinds each from its driver, and rebinds it after the VM has ended. Raises
+        VicinalError if a device cannot be assigned.
+        """
         functions, found = Functions(), []
         if self.machine.device is not None:
             check_device(functions, self.machine.device)
@@ -285,10 +290,10 @@ class MachineResource(Undemanding):
         return tuple(map(HostFunction, found))
 
     def start(self) -> None:
-        """Let it run again: from the beginning, or from where it was if it stood still.
+        """Boot the VM, or resume it if it is paused.
 
-        One that was saved comes back as it was, and stands still until all others have come back
-        too: resources/guests.py lets them go on.
+        A saved VM is restored, and stays paused until all VMs are restored; then
+        resources/guests.py resumes them.
         """
         from vicinal.cluster.vm.libvirt.lifecycle import (
             DomainState,
@@ -312,14 +317,14 @@ class MachineResource(Undemanding):
                 start(hypervisor, self.machine.domain)
 
     def stop(self) -> None:
-        """Press its power button, and end it where that does not help."""
+        """Press the VM's power button, and end the VM if it does not shut down in 30 s."""
         from vicinal.cluster.vm.libvirt.lifecycle import stop
 
         end_way_in(self.machine)
         stop(hypervisor_at(self.machine.uri), self.machine.domain, patience=_BUTTON_SECONDS)
 
     def remove(self) -> None:
-        """End it and have libvirt forget it, if it is ours."""
+        """End the VM and undefine its domain, if the domain is this VM."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
 
         end_way_in(self.machine)
@@ -328,25 +333,27 @@ class MachineResource(Undemanding):
             if self._is_ours():
                 remove(hypervisor, self.machine.domain)
             if observe(hypervisor, self.machine.domain) is not DomainState.ABSENT:
-                return  # it is somebody else's
+                return  # it belongs to another program
         end_orphan(self.machine)
 
     def forget(self) -> str:
-        """Give it up where its libvirt is lost; says what may be left of it. Raises VicinalError.
+        """Give up a VM whose libvirt is lost, and return a phrase for what may be left of it.
 
-        What runs of it is ended all the same.
+        The VM's processes are ended anyway. Raises VicinalError.
         """
         end_way_in(self.machine)
         end_orphan(self.machine)
         device = self.machine.device
-        held = "" if device is None else f", and the device {device}, if vfio-pci has it"
-        return f"the domain {self.machine.domain}, which {self.machine.uri} may still know{held}"
+        held = "" if device is None else f", and the device {device}, possibly bound to vfio-pci"
+        return (
+            f"the domain {self.machine.domain}, possibly still defined in {self.machine.uri}{held}"
+        )
 
     def _check_link(self) -> None:
         check_link(self.machine.uri, self.machine.link, starts=True)
 
     def _is_ours(self) -> bool:
-        """Whether the domain of that name is this machine, and not somebody else's."""
+        """Whether the domain of the VM's name is this VM."""
         from vicinal.cluster.vm.libvirt.lifecycle import whose
 
         found = whose(hypervisor_at(self.machine.uri), self.machine.domain)
@@ -358,20 +365,23 @@ def _port(far: FarMachine) -> str:
 
 
 def _silent(_: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 def prepare(say: Callable[[str], None] = _silent) -> tuple[GuestImage, Choice]:
-    """The image that machines boot, and what executes it; both are kept for all clusters.
+    """Return the image that VMs boot, and the accelerator that executes them.
 
-    `say` is told what is being done where they must be made and tried first.
+    All clusters share both. `say` gets messages if the image must be built or accelerators tried.
     """
     image = build_image(say)
     return image, choose_accelerator(find_qemu(), image, say)
 
 
 def _guests(machines: tuple[Machine, ...], share: Share | None) -> tuple[Identity, ...]:
-    """All machines of the cluster; at bridges, where they may be moved, alike on all hosts."""
+    """Return the identities of all VMs of the cluster.
+
+    With bridges, by which VMs may move, the list is the same on all hosts.
+    """
     own = [machine.identity for machine in machines]
     found = [*own, *_others(share)]
     if share is not None and share.bridge is not None:
@@ -384,7 +394,7 @@ def _guests(machines: tuple[Machine, ...], share: Share | None) -> tuple[Identit
 
 
 def _others(share: Share | None) -> tuple[Identity, ...]:
-    """The machines of other hosts, by name and address: these have the same keys."""
+    """Return the identities of the VMs on other hosts, which have the same keys."""
     if share is None:
         return ()
     return tuple(
@@ -395,7 +405,7 @@ def _others(share: Share | None) -> tuple[Identity, ...]:
 
 
 def _cards(share: Share, number: int) -> tuple[Card, ...]:
-    """What a machine that may be moved here would have."""
+    """Return the cards of a VM that may move to this host; empty without a bridge."""
     return () if share.bridge is None else cards(number, (), share.bridge, None)
 
 
