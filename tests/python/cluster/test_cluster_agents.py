@@ -140,7 +140,7 @@ def test_only_what_changed_is_done(trial: Trial) -> None:
     assert "region/main (the file changes it: members: " in trial.call("up", trial.file).stderr
     # One host less: it has nothing any more.
     trial.file.write_text(written("node0"))
-    assert "- node1: all of it" in trial.call("plan", trial.file, status=2).stdout
+    assert "- node1: its share" in trial.call("plan", trial.file, status=2).stdout
     trial.call("up", trial.file)
     assert trial.shared("node1") == []
     assert trial.journals() == [NAME, f"{NAME}.node0"]
@@ -155,7 +155,7 @@ def test_a_save_that_was_interrupted(trial: Trial) -> None:
     journal = Journal(trial.state / "vicinal/clusters" / NAME / "journal")
     journal.write(SaveRecord(), Event.BEGUN)
     planned = trial.call("plan", trial.file, status=2).stdout
-    assert "> node1: save/main  (a command was interrupted while it was saved" in planned
+    assert "> node1: save/main  (a command was interrupted while it saved" in planned
     shown = trial.call("status", NAME, status=1).stdout
     assert "save/main: broken: a command was interrupted at it" in shown
     for command in (("restore", NAME), ("up", trial.file)):
@@ -179,7 +179,7 @@ def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
     error = trial.refused("up", trial.file)
     theirs("node1", ["umount", "/dev/shm"])
     assert error.startswith("vicinal: error: host node1: ")
-    assert "may still be there" not in error
+    assert "may be left on" not in error
     trial.nothing_left()
 
 

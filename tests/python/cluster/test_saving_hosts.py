@@ -224,7 +224,9 @@ def test_a_command_killed_when_only_some_know_that_all_are_saved(
 def test_what_does_not_come_back_is_waited_for(lab: Lab, step: str) -> None:
     lab.save()
     failing(lab, step, VicinalError("no memory", "make some"))
-    with pytest.raises(VicinalError, match="no machine of lab goes on before all do") as raised:
+    with pytest.raises(
+        VicinalError, match="no virtual machine of lab resumes before all can"
+    ) as raised:
         lab.restore()
     assert "no memory; no machine" in raised.value.message
     assert "call `vicinal restore lab` again" in raised.value.remedy
@@ -261,7 +263,7 @@ def test_a_host_that_is_lost_meanwhile_is_named_and_the_others_go_on(lab: Lab) -
     lab.stop_at = lose
     # That host does not hear that it is to go on, and its machines stand still.
     lab.checked = False
-    with pytest.raises(VicinalError, match="whether the machines of b go on is not known") as got:
+    with pytest.raises(VicinalError, match="the virtual machines of b may still be paused") as got:
         lab.save()
     assert "host b: ssh does not reach it" in got.value.message
     assert "then `vicinal start lab`" in got.value.remedy
@@ -286,7 +288,7 @@ def test_none_goes_on_without_one_that_does_not_come_back(lab: Lab, node: str) -
 
     lab.stop_at = fail
     with pytest.raises(
-        VicinalError, match=r"vm3 is saved.*no machine goes on before all do"
+        VicinalError, match=r"vm3 is saved.*no virtual machine resumes before all can"
     ) as got:
         lab.save()
     assert f"{node} comes back" in got.value.message

@@ -1,7 +1,7 @@
-"""Making a cluster over several hosts: all of them at once, and all of it or nothing.
+"""Creating a cluster over several hosts: on all hosts at the same time, and all or nothing.
 
-Each host plans and makes its own share. When all have made theirs they are told to keep it; if one
-fails, or the command is interrupted, all undo what they made.
+Each host plans and creates its own share. After all shares are created, the command has all kept.
+If a host fails or the command is interrupted, all hosts undo what they created.
 """
 
 from collections.abc import Sequence
@@ -43,24 +43,25 @@ from vicinal.cluster.resources.keys import KeysResource
 
 
 def plan_over_hosts(cluster: Cluster) -> Sequence[Shown]:
-    """What `up` would do now, on all hosts. Changes nothing. Raises VicinalError."""
+    """Return the steps of `up` on all hosts. Changes nothing. Raises VicinalError."""
     entries = journal_of(cluster.name).entries()
     with connected(_hosts(cluster, entries)) as connections:
         found = _Making(cluster, entries, connections).steps()
     lost = [
-        FarStep(move.host, Action.REMOVE, move.key, "a command was interrupted while it was moved")
+        FarStep(move.host, Action.REMOVE, move.key, "a command was interrupted during the move")
         for move in interrupted(entries)
     ]
     if is_half_saved(entries):
-        why = "a command was interrupted while it was saved, or restored"
+        why = "a command was interrupted while it saved or restored the virtual machines"
         lost += [FarStep(each.host, Action.START, SAVE_KEY, why) for each in host_records(entries)]
     return [*lost, *found]
 
 
 def up_over_hosts(cluster: Cluster, show: Show, say: Say) -> Sequence[Shown]:
-    """Make what is missing on any host; returns what was done.
+    """Create the missing parts of a cluster on all hosts; return the executed steps.
 
-    Raises VicinalError; what was made is undone then, and what could not be is said.
+    Raises VicinalError after what was created is undone; the error names the hosts on which parts
+    may be left.
     """
     with sole_command(cluster.name):
         journal = journal_of(cluster.name)
@@ -75,13 +76,13 @@ def up_over_hosts(cluster: Cluster, show: Show, say: Say) -> Sequence[Shown]:
 
 
 def _hosts(cluster: Cluster, entries: dict[str, Entry]) -> list[str]:
-    """Those of the file, and those that have something and are no more in it."""
+    """Return the hosts of the file, and recorded hosts that the file no longer names."""
     recorded = [record.host for record in host_records(entries)]
     return list(dict.fromkeys([*(host.name for host in cluster.hosts), *recorded]))
 
 
 class _Making:
-    """One command's work on a cluster, with an agent on each host."""
+    """The work of one command on a cluster, with an agent on each host."""
 
     def __init__(
         self, cluster: Cluster, entries: dict[str, Entry], connections: Sequence[ShareConnection]
@@ -97,15 +98,15 @@ class _Making:
         self._records = [self._record(host.name, facts[host.name]) for host in cluster.hosts]
         self._keys = KeysResource.of(cluster.name) if cluster.of(BackEnd.VM) else None
         self._changes: dict[str, bool] = {}
-        """Whether there is something to do, by host."""
+        """Whether a host's share has steps to execute, by host; set by steps()."""
         self.local = self._local_plan()
 
     def steps(self) -> list[Shown]:
-        """What is to be done, and what is as it is to be. Raises VicinalError."""
+        """Return the steps of all hosts, including what is kept. Raises VicinalError."""
         asked = [self._connections[record.host] for record in self._records]
         plans = ask_all(asked, lambda each, _: self._planned(each)).all()
         found: list[Shown] = [
-            FarStep(record.host, Action.REMOVE, "all of it", "the file has it no more")
+            FarStep(record.host, Action.REMOVE, "its share", "the file no longer names the host")
             for record in self._gone
         ]
         found += self.local.steps
@@ -116,7 +117,7 @@ class _Making:
         return found
 
     def make(self, journal: Journal, show: Show, say: Say) -> None:
-        """Have the hosts do it, at the same time. Raises VicinalError when all is undone."""
+        """Execute the hosts' steps at the same time. Raises VicinalError after all is undone."""
         for record in self._gone:
             journal.write(record, Event.REMOVING)
             self._connections[record.host].ask(
@@ -141,23 +142,25 @@ class _Making:
             self._forget(journal, records, left)
             if isinstance(error, VicinalError) and left:
                 raise VicinalError(
-                    f"{error.message}; what was made on {', '.join(left)} may still be there",
-                    f"{error.remedy}; then `vicinal down {self._cluster.name}` takes it away",
+                    f"{error.message}; parts of the cluster may be left on {', '.join(left)}",
+                    f"{error.remedy}; then remove them with `vicinal down {self._cluster.name}`",
                 ) from error
             raise
         for record, _ in work:
             journal.write(record, Event.MADE)
 
     def _take_away(self, records: Sequence[HostRecord], left: Sequence[str]) -> list[str]:
-        """Take away shares that were new, and whose agent could not undo them; the hosts where
-        that cannot be done either."""
+        """Remove new shares in `left`, whose agents could not undo them.
+
+        Return the hosts on which that fails too, or whose share is older than this command.
+        """
         still = []
         for record in records:
             if record.host not in left:
                 continue
             try:
                 if record.host in self._recorded:
-                    raise VicinalError("some of it was there before", "repair it")
+                    raise VicinalError("the share existed before", "repair the share")
                 with connected([record.host]) as [connection]:
                     connection.hello()
                     connection.ask(Request.DOWN, {"share": record.share})
@@ -166,7 +169,7 @@ class _Making:
         return still
 
     def _forget(self, journal: Journal, records: Sequence[HostRecord], left: Sequence[str]) -> None:
-        """Write down which hosts have nothing more of what was undone."""
+        """Record that undone shares are gone, or complete as before this command."""
         for record in records:
             if record.host in left:
                 continue
@@ -188,7 +191,8 @@ class _Making:
             return [FarStep.heard(connection.name, step) for step in answer["steps"]]
         except (KeyError, ValueError, TypeError) as error:
             raise VicinalError(
-                f"host {connection.name}: it says no plan", "see what runs there"
+                f"host {connection.name}: its agent's answer is not a plan",
+                "check which Vicinal is installed there",
             ) from error
 
     def _whole(self) -> Whole:
@@ -220,19 +224,20 @@ class _Making:
 
 
 def _check_only_keys(cluster: Cluster, entries: dict[str, Entry]) -> None:
-    """Raise VicinalError where a cluster is on this host alone, and the file has it on several."""
+    """Raise VicinalError if a cluster without hosts exists here, and the file now names hosts."""
     others = [key for key in on_this_host(entries) if not key.startswith(f"{KeysResource.KIND}/")]
     if others:
         raise VicinalError(
-            f"the cluster {cluster.name} is on this host alone, and the file names hosts for it",
+            f"the cluster {cluster.name} is only on this host, and the file names hosts for it",
             f"call `vicinal down {cluster.name}` first",
         )
 
 
 def _addresses(cluster: Cluster, facts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """The address by which each host with virtual machines is reached by the others.
+    """Return the IPv4 address of each host with VMs, by which the other hosts reach it.
 
-    Raises VicinalError where there are two such hosts, and one's is not known.
+    Empty if fewer than two hosts have VMs. Raises VicinalError for an unknown address, and for two
+    hosts with the same address.
     """
     hosts = hosts_with_machines(cluster)
     if len(hosts) < 2:
@@ -244,21 +249,24 @@ def _addresses(cluster: Cluster, facts: dict[str, dict[str, Any]]) -> dict[str, 
         address = host.address or _seen_address(host.name, facts)
         if not _is_ipv4(address):
             raise VicinalError(
-                f"by what address other hosts reach {host.name} is not known",
-                "give it an IPv4 address in the file",
+                f"the address by which other hosts reach {host.name} is unknown",
+                "set the host's address in the file, an IPv4 address",
             )
         for other, known in found.items():
             if known == address:
                 raise VicinalError(
                     f"{other} and {host.name} both have the address {address}: they are one host",
-                    "name it once, or give them the addresses by which they reach each other",
+                    "list it once, or set the addresses by which the hosts reach each other",
                 )
         found[host.name] = address
     return found
 
 
 def _seen_address(name: str, facts: dict[str, dict[str, Any]]) -> str:
-    """The address that ssh came to, or for this host the one that it came from."""
+    """Return the address to which ssh connected, or for this host the address it came from.
+
+    Empty if ssh was not used.
+    """
     if not Host(name).is_this:
         return str(facts[name]["address"])
     others = [

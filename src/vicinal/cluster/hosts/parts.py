@@ -1,4 +1,4 @@
-"""The shares of a cluster while they are made, until all are kept or all are undone."""
+"""The creation of a cluster's shares on all hosts, until all are kept or all are undone."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Part(Thread):
-    """The making of one host's share, until it is kept or undone."""
+    """The creation of one host's share, until the share is kept or undone."""
 
     def __init__(self, connection: ShareConnection, request: dict[str, Any]) -> None:
         super().__init__(daemon=True)
@@ -25,7 +25,7 @@ class Part(Thread):
         self.made = False
         self.ended = False
         self.clean = False
-        """Whether nothing is left of what it made."""
+        """Whether nothing is left of an undone share."""
         self.error: VicinalError | None = None
         self._request = request
         self._verdict: Queue[Request] = Queue()
@@ -33,7 +33,7 @@ class Part(Thread):
         self.tell: Callable[[], None] = lambda: None
 
     def run(self) -> None:
-        """Make it, and wait for the verdict."""
+        """Request the share, and wait for settle()."""
         try:
             answer = self.connection.ask_openly(Request.UP, self._request, self.listener)
             if "made" in answer:
@@ -52,14 +52,14 @@ class Part(Thread):
             self.tell()
 
     def settle(self, verdict: Request) -> None:
-        """Say what is to become of what it made, or is making."""
+        """Keep the share, or undo it during or after its creation."""
         if verdict is Request.UNDO and not self.made:
             self.connection.tell(verdict)
         self._verdict.put(verdict)
 
 
 class Parts:
-    """The shares that are being made."""
+    """The creation of several shares at the same time."""
 
     def __init__(self, parts: Sequence[Part], show: Show, say: Say) -> None:
         self._parts = parts
@@ -72,7 +72,7 @@ class Parts:
             )
 
     def make(self) -> None:
-        """Make all, and have all kept. Raises the first error."""
+        """Create all shares, and then keep all. Raises the first error."""
         for part in self._parts:
             part.start()
         while not all(part.made for part in self._parts):
@@ -85,7 +85,7 @@ class Parts:
         self._raise_error()
 
     def undo(self) -> list[str]:
-        """Have all undone that is not; the hosts where something may be left."""
+        """Undo all shares that are not undone yet; return the hosts on which parts may be left."""
         for part in self._parts:
             if part.is_alive():
                 part.settle(Request.UNDO)

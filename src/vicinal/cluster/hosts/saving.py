@@ -1,11 +1,12 @@
-"""Saving the machines of a cluster on all its hosts at once, and letting them go on.
+"""Saving and restoring the VMs of a cluster on all its hosts at once.
 
-The command asks each host's agent for the same step, and for the next one when all have done it.
-So a machine's peers on other hosts stand still for as long as it does: what is between them on the
-network when they begin to is lost there, and sent again by their TCP, whose clocks stand still too,
-when they go on. Nowhere is a machine saved while another runs. Saving is all or nothing. Machines
-that come back stand still until all have, also where that takes another command. An agent that
-hears no more of the command before KEEP lets its machines go on by itself.
+The command requests each step from the agents of all hosts, and the next step after all have
+finished. So a VM's peers on other hosts are paused as long as the VM is. Packets in the network at
+the moment of the pause are lost. The guests' TCP, whose clocks are paused too, sends them again
+after the resumption. No VM is saved while another VM of the cluster runs.
+
+Saving is all or nothing. Restored VMs stay paused until all are restored, even if that takes
+another command. If an agent loses the command before KEEP, the agent resumes its VMs by itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,31 +48,32 @@ Say = Callable[[str], None]
 
 
 class SaveStep(StrEnum):
-    """What a host is asked for."""
+    """A step that a host executes on its VMs."""
 
     CHECK = "check"
-    """See that those that run can be saved; how many these are."""
+    """Check that the running VMs can be saved; return their number."""
     DISCONNECT = "disconnect"
-    """End this host's connections to them."""
+    """Close this host's connections to the VMs."""
     STAND_STILL = "stand still"
+    """Pause the running VMs."""
     SAVE = "save"
-    """They stand still on all hosts: keep them, and end them."""
+    """Save and end the VMs. The VMs of all hosts are paused."""
     KEEP = "keep"
-    """They are saved on all hosts, and stay so when the command ends."""
+    """Leave the VMs saved after the command's end. The VMs of all hosts are saved."""
     LOOK = "look"
-    """See that there is room for those that are saved; how many run, and how many do not."""
+    """Check the memory for saved VMs; return the numbers of running, paused and saved VMs."""
     BRING_BACK = "bring back"
-    """Have those that are saved stand still again."""
+    """Restore saved VMs, paused."""
     GO_ON = "go on"
-    """They are back on all hosts: let all go on that stand still."""
+    """Resume paused VMs. The VMs of all hosts are restored."""
     HOLD = "hold"
-    """Some host's do not go on: let them stand still here too, until another command."""
+    """Pause the VMs until another command, because the VMs of another host do not go on."""
     ENTER = "enter"
-    """They went on: get into them."""
+    """Connect to the resumed VMs."""
 
 
 class HostSaysError(VicinalError):
-    """A host answers that it cannot do a step; other errors are of hosts that do not answer."""
+    """A host's answer that a step failed. Other VicinalErrors mean that a host does not answer."""
 
     def __init__(self, host: str, answer: Mapping[str, Any]) -> None:
         super().__init__(
@@ -80,7 +82,7 @@ class HostSaysError(VicinalError):
 
 
 class SavedShares:
-    """The shares of a cluster's hosts, each asked for one step at a time."""
+    """The agents of a cluster's shares; each executes one step at a time."""
 
     def __init__(
         self, connections: Sequence[ShareConnection], records: Sequence[HostRecord]
@@ -90,15 +92,18 @@ class SavedShares:
         self._asked = {record.host: Lock() for record in records}
 
     def all(self, step: SaveStep, show: Show = lambda _: None) -> dict[str, dict[str, Any]]:
-        """Have all hosts do a step; their answers. Raises the first error when all have ended."""
+        """Execute a step on all hosts; return the answers by host.
+
+        Raises the error or errors after all hosts have finished.
+        """
         return self.each(step, show).all()
 
     def each(self, step: SaveStep, show: Show = lambda _: None) -> Outcomes[dict[str, Any]]:
-        """Have all hosts do a step, and wait for all; their answers and errors."""
+        """Execute a step on all hosts, and wait for all; return the answers and errors."""
 
         def ask(connection: ShareConnection, listener: Listener) -> dict[str, Any]:
             asked = {"share": self._shares[connection.name], "step": step}
-            # A question that was interrupted is answered first.
+            # An interrupted request is answered first.
             with self._asked[connection.name]:
                 answer = connection.ask_openly(Request.SAVE, asked, listener)
             if "error" in answer:
@@ -109,19 +114,19 @@ class SavedShares:
 
 
 def save_over_hosts(name: str, journal: Journal, say: Say = lambda _: None) -> None:
-    """Save the machines on all hosts of a cluster, whose lock is held.
+    """Save the VMs on all hosts of a cluster; the caller holds the cluster's lock.
 
-    Raises VicinalError where that cannot be; all machines then run on. If one does not come back,
-    all stand still, and if a host is lost it lets its own go on: the next command repairs that.
+    Raises VicinalError if the VMs cannot be saved; all VMs then run on. If a VM cannot be resumed,
+    all stay paused; a lost host resumes its own VMs. The next command repairs both states.
     """
     repair_save(journal, say=say)
     with _shares(journal) as shares:
         if is_saved(journal.entries()) and _running(shares):
-            # Somebody let some of them go on, without the command's host.
+            # Some VMs were resumed without the command's host.
             _let_go_on(shares, journal)
         running = shares.all(SaveStep.CHECK)
         if not any(told["running"] for told in running.values()):
-            raise VicinalError(f"no virtual machine of {name} runs", "see `vicinal status`")
+            raise VicinalError(f"no virtual machine of {name} runs", "check `vicinal status`")
         journal.write(SaveRecord(), Event.BEGUN)
         try:
             shares.all(SaveStep.DISCONNECT)
@@ -139,10 +144,10 @@ def save_over_hosts(name: str, journal: Journal, say: Say = lambda _: None) -> N
 
 
 def restore_over_hosts(name: str, journal: Journal, show: Show = lambda _: None) -> None:
-    """Let the machines on all hosts of a cluster go on, which were saved, wholly or by half.
+    """Restore and resume the VMs on all hosts of a cluster after a complete or interrupted save.
 
-    Nothing is to be done where they were not. Raises VicinalError where they do not go on; nothing
-    is lost then: those that came back stand still, until a command lets all go on.
+    Without such a save, do nothing. Raises VicinalError if VMs cannot be resumed. Nothing is lost
+    then: restored VMs stay paused until a command resumes all.
     """
     if not is_saved(journal.entries()) and not is_half_saved(journal.entries()):
         return
@@ -151,17 +156,19 @@ def restore_over_hosts(name: str, journal: Journal, show: Show = lambda _: None)
             _let_go_on(shares, journal, show)
         except VicinalError as error:
             raise VicinalError(
-                f"{error.message}; no machine of {name} goes on before all do",
+                f"{error.message}; no virtual machine of {name} resumes before all can",
                 f"{error.remedy}; then call `vicinal restore {name}` again",
             ) from error
         shares.all(SaveStep.ENTER)
 
 
 def repair_save(journal: Journal, show: Show = lambda _: None, say: Say = lambda _: None) -> None:
-    """Let all machines go on where a command was interrupted at saving them. Raises VicinalError
-    where that cannot be."""
+    """Resume all VMs if a command was interrupted while it saved or restored them.
+
+    Raises VicinalError if VMs cannot be resumed.
+    """
     if is_half_saved(journal.entries()):
-        say("a command was interrupted while the machines were saved, or restored")
+        say("a command was interrupted while it saved or restored the virtual machines")
         with _shares(journal) as shares:
             _let_go_on(shares, journal, show)
 
@@ -172,23 +179,23 @@ def _let_go_on(shares: SavedShares, journal: Journal, show: Show = lambda _: Non
     shares.all(SaveStep.BRING_BACK, show)
     outcomes = shares.each(SaveStep.GO_ON)
     if outcomes.errors:
-        # Its peers would give a machine up that stands still for long.
+        # Peers that run would give up a VM that is paused for long.
         shares.each(SaveStep.HOLD)
     outcomes.all()
     journal.write(SaveRecord(), Event.REMOVED)
 
 
 def _undo(shares: SavedShares, journal: Journal) -> str:
-    """Let all machines go on, as far as their hosts can be asked; why not all of them do."""
+    """Resume all VMs whose hosts answer; return why some do not resume, empty if all do."""
     back = shares.each(SaveStep.BRING_BACK).errors
     stuck = [error for error in back.values() if isinstance(error, HostSaysError)]
     if stuck:
-        # Those that it has would not be what they were to peers that go on without them.
+        # If peers went on without this host's VMs, the VMs could not rejoin them later.
         shares.each(SaveStep.HOLD)
-        return f"{stuck[0].message}; no machine goes on before all do"
+        return f"{stuck[0].message}; no virtual machine resumes before all can"
     lost = {**back, **shares.each(SaveStep.GO_ON).errors}
     if lost:
-        return f"whether the machines of {', '.join(lost)} go on is not known"
+        return f"the virtual machines of {', '.join(lost)} may still be paused"
     journal.write(SaveRecord(), Event.REMOVED)
     return ""
 
@@ -199,7 +206,7 @@ def _running(shares: SavedShares) -> int:
 
 @contextmanager
 def _shares(journal: Journal) -> Iterator[SavedShares]:
-    """The agents of all hosts, which keep others from their shares once they are asked."""
+    """Connect to the agents of all hosts, which lock their shares with the first step."""
     records = host_records(journal.entries())
     with connected([record.host for record in records]) as connections:
         ask_all(connections, lambda each, _: each.hello()).all()
@@ -207,7 +214,7 @@ def _shares(journal: Journal) -> Iterator[SavedShares]:
 
 
 class SaveSteps:
-    """The steps on one host; other commands wait until close()."""
+    """The steps on one host; the share is locked until close()."""
 
     def __init__(self, share: str, show: Show) -> None:
         self._share = share
@@ -216,20 +223,20 @@ class SaveSteps:
         self._lock.enter_context(sole_command(share))
         self._saving = Saving(())
         self._undo = False
-        """Whether they go on when no more is heard of the command."""
+        """Whether close() resumes the VMs, because the command has not sent KEEP."""
 
     def close(self) -> None:
-        """Undo what nobody said is to be kept, and let other commands work on the share."""
+        """Undo the steps unless the command has sent KEEP, and unlock the share."""
         try:
             if self._undo:
-                # Nobody hears of it. What does not go on now does so by the next command.
+                # Errors reach nobody here. The next command resumes what is still paused.
                 with suppress(VicinalError):
                     self._saving.undo()
         finally:
             self._lock.close()
 
     def do(self, step: SaveStep) -> dict[str, Any]:
-        """Do one; returns what the command has to know. Raises VicinalError."""
+        """Execute a step; return the answer's fields. Raises VicinalError."""
         match step:
             case SaveStep.CHECK:
                 self._saving = Saving(running_machines(self._share, self._resources()))
