@@ -1,11 +1,11 @@
-"""What a command and the agents of hosts say to each other: lines of JSON.
+"""The protocol between a command and the agents of hosts: lines of JSON.
 
-A request has `do`, one of Request. Until its answer comes, an agent says `step` and `say` for
-people, and `alive` every few seconds, so that a host that is lost is noticed however long its work
-takes. A command says HERE as often, for the same reason.
+A request has the field `do`, one of Request. Before its answer, an agent sends `step` and `say`
+messages for people, and `alive` every 5 s, so that the command notices a lost host during long
+work. A command sends HERE every 5 s, for the same reason.
 
-The agent's side is Requests and Answers. The command's side is ShareConnection, to one host;
-connected() and ask_all() ask several hosts at the same time.
+The agent's side is Requests and Answers. The command's side is ShareConnection for one host;
+connected() and ask_all() use several hosts at the same time.
 """
 
 import json
@@ -30,51 +30,51 @@ from vicinal.cluster.hosts.remote.reach import Reach
 from vicinal.cluster.plan.planning import Action
 
 MARK = "vicinal-cluster "
-"""What the agents' lines begin with: a login may write there too."""
+"""Start of an agent's lines, because login scripts may write to the same stream."""
 
 ALIVE_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
-"""An agent that has heard nothing for so long takes the command for lost."""
+"""After this time without a line, an agent assumes that the command is lost."""
 _LONGEST_REQUEST = 16 << 20
 T = TypeVar("T")
 
 UNDO_SECONDS = 120.0
-"""For an agent to take away what it made."""
+"""Time for an agent to remove what it created."""
 
 
 class Request(StrEnum):
-    """What a command can ask of a host."""
+    """The requests of a command to a host's agent."""
 
     HELLO = "hello"
-    """Who it is; its version must be the command's."""
+    """Return facts about the host; its version of Vicinal must be the command's."""
     PLAN = "plan"
-    """What `up` would do with its share."""
+    """Return the steps of `up` for the share."""
     UP = "up"
-    """Make its share, say `made`, and wait for KEEP: without it all is undone."""
+    """Create the share, answer `made`, and wait for KEEP; without KEEP, undo everything."""
     KEEP = "keep"
     UNDO = "undo"
-    """Also while it is being made."""
+    """Undo the share, even during its creation."""
     DOWN = "down"
     START = "start"
     STOP = "stop"
     STATE = "state"
-    """What there is of its share."""
+    """Return the state of the share."""
     ENTER = "enter"
-    """Get into its machines for a job; their region must have room for so many ranks."""
+    """Connect to the nodes for a job; their region must have room for the given number of ranks."""
     CHECK = "check"
-    """Whether they still run."""
+    """Check that the nodes still run."""
     TRAFFIC = "traffic"
-    """What their region says of the job of a number."""
+    """Return what the nodes' region counts of a job."""
     MOVE = "move"
-    """A step in the move of a machine to another host, or from it: moving.MoveStep."""
+    """Execute a step of a VM's move to or from another host: moving.MoveStep."""
     SAVE = "save"
-    """A step in saving all machines, or in letting them go on: saving.SaveStep."""
+    """Execute a step of saving or restoring all VMs: saving.SaveStep."""
     HERE = "here"
-    """Nothing: the command is there. It has no answer."""
+    """The command still runs. This request has no answer."""
 
 
 class Requests:
-    """What comes on stdin, line by line; read by a thread, so that it is heard during the work."""
+    """The requests on stdin, which a thread reads line by line, even while the agent works."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -83,7 +83,7 @@ class Requests:
         threading.Thread(target=self._read, daemon=True).start()
 
     def next(self) -> dict[str, Any] | None:
-        """The next request; None at the end, and when nothing was heard for long."""
+        """Return the next request; None at the end of input, and after 60 s without a line."""
         while True:
             try:
                 found = self._lines.get(timeout=SILENCE_SECONDS)
@@ -93,7 +93,7 @@ class Requests:
                 return found
 
     def making(self, begun: bool) -> None:
-        """While something is being made, the end of requests and UNDO end this process's work."""
+        """Set whether the end of input, or UNDO, interrupts this process by SIGTERM."""
         with self._lock:
             self._making = begun
 
@@ -114,7 +114,7 @@ class Requests:
 
 
 class Answers:
-    """What goes to the command, by the present stdout; it hears that we live during all work."""
+    """The answers to the command on the present stdout, with an `alive` message every 5 s."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -123,8 +123,8 @@ class Answers:
         threading.Thread(target=self._live, daemon=True).start()
 
     def say(self, **message: Any) -> None:
-        """Say it."""
-        # Whoever does not hear us is gone: what was made is undone, by the end of the requests.
+        """Send a message."""
+        # If the command is gone, the end of the requests undoes what was created.
         with self._speaking, suppress(BrokenPipeError):
             self._stream.write(f"{self._mark}{json.dumps(message)}\n")
             self._stream.flush()
@@ -138,23 +138,23 @@ class Answers:
 
 @dataclass(frozen=True)
 class FarStep:
-    """A step that another host does, or would do."""
+    """A step of another host, executed or planned."""
 
     host: str
     action: Action
     piece: str
-    """The key of what it is done with there."""
+    """The resource's key on the host."""
     why: str
     changes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """As people are shown it."""
+        """HOST: KEY, for people."""
         return f"{self.host}: {self.piece}"
 
     @classmethod
     def heard(cls, host: str, values: Any) -> "FarStep":
-        """What an agent said. Raises ValueError or TypeError for what none of ours says."""
+        """Return the step in an agent's message. Raises ValueError or TypeError if malformed."""
         action, piece, why, *changes = values
         texts = (printable(str(each)) for each in changes)
         return cls(host, Action(action), printable(str(piece)), printable(str(why)), tuple(texts))
@@ -162,16 +162,16 @@ class FarStep:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who hears what is said until an answer comes."""
+    """Callbacks for an agent's messages before its answer."""
 
     show: Callable[[FarStep], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
 
 
 class ShareConnection(AgentConnection):
-    """An agent on a host of a cluster, until close().
+    """A connection to the agent on a host of a cluster, until close().
 
-    Each question is asked by one thread; undo() may come from another.
+    One thread at a time sends requests that have answers; another thread may call tell().
     """
 
     module = "vicinal.cluster.share_agent"
@@ -186,8 +186,10 @@ class ShareConnection(AgentConnection):
         threading.Thread(target=self._stay, daemon=True).start()
 
     def hello(self) -> dict[str, Any]:
-        """What the host says of itself. Raises VicinalError where it is not reached, or another
-        version."""
+        """Return facts about the host.
+
+        Raises VicinalError if the host is not reached or has another version of Vicinal.
+        """
         return self.ask(Request.HELLO, {"version": vicinal.__version__})
 
     def ask(
@@ -196,9 +198,9 @@ class ShareConnection(AgentConnection):
         values: dict[str, Any] | None = None,
         listener: Listener | None = None,
     ) -> dict[str, Any]:
-        """The answer to a request, however long it takes, as long as the host is heard of.
+        """Send a request; return its answer, without a time limit while the host sends messages.
 
-        Raises VicinalError, with the host's name, for errors of its own, or where it is lost.
+        Raises VicinalError, with the host's name, for the host's errors and for a lost host.
         """
         answer = self.ask_openly(request, values, listener)
         if "error" in answer:
@@ -214,18 +216,18 @@ class ShareConnection(AgentConnection):
         values: dict[str, Any] | None = None,
         listener: Listener | None = None,
     ) -> dict[str, Any]:
-        """The same, where an error that the host says is an answer, too."""
+        """Send a request; return its answer, which may be the host's error."""
         self.tell(request, values)
         return self.hear(listener)
 
     def tell(self, request: StrEnum, values: dict[str, Any] | None = None) -> None:
-        """Send a request, and do not wait."""
+        """Send a request without waiting for the answer."""
         with self._writing:
             if not self._closed.is_set():
                 self._send(json.dumps({"do": request, **(values or {})}))
 
     def hear(self, listener: Listener | None = None) -> dict[str, Any]:
-        """The next answer. Raises VicinalError where the host is lost."""
+        """Return the next answer. Raises VicinalError if the host is lost."""
         heard = listener or Listener()
         while True:
             message = self._message()
@@ -238,11 +240,11 @@ class ShareConnection(AgentConnection):
                     return message
             except (ValueError, TypeError) as error:
                 raise self._trouble(
-                    "it does not speak as Vicinal does", "see what runs there"
+                    "its agent's answer is malformed", "check which Vicinal is installed there"
                 ) from error
 
     def hang_up(self) -> None:
-        """End the requests: what the agent is about to make is undone."""
+        """End the requests; the agent undoes what it is creating."""
         self._closed.set()
         with self._writing:
             super().hang_up()
@@ -254,9 +256,9 @@ class ShareConnection(AgentConnection):
 
 @contextmanager
 def connected(hosts: Sequence[str]) -> Iterator[list[ShareConnection]]:
-    """An agent on each host; none of them was asked anything yet.
+    """Start an agent on each host, and yield the connections.
 
-    At the end of the `with` statement they end, and undo what they made and nobody wants kept.
+    At the end of the `with` statement the agents end, and undo what the command has not kept.
     """
     opened: list[ShareConnection] = []
     try:
@@ -271,16 +273,16 @@ def connected(hosts: Sequence[str]) -> Iterator[list[ShareConnection]]:
 
 
 class Outcomes(Generic[T]):
-    """What came of asking several hosts."""
+    """The answers and errors of several hosts, by host."""
 
     def __init__(self) -> None:
         self.answers: dict[str, T] = {}
         self.errors: dict[str, VicinalError] = {}
 
     def all(self) -> dict[str, T]:
-        """The answers. Raises the error, or errors, of all hosts that had some."""
+        """Return the answers. Raises the error, or all errors as one, if hosts have any."""
         if len(self.errors) == 1:
-            raise next(iter(self.errors.values()))  # whatever kind it is of
+            raise next(iter(self.errors.values()))  # keeps the error's class
         faults = Faults()
         for error in self.errors.values():
             faults.extend(error.each)
@@ -294,9 +296,9 @@ def ask_all(
     show: Callable[[FarStep], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcomes[T]:
-    """Do something with each host, in a thread for each, and wait for all of them.
+    """Call `work` for each host in a thread of its own, and wait for all.
 
-    `show` and `say` hear what hosts say meanwhile; they are called by this thread alone.
+    `show` and `say` get the hosts' messages; only the calling thread calls them.
     """
     outcomes: Outcomes[T] = Outcomes()
     heard: queue.Queue[Callable[[], object] | None] = queue.Queue()

@@ -1,6 +1,6 @@
-"""The containers of a cluster over several hosts, as a job's launcher needs them.
+"""The containers of a cluster over several hosts, for the launcher of a job.
 
-The launcher runs in the head of this host's containers, and reaches those of others by
+The launcher runs in the head of this host's containers, and reaches containers of other hosts by
 far_shell.py.
 """
 
@@ -30,7 +30,7 @@ from vicinal.mpi.started import StartedJob
 
 
 class FarContainers:
-    """All containers of a cluster over several hosts, as JobNodes; `close()` last."""
+    """All containers of a cluster over several hosts, as JobNodes; call close() at the end."""
 
     def __init__(
         self, records: Sequence[HostRecord], here: ContainerCluster, neighbours: Neighbours
@@ -56,12 +56,12 @@ class FarContainers:
         names = [node.name for node in self.nodes]
         self._shares.enter(names, job.ranks if in_region else None, heap=job.heap)
         self._shell = FarShell(self.exchange / self._name, self._far_command)
-        if in_region:  # each host's, which all call the same
+        if in_region:  # each host's region, which has the same name on all hosts
             job = replace(job, region=f"file:{REGION}")
         return launchers.at_head(job, self, self._shares.traffic)
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections to the hosts."""
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
@@ -69,7 +69,7 @@ class FarContainers:
 
     @property
     def nodes(self) -> list[Node]:
-        """Those of this host as they run, and all of the others."""
+        """The running containers of this host, and all containers of other hosts."""
         own = {node.name: node for node in self._here.nodes}
         others = self._neighbours.others
         return [
@@ -80,7 +80,7 @@ class FarContainers:
 
     @property
     def places(self) -> Places:
-        """Where nodes find what is theirs; the launcher's address says which of the heads it is."""
+        """The nodes' paths; the launcher's address tells nodes which host's head it runs in."""
         return Places(launcher=self._neighbours.head)
 
     @property
@@ -89,32 +89,35 @@ class FarContainers:
         return self._here.exchange
 
     def seen_from_host(self, path: str) -> Path:
-        """A file or directory of the head's, as this process can reach it."""
+        """Return the path by which this process reaches a file or directory of the head."""
         return self._here.seen_from_host(path)
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` at the head of this host."""
+        """Return the command line that runs `command` at the head of this host."""
         shell = f"{FAR_SHELL}={EXCHANGE}/{self._name}"
         return self._here.head_command(["env", shell, *command], directory)
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
+        """Kill and reap a process that head_command() started."""
         self._here.end_command(running)
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started."""
+        """Send a signal to a process that head_command() started."""
         self._here.signal_command(running, number)
 
     def processes(self, node: str | None = None) -> list[psutil.Process]:
-        """The processes of jobs on this host; those of others cannot be seen."""
+        """Return the processes of jobs on this host; processes on other hosts are not visible."""
         return self._here.processes(node)
 
     def clear(self) -> None:
-        """Kill what jobs left on this host; on others it ends with the launcher."""
+        """Kill processes that jobs left on this host; on other hosts they end with the launcher."""
         self._here.clear()
 
     def ended_nodes(self) -> list[str]:
-        """Names of nodes that do not run. Raises VicinalError where another host has some."""
+        """Return the names of this host's nodes that ended.
+
+        Raises VicinalError if a node of another host ended.
+        """
         self._shares.check()
         return self._here.ended_nodes()
 

@@ -1,9 +1,9 @@
-"""What the command's host keeps of a cluster over several hosts: lines of its journal.
+"""Records of a cluster over several hosts in the journal of the command's host.
 
-A host with a share of the cluster (HostRecord), a machine that was moved to another host than the
-file says (MoveRecord), and that all machines are saved (SaveRecord). A line of the last two that
-was begun and not ended is an act that was interrupted: nobody knows yet where the machine is, or
-whether some machines stand still, or are saved, while others run.
+HostRecord is a host with a share of the cluster, MoveRecord a VM on another host than the file
+says, and SaveRecord that all VMs are saved. A MoveRecord or SaveRecord that is not complete belongs
+to an interrupted command: the VM may be on either host, or some VMs may be paused or saved while
+others run.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,9 @@ from vicinal.cluster.plan.resource import Json
 
 KIND = "host"
 MOVE_KIND = "move"
-"""Of machines that were moved from one to another."""
 SAVE_KIND = "save"
-"""That the machines on all of them are saved."""
 SAVE_KEY = f"{SAVE_KIND}/main"
-"""The line's key: all machines are saved together."""
+"""The key of the only SaveRecord: all VMs are saved together."""
 
 
 @dataclass(frozen=True)
@@ -33,47 +31,47 @@ class HostRecord:
     cluster: str
     host: str
     nodes: tuple[str, ...]
-    """Names of the nodes that it has."""
+    """Names of the host's nodes."""
     machines: tuple[str, ...]
-    """Those of them that are virtual machines."""
+    """Names of the nodes that are VMs."""
     alone: tuple[str, ...]
-    """Those of these that have no network with the others."""
+    """Names of the VMs that have no network with the other VMs."""
     address: str
-    """IPv4 address by which other hosts reach it; empty where nobody needed it."""
+    """IPv4 address by which other hosts reach this host; empty if none needs it."""
     hypervisor: str
-    """URI of its libvirt, as it is reached there."""
+    """URI of the host's libvirt, as the host itself reaches it."""
     bridge: str = ""
-    """That its nodes are at; empty: machines are joined with those of others by wires."""
+    """The bridge of the host's nodes; empty: UDP wires connect VMs of different hosts."""
     containers: tuple[str, ...] = ()
-    """Those of the nodes that are containers."""
+    """Names of the nodes that are containers."""
 
     @property
     def key(self) -> str:
-        """Its key in the journal."""
+        """host/HOST, the record's key in the journal."""
         return f"{KIND}/{self.host}"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """It is not made anew with anything of this host."""
+        """No resource of this host."""
         return ()
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """What it is found again by."""
+        """The record's fields."""
         return encode(self)
 
     @property
     def share(self) -> str:
-        """The name under which that host keeps its share."""
+        """The name under which the host stores its share."""
         return share_name(self.cluster, self.host)
 
     @property
     def is_this(self) -> bool:
-        """Whether it is the host that we run on."""
+        """Whether this process runs on the host."""
         return Host(self.host).is_this
 
     def without(self, machine: str) -> "HostRecord":
-        """The same after a machine has left."""
+        """Return the record after a VM has left the host."""
         return replace(
             self,
             nodes=tuple(name for name in self.nodes if name != machine),
@@ -81,64 +79,64 @@ class HostRecord:
         )
 
     def having(self, machine: str) -> "HostRecord":
-        """The same after a machine has come."""
+        """Return the record after a VM has arrived on the host."""
         return replace(self, nodes=(*self.nodes, machine), machines=(*self.machines, machine))
 
 
 def host_records(entries: Mapping[str, Entry]) -> list[HostRecord]:
-    """The hosts that a journal has, in order."""
+    """Return the hosts in a journal, in order."""
     found = [entry for key, entry in entries.items() if key.startswith(f"{KIND}/")]
     return [decode(HostRecord, entry.settings) for entry in found]
 
 
 def on_this_host(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """What a journal has beside them, and beside what is done with all: that is on this host."""
+    """Return the journal's entries of resources on this host."""
     others = (f"{KIND}/", f"{MOVE_KIND}/", f"{SAVE_KIND}/")
     return {key: entry for key, entry in entries.items() if not key.startswith(others)}
 
 
 def check_on_this_host(name: str, entries: Mapping[str, Entry]) -> None:
-    """Raise VicinalError where a cluster is on several hosts, and the file has it on this one."""
+    """Raise VicinalError if a cluster over several hosts exists, and the file now names none."""
     hosts = [record.host for record in host_records(entries)]
     if hosts:
         raise VicinalError(
             f"the cluster {name} is on the hosts {', '.join(hosts)}, and the file names none",
-            f"call `vicinal down {name}` first, or name them under hosts",
+            f"call `vicinal down {name}` first, or list the hosts under hosts",
         )
 
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """A machine that was moved, or is on its way."""
+    """A VM that has moved or is moving."""
 
     node: str
     home: str
-    """The host that the file has it on."""
+    """The VM's host in the file."""
     origin: str
-    """The host that it was on before."""
+    """The host before the move."""
     host: str
-    """The host that it was moved to."""
+    """The host after the move."""
     domain: str
-    """The machine's name in libvirt."""
+    """The VM's name in libvirt."""
 
     @property
     def key(self) -> str:
-        """Its key in the journal."""
+        """move/NODE, the record's key in the journal."""
         return f"{MOVE_KIND}/{self.node}"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """It is not made anew with anything of this host."""
+        """No resource of this host."""
         return ()
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """What it is found again by."""
+        """The record's fields."""
         return encode(self)
 
 
 def moves(entries: Mapping[str, Entry]) -> dict[str, MoveRecord]:
-    """The machines of which a journal knows where they were moved to, by name."""
+    """Return the complete moves in a journal, by the VM's name."""
     found = [
         decode(MoveRecord, entry.settings)
         for entry in _move_entries(entries).values()
@@ -148,7 +146,7 @@ def moves(entries: Mapping[str, Entry]) -> dict[str, MoveRecord]:
 
 
 def interrupted(entries: Mapping[str, Entry]) -> list[MoveRecord]:
-    """The moves of which it does not know how far they came."""
+    """Return the moves in a journal that were interrupted."""
     return [
         decode(MoveRecord, entry.settings)
         for entry in _move_entries(entries).values()
@@ -157,12 +155,12 @@ def interrupted(entries: Mapping[str, Entry]) -> list[MoveRecord]:
 
 
 def all_moves(entries: Mapping[str, Entry]) -> list[MoveRecord]:
-    """Both."""
+    """Return the complete and the interrupted moves in a journal."""
     return [decode(MoveRecord, entry.settings) for entry in _move_entries(entries).values()]
 
 
 def with_moves(cluster: Cluster, moved: Mapping[str, str]) -> Cluster:
-    """A cluster with its machines where they are; `moved` says of some on which host."""
+    """Return a cluster whose moved VMs are on their present hosts; `moved` maps VMs to hosts."""
     nodes = [
         replace(node, host=moved[node.name]) if node.name in moved else node
         for node in cluster.nodes
@@ -171,7 +169,10 @@ def with_moves(cluster: Cluster, moved: Mapping[str, str]) -> Cluster:
 
 
 def places(cluster: Cluster, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Where machines were moved to, but for those that the file has on another host since."""
+    """Return the present host of each moved VM, by its name.
+
+    A move no longer counts if the file has changed the VM's host since, or lost its present host.
+    """
     at_home = {node.name: node.host for node in cluster.nodes}
     hosts = {host.name for host in cluster.hosts}
     return {
@@ -187,29 +188,29 @@ def _move_entries(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 @dataclass(frozen=True)
 class SaveRecord:
-    """All that there is to say of it."""
+    """All VMs of the cluster are saved, or are being saved or restored."""
 
     @property
     def key(self) -> str:
-        """Its key in the journal."""
+        """The record's key in the journal."""
         return SAVE_KEY
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """It is not made anew with anything of this host."""
+        """No resource of this host."""
         return ()
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """None: each host knows what it has."""
+        """Empty: each host knows its own VMs."""
         return {}
 
 
 def is_saved(entries: Mapping[str, Entry]) -> bool:
-    """Whether all machines were saved, and nobody began to let them go on."""
+    """Whether all VMs were saved, and no command has begun to restore them."""
     return SAVE_KEY in entries and entries[SAVE_KEY].whole
 
 
 def is_half_saved(entries: Mapping[str, Entry]) -> bool:
-    """Whether a command did not come to the end of saving them, or of letting them go on."""
+    """Whether a command was interrupted while it saved or restored the VMs."""
     return SAVE_KEY in entries and not entries[SAVE_KEY].whole
