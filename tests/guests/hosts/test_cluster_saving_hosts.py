@@ -184,7 +184,7 @@ def save(hosts: SavedHosts) -> None:
     status = json.loads(hosts.call("status", "--json", NAME, status=1).stdout)
     assert {node["state"] for node in status["nodes"]} == {"saved"}, status
     assert [piece["why"] for piece in status["pieces"] if piece["key"] == "save/main"] == [
-        "its machines are saved"
+        "its virtual machines are saved"
     ]
 
 

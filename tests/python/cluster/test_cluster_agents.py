@@ -211,11 +211,11 @@ def test_a_host_that_is_not_reached(trial: Trial) -> None:
     assert "host/node1: broken: ssh does not reach it" in shown
     assert "running" in shown
     error = trial.refused("down", NAME)
-    assert f"what node1 has of {NAME} is still there" in error
+    assert f"the share of {NAME} on node1 is not removed" in error
     assert trial.shared("node0") == []
     assert trial.shared("node1") != []
     assert trial.journals() == [NAME, f"{NAME}.node1"]
-    assert "has no host node2" in trial.refused("down", "--forget", "node2", NAME)
+    assert "has no host 'node2'" in trial.refused("down", "--forget", "node2", NAME)
     trial.call("down", "--forget", "node1", NAME)
     assert trial.journals() == [f"{NAME}.node1"]
     run("node1", ["/usr/sbin/sshd", "-f", str(trial.hosts.directory / "sshd_config")])
@@ -261,7 +261,7 @@ def test_an_agent_that_is_killed(trial: Trial) -> None:
     agent.kill()
     _, errors = up.communicate(timeout=LEFT_SECONDS)
     assert up.returncode == 1
-    assert "host node1: its part of the cluster ended" in errors
+    assert "host node1: its agent for the cluster ended" in errors
     trial.nothing_left()
 
 
@@ -275,7 +275,7 @@ def test_a_command_that_is_killed(trial: Trial) -> None:
     while trial.hosts.leftovers() or trial.journals() != [NAME]:
         assert time.monotonic() < deadline, (trial.hosts.leftovers(), trial.journals())
         time.sleep(0.1)
-    assert "it has nothing of the cluster" in trial.call("status", NAME, status=1).stdout
+    assert "it has no share of the cluster" in trial.call("status", NAME, status=1).stdout
     trial.call("down", NAME)
 
 

@@ -73,7 +73,7 @@ def test_what_no_region_says_is_refused(monkeypatch: pytest.MonkeyPatch, said: o
     shares.enter(["vm0", "vm1", "vm2"], None, heap=False)
     assert shares.traffic(7) is None
     monkeypatch.setattr(FakeConnection, "traffic", said)
-    with pytest.raises(VicinalError, match="nothing sensible"):
+    with pytest.raises(VicinalError, match="answer about its region is malformed"):
         shares.traffic(7)
 
 

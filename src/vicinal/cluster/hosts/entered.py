@@ -1,4 +1,4 @@
-"""The agents of all hosts of a cluster while a job runs in the nodes of these hosts."""
+"""The agents of a cluster's hosts while a job runs in the hosts' nodes."""
 
 import time
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from vicinal.mpi.placement import place
 from vicinal.mpi.traffic import JobTraffic, together
 
 _CHECK_SECONDS = 5.0
-"""How often hosts are asked whether their nodes still run."""
+"""Interval between checks whether the hosts' nodes still run."""
 
 
 class EnteredShares:
-    """What hosts say of their shares of a cluster; `enter()` first, `close()` last."""
+    """A cluster's shares, for one job; call enter() first and close() at the end."""
 
     def __init__(self, records: Sequence[HostRecord]) -> None:
         self._records = {record.host: record for record in records}
@@ -22,10 +22,10 @@ class EnteredShares:
         self._checked = 0.0
 
     def enter(self, nodes: Sequence[str], ranks: int | None, *, heap: bool) -> None:
-        """Connect to all hosts, and see that their nodes run. Raises VicinalError.
+        """Connect to all hosts, and check that their nodes run. Raises VicinalError.
 
         With `ranks`, which are placed on `nodes` in order, each host's region must have room for
-        the host's ranks, and with `heap` a heap.
+        the host's ranks; with `heap`, it must have heaps.
         """
         placed = [] if ranks is None else place(ranks, nodes)
         self._connections = [ShareConnection(host) for host in self._records]
@@ -41,15 +41,15 @@ class EnteredShares:
         self._checked = time.monotonic()
 
     def check(self) -> None:
-        """Raise VicinalError for a node that ended, or a host that is lost; asks now and then."""
+        """Raise VicinalError if a node ended or a host is lost; the hosts are asked every 5 s."""
         if time.monotonic() - self._checked > _CHECK_SECONDS:
             ask_all(self._connections, lambda each, _: each.ask(Request.CHECK)).all()
             self._checked = time.monotonic()
 
     def traffic(self, job: int) -> JobTraffic | None:
-        """What the regions of all hosts say of the job of this number; None where one has none.
+        """Return what all hosts' regions count of a job; None if a host has no region.
 
-        Raises VicinalError for a host that is lost, or says what no region has.
+        Raises VicinalError if a host is lost or its answer is malformed.
         """
         found = ask_all(self._connections, lambda each, _: each.ask(Request.TRAFFIC, {"job": job}))
         parts = [answer["traffic"] for answer in found.all().values()]
@@ -58,7 +58,9 @@ class EnteredShares:
         try:
             return together(map(JobTraffic.from_dict, parts))
         except ValueError as error:
-            raise VicinalError("a host says nothing sensible of its region", "run again") from error
+            raise VicinalError(
+                "a host's answer about its region is malformed", "run the job again"
+            ) from error
 
     def close(self) -> None:
         """End the agents."""

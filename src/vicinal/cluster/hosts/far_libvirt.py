@@ -1,4 +1,4 @@
-"""The libvirt of another host, as a command speaks to it: by ssh, for as long as it runs."""
+"""Connections of a command to the libvirts of other hosts, by ssh."""
 
 import atexit
 import shutil
@@ -25,10 +25,10 @@ _POLL_SECONDS = 0.05
 
 @cache
 def libvirt_of(record: HostRecord) -> "Hypervisor":
-    """The connection, which is open until this process ends. Raises VicinalError.
+    """Return a connection to a host's libvirt, which stays open until this process ends.
 
-    libvirt gets to other hosts by itself, by a helper of its own there that knows the usual socket
-    alone. A socket that the URI names is forwarded by ssh.
+    libvirt's own connection to another host uses a helper program there that knows only the default
+    socket. So a socket that the URI names is forwarded by ssh. Raises VicinalError.
     """
     parts = urlsplit(record.hypervisor)
     sockets = parse_qs(parts.query).get("socket")
@@ -38,11 +38,11 @@ def libvirt_of(record: HostRecord) -> "Hypervisor":
 
 
 def _forwarded(host: str, socket: str) -> Path:
-    """A socket of this host that leads to one of another."""
+    """Forward a socket of another host; return the path of the socket on this host."""
     directory = Path(tempfile.mkdtemp(prefix="vicinal-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     own = directory / "libvirt"
-    # What comes after the host would be a command there: none is run.
+    # Words after the host's name would be a command, and -N runs none.
     ssh, *options = Reach.SSH.command(host, [])
     forward = ["-N", "-o", "ExitOnForwardFailure=yes", "-L", f"{own}:{socket}"]
     process = subprocess.Popen(
@@ -50,15 +50,15 @@ def _forwarded(host: str, socket: str) -> Path:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the command, which undoes in order
+        start_new_session=True,  # Ctrl-C must reach only the command, which undoes in order
     )
     atexit.register(process.kill)
     deadline = time.monotonic() + _SECONDS
     while not own.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise VicinalError(
-                f"host {host}: ssh does not forward {socket} of its libvirt",
-                "see that its sshd allows it (AllowStreamLocalForwarding)",
+                f"host {host}: ssh does not forward the socket {socket} of its libvirt",
+                "allow it in the host's sshd (AllowStreamLocalForwarding)",
             )
         time.sleep(_POLL_SECONDS)
     return own

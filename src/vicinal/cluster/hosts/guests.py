@@ -1,6 +1,6 @@
-"""The virtual machines of a cluster over several hosts, as a job's launcher needs them.
+"""The VMs of a cluster over several hosts, for the launcher of a job.
 
-A command gets into a machine by ssh to its host, and from there as that host's own commands do.
+A command reaches a VM by ssh to the VM's host, and from there as the host's own commands do.
 """
 
 import shlex
@@ -25,18 +25,18 @@ from vicinal.region import RegionState
 def far_command(
     record: HostRecord, node: str, command: Sequence[str], *, tty: bool = False
 ) -> list[str]:
-    """The command line that runs `command` in a node of another host, by `vicinal exec` there."""
+    """Return the command line that runs `command` in a node, by `vicinal exec` on its host."""
     own = [*searching(), sys.executable, "-P", "-m", "vicinal", "exec"]
     own += ["--cluster", record.share, node, *command]
     if record.is_this:
         return own
     ssh, *rest = Reach.SSH.command(record.host, own)
-    # Else it would say on the terminal that the connection was closed.
+    # Otherwise ssh prints on the terminal that the connection was closed.
     return [ssh, "-t" if tty else "-T", "-o", "LogLevel=ERROR", *rest]
 
 
 class FarGuest(GuestCommands):
-    """One machine, wherever it is."""
+    """A VM on any host of the cluster."""
 
     def __init__(self, record: HostRecord, name: str) -> None:
         self.name = name
@@ -45,36 +45,36 @@ class FarGuest(GuestCommands):
     def command(
         self, command: Sequence[str], environment: Mapping[str, str], *, tty: bool = False
     ) -> list[str]:
-        """The command line on this host that runs a command in the machine as its user."""
+        """Return the command line on this host that runs a command in the VM as its user."""
         variables = [f"{name}={value}" for name, value in environment.items()]
         inside = ["env", *variables, *command] if variables else list(command)
         return far_command(self._record, self.name, inside, tty=tty)
 
     def is_lost(self, status: int) -> bool:
-        """Whether it was one of the connections that ended with this status."""
+        """Whether an exit status means that an ssh connection ended, not the command."""
         return status == SSH_FAILED
 
     def failure(self, what: str) -> VicinalError:
-        """The error that says what is wrong with the machine."""
+        """Return an error that names the VM, its host and what is wrong."""
         line = shlex.join(["vicinal", "exec", "--cluster", self._record.cluster, self.name, "true"])
         return VicinalError(
-            f"{self.name} on {self._record.host}: {what}", f"see what `{line}` says"
+            f"{self.name} on {self._record.host}: {what}", f"check the output of `{line}`"
         )
 
 
 class NoImage:
-    """What machines of other hosts have from the start is not asked for: programs are copied."""
+    """The unknown image of VMs on other hosts: programs are always copied."""
 
     def has(self, path: Path) -> bool:
-        """Nothing, as far as we know."""
+        """Return False: the image's files are unknown."""
         del path
         return False
 
 
 class FarGuests:
-    """All machines of a cluster over several hosts, host by host; `enter()` first, `close()` last.
+    """All VMs of a cluster over several hosts, ordered by host.
 
-    Raises VicinalError where its nodes are none, or have no network in common.
+    Call enter() first and close() at the end. Raises VicinalError if a node is native.
     """
 
     network = GuestNetwork.VIRTIO
@@ -83,8 +83,8 @@ class FarGuests:
         others = [node for each in records for node in each.nodes if node not in each.machines]
         if others:
             raise VicinalError(
-                f"{others[0]} of {name} is a native node, and these do not reach each other "
-                "from host to host",
+                f"{others[0]} of {name} is a native node, and native nodes of different hosts do "
+                "not reach each other",
                 "start the job on the hosts themselves: vicinal run --hosts "
                 + ",".join(record.host for record in records),
             )
@@ -107,27 +107,27 @@ class FarGuests:
 
     @property
     def alone(self) -> frozenset[str]:
-        """Names of those that have no network with the others."""
+        """Names of the VMs that have no network with the other VMs."""
         return frozenset(name for record in self._records for name in record.alone)
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
-        """Have enter() raise VicinalError where a host's region has no room for its ranks."""
+        """Make enter() raise VicinalError if a host's region has no room for its ranks."""
         self._ranks, self._heap = ranks, heap
 
     def enter(self) -> None:
-        """See that there is a connection to each machine, and room in the regions."""
+        """Connect to all hosts, and check that their VMs run and their regions have room."""
         self._shares.enter([each.name for each in self.guests], self._ranks, heap=self._heap)
 
     def traffic(self, job: int) -> JobTraffic | None:
-        """What the regions of all hosts say of the job of this number; None without regions."""
+        """Return what all hosts' regions count of a job; None without regions."""
         return self._shares.traffic(job)
 
     def inspect_all(self) -> tuple[RegionState, ...]:
-        """None of the regions is this host's to look at."""
+        """Return no regions: this host cannot read those of other hosts."""
         return ()
 
     def check(self) -> None:
-        """Raise VicinalError for a machine that ended, or a host that is lost."""
+        """Raise VicinalError if a VM ended or a host is lost."""
         self._shares.check()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is done with a cluster over several hosts once it is there, from the hosts' records."""
+"""Operations on an existing cluster over several hosts, from the hosts' records."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -21,9 +21,9 @@ from vicinal.cluster.status import ClusterState, HostState, Piece, seen
 
 
 def over_hosts(name: str, request: Request, show: Show) -> None:
-    """Have all hosts of a cluster do something with their shares, at the same time.
+    """Send a request for the share to all hosts of a cluster at the same time.
 
-    Does nothing where the cluster has no hosts. Raises the first error when all have ended.
+    Does nothing if the cluster has no hosts. Raises errors after all hosts have finished.
     """
     records = {record.host: record for record in host_records(journal_of(name).entries())}
     with connected(list(records)) as connections:
@@ -39,20 +39,19 @@ def down_over_hosts(
     forget_machines: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Entry]:
-    """Take away what the hosts of a cluster have of it; what is left is on this host.
+    """Remove the shares on all hosts of a cluster; return the entries of resources on this host.
 
-    The hosts in `lost` are not asked, and forgotten; the others do with machines whose libvirt is
-    lost as `forget_machines` says, and `say` is told. Raises VicinalError where another could not
-    be asked or something stays there: the others have nothing more then, and this host keeps what
-    it knows of those.
+    The hosts in `lost` get no request and are forgotten. With `forget_machines`, the other hosts
+    give up VMs whose libvirt is lost, and `say` gets what may be left. Raises VicinalError if a
+    host does not answer or cannot remove its share. The shares of all other hosts are removed then,
+    and the records of the failed hosts stay.
     """
     entries = journal.entries()
     records = {record.host: record for record in host_records(entries)}
     for host in lost:
         if host not in records:
-            raise VicinalError(
-                f"{name} has no host {host}", f"name one of {', '.join(records) or 'none'}"
-            )
+            known = f"name one of {', '.join(records)}" if records else "leave out --forget"
+            raise VicinalError(f"{name} has no host {host!r}", known)
         journal.write(records.pop(host), Event.REMOVED)
     with connected(list(records)) as connections:
         for record in records.values():
@@ -68,15 +67,15 @@ def down_over_hosts(
         journal.write(SaveRecord(), Event.REMOVED)
     for host, error in outcomes.errors.items():
         raise VicinalError(
-            f"{error.message}; what {host} has of {name} is still there",
-            f"{error.remedy}; then call `vicinal down {name}` again, or with --forget {host} if it "
-            "never comes back",
+            f"{error.message}; the share of {name} on {host} is not removed",
+            f"{error.remedy}; then call `vicinal down {name}` again, with --forget {host} if the "
+            "host never comes back",
         )
     return on_this_host(entries)
 
 
 def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
-    """What is there of a cluster now, on all its hosts, also where one is not reached."""
+    """Return the present state of a cluster on all its hosts, even if some do not answer."""
     records = {record.host: record for record in host_records(entries)}
     with connected(list(records)) as connections:
         outcomes = ask_all(connections, lambda each, _: _state(each, records[each.name]))
@@ -94,7 +93,7 @@ def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
         hosts.append(state)
         observed = _observed(state)
         if state.state is None and not busy:
-            # Why says more than that a command was interrupted: that may be long ago.
+            # The host's reason is more useful than an interruption, which may be long ago.
             pieces.append(Piece(record.key, observed.condition, observed.why))
         else:
             pieces.append(seen(record.key, entries[record.key], observed, busy=busy))
@@ -104,7 +103,7 @@ def state_over_hosts(name: str, entries: Mapping[str, Entry]) -> ClusterState:
         )
         pieces.append(seen(move.key, entries[move.key], moved, busy=busy))
     if SAVE_KEY in entries:
-        saved = Observation(Condition.STOPPED, "its machines are saved")
+        saved = Observation(Condition.STOPPED, "its virtual machines are saved")
         pieces.append(seen(SAVE_KEY, entries[SAVE_KEY], saved, busy=busy))
     return ClusterState(name=name, pieces=tuple(pieces), busy=busy, hosts=tuple(hosts))
 
@@ -123,12 +122,13 @@ def _state(connection: ShareConnection, record: HostRecord) -> HostState:
     connection.hello()
     found = connection.ask(Request.STATE, {"share": record.share})["state"]
     if found is None:
-        return HostState(record.host, None, "it has nothing of the cluster")
+        return HostState(record.host, None, "it has no share of the cluster")
     try:
         return HostState(record.host, ClusterState.from_dict(found))
     except (ValueError, KeyError, TypeError) as error:
         raise VicinalError(
-            f"host {record.host}: it says nothing sensible of the cluster", "see what runs there"
+            f"host {record.host}: its agent's answer about the cluster is malformed",
+            "check which Vicinal is installed there",
         ) from error
 
 
