@@ -95,7 +95,7 @@ def test_what_has_no_meaning_here_is_said_once(tmp_path: Path) -> None:
     assert read_hostfile(file, notes.append) == [Host("a", 2), Host("b", 2), Host("c")]
     assert len(notes) == 1
     assert "binding, ifname, sockets_per_board" in notes[0]
-    assert f"in the hostfile {file} has no meaning here" in notes[0]
+    assert f"in the hostfile {file} has no effect" in notes[0]
 
 
 def test_a_user_is_named_to_ssh_and_to_both_launchers(hosts: Hosts, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_user_is_named_to_ssh_and_to_both_launchers(hosts: Hosts, tmp_path: Pa
         program = mpi_program(Mpi(mpi), "verify")
         done = hosts.vicinal("run", "-n", 3, "--hostfile", file, program, "--max-size", 64)
         assert done.returncode == 0, done.stderr
-        assert done.stderr.count("has no meaning here") == 1
+        assert done.stderr.count("has no effect") == 1
     nothing_left(hosts, hosts.names)
 
 
@@ -117,16 +117,16 @@ def test_a_user_is_named_to_ssh_and_to_both_launchers(hosts: Hosts, tmp_path: Pa
         ("a:0", "'0' ranks for a"),
         ("a:x", "'x' ranks for a"),
         ("a\nme@a", "has both a and me@a"),
-        ("me@a user=you", "'user=you', which is not understood"),
-        ("-oX@a", "names no user of a"),
-        ("@a", "names no user of a"),
-        ("rank 0=a slot=1", "'0=a', which is not understood"),
-        ("a slots=2 slots=3", "'slots=3', which is not understood"),
+        ("me@a user=you", "the unknown option 'user=you'"),
+        ("-oX@a", "does not name a user of a"),
+        ("@a", "does not name a user of a"),
+        ("rank 0=a slot=1", "the unknown option '0=a'"),
+        ("a slots=2 slots=3", "the unknown option 'slots=3'"),
         ("a slots", "'' ranks for a"),
-        ("-oProxyCommand=x", "names no host"),
-        ("a;reboot", "names no host"),
-        ("a colour=2", "'colour=2', which is not understood"),
-        ("a\0b", "is no hostfile"),
+        ("-oProxyCommand=x", "is not a host's name"),
+        ("a;reboot", "is not a host's name"),
+        ("a colour=2", "the unknown option 'colour=2'"),
+        ("a\0b", "is not a hostfile"),
     ],
 )
 def test_a_bad_hostfile_is_said_in_a_line(tmp_path: Path, text: str, complaint: str) -> None:
@@ -140,7 +140,7 @@ def test_a_hostfile_that_cannot_be_read(vicinal: Vicinal, tmp_path: Path) -> Non
     for place, reason in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory")):
         result = vicinal("run", "-n", 2, "--hostfile", place, "true")
         assert f"cannot read the hostfile {place}: {reason}" in error_line(result)
-    assert "names no host" in error_line(vicinal("run", "-n", 2, "--hosts", "a,,b", "true"))
+    assert "not a host's name" in error_line(vicinal("run", "-n", 2, "--hosts", "a,,b", "true"))
 
 
 def test_ranks_are_spread_over_slots() -> None:
@@ -279,8 +279,8 @@ def test_a_host_without_vicinal(own_hosts: Hosts, tmp_path: Path) -> None:
     own_hosts.cluster.run_in("node1", ["mount", "--bind", str(nothing), str(python.parent)])
     result = own_hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", "true")
     line = error_line(result)
-    assert "host node1: there is no Vicinal in the place where it is here" in line
-    assert f"install it there too: {python} and {CHECKOUT}" in line
+    assert "host node1: Vicinal is not installed at the same path as on this host" in line
+    assert f"install {python} and {CHECKOUT} there too" in line
     assert own_hosts.leftovers() == {}
 
 

@@ -1,4 +1,4 @@
-"""Other hosts: naming them, reaching them by ssh or by Slurm, and starting agents on them.
+"""Other hosts: their names, their connections by ssh or Slurm, and starting agents on them.
 
-What an agent does is its own module's: share_agent.py of clusters, host_agent.py of jobs.
+The agents are other modules: share_agent.py for clusters, host_agent.py for jobs.
 """

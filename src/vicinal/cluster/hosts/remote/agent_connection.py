@@ -1,6 +1,6 @@
-"""A connection to a host: ssh or a step of Slurm, and the agent of ours that it runs there.
+"""A connection to Vicinal's agent on a host, by ssh or a step of Slurm.
 
-Requests go to an agent as lines of JSON, and answers come as lines of JSON behind a mark.
+Requests are lines of JSON, and answers are lines of JSON behind a mark.
 """
 
 import json
@@ -32,14 +32,14 @@ _NOT_FOUND = (126, 127)
 
 
 class AgentConnection:
-    """An agent on a host, until close(). Errors name the host."""
+    """A connection to an agent on a host, until close(). Errors name the host."""
 
     module: str
-    """What is run there."""
+    """The Python module of the agent."""
     mark: str
-    """What its answers begin with."""
+    """Start of the agent's lines."""
     part: str
-    """What it does there, for people."""
+    """The object of the agent's work in messages, such as `the cluster`."""
 
     def __init__(self, host: Host, reach: Reach) -> None:
         self.host = host
@@ -53,27 +53,27 @@ class AgentConnection:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env=os.environ | _SEARCH,
-                start_new_session=True,  # Ctrl-C is for the manager, which closes in order
+                start_new_session=True,  # Ctrl-C must reach only the command, which closes in order
             )
         except FileNotFoundError as error:
             self._errors.close()
             raise VicinalError(
-                f"{reach.value} was not found", f"install {reach.package}"
+                f"the program {reach.value} was not found", f"install {reach.package}"
             ) from error
 
     def command(self) -> list[str]:
-        """The command line that runs the agent, with our input and output."""
+        """Return the command line that runs the agent, with this process's input and output."""
         own = [sys.executable, "-P", "-m", self.module]
         return (
             own if self.host.is_this else self.reach.command(self.host.name, [*searching(), *own])
         )
 
     def absent(self, said: str) -> tuple[str, str]:
-        """What is wrong, and the remedy, where the host does not have the agent."""
+        """Return message and remedy for a host on which the agent is missing."""
         ours = checkout() or _PACKAGE
         return (
-            f"there is no Vicinal in the place where it is here ({said})",
-            f"install it there too: {sys.executable} and {ours}, or share the filesystem",
+            f"Vicinal is not installed at the same path as on this host ({said})",
+            f"install {sys.executable} and {ours} there too, or share the file system",
         )
 
     @property
@@ -82,16 +82,16 @@ class AgentConnection:
         return self._process.poll() is not None
 
     def hang_up(self) -> None:
-        """Have the agent take away what it made, without waiting for it."""
+        """End the requests, so that the agent undoes its work, without waiting."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def close(self, seconds: float = _STOP_SECONDS) -> None:
-        """The same, and wait for it."""
+        """End the requests, wait up to `seconds` for the agent's end, and then kill it."""
         self.hang_up()
         assert self._process.stdout is not None
-        # Its output ends with it; wait() with a limit looks only now and then.
+        # The output ends with the agent; wait() with a timeout would poll.
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             ready = select.select([self._process.stdout], [], [], left)[0]
@@ -112,14 +112,17 @@ class AgentConnection:
             self._process.stdin.flush()
 
     def _receive(self) -> dict[str, Any]:
-        """The agent's next answer; raises VicinalError for its error, its end or its silence."""
+        """Return the agent's next answer. Raises VicinalError for its error, end or silence."""
         message = self._message()
         if "error" in message:
             raise self._trouble(str(message["error"]), str(message.get("remedy")))
         return message
 
     def _message(self) -> dict[str, Any]:
-        """The same, where what it says may be an error."""
+        """Return the agent's next message, which may be an error.
+
+        Raises VicinalError for the agent's end or silence.
+        """
         deadline = time.monotonic() + _ANSWER_SECONDS
         while True:
             line = self._line(deadline).decode(errors="replace")
@@ -129,7 +132,7 @@ class AgentConnection:
             return dict(json.loads(line.removeprefix(self.mark)))
         except (ValueError, TypeError) as error:
             raise self._trouble(
-                "it does not speak as Vicinal does", "see what runs there"
+                "its agent's answer is malformed", "check which Vicinal is installed there"
             ) from error
 
     def _line(self, deadline: float) -> bytes:
@@ -139,7 +142,7 @@ class AgentConnection:
             if not select.select([self._process.stdout], [], [], left)[0]:
                 raise self._trouble(
                     f"it did not answer within {_ANSWER_SECONDS:g} s",
-                    f"see whether `{self.reach.trial(self.host.name)}` ends",
+                    f"check whether `{self.reach.trial(self.host.name)}` ends",
                 )
             more = os.read(self._process.stdout.fileno(), 65536)
             if not more or len(self._received) > _MOST_BYTES:
@@ -149,7 +152,7 @@ class AgentConnection:
         return line
 
     def _ended(self) -> VicinalError:
-        """Why there was no answer."""
+        """Return the error for an agent that ended instead of answering."""
         try:
             status = self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -163,16 +166,18 @@ class AgentConnection:
             trial = self.reach.trial(self.host.name)
             return self._trouble(
                 f"{self.reach.value} does not reach it ({said})",
-                f"see that the name is right and `{trial}` asks for nothing",
+                f"check the host's name, and that `{trial}` works without a prompt",
             )
         if status in _NOT_FOUND or "No module named" in said:
             return self._trouble(*self.absent(said))
-        return self._trouble(f"its part of {self.part} ended ({said})", "run it there by hand")
+        return self._trouble(
+            f"its agent for {self.part} ended ({said})", "run the command again on that host"
+        )
 
     def _trouble(self, message: str, remedy: str) -> VicinalError:
         return VicinalError(f"host {self.host.name}: {printable(message)}", printable(remedy))
 
 
 def searching() -> list[str]:
-    """What is put before a Python of another host, so that it finds this package."""
+    """Return words before a Python command line on another host, so that it finds this package."""
     return ["env", *(f"{name}={value}" for name, value in _SEARCH.items())]

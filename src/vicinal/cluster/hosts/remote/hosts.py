@@ -1,9 +1,9 @@
-"""The hosts that a job runs on: from a list, from a file, and how many ranks go to each.
+"""The hosts of a job, from a list or a hostfile, and the number of ranks on each.
 
-Hostfiles are those of MPICH and Open MPI: a host a line, `name`, `name:2` or `name slots=2`, with
-`user@` before the name where it is another's; `#` and `//` begin comments. A host that is named
-several times, as PBS names it once for each slot, has the slots of all its lines. What such files
-say of processors and binding does not go with a job here.
+Hostfiles have the formats of MPICH and Open MPI: one host a line, as `name`, `name:2` or
+`name slots=2`, with `user@` before the name for another user; `#` and `//` begin comments. A host
+on several lines, as in PBS's files with a line for each slot, has the slots of all its lines.
+Settings of processors and binding in such files are ignored.
 """
 
 import getpass
@@ -17,22 +17,22 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.mpi.placement import Placement, place
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Never begins with a dash: ssh would take it for an option."""
+"""A name does not begin with a dash, because ssh would read it as an option."""
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 _SLOTS = {"slots", "count", "cpu", "cpus"}
-"""Keys of how many ranks a host takes, as Open MPI's launchers name them."""
+"""Keys of the number of ranks on a host in Open MPI's hostfiles."""
 
 _LIMITS = {"max_slots", "max-slots", "slots_max", "slots-max", "max_count", "max-count"}
 _LIMITS |= {"count_max", "count-max", "cpu_max", "cpu-max", "cpus_max", "cpus-max"}
-"""Of how many ranks more a host takes: there are never more than it has slots."""
+"""Keys of additional ranks on a host, which are ignored: a host never gets more than its slots."""
 
 _USERS = {"user", "username", "user_name", "user-name"}
 
 _WITHOUT_MEANING = {"binding", "bindto", "ifname", "port", "arch", "topo"}
 _OF_PROCESSORS = re.compile(r"(num[_-])?(boards?|sockets?|cores?)([_-](per|of)[_-]\w+)?")
-"""Keys of both that say what the MPI library does with a host's processors and interfaces."""
+"""Keys of both MPI libraries for a host's processors and interfaces, which are ignored."""
 
 _COMMENT = re.compile(r"(#|//).*")
 
@@ -43,28 +43,29 @@ _MOST_RANKS = 1 << 20
 
 @dataclass(frozen=True)
 class Host:
-    """A host, and how many ranks it takes; None if that was left open."""
+    """A host of a job."""
 
     name: str
-    """With `user@` before it where that was named."""
+    """The host's name, with `user@` before it if the user is set."""
     slots: int | None = None
+    """Number of ranks that the host takes; None if it is not set."""
 
     @property
     def is_this(self) -> bool:
-        """Whether it is the one that we run on, as far as its name tells."""
+        """Whether the host is this host, according to its name and user."""
         user, _, name = self.name.rpartition("@")
         return name in ("localhost", socket.gethostname()) and user in ("", getpass.getuser())
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """The hosts of a list such as `a,b:2`; raises VicinalError where it is none."""
+    """Parse a list of hosts such as `a,b:2`. Raises VicinalError if the list is malformed."""
     return _together([_host(part.strip(), "--hosts")[0] for part in text.split(",")], "--hosts")
 
 
 def read_hostfile(path: Path, note: Callable[[str], None] = lambda _: None) -> list[Host]:
-    """The hosts of a file; raises VicinalError where it cannot be read, or says something else.
+    """Read a hostfile. Raises VicinalError if the file cannot be read or is malformed.
 
-    `note` is told, once, what is in the file and has no meaning here.
+    `note` gets at most one message, which names the ignored keys.
     """
     try:
         with path.open("rb") as file:
@@ -72,10 +73,10 @@ def read_hostfile(path: Path, note: Callable[[str], None] = lambda _: None) -> l
     except OSError as error:
         raise VicinalError(
             f"cannot read the hostfile {path}: {describe_os_error(error)}",
-            "name a file with a host a line",
+            "name a file with one host a line",
         ) from error
     if len(content) > _MOST_BYTES or b"\0" in content:
-        raise VicinalError(f"{path} is no hostfile", "name a text file with a host a line")
+        raise VicinalError(f"{path} is not a hostfile", "name a text file with one host a line")
     hosts, ignored = [], dict[str, None]()
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         said = _COMMENT.sub("", line).strip()
@@ -84,20 +85,20 @@ def read_hostfile(path: Path, note: Callable[[str], None] = lambda _: None) -> l
             hosts.append(host)
             ignored.update(dict.fromkeys(keys))
     if not hosts:
-        raise VicinalError(f"the hostfile {path} names no host", "write one a line into it")
+        raise VicinalError(f"the hostfile {path} names no host", "write one host a line into it")
     if ignored:
         note(
-            f"{', '.join(ignored)} in the hostfile {path} has no meaning here: the MPI library "
-            "binds by variables of its own"
+            f"{', '.join(ignored)} in the hostfile {path} has no effect: set the MPI library's own "
+            "variables for binding"
         )
     return _together(hosts, str(path))
 
 
 def spread(ranks: int, hosts: Sequence[Host]) -> list[Placement]:
-    """Which host gets how many ranks: its slots, or as even shares as can be if none has any.
+    """Return the number of ranks for each host: its slots, or even shares if no host has slots.
 
-    Where some say how many and others do not, those take one. Raises VicinalError where there
-    are not slots enough.
+    If only some hosts have slots, each other host has one. Raises VicinalError if the hosts have
+    fewer slots than the job has ranks.
     """
     if all(host.slots is None for host in hosts):
         return place(ranks, [host.name for host in hosts])
@@ -110,13 +111,13 @@ def spread(ranks: int, hosts: Sequence[Host]) -> list[Placement]:
     if left:
         raise VicinalError(
             f"the hosts have slots for {ranks - left} ranks, and the job has {ranks}",
-            "name more hosts, give them more slots, or lower -n",
+            "name more hosts, give them more slots, or reduce -n",
         )
     return placements
 
 
 def _host(text: str, place: str) -> tuple[Host, list[str]]:
-    """What a line says of one host, and its keys that have no meaning here."""
+    """Parse one host of a list or line; return the host and the ignored keys."""
     name, *options = re.sub(r"\s*=\s*", "=", text).split() or [""]
     user, at, name = name.rpartition("@")
     name, colon, count = name.partition(":")
@@ -131,21 +132,23 @@ def _host(text: str, place: str) -> tuple[Host, list[str]]:
         elif equals and (key in _WITHOUT_MEANING or _OF_PROCESSORS.fullmatch(key)):
             ignored.append(key)
         elif key not in _LIMITS:
-            raise VicinalError(f"{place} has {option!r}, which is not understood", _FORMS)
+            raise VicinalError(f"{place} has the unknown option {option!r}", _FORMS)
     if not _NAME.fullmatch(name):
-        raise VicinalError(f"{place} has {text!r}, which names no host", _FORMS)
+        raise VicinalError(f"{place} has {text!r}, which is not a host's name", _FORMS)
     if at and not _USER.fullmatch(user):
-        raise VicinalError(f"{place} has {text!r}, which names no user of {name}", _FORMS)
+        raise VicinalError(f"{place} has {text!r}, which does not name a user of {name}", _FORMS)
     named = f"{user}@{name}" if at else name
     if not colon:
         return Host(named), ignored
     if not re.fullmatch(r"\d{1,7}", count) or not 0 < int(count) <= _MOST_RANKS:
-        raise VicinalError(f"{place} has {count!r} ranks for {named}", "write a number from 1 on")
+        raise VicinalError(
+            f"{place} has {count!r} ranks for {named}", "write a number of at least 1"
+        )
     return Host(named, int(count)), ignored
 
 
 def _together(lines: Sequence[Host], place: str) -> list[Host]:
-    """Each host once. What is named several times has the slots of all, one where none are said."""
+    """Merge lines of the same host, which has the slots of all its lines, one for each without."""
     hosts: dict[str, Host] = {}
     for line in lines:
         known = hosts.get(line.name)
@@ -159,7 +162,7 @@ def _together(lines: Sequence[Host], place: str) -> list[Host]:
         other = names.setdefault(name, host)
         if other != host:
             raise VicinalError(
-                f"{place} has both {other} and {host}, and a job is one user's on each host",
-                "name the user each time, or never",
+                f"{place} has both {other} and {host}, and a job has one user on each host",
+                "name the same user on each line of a host, or none",
             )
     return list(hosts.values())

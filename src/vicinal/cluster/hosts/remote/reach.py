@@ -1,23 +1,23 @@
-"""How the hosts of a job are reached: by ssh, or by steps inside of a Slurm allocation."""
+"""The ways to reach a job's hosts: ssh, or steps of a Slurm allocation."""
 
 import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 
 SSH_OPTIONS = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
-"""With these ssh misses a host that is gone after some 20 seconds."""
+"""With these options ssh notices a lost host after about 20 s."""
 
 _SSH_FAILED = 255
 
 
 class Reach(StrEnum):
-    """What runs a command on a host."""
+    """The program that runs a command on another host."""
 
     SSH = "ssh"
     SLURM = "srun"
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
-        """The command line that runs `words` on a host, with our input and output."""
+        """Return the command line that runs `words` on a host, with this process's streams."""
         match self:
             case Reach.SSH:
                 options = [
@@ -25,19 +25,19 @@ class Reach(StrEnum):
                 ]
                 return ["ssh", "-x", *options, host, shlex.join(words)]
             case Reach.SLURM:
-                # --overlap: the processors stay the ranks'. --unbuffered: an answer is a line, and
-                # the next question waits for it.
+                # --overlap: the ranks keep their processors. --unbuffered: each answer is a line
+                # that the next request waits for.
                 step = ["--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
                 step += ["--mpi=none", "--cpu-bind=none", "--quiet", "--unbuffered"]
                 return ["srun", *step, *words]
 
     @property
     def package(self) -> str:
-        """What has to be installed for it."""
+        """The package that contains the program."""
         return {Reach.SSH: "openssh-client", Reach.SLURM: "Slurm's commands"}[self]
 
     def trial(self, host: str) -> str:
-        """A command for people, that shows whether a host is reached."""
+        """Return a command by which people can check that the host is reached."""
         match self:
             case Reach.SSH:
                 return f"ssh {host} true"
@@ -45,7 +45,10 @@ class Reach(StrEnum):
                 return f"srun --overlap --nodelist={host} --ntasks=1 true"
 
     def failed(self, status: int, said: str) -> bool:
-        """Whether it is the reason why a command ended, and not the command itself."""
+        """Whether the connection failed, and not the command.
+
+        `status` is the exit status, and `said` the last line of standard error.
+        """
         match self:
             case Reach.SSH:
                 return status == _SSH_FAILED
