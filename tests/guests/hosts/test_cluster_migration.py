@@ -181,8 +181,8 @@ def test_a_machine_moves_to_another_host_with_the_job_in_it(hosts: BridgedHosts)
 
 def refusals(hosts: BridgedHosts) -> None:
     first, second = hosts.names
-    assert f"vm0 is on {first} already" in hosts.refused("migrate", "vm0", first)
-    assert "is not on the host node9" in hosts.refused("migrate", "vm0", "node9")
+    assert f"vm0 is already on {first}" in hosts.refused("migrate", "vm0", first)
+    assert "is not on the host 'node9'" in hosts.refused("migrate", "vm0", "node9")
     assert f"{NAME} has no vm9" in hosts.refused("migrate", "vm9", second)
 
 

@@ -134,9 +134,9 @@ def test_who_has_something_that_does_not_move_is_told(cluster: Cluster) -> None:
     resource = desired(cluster, "a", {})["machine/vm1"]
     assert isinstance(resource, MachineResource)
     for changes, said in (
-        ({"bridge": None}, "by wires, which do not move: name a bridge of each host"),
-        ({"bridge_is_ours": True}, "by wires, which do not move"),
-        ({"processors": (1,)}, "on processors that the placement chose"),
+        ({"bridge": None}, "by UDP wires, which do not move: name a bridge of each"),
+        ({"bridge_is_ours": True}, "by UDP wires, which do not move"),
+        ({"processors": (1,)}, "the placement pins it to processors"),
     ):
         changed: Any = changes
         journal = journal_of("lab.a")
@@ -146,7 +146,7 @@ def test_who_has_something_that_does_not_move_is_told(cluster: Cluster) -> None:
             steps.do(MoveStep.LEAVES, {})
         steps.close()
     steps = MoveSteps("lab.a", "vm1")
-    with pytest.raises(VicinalError, match="it has a machine vm1 already"):
+    with pytest.raises(VicinalError, match="it already has a virtual machine vm1"):
         steps.do(MoveStep.COMES, {"machine": encode(resource.machine), "bridge": "br1"})
     with pytest.raises(VicinalError, match="vm1 is not being moved"):
         steps.do(MoveStep.SEND_OUT, {"seconds": 1})

@@ -1,8 +1,9 @@
-"""The way of a launcher, in the head of a host's containers, to the containers of other hosts.
+"""A launcher's way from the head of a host's containers to the containers of other hosts.
 
-The head has the cluster's network and no other. So what is to run elsewhere is asked of the command
-outside, by a socket that both see (containers/remote_shell.py is the other side): it gets the
-command and its standard streams, and reaches the other host by ssh.
+The head has no network except the cluster's. So the launcher sends a command for another host to
+the Vicinal command outside the head, by a socket that both see, with the command's standard
+streams. The Vicinal command reaches the other host by ssh. The launcher's side is
+nodes/container/remote_shell.py.
 """
 
 import json
@@ -19,11 +20,15 @@ from vicinal.cluster.nodes.container.remote_shell import STREAMS
 _LONGEST = 4 << 20
 _ASK_SECONDS = 30.0
 _FAILED = 255
-"""As ssh ends where it cannot do it."""
+"""The exit status of ssh if its connection fails."""
 
 
 class FarShell:
-    """Runs commands in nodes of other hosts for who asks by a socket, until close()."""
+    """A server that runs commands in nodes of other hosts, until close().
+
+    `place` is the path of its socket. `command` returns the command line on this host that runs a
+    command in a node.
+    """
 
     def __init__(self, place: Path, command: Callable[[str, Sequence[str]], list[str]]) -> None:
         self._place = place
@@ -37,7 +42,7 @@ class FarShell:
         Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """End what still runs, and take the socket away."""
+        """End the running commands, and remove the socket."""
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -85,7 +90,7 @@ class FarShell:
                 start_new_session=True,  # signals go through the launcher
             )
             self._running.add(process)
-        # Whoever asked may be killed, and says no more.
+        # If the requesting process is killed, its command ends too.
         Thread(target=_end_with, args=(asked.dup(), process), daemon=True).start()
         try:
             return process.wait()

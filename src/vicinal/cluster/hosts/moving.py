@@ -1,9 +1,9 @@
-"""Moving a machine of a cluster from one of its hosts to another, and repairing what was begun.
+"""Moving a VM of a cluster from one of its hosts to another, and repairing interrupted moves.
 
-The command asks the agents of both hosts for their steps, one by one, and has libvirt move the
-machine. What it is about to do is in the cluster's journal (MoveRecord). Each host's own journal
-has a machine that comes from before it comes, and one that leaves until it is gone: so `down` finds
-it wherever it is. Other commands are kept away from both shares meanwhile.
+The command requests the steps of the move one by one from the agents of both hosts, and has libvirt
+move the VM. The cluster's journal records the move before its start (MoveRecord). The journal of
+the VM's new host contains the VM before its arrival, and the journal of its old host until it is
+gone. So `down` finds the VM wherever it is. Both shares are locked during the move.
 """
 
 import os
@@ -42,31 +42,36 @@ Say = Callable[[str], None]
 
 
 class MoveStep(StrEnum):
-    """What a host is asked for."""
+    """A step of a move that a host executes."""
 
     LEAVES = "leaves"
-    """See that a machine can leave."""
+    """Check that the VM can leave the host."""
     COMES = "comes"
-    """See that it can come, and expect it."""
+    """Check that the VM can come to the host, and record its arrival."""
     SEND_OUT = "send out"
+    """Have the VM's ranks leave the host's region."""
     CLOSE = "close"
+    """Close the host's connections to the VM."""
     WITHDRAW = "withdraw"
-    """The guest has given up its function, whose addresses are the other host's to have."""
+    """The guest has released its function, whose addresses the other host will use."""
     ANNOUNCE = "announce"
-    """It is about to get the one of this host, or back."""
+    """Set up the host's function, which the guest is about to get, or to get back."""
     CALL_BACK = "call back"
+    """Let the VM's ranks return to the host's region."""
     AWAIT_BACK = "await back"
+    """Wait until the VM's ranks are in the host's region."""
     GONE = "gone"
-    """It has left."""
+    """The VM has left the host."""
     ARRIVED = "arrived"
+    """The VM has arrived on the host."""
     STAYS = "stays"
-    """It does not come."""
+    """The VM does not come to the host."""
     LOOK = "look"
-    """What it is here, if the journal has it: after an interrupted move."""
+    """Describe the VM if the host's journal has it, after an interrupted move."""
 
 
 class FarPart:
-    """A host's part in the move of a machine, done by the agent there."""
+    """A host's part in the move of a VM, which the host's agent executes."""
 
     def __init__(self, connection: ShareConnection, record: HostRecord, node: str) -> None:
         self.record = record
@@ -74,58 +79,58 @@ class FarPart:
         self._node = node
         self._described: dict[str, Any] = {}
         self._owed = 0
-        """Answers that have not come: of questions that were interrupted, too."""
+        """Number of missing answers, including those of interrupted requests."""
 
     @property
     def domain(self) -> str:
-        """The machine's name in libvirt."""
+        """The VM's name in libvirt."""
         return str(self._described["domain"])
 
     @property
     def accelerator(self) -> Accelerator:
-        """What executes machines there."""
+        """The accelerator of VMs on the host."""
         return Accelerator(self._described["accelerator"])
 
     def leaves(self) -> dict[str, Any]:
-        """See that it can leave; returns what it is there, and what its function is."""
+        """Check that the VM can leave; return the settings of the VM and of its function."""
         self._described = self.ask(MoveStep.LEAVES)
         return {each: self._described[each] for each in ("machine", "function")}
 
     def comes(self, what: Mapping[str, Any]) -> None:
-        """See that it can come, and expect it; `what` is what it is where it comes from."""
+        """Check that the VM can come, and prepare its arrival; `what` is the result of leaves()."""
         self._described = self.ask(MoveStep.COMES, bridge=self.record.bridge, **what)
 
     def look(self) -> bool:
-        """Whether that host's journal has it, wherever it is; what it is there is known then."""
+        """Return whether the host's journal has the VM, and read the VM's description."""
         self._described = self.ask(MoveStep.LOOK)
         return bool(self._described)
 
     def check_leaves(self) -> None:
-        """It was seen by leaves()."""
+        """Do nothing: leaves() has checked it."""
 
     def check_comes(self) -> None:
-        """It was seen by comes()."""
+        """Do nothing: comes() has checked it."""
 
     def send_out(self, seconds: float) -> tuple[Endpoint, ...]:
-        """Have its ranks leave the region there."""
+        """Have the VM's ranks leave the host's region; return their endpoints."""
         return endpoints(self.ask(MoveStep.SEND_OUT, seconds=seconds)["ranks"])
 
     def close(self) -> None:
-        """End that host's connections to it."""
+        """Close the host's connections to the VM."""
         self.ask(MoveStep.CLOSE)
 
     def call_back(self) -> None:
-        """Let its ranks come back to the region there."""
+        """Let the VM's ranks return to the host's region."""
         self.ask(MoveStep.CALL_BACK)
 
     def await_back(self, whom: Collection[Endpoint], seconds: float) -> Return:
-        """Wait until they are in it."""
+        """Wait up to `seconds` until these endpoints are in the host's region."""
         told = self.ask(MoveStep.AWAIT_BACK, ranks=list(whom), seconds=seconds)
         return Return(int(told["back"]), int(told["out"]), printable(str(told["why"])))
 
     def side(self) -> "Side":
-        """What its domain has there."""
-        # Loaded here, as below: whoever moves no machines needs no libvirt.
+        """Return the domain's host, devices and callbacks for libvirt's part of the move."""
+        # Imported here and below, so that commands without moves need no libvirt.
         from vicinal.cluster.vm.devices import HostFunction
         from vicinal.cluster.vm.libvirt.side import Side
 
@@ -144,7 +149,7 @@ class FarPart:
         self.ask(step)
 
     def ask(self, step: MoveStep, **values: Any) -> dict[str, Any]:
-        """Have the agent do a step. Raises VicinalError."""
+        """Have the agent execute a step; return its answer. Raises VicinalError."""
         asked = {"share": self.record.share, "node": self._node, "step": step, **values}
         self._owed += 1
         self._connection.tell(Request.MOVE, asked)
@@ -164,9 +169,10 @@ class FarPart:
 def move_node(
     name: str, journal: Journal, node: str, host: str, seconds: float, say: Say
 ) -> "Report":
-    """Move a machine of a cluster, whose lock is held, to another of its hosts.
+    """Move a VM of a cluster to another of its hosts; the caller holds the cluster's lock.
 
-    Raises VicinalError, with all as before, where that cannot be.
+    `seconds` is the time limit of each step. Raises VicinalError if the move fails; the VM then
+    stays on its host.
     """
     from vicinal.cluster.nodes.vm.migration import move_machine
     from vicinal.cluster.vm.libvirt.migrate import is_whole
@@ -184,8 +190,8 @@ def move_node(
             there.comes(leaving)
             report = move_machine(here, there, seconds=seconds, say=say)
         except BaseException:
-            with suppress(VicinalError):  # the next command repairs what this one cannot
-                here.look()  # whether that host is still there
+            with suppress(VicinalError):  # the next command repairs what fails here
+                here.look()  # raises if the host is lost
                 if is_whole(here.domain, here.side()):
                     there.ask(MoveStep.STAYS)
                     _forget(journal, move)
@@ -197,9 +203,9 @@ def move_node(
 
 
 def repair_moves(journal: Journal, say: Say = lambda _: None) -> None:
-    """Find out where machines are whose move was interrupted, and make them whole there.
+    """Find the VMs whose move was interrupted, and complete or undo the move.
 
-    Raises VicinalError where one of the two hosts cannot be asked.
+    Raises VicinalError if one of the two hosts does not answer.
     """
     from vicinal.cluster.vm.libvirt.migrate import give, settle
 
@@ -209,7 +215,7 @@ def repair_moves(journal: Journal, say: Say = lambda _: None) -> None:
         say(f"the move of {move.node} to {move.host} was interrupted")
         with _parts(records[move.origin], records[move.host], move.node) as (here, there):
             expected, told = there.look(), here.look()
-            if not told:  # that it is gone
+            if not told:  # the old host has recorded that the VM is gone
                 _write_down(journal, records, move)
                 continue
             found = settle(move.domain, here.side(), there.side()) if expected else None
@@ -228,32 +234,32 @@ def repair_moves(journal: Journal, say: Say = lambda _: None) -> None:
 
 
 def _source(name: str, records: Mapping[str, HostRecord], node: str, host: str) -> HostRecord:
-    """The host that a machine is on. Raises VicinalError for what is not to be moved there."""
+    """Return the VM's present host. Raises VicinalError if the VM cannot move to `host`."""
     if not records:
         raise VicinalError(
-            f"{name} is on this host alone", "name hosts in its file, and call `vicinal up`"
+            f"{name} is only on this host", "list hosts in its file, and call `vicinal up`"
         )
     source = next((each for each in records.values() if node in each.nodes), None)
     if source is None:
-        raise VicinalError(f"the cluster {name} has no {node}", "see `vicinal status`")
+        raise VicinalError(f"the cluster {name} has no node {node!r}", "check `vicinal status`")
     if node not in source.machines:
         raise VicinalError(
-            f"{node} is no virtual machine: what runs in it is of {source.host} alone",
-            "end what runs in it, and give the node another host in the file",
+            f"{node} cannot move from {source.host}: it is not a virtual machine",
+            "end its processes, and give the node another host in the file",
         )
     if host not in records:
         raise VicinalError(
-            f"{name} is not on the host {host}, but on {', '.join(records)}",
-            "choose one of these, or name it under hosts, with a node, and call `vicinal up`",
+            f"{name} is not on the host {host!r}, but on {', '.join(records)}",
+            "choose one of these, or list the host under hosts, with a node, and call `vicinal up`",
         )
     if host == source.host:
-        raise VicinalError(f"{node} is on {host} already", "choose another host")
+        raise VicinalError(f"{node} is already on {host}", "choose another host")
     return source
 
 
 @contextmanager
 def _parts(source: HostRecord, target: HostRecord, node: str) -> Iterator[tuple[FarPart, FarPart]]:
-    """Both hosts' agents, which keep others from their shares."""
+    """Connect to the agents of both hosts, which lock their shares with the first step."""
     with connected([source.host, target.host]) as [here, there]:
         here.hello()
         there.hello()
@@ -261,7 +267,7 @@ def _parts(source: HostRecord, target: HostRecord, node: str) -> Iterator[tuple[
 
 
 def _forget(journal: Journal, move: MoveRecord) -> None:
-    """It did not move: it is where it was before."""
+    """Record that the VM did not move, and is on its former host."""
     if move.origin == move.home:
         journal.write(move, Event.REMOVED)
     else:
@@ -269,14 +275,14 @@ def _forget(journal: Journal, move: MoveRecord) -> None:
 
 
 def _write_down(journal: Journal, records: Mapping[str, HostRecord], move: MoveRecord) -> None:
-    """It has moved."""
+    """Record that the VM has moved."""
     journal.write(records[move.origin].without(move.node), Event.MADE)
     journal.write(records[move.host].having(move.node), Event.MADE)
     journal.write(move, Event.REMOVED if move.host == move.home else Event.MADE)
 
 
 class MoveSteps:
-    """The steps on one host, of one machine; other commands wait until close()."""
+    """The steps of one VM's move on one host; the share is locked until close()."""
 
     def __init__(self, share: str, node: str) -> None:
         self._share = share
@@ -285,14 +291,14 @@ class MoveSteps:
         self._lock.enter_context(sole_command(share))
         self._part: LocalPart | None = None
         self._function: FunctionResource | None = None
-        """Of this host's, which the machine has, or is to have."""
+        """The function of this host that the VM has or will get."""
 
     def close(self) -> None:
-        """Let other commands work on the share."""
+        """Unlock the share."""
         self._lock.close()
 
     def do(self, step: MoveStep, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Do one; returns what the command has to know. Raises VicinalError."""
+        """Execute a step; return the answer's fields. Raises VicinalError."""
         match step:
             case MoveStep.LEAVES:
                 part = self._look()
@@ -307,7 +313,7 @@ class MoveSteps:
                     return {}
                 return _described(self._look(), self._function)
             case MoveStep.SEND_OUT:
-                # Not whole while it is on its way: a job does not take it for lost.
+                # Incomplete while it moves, so that a job does not count the VM as lost.
                 journal_of(self._share).write(self._resource(), Event.REMOVING)
                 return {"ranks": self._there.send_out(float(values["seconds"]))}
             case MoveStep.AWAIT_BACK:
@@ -335,23 +341,29 @@ class MoveSteps:
     @property
     def _there(self) -> LocalPart:
         if self._part is None:
-            raise VicinalError(f"{self._node} is not being moved", "see who asks for it")
+            raise VicinalError(
+                f"{self._node} is not being moved",
+                "call `vicinal migrate`, which prepares the move",
+            )
         return self._part
 
     @property
     def _its_function(self) -> FunctionResource:
         if self._function is None:
-            raise VicinalError(f"{self._node} has no function here", "see who asks for it")
+            raise VicinalError(
+                f"{self._node} has no function on this host",
+                "call `vicinal migrate`, which reserves one",
+            )
         return self._function
 
     def _look(self) -> LocalPart:
-        """What the journal has of the machine."""
+        """Read the VM and its function from the journal."""
         part = self._part = LocalPart(self._machine())
         self._function = find(self._resources(), FunctionResource, self._node)
         return part
 
     def _release(self) -> None:
-        """Let go of the function that the machine had here, or was to have."""
+        """Release the function that the VM had on this host, or was to get."""
         if self._function is None:
             return
         journal = journal_of(self._share)
@@ -368,27 +380,31 @@ class MoveSteps:
     def _machine(self) -> Machine:
         found = find(self._resources(), MachineResource, self._node)
         if found is None:
-            raise VicinalError(f"there is no virtual machine {self._node}", "see `vicinal status`")
+            raise VicinalError(
+                f"there is no virtual machine {self._node!r}", "check `vicinal status`"
+            )
         return found.machine
 
     def _comes(
         self, machine: Machine, bridge: str, function: Mapping[str, Json] | None
     ) -> dict[str, Any]:
-        """`machine` is as it is where it comes from, and so is its function."""
+        """Prepare the VM's arrival; `machine` and `function` are those of its present host."""
         if machine.owner.partition("-")[0] != str(os.geteuid()):
             raise VicinalError(
-                f"{machine.name} is a machine of the user {machine.owner.partition('-')[0]}, and "
-                f"commands are of the user {os.geteuid()} here",
-                "let the cluster be one user's on all hosts",
+                f"{machine.name} belongs to the user {machine.owner.partition('-')[0]}, and the "
+                f"agent on this host runs as the user {os.geteuid()}",
+                "use the same user number on all hosts",
             )
         resources = self._resources()
         if find(resources, MachineResource, self._node) is not None:
-            raise VicinalError(f"it has a machine {self._node} already", "see `vicinal status`")
+            raise VicinalError(
+                f"it already has a virtual machine {self._node}", "check `vicinal status`"
+            )
         common, region = find(resources, MachinesResource), find(resources, RegionResource)
         if common is None:
             raise VicinalError(
                 "it has no virtual machines of the cluster",
-                "choose a host that the file gives some, and call `vicinal up`",
+                "choose a host with virtual machines in the file, and call `vicinal up`",
             )
         own = common.at_this_host(machine, bridge)
         if own.region is not None:
@@ -404,7 +420,7 @@ class MoveSteps:
         write_commands(own, first=False)
         self._part, self._function = part, wanted
         journal = journal_of(self._share)
-        # The machine first: who finds that it was to come looks for its function, too.
+        # The VM first, because a command that finds its record looks for its function too.
         journal.write(self._resource(), Event.BEGUN)
         if wanted is not None:
             journal.write(wanted, Event.BEGUN)
@@ -423,12 +439,12 @@ class MoveSteps:
         if self._function is not None:
             journal.write(self._function, Event.MADE)
         journal.write(self._resource(), Event.MADE)
-        # Its console begins in the middle: that it has booted is known all the same.
+        # The console begins after the boot, so that this mark must say that the VM has booted.
         self._there.machine.saved.touch()
         self._write_guests(without=None)
 
     def _write_guests(self, without: str | None) -> None:
-        """Who is waited for when machines start: those that are here."""
+        """Record the guests to wait for when VMs start: those of the VMs on this host."""
         journal, resources = journal_of(self._share), self._resources()
         machines = tuple(
             each.machine
@@ -444,21 +460,21 @@ class MoveSteps:
 
 
 def _check_movable(machine: Machine) -> None:
-    """Raise VicinalError for what only a machine of this host can have."""
+    """Raise VicinalError if a VM depends on this host, and so cannot move."""
     if machine.bridge is None or machine.bridge_is_ours:
         raise VicinalError(
-            f"{machine.name} reaches those of other hosts by wires, which do not move",
+            f"{machine.name} cannot move: it reaches other hosts by UDP wires, which do not move",
             "name a bridge of each host under hosts, all in one network",
         )
     if machine.link is not None:
         raise VicinalError(
-            f"{machine.name} has a card in a network of this host's, beside that of the machines",
-            "leave out its network, or let it be default",
+            f"{machine.name} cannot move: it has a card in a network of this host beside its own",
+            "remove its network key, or set it to default",
         )
     if machine.processors:
         raise VicinalError(
-            f"{machine.name} is on processors that the placement chose on this host",
-            "let placement.policy be none",
+            f"{machine.name} cannot move: the placement pins it to processors of this host",
+            "set placement.policy to none",
         )
 
 
@@ -478,11 +494,11 @@ def _described(part: LocalPart, function: FunctionResource | None) -> dict[str, 
 
 
 def endpoints(told: Iterable[Any]) -> tuple[Endpoint, ...]:
-    """Those that a message names."""
+    """Return the endpoints in a message, as (process, endpoint)."""
     return tuple((int(process), int(endpoint)) for process, endpoint in told)
 
 
 def region_of(described: Mapping[str, Any]) -> SharedRegion | None:
-    """The region that a description names."""
+    """Return the region in a VM's description; None without one."""
     found = described["region"]
     return None if found is None else SharedRegion(str(found[0]), int(found[1]))

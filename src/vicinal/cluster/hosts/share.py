@@ -1,4 +1,4 @@
-"""One host's share of a cluster: what the command hands to it, and what the host makes of that."""
+"""A host's share of a cluster: the command's request, and the cluster that it describes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,18 +18,21 @@ from vicinal.cluster.vm.guest.identity import KeyTexts, fingerprint
 
 @dataclass(frozen=True)
 class Whole:
-    """What all hosts of a cluster are told alike: its file, and what was found out or made."""
+    """The facts that all hosts of a cluster get: the file, addresses, keys and moves."""
 
     cluster: Cluster
     addresses: Mapping[str, str]
-    """IPv4 address by which each host is reached by the others; none where nobody needs them."""
+    """IPv4 address by which other hosts reach each host; empty if none needs it."""
     keys: KeyTexts | None
-    """None where they are not made yet, or no machine needs some."""
+    """The VMs' keys; None if they do not exist yet, or no VM needs them."""
     moved: Mapping[str, str] = field(default_factory=dict)
-    """The host of each machine that is on another than the file says."""
+    """The present host of each VM that is not on its host in the file."""
 
     def request(self, host: str, *, with_keys: bool) -> dict[str, Any]:
-        """The part of a request that says what a host's share is; keys are secret."""
+        """Return the fields of a request that describe a host's share.
+
+        The keys, which are secret, are included only with `with_keys`.
+        """
         return {
             "file": str(self.cluster.file.resolve()),
             "text": self.cluster.text,
@@ -42,12 +45,17 @@ class Whole:
 
 
 def share_of(request: Mapping[str, Any]) -> Cluster:
-    """A host's share as a request describes it. Raises VicinalError, as for any cluster file."""
+    """Return the share that a request describes.
+
+    Raises VicinalError as parse_cluster() does, and if the file does not name the host.
+    """
     cluster = parse_cluster(Path(str(request["file"])), str(request["text"]))
     name = str(request["host"])
     host = next((each for each in cluster.hosts if each.name == name), None)
     if host is None:
-        raise VicinalError(f"{cluster.file} names no host {name}", "see what was changed there")
+        raise VicinalError(
+            f"{cluster.file} does not name the host {name!r}", "check the file's hosts"
+        )
     home = {node.name for node in cluster.nodes if node.host == name}
     moved = {str(node): str(to) for node, to in request["moved"].items()}
     cluster = with_moves(cluster, moved)
@@ -80,10 +88,10 @@ def share_of(request: Mapping[str, Any]) -> Cluster:
 
 
 def _card(node: Node) -> str | None:
-    """The card that a node has a function of, as the file names it."""
+    """Return the file's name of the card of a node's function; None without a function."""
     return node.network.card if isinstance(node.network, FunctionNetwork) else None
 
 
 def hosts_with_machines(cluster: Cluster) -> list[str]:
-    """The hosts that have virtual machines; only where there are two do these need addresses."""
+    """Return the hosts with VMs; they need addresses only if there are at least two."""
     return list(dict.fromkeys(str(node.host) for node in cluster.of(BackEnd.VM)))
