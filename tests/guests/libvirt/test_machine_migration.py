@@ -251,7 +251,7 @@ def test_who_cannot_move_is_told(hosts: Hosts) -> None:
     with pytest.raises(VicinalError, match="of memory, and"):
         move_machine(here, large)
     lost = LocalPart(replace(there.machine, bridge="vicinal-nowhere"))
-    with pytest.raises(VicinalError, match="there is no bridge vicinal-nowhere"):
+    with pytest.raises(VicinalError, match="there is no bridge 'vicinal-nowhere'"):
         move_machine(here, lost)
     hosts.trial.call("stop", hosts.trial.name)
     with pytest.raises(VicinalError, match="vm2 does not run, its state is off"):

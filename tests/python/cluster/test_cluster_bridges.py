@@ -186,13 +186,13 @@ def test_what_a_killed_command_plugged_in_is_pulled(site: Site) -> None:
 
 def test_bridges_that_cannot_be_had(site: Site) -> None:
     site.write(NODES.format(bridge="site1"))
-    assert "there is no bridge site1 on this host" in site.call("up", site.file, status=1)
+    assert "there is no bridge 'site1' on this host" in site.call("up", site.file, status=1)
     site.write(NODES.format(bridge="lo"))
-    assert "lo is no bridge: name one that" in site.call("up", site.file, status=1)
+    assert "lo is not a bridge: name a bridge" in site.call("up", site.file, status=1)
     site.write(NODES.format(bridge=BRIDGE))
     site.ip("link", "set", BRIDGE, "down")
     said = site.call("up", site.file, status=1)
-    assert f"the bridge {BRIDGE} is down: take it up: ip link set {BRIDGE} up" in said
+    assert f"the bridge {BRIDGE} is down: set it up: ip link set {BRIDGE} up" in said
 
 
 @pytest.mark.parametrize("runtime", ["crun", pytest.param("bubblewrap", marks=pytest.mark.long)])
@@ -205,7 +205,7 @@ def test_a_job_in_a_node_without_a_network(site: Site, runtime: str) -> None:
     assert [line.split()[1] for line in shown.strip().splitlines()] == ["lo:"]
     program = mpi_program(Mpi.MPICH, "verify")
     said = site.call("run", "-c", site.name, "-n", "2", program, status=1)
-    assert "node0 has no network, by which a launcher could start ranks on it and on node1" in said
+    assert "a launcher cannot start ranks on node0 and on node1: node0 has no network" in said
     site.call("down", site.name)
     site.write(f"nodes: [{nodes.replace('count: 2', 'count: 1')}]\nregion: {{members: 8}}\n")
     site.call("up", site.file)
@@ -245,16 +245,16 @@ def test_taps_that_cannot_be_had(site: Site) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return done.stdout
 
-    assert "there is no tap mine on this host: have root make it: ip tuntap add" in check("mine")
-    assert f"{BRIDGE} is no tap" in check(BRIDGE)
+    assert "there is no tap 'mine' on this host: create it as root: ip tuntap add" in check("mine")
+    assert f"{BRIDGE} is not a tap" in check(BRIDGE)
     site.ip("tuntap", "add", "mine", "mode", "tap", "user", "root")
     try:
-        assert "the tap mine is down: take it up: ip link set mine up" in check("mine")
+        assert "the tap mine is down: set it up: ip link set mine up" in check("mine")
         site.ip("link", "set", "mine", "up")
         assert check("mine") == ""
         nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
         said = check("mine", *nobody)
-        assert "the tap mine is for root alone: have root make it for you" in said
+        assert "only root may open the tap mine: create it for this user" in said
         held = subprocess.Popen(
             [*site.enter, sys.executable, "-c", HOLD],
             stdin=subprocess.PIPE,

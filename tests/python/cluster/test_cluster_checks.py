@@ -154,7 +154,7 @@ def test_devices_taps_and_ports_of_a_machine_are_looked_at_together() -> None:
     )
     found = complaints(MachineResource(wanted))
     assert [each[:24] for each in found] == [
-        "there is no tap no-such-",
+        "there is no tap 'no-such",
         "0000:ff:1f.7 is no netwo",
         "UDP port 10240 of 192.0.",
     ]

@@ -123,7 +123,7 @@ def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial, runtime:
     assert set(nodes_of(vicinal, trial).values()) == {"running"}
     ContainerCluster.open(trial.name).stop_node("node1")
     refused = error_line(vicinal(*run, NODES, program))
-    assert f"node1 of the cluster {trial.name} does not run: see" in refused
+    assert f"node1 of the cluster {trial.name} does not run: check" in refused
     assert vicinal("down", trial.name).returncode == 0
     assert trial.left() == []
 

@@ -300,11 +300,19 @@ def test_placements(tmp_path: Path) -> None:
             "policy: core, reserve: 1",
             "this host has 8, of which 1 are left to the host",
         ),
-        ("count: 3", "policy: socket", "3 nodes, one for each socket, and this host has 2"),
+        (
+            "count: 3",
+            "policy: socket",
+            "each of the 3 nodes of a needs a socket, and this host has 2",
+        ),
         ("count: 2, cpus: 5", "policy: socket", "n0 needs 5 cores of one socket, and there are 4"),
         ("count: 2, cpus: 4", "policy: numa, reserve: 1", "n0 needs 4 cores of one NUMA node"),
-        ('pin: ["16"]', "policy: explicit", "processor 16, which this host does not have"),
-        ('count: 2, pin: ["1", "0-1"]', "policy: explicit", "processor 1 is given to n0 and to n1"),
+        ('pin: ["16"]', "policy: explicit", "processor 16: this host does not have it"),
+        (
+            'count: 2, pin: ["1", "0-1"]',
+            "policy: explicit",
+            "processor 1 is assigned to both n0 and n1",
+        ),
     ],
 )
 def test_placements_that_cannot_be(tmp_path: Path, nodes: str, placement: str, said: str) -> None:
@@ -320,15 +328,15 @@ def test_placements_that_cannot_be(tmp_path: Path, nodes: str, placement: str, s
             'count: 3, pin: ["16-17", "0", "0"]',
             "policy: explicit",
             [
-                "n0 is to have processor 16",
-                "n0 is to have processor 17",
-                "is given to n1 and to n2",
+                "n0 cannot have processor 16",
+                "n0 cannot have processor 17",
+                "is assigned to both n1 and n2",
             ],
         ),
         (
             "count: 3, cpus: 5",
             "policy: socket",
-            ["3 nodes, one for each socket", "n0 needs 5 cores", "n1 needs 5 cores"],
+            ["each of the 3 nodes of a needs a socket", "n0 needs 5 cores", "n1 needs 5 cores"],
         ),
     ],
     ids=["explicit", "socket"],

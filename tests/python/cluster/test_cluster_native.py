@@ -112,7 +112,7 @@ def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> Non
     node.create()
     assert "native/host exists already" in error_line(vicinal("up", trial.file))
     assert node.is_there
-    with pytest.raises(VicinalError, match="there is no other"):
+    with pytest.raises(VicinalError, match="there is no node 'other'"):
         node.exec_command("other", ["true"])
     node.remove()
     assert not node.is_there

@@ -1,11 +1,11 @@
-"""What clusters are made of: a folder for each kind of node.
+"""The nodes of clusters: a folder for each kind of node.
 
-    container   by crun, runc or bubblewrap; they outlive the command
-    vm          virtual machines as nodes: neighbours, the way in, moves; ../vm makes a VM
+    container   containers of crun, runc or bubblewrap, which outlive the command
+    vm          virtual machines as nodes: neighbours, ssh access, moves; ../vm builds a VM
     host        the host itself
     netns       namespaces that end with the command
 
-The modules beside the folders are what jobs and the kinds have in common: job_nodes.py is what jobs
-ask of every kind, and head_setup.py and network.py are of both kinds of namespaces. Which nodes a
-cluster has is in ../file, and what has to be done for them in ../plan and ../resources.
+The modules beside the folders are shared: job_nodes.py has the protocols by which jobs use every
+kind of node, and head_setup.py and network.py serve both kinds of namespaces. ../file determines
+the nodes of a cluster; ../plan and ../resources create them.
 """

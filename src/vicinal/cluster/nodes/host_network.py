@@ -1,6 +1,6 @@
-"""The host's network, by `ip`: bridges and taps that somebody else made, and what we plug in there.
+"""The host's network, by `ip`: existing bridges and taps, and the interfaces that Vicinal adds.
 
-What is asked is the kernel, and not /sys, which may show another network than this process's.
+The state comes from the kernel, not from /sys, which may show another network namespace.
 """
 
 import grp
@@ -21,9 +21,9 @@ _TUN = Path("/dev/net/tun")
 
 
 def ip(arguments: Sequence[str], network: Path | None = None, *, lines: Sequence[str] = ()) -> str:
-    """What `ip` says, here or in a network namespace, which a file stands for.
+    """Run `ip` here or in the network namespace of a file; return its output.
 
-    `lines` are commands for `ip -batch -`, which ends at the first that fails. Raises VicinalError.
+    `lines` are commands for `ip -batch -`, which ends at the first failure. Raises VicinalError.
     """
     return _run("ip", arguments, network, lines)
 
@@ -31,7 +31,7 @@ def ip(arguments: Sequence[str], network: Path | None = None, *, lines: Sequence
 def bridge(
     arguments: Sequence[str], network: Path | None = None, *, lines: Sequence[str] = ()
 ) -> str:
-    """The same of `bridge`, which knows ports and forwarding tables."""
+    """Run `bridge`, the tool for ports and forwarding tables, as ip() runs `ip`."""
     return _run("bridge", arguments, network, lines)
 
 
@@ -55,62 +55,68 @@ def _run(tool: str, arguments: Sequence[str], network: Path | None, lines: Seque
         ) from error
     except subprocess.TimeoutExpired as error:
         raise VicinalError(
-            f"`{shown}` took longer than {_SECONDS:g} s", "see what `dmesg` says"
+            f"`{shown}` took longer than {_SECONDS:g} s", "check the output of `dmesg`"
         ) from error
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
-        raise VicinalError(f"`{shown}` failed ({said})", "see what `dmesg` says of the device")
+        raise VicinalError(f"`{shown}` failed ({said})", "check what `dmesg` says about the device")
     return done.stdout
 
 
 def find_interface(name: str) -> dict[str, Any] | None:
-    """What `ip` knows of an interface of this host; None where there is none of that name."""
+    """Return the output of `ip -d -j link show` for an interface; None if it does not exist."""
     found: list[dict[str, Any]] = json.loads(ip(["-d", "-j", "link", "show"]))
     return next((each for each in found if each["ifname"] == name), None)
 
 
 def check_bridge(name: str) -> None:
-    """Raise VicinalError unless there is a bridge of that name, and it is up."""
+    """Raise VicinalError unless a bridge of this name exists and is up."""
     found = find_interface(name)
     if found is None or _kind(found) != "bridge":
         raise VicinalError(
-            f"there is no bridge {name} on this host" if found is None else f"{name} is no bridge",
-            "name one that `ip link show type bridge` shows; making it is the administrator's",
+            f"there is no bridge {name!r} on this host"
+            if found is None
+            else f"{name} is not a bridge",
+            "name a bridge that `ip link show type bridge` shows, or have an administrator create "
+            "one",
         )
     _check_up(found, "bridge")
 
 
 def check_tap(name: str, *, free: bool) -> None:
-    """Raise VicinalError unless there is a tap of that name which this user may open.
+    """Raise VicinalError unless a tap of this name exists, is up, and this user may open it.
 
-    If it is to be `free`, nobody has it open.
+    With `free`, the tap must not be open in another program.
     """
     user = os.geteuid()
     found = find_interface(name)
     data = {} if found is None else found.get("linkinfo", {}).get("info_data", {})
     if found is None or _kind(found) != "tun" or data.get("type") != "tap":
-        what = f"there is no tap {name} on this host" if found is None else f"{name} is no tap"
+        what = f"there is no tap {name!r} on this host" if found is None else f"{name} is not a tap"
         raise VicinalError(
-            what, f"have root make it: ip tuntap add {name} mode tap user {_user_name(user)}"
+            what, f"create it as root: ip tuntap add {name} mode tap user {_user_name(user)}"
         )
     _check_up(found, "tap")
     if free and "LOWER_UP" in found["flags"]:
-        raise VicinalError(f"the tap {name} is in use", "end the program that has opened it")
+        raise VicinalError(f"the tap {name} is in use", "end the program that has it open")
     owner, group = data.get("user"), data.get("group")
     others = owner not in (None, _user_name(user), str(user))
     if user != 0 and (others or group not in (None, *_group_names())):
         raise VicinalError(
-            f"the tap {name} is for {owner or f'the group {group}'} alone",
-            f"have root make it for you: ip tuntap add {name} mode tap user {_user_name(user)}",
+            f"only {owner or f'the group {group}'} may open the tap {name}",
+            f"create it for this user as root: ip tuntap add {name} mode tap user "
+            f"{_user_name(user)}",
         )
     if not os.access(_TUN, os.R_OK | os.W_OK):
-        raise VicinalError(f"{_TUN} may not be opened by this user", f"chmod 0666 {_TUN}, as root")
+        raise VicinalError(
+            f"this user may not open {_TUN}", f"permit it as root: chmod 0666 {_TUN}"
+        )
 
 
 def _check_up(found: dict[str, Any], what: str) -> None:
     name = found["ifname"]
     if "UP" not in found["flags"]:
-        raise VicinalError(f"the {what} {name} is down", f"take it up: ip link set {name} up")
+        raise VicinalError(f"the {what} {name} is down", f"set it up: ip link set {name} up")
 
 
 def _kind(found: dict[str, Any]) -> str | None:
@@ -125,7 +131,7 @@ def _user_name(user: int) -> str:
 
 
 def _group_names() -> list[str]:
-    """The groups of this process, as `ip` may name them."""
+    """Return the names and numbers of this process's groups, as `ip` may show them."""
     found = []
     for number in {os.getegid(), *os.getgroups()}:
         found.append(str(number))

@@ -1,11 +1,11 @@
-"""What jobs and commands ask of nodes, whatever these are made of.
+"""The protocols by which jobs and commands use nodes of any kind.
 
     ClusterNodes    all nodes of a cluster: start a job on them, run a command in one
-    OwnNodes        the nodes that a cluster has on this host: also what another host asks of them
-    JobNodes        where a job's launcher runs at a head
-    ClusterGuests   where it runs in the first of several virtual machines
+    OwnNodes        the nodes of a cluster on this host, and requests of another host's command
+    JobNodes        nodes whose head runs a job's launcher
+    ClusterGuests   virtual machines, the first of which runs a job's launcher
 
-A cluster's nodes choose the way in, and Launchers, which is the part `launch`, starts the job.
+The nodes choose a method of Launchers, and that method, in the part `launch`, starts the job.
 """
 
 import signal
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from vicinal.mpi.traffic import JobTraffic
     from vicinal.region import RegionState
 
-START = "start the cluster with `vicinal start`, or see `vicinal status`"
-"""What to do about a node that does not run, where the cluster's name is not at hand."""
+START = "start the cluster with `vicinal start`, or check `vicinal status`"
+"""The remedy for a node that does not run, if the cluster's name is unknown."""
 
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.02
@@ -39,10 +39,10 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Places:
-    """Where the nodes of a cluster, and its head, find what jobs need."""
+    """Paths and addresses that jobs use in the nodes and the head of a cluster."""
 
     exchange: str = EXCHANGE
-    """Directory that all of them share; it holds regions, and no other channel."""
+    """Directory that all nodes share; it contains regions, and no other channel."""
     own: str = NODE_DIRECTORY
     """Directory for the session files of launchers."""
     launcher: str = ""
@@ -50,24 +50,24 @@ class Places:
 
     @property
     def remote_shell(self) -> str:
-        """Executable that launchers use in place of ssh: REMOTE-SHELL HOST COMMAND..."""
+        """Path of the executable that launchers use instead of ssh: REMOTE-SHELL HOST COMMAND..."""
         return f"{self.exchange}/remote-shell"
 
     @property
     def rank(self) -> str:
-        """Script that prepares a rank: layout.RANK_TEXT."""
+        """Path of the script that prepares a rank: layout.RANK_TEXT."""
         return f"{self.exchange}/rank"
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node, as its neighbours know it."""
+    """A node, as other nodes know it."""
 
     name: str
     address: str
-    """IPv4 address; one of the host's own where nodes share its network."""
+    """IPv4 address; an address of the host if nodes share the host's network."""
     pid_namespace: str
-    """Its PID namespace as /proc/PID/ns/pid shows it."""
+    """PID namespace of the node, in the format of /proc/PID/ns/pid; empty if unknown."""
 
 
 class JobNodes(Protocol):
@@ -79,43 +79,46 @@ class JobNodes(Protocol):
 
     @property
     def places(self) -> Places:
-        """Where nodes find what is theirs."""
+        """Paths and addresses for jobs in the nodes."""
 
     @property
     def exchange(self) -> Path:
-        """The directory for regions as this process sees it; nodes see it as places.exchange."""
+        """The path of places.exchange for this process."""
 
     def seen_from_host(self, path: str) -> Path:
-        """A file or directory of the head's, as this process can reach it."""
+        """Return the path by which this process reaches a file or directory of the head."""
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` at the head, where the remote shell is."""
+        """Return the command line that runs `command` at the head, which has the remote shell."""
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
+        """Kill and reap a process that head_command() started."""
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started."""
+        """Send a signal to a process that head_command() started."""
 
     def processes(self, node: str | None = None) -> "list[psutil.Process]":
-        """The processes of jobs in one node or in all; host process ids."""
+        """Return the processes of jobs in a node, or in all nodes, with PIDs of the host."""
 
     def clear(self) -> None:
-        """Kill what jobs left in the nodes, so that the next finds them as new."""
+        """Kill processes that jobs left in the nodes."""
 
     def ended_nodes(self) -> list[str]:
-        """Names of nodes that ended by themselves."""
+        """Return the names of nodes that ended by themselves."""
 
 
 class JobGuest(Protocol):
-    """What a job needs of one guest."""
+    """A guest in which a job runs."""
 
     @property
     def name(self) -> str:
-        """Its host name."""
+        """The guest's host name."""
 
     def command(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """The command line on this host that runs a command in it: GuestCommands.command()."""
+        """Return the command line on this host that runs a command in the guest.
+
+        See GuestCommands.command().
+        """
 
     def run(
         self,
@@ -124,21 +127,21 @@ class JobGuest(Protocol):
         environment: Mapping[str, str] | None = None,
         timeout: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in it to its end: GuestShell.run()."""
+        """Run a command in the guest to its end; see GuestShell.run()."""
 
     def copy_in(self, source: Path, target: str) -> None:
-        """Put a file of this host into it."""
+        """Copy a file of this host into the guest."""
 
 
 class JobImage(Protocol):
-    """What guests have from the start."""
+    """The image of guests."""
 
     def has(self, path: Path) -> bool:
-        """Whether a file of this host is in them too."""
+        """Whether a file of this host is in the image too."""
 
 
 class JobGuests(Protocol):
-    """Guests of this host that reach each other, and share a region or have one each."""
+    """Guests that reach each other by a network, and have one common region or several."""
 
     @property
     def guests(self) -> Sequence[JobGuest]:
@@ -146,41 +149,41 @@ class JobGuests(Protocol):
 
     @property
     def image(self) -> JobImage:
-        """What they booted."""
+        """The image that the guests have booted."""
 
     @property
     def network(self) -> "GuestNetwork":
-        """How they reach each other."""
+        """The kind of network between the guests."""
 
     def inspect_all(self) -> "tuple[RegionState, ...]":
-        """Their regions, as this host sees them."""
+        """Return the states of the guests' regions on this host."""
 
 
 class ClusterGuests(JobGuests, Protocol):
-    """The virtual machines of a cluster, as JobGuests; `enter()` first."""
+    """The VMs of a cluster, as JobGuests; call enter() first."""
 
     @property
     def alone(self) -> Collection[str]:
-        """Names of those that have no network with the others."""
+        """Names of the VMs that have no network with the other VMs."""
 
     def enter(self) -> None:
-        """See that there is a connection to each. Raises VicinalError where one does not run."""
+        """Connect to each VM. Raises VicinalError if a VM does not run."""
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
-        """Raise VicinalError for a region without room for so many ranks, or without a heap.
+        """Raise VicinalError if the region has no room for `ranks` ranks, or lacks required heaps.
 
-        Guests of other hosts are asked by enter().
+        For VMs of other hosts, enter() raises the error.
         """
 
     def check(self) -> None:
-        """Raise VicinalError for a machine that ended."""
+        """Raise VicinalError if a VM ended."""
 
     def traffic(self, job: int) -> "JobTraffic | None":
-        """What the regions say of the job of this number; None where there are none."""
+        """Return what the regions count of a job; None without regions."""
 
 
 class Launchers(Protocol):
-    """The ways to start a job on nodes, which the part `launch` has: one for each way in."""
+    """The functions of the part `launch` that start a job on nodes, one for each way into nodes."""
 
     def at_head(
         self,
@@ -190,8 +193,8 @@ class Launchers(Protocol):
     ) -> "StartedJob":
         """Start a job by a launcher at the head.
 
-        `regions` says what all regions hold of a job of this number, if regions of other hosts
-        belong to the job.
+        If regions of other hosts belong to the job, `regions` returns what all regions count of the
+        job with a number.
         """
 
     def in_first_guest(self, job: "Job", guests: ClusterGuests) -> "StartedJob":
@@ -199,70 +202,76 @@ class Launchers(Protocol):
 
 
 class ClusterNodes(Protocol):
-    """All nodes of a cluster, whatever these are made of: `close()` last."""
+    """All nodes of a cluster, of any kind; call close() at the end."""
 
     def has(self, node: str) -> bool:
-        """Whether there is a node of this name."""
+        """Whether the cluster has a node of this name."""
 
     def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
-        """The command line that runs `command` in a node. Raises VicinalError."""
+        """Return the command line that runs `command` in a node.
+
+        Raises VicinalError if the node does not exist or does not run.
+        """
 
     def start_job(self, job: "Job", launchers: Launchers) -> "StartedJob":
-        """Start a job on the nodes, through their region where the job's path is the region.
+        """Start a job on the nodes, by their region if the job's path is the region.
 
-        Raises VicinalError where the nodes do not run, or cannot have the job.
+        Raises VicinalError if the nodes do not run, or cannot run the job.
         """
 
     def close(self) -> None:
-        """End what was opened for this."""
+        """Close the connections that the other methods opened."""
 
 
 class OwnNodes(ClusterNodes, Protocol):
-    """The nodes that a cluster has on this host, as another host's command asks for them."""
+    """The nodes of a cluster on this host, for commands of this host and other hosts."""
 
     def enter(self) -> None:
-        """See that all nodes run and can be reached. Raises VicinalError."""
+        """Check that all nodes run and can be reached. Raises VicinalError."""
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
-        """Raise VicinalError for no region, too little room for so many ranks, or no heap."""
+        """Raise VicinalError without a region, or if it lacks room for `ranks` ranks or heaps."""
 
     def check(self, names: Container[str] | None = None) -> None:
-        """Raise VicinalError for a node that ended; `names`: those that are still to be here."""
+        """Raise VicinalError if a node ended; `names` are the nodes to check, None: all."""
 
     def traffic(self, job: int) -> "JobTraffic | None":
-        """What the region says of the job of this number; None where there is no region."""
+        """Return what the region counts of a job; None without a region."""
 
 
 def check_joined(nodes: Sequence[str], alone: Collection[str]) -> None:
-    """Raise VicinalError where a job is to have several nodes, and one of them has no network."""
+    """Raise VicinalError if a job has several nodes, and one of them has no network."""
     cut_off = [node for node in nodes if node in alone]
     if len(nodes) > 1 and cut_off:
         raise VicinalError(
-            f"{cut_off[0]} has no network, by which a launcher could start ranks on it and on "
-            f"{next(node for node in nodes if node != cut_off[0])}",
-            "let one node have all ranks (-n 1, or a cluster of one node), start a launcher in a "
+            f"a launcher cannot start ranks on {cut_off[0]} and on "
+            f"{next(node for node in nodes if node != cut_off[0])}: {cut_off[0]} has no network",
+            "place all ranks on one node (-n 1, or a cluster of one node), start a launcher in a "
             "node by `vicinal exec`, or give the nodes a network",
         )
 
 
 def check_running(cluster: str, ended: Sequence[str], nodes: int) -> None:
-    """Raise VicinalError where some of a cluster's nodes do not run: `ended`, of so many."""
+    """Raise VicinalError if nodes of a cluster do not run.
+
+    `ended` has their names, and `nodes` is the number of all nodes.
+    """
     start = f"`vicinal start {cluster}`"
     if ended and len(ended) == nodes:
         raise VicinalError(f"the cluster {cluster} is stopped", f"start it with {start}")
     if ended:
         raise VicinalError(
             f"{', '.join(ended)} of the cluster {cluster} does not run",
-            f"see `vicinal status {cluster}`, and start it with {start}",
+            f"check `vicinal status {cluster}`, and start the cluster with {start}",
         )
 
 
 class EnteredHead(ABC):
-    """What JobNodes has of this where nsenter runs commands at the head."""
+    """Base of JobNodes whose commands at the head run by nsenter."""
 
     @abstractmethod
     def seen_from_host(self, path: str) -> Path:
-        """A file or directory of the head's, as this process can reach it."""
+        """Return the path by which this process reaches a file or directory of the head."""
 
     @property
     def places(self) -> Places:
@@ -273,10 +282,11 @@ class EnteredHead(ABC):
         return self.seen_from_host(EXCHANGE)
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
+        """Kill and reap a process that head_command() started."""
         deadline = time.monotonic() + _KILL_SECONDS
         while running.poll() is None and time.monotonic() < deadline:
-            # The command itself, which nsenter then reaps: our init might not, in a container.
+            # Kill the command itself, which nsenter then reaps. If this process runs in a
+            # container, its init might not reap orphans.
             self.signal_command(running, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 running.wait(_POLL_SECONDS)
@@ -284,7 +294,7 @@ class EnteredHead(ABC):
         running.wait()
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started, which is a child of nsenter."""
+        """Send a signal to the command of head_command(), which is a child of nsenter."""
         import psutil
 
         with suppress(psutil.Error):
@@ -293,7 +303,7 @@ class EnteredHead(ABC):
 
 
 def pid_namespace(process: "psutil.Process") -> str:
-    """A process's PID namespace as Node has it; empty for a process that has ended."""
+    """Return a process's PID namespace for Node; empty if the process has ended."""
     try:
         return str(Path(f"/proc/{process.pid}/ns/pid").readlink())
     except OSError:

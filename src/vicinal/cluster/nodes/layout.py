@@ -1,25 +1,25 @@
-"""What the manager, the keeper and the nodes of a native cluster agree on.
+"""Paths, addresses and messages that the manager, the keeper and the nodes of a cluster share.
 
-Inside the cluster a tmpfs of its own lies on /run. /run/vicinal in it is common to all
-nodes and is where the regions of jobs are; /run/node is private to each node.
+Each cluster of namespaces has a tmpfs of its own on /run. All nodes share /run/vicinal, with the
+regions of jobs; /run/node is private to each node.
 """
 
 from dataclasses import asdict, dataclass
 
 EXCHANGE = "/run/vicinal"
-"""Directory that all nodes of a cluster share; it holds regions, and no other channel."""
+"""Directory that all nodes of a cluster share; it contains regions, and no other channel."""
 
 NODE_DIRECTORY = "/run/node"
-"""Directory of each node's own, for the session files of launchers."""
+"""Private directory of each node, for the session files of launchers."""
 
 REMOTE_SHELL = f"{EXCHANGE}/remote-shell"
-"""Executable that launchers use in place of ssh: REMOTE_SHELL HOST COMMAND..."""
+"""Executable that launchers use instead of ssh: REMOTE_SHELL HOST COMMAND..."""
 
 RANK = f"{EXCHANGE}/rank"
 """Executable that prepares a rank: RANK INPUT CPUS COMMAND...
 
-INPUT is a file for rank 0 to read while the others get none, or "-"; CPUS are numbers of
-processors, of which the rank is pinned to one, or "-".
+INPUT is a file that rank 0 reads as standard input, while other ranks read /dev/null, or "-". CPUS
+are numbers of processors, to one of which the rank is pinned, or "-".
 """
 
 RANK_TEXT = """\
@@ -46,13 +46,13 @@ for cpu in $cpus; do
 done
 exec taskset -c "$cpu" "$@"
 """
-"""What that executable is."""
+"""Content of the executable RANK."""
 
 HEAD = "head"
-"""Host name of the place that launchers run in; it is not a node."""
+"""Host name of the head, in which launchers run; the head is not a node."""
 
 MOST_NODES = 1024
-"""More ports than this a bridge does not have."""
+"""Maximum number of nodes, because a bridge has at most 1024 ports."""
 
 PREFIX_BITS = 16
 """Length of the network part of the addresses."""
@@ -62,48 +62,48 @@ _LOOPBACK = "127.1"
 
 
 def node_name(number: int) -> str:
-    """Host name of node `number`, counted from 0."""
+    """Return the host name of node `number`, counted from 0."""
     return f"node{number}"
 
 
 def node_address(number: int, *, network: bool) -> str:
-    """IPv4 address of node `number`.
+    """Return the IPv4 address of node `number`, counted from 0.
 
-    Where the nodes share the host's network it is one of the host's many loopback
-    addresses, since a launcher runs nothing remotely at an address that it has itself.
+    If the nodes share the host's network, the address is in 127.1.0.0/16, on the host's loopback,
+    because a launcher starts nothing remotely at an address of its own host.
     """
     return f"{_OWN_NETWORK if network else _LOOPBACK}.{(number + 1) >> 8}.{(number + 1) & 255}"
 
 
 def head_address(*, network: bool) -> str:
-    """IPv4 address of the head, on the bridge where there is one."""
+    """Return the IPv4 address of the head: on the bridge with `network`, otherwise 127.0.0.1."""
     return f"{_OWN_NETWORK}.255.254" if network else "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the manager asks of the keeper."""
+    """A request of the manager to the keeper for nodes."""
 
     nodes: int
     network: bool
-    """Whether to give each node a network of its own, where the kernel lets us."""
+    """Whether to create a network for each node, if the kernel permits it."""
     regions: list[tuple[str, str]]
-    """Files of the host to show in the exchange: (path, name there)."""
+    """Files of the host to show in the exchange: (path on the host, name in the exchange)."""
 
     to_dict = asdict
 
 
 @dataclass(frozen=True)
 class Started:
-    """What the keeper answers once all nodes are up."""
+    """The keeper's answer after all nodes have started."""
 
     user_namespace: bool
-    """Whether it took a user namespace, in which the user is root."""
+    """Whether the keeper created a user namespace, in which the user is root."""
     network: bool
     """Whether the nodes have networks of their own."""
     limitations: list[str]
-    """What the cluster had to do without, each a phrase for people."""
+    """What the host could not provide, as phrases for people."""
     pid_namespaces: list[str]
-    """Of each node, as /proc/PID/ns/pid shows it."""
+    """PID namespace of each node, in the format of /proc/PID/ns/pid."""
 
     to_dict = asdict

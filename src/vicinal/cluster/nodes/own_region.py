@@ -1,4 +1,4 @@
-"""The region of a cluster's nodes on this host, as a job in these nodes uses it."""
+"""The region of a cluster's nodes on this host, for jobs in these nodes."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,20 +17,20 @@ class OwnRegion:
     path: Path | None
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
-        """Raise VicinalError for no region, too little room for so many ranks, or no heap."""
+        """Raise VicinalError without a region, or if it lacks room for `ranks` ranks or heaps."""
         self._usable(ranks, "the cluster has no region", "use --path network", heap=heap)
 
     def in_it(self, job: Job, cluster: str, inside: str, *, alone: bool) -> Job:
-        """The job with the cluster's region, which nodes see as the file `inside`.
+        """Return the job with the cluster's region, whose path in the nodes is `inside`.
 
-        `alone`: the cluster has one node. Raises VicinalError as check_room().
+        `alone` says that the cluster has one node. Raises VicinalError as check_room() does.
         """
         remedy = "use --path network" + (" or shared-memory" if alone else "")
         self._usable(job.ranks, f"the cluster {cluster} has no region", remedy, heap=job.heap)
         return replace(job, region=f"file:{inside}")
 
     def traffic(self, job: int) -> JobTraffic | None:
-        """What the region says of the job of this number; None where there is no region."""
+        """Return what the region counts of a job; None without a region."""
         if self.path is None:
             return None
         return job_traffic(inspect(self.path, patience=0).of_job(job))

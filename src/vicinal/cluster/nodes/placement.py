@@ -1,7 +1,7 @@
-"""Which processors of the host each node of a cluster gets.
+"""The assignment of the host's processors to the nodes of a cluster.
 
 The policies are those of the published studies: a virtual machine for each core, socket or NUMA
-node. Nothing is ever given to two nodes, and what cannot be is an error, not a guess.
+node. No processor is given to two nodes, and an impossible placement is an error, not a guess.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from vicinal.host.topology import Cpu, NumaNode
 def place_nodes(
     cluster: Cluster, cpus: Sequence[Cpu], numa: Sequence[NumaNode]
 ) -> dict[str, tuple[int, ...]]:
-    """Processors by the nodes' names; none where the policy is that the kernel decides.
+    """Return the processors of each node by its name; empty tuples with the policy `none`.
 
-    `cpus` are the processors that may be used, `numa` the NUMA nodes of the host. Raises
-    VicinalError with all for which this host has no room.
+    `cpus` are the usable processors, and `numa` the host's NUMA nodes. Raises VicinalError for all
+    nodes that do not fit.
     """
     match cluster.placement.policy:
         case Policy.NONE:
@@ -35,20 +35,20 @@ def place_nodes(
             return _by_group(cluster, groups, "socket")
         case Policy.NUMA:
             groups = [[cpu for cpu in cpus if cpu.number in node.cpus] for node in numa]
-            # A kernel without NUMA has one node, which it does not show.
+            # A kernel without NUMA has one NUMA node, which it does not show.
             return _by_group(
                 cluster, [group for group in groups if group] or [list(cpus)], "NUMA node"
             )
 
 
 def reserved_cores(cluster: Cluster, cpus: Sequence[Cpu]) -> tuple[int, ...]:
-    """The processors that a placement leaves to the host: all threads of its first cores."""
+    """Return the processors that a placement leaves to the host: all threads of the first cores."""
     first = set(_cores(cpus)[: cluster.placement.reserve])
     return tuple(sorted(cpu.number for cpu in cpus if first.intersection(cpu.siblings)))
 
 
 def _cores(cpus: Sequence[Cpu]) -> list[int]:
-    """One processor of each core, its first that may be used."""
+    """Return one processor of each core, the first usable one."""
     usable = {cpu.number for cpu in cpus}
     first = {min(usable.intersection(cpu.siblings) or {cpu.number}) for cpu in cpus}
     return sorted(first)
@@ -60,7 +60,7 @@ def _by_core(cluster: Cluster, free: Sequence[int], there: int) -> dict[str, tup
         raise VicinalError(
             f"the nodes of {cluster.name} need {wanted} cores, and this host has {there}"
             + _reserved(cluster),
-            "ask for fewer nodes or processors, or choose the placement policy none",
+            "reduce count or cpus, or choose the placement policy none",
         )
     placed, next_core = {}, 0
     for node in cluster.nodes:
@@ -72,13 +72,13 @@ def _by_core(cluster: Cluster, free: Sequence[int], there: int) -> dict[str, tup
 def _by_group(
     cluster: Cluster, groups: Sequence[Sequence[Cpu]], kind: str
 ) -> dict[str, tuple[int, ...]]:
-    """One node for each socket or NUMA node, whose first cores may be the host's."""
+    """Give each node the cores of one socket or NUMA node, without the reserved cores."""
     faults = Faults()
     if len(cluster.nodes) > len(groups):
         faults.add(
-            f"{cluster.name} has {len(cluster.nodes)} nodes, one for each {kind}, and this host "
-            f"has {len(groups)}",
-            "ask for fewer nodes, or choose another placement policy",
+            f"each of the {len(cluster.nodes)} nodes of {cluster.name} needs a {kind}, and this "
+            f"host has {len(groups)}",
+            "reduce count, or choose another placement policy",
         )
     reserved = set(_cores([cpu for group in groups for cpu in group])[: cluster.placement.reserve])
     placed = {}
@@ -88,7 +88,7 @@ def _by_group(
             faults.add(
                 f"{node.name} needs {node.cpus} cores of one {kind}, and there are {len(free)}"
                 + _reserved(cluster),
-                "ask for fewer processors, or choose another placement policy",
+                "reduce cpus, or choose another placement policy",
             )
         placed[node.name] = tuple(free[: node.cpus])
     faults.check()
@@ -103,13 +103,13 @@ def _explicit(cluster: Cluster, cpus: Sequence[Cpu]) -> dict[str, tuple[int, ...
         for number in node.pin:
             if number not in usable:
                 faults.add(
-                    f"{node.name} is to have processor {number}, which this host does not have, or "
-                    "not for us",
-                    "choose among those that `vicinal doctor` shows",
+                    f"{node.name} cannot have processor {number}: this host does not have it, or "
+                    "this process may not use it",
+                    "choose processors that `vicinal doctor` shows",
                 )
             if number in owner:
                 faults.add(
-                    f"processor {number} is given to {owner[number].name} and to {node.name}",
+                    f"processor {number} is assigned to both {owner[number].name} and {node.name}",
                     "give each node processors of its own",
                 )
             owner[number] = node

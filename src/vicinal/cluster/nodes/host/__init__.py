@@ -1,4 +1,4 @@
-"""A node that is this host itself: the baseline, with nothing between a rank and the hardware.
+"""A node that is this host itself: the baseline, without anything between ranks and hardware.
 
-Facts and checks of the host are in `vicinal.host`.
+`vicinal.host` has facts and checks of the host.
 """

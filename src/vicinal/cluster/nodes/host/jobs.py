@@ -1,4 +1,4 @@
-"""Jobs on the host as the one node of a cluster."""
+"""Jobs on a native node, which is the host itself."""
 
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from vicinal.mpi.traffic import JobTraffic
 
 
 class HostNodes:
-    """The native node of a cluster, as OwnNodes; other hosts' commands cannot enter it."""
+    """The native node of a cluster, as OwnNodes; commands of other hosts cannot enter it."""
 
     def __init__(self, name: str, node: HostNode, region: Path | None) -> None:
         self._name = name
@@ -34,19 +34,19 @@ class HostNodes:
         return launchers.at_head(job, self._node)
 
     def close(self) -> None:
-        """Nothing to do: nothing was opened for this."""
+        """Do nothing: there are no connections."""
 
     def enter(self) -> None:
-        """Raise VicinalError: launchers of other hosts have no way in."""
+        """Raise VicinalError: launchers of other hosts cannot reach the node."""
         raise VicinalError(
-            "its nodes are neither virtual machines nor containers", "see `vicinal status`"
+            "its nodes are neither virtual machines nor containers", "check `vicinal status`"
         )
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
         self._region.check_room(ranks, heap=heap)
 
     def check(self, names: Container[str] | None = None) -> None:
-        """Raise VicinalError as enter()."""
+        """Raise VicinalError as enter() does."""
         del names
         self.enter()
 

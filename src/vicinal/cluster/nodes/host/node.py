@@ -1,12 +1,12 @@
-"""The host as the one node of a cluster: its processes, on its processors, and a directory.
+"""The host as a node of a cluster: processes on the node's processors, and a directory.
 
     node = HostNode("lab", "host", cpus=(2, 3))
     node.create()
     subprocess.run(node.exec_command("host", ["hostname"]))
     node.remove()
 
-What runs in it is known by a variable that all of it inherits. It can run jobs (job_nodes.py);
-its head is the host, too.
+The node's processes are known by a variable that all of them inherit. The node can run jobs
+(job_nodes.py); its head is the host too.
 """
 
 import os
@@ -29,48 +29,48 @@ if TYPE_CHECKING:
     import psutil
 
 _NAME = "localhost"
-"""What launchers call the host that they run on."""
+"""The name by which launchers know their own host."""
 
 _NODE_MARK = "VICINAL_NATIVE"
 _JOB_MARK = "VICINAL_NATIVE_JOB"
 _STOPPED = "stopped"
 _REMOTE_SHELL = '#!/bin/sh\nshift\nexec /bin/sh -c "$*"\n'
-"""Launchers want one, and do not use it for the host that they run on."""
+"""The remote shell, which launchers require and do not use for their own host."""
 
 _CLEAR_SECONDS = 20.0
 _POLL_SECONDS = 0.005
 
 
 class HostNode:
-    """The host as the node of a cluster of this user; `cpus` empty: all that we may use."""
+    """The host as a node of a cluster of this user; without `cpus` it has all usable processors."""
 
     def __init__(self, cluster: str, name: str, cpus: tuple[int, ...] = ()) -> None:
         self.name = name
         self.cpus = cpus
-        # A dot is in no cluster's name, so this is no region.
+        # A cluster's name has no dot, so this path is not a region's.
         self.directory = Path(f"/dev/shm/vicinal-{os.geteuid()}-{cluster}.native")
         self._mark = f"{os.geteuid()}/{cluster}/{name}"
         self._job = f"{os.getpid()}-{secrets.token_hex(4)}"
 
     @property
     def is_there(self) -> bool:
-        """Whether it was made by this user."""
+        """Whether the node exists, and this user created it."""
         with suppress(FileNotFoundError):
             return self.directory.lstat().st_uid == os.geteuid() and self._rank.is_file()
         return False
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is to run in it."""
+        """Whether the node is stopped, so that no processes may start."""
         return (self.directory / _STOPPED).exists()
 
     def check(self) -> None:
-        """Raise VicinalError where a tool is missing that it needs."""
+        """Raise VicinalError if a required tool is missing."""
         if self.cpus and find_tool("taskset") is None:
             raise VicinalError("the tool taskset was not found", "install util-linux")
 
     def create(self) -> None:
-        """Make its directory. Raises VicinalError."""
+        """Create the node's directory. Raises VicinalError."""
         self.check()
         try:
             self.directory.mkdir(mode=0o700)
@@ -80,12 +80,12 @@ class HostNode:
             self._rank.write_text(RANK_TEXT)
         except OSError as error:
             raise VicinalError(
-                f"{self.directory} could not be made ({describe_os_error(error)})",
-                "see whose it is",
+                f"{self.directory} could not be created ({describe_os_error(error)})",
+                "check who owns it",
             ) from error
 
     def stop(self) -> None:
-        """End what runs in it, and let nothing more run."""
+        """End the node's processes, and let no more start."""
         (self.directory / _STOPPED).touch()
         self._end(_NODE_MARK, self._mark)
 
@@ -93,7 +93,7 @@ class HostNode:
         (self.directory / _STOPPED).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """End what runs in it, and take its directory away."""
+        """End the node's processes, and remove its directory."""
         self._end(_NODE_MARK, self._mark)
         with suppress(FileNotFoundError):
             if self.directory.lstat().st_uid == os.geteuid():
@@ -102,22 +102,25 @@ class HostNode:
     def exec_command(
         self, name: str, command: Sequence[str], *, tty: bool = False, directory: str = "/"
     ) -> list[str]:
-        """The command line that runs `command` on its processors, with this terminal."""
-        del tty  # it has ours
+        """Return the command line that runs `command` on the node's processors.
+
+        Raises VicinalError if `name` is not the node's name, or the node does not run.
+        """
+        del tty  # the command inherits this process's terminal
         if name != self.name:
-            raise VicinalError(f"there is no {name}", "see `vicinal status`")
+            raise VicinalError(f"there is no node {name!r}", "check `vicinal status`")
         return self.head_command(command, Path(directory))
 
-    # What jobs need: JobNodes.
+    # The methods of JobNodes.
 
     @property
     def nodes(self) -> list[Node]:
-        """Itself, as launchers know it."""
+        """The node under the name by which launchers know it."""
         return [Node(_NAME, "127.0.0.1", str(Path("/proc/self/ns/pid").readlink()))]
 
     @property
     def places(self) -> Places:
-        """All in its directory."""
+        """Paths in the node's directory."""
         return Places(str(self.directory), str(self.directory))
 
     @property
@@ -128,9 +131,12 @@ class HostNode:
         return Path(path)
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` on its processors, known as this node's."""
+        """Return the command line that runs `command` as a process of the node.
+
+        Raises VicinalError if the node does not exist or is stopped.
+        """
         if not self.is_there:
-            raise VicinalError(f"{self.name} is not there", "see `vicinal status`")
+            raise VicinalError(f"the node {self.name} does not exist", "check `vicinal status`")
         if self.is_stopped:
             raise VicinalError(f"{self.name} does not run", START)
         marks = [f"{_NODE_MARK}={self._mark}", f"{_JOB_MARK}={self._job}"]
@@ -141,25 +147,25 @@ class HostNode:
         return ["/usr/bin/env", *marks, *change, *pin, *command]
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
+        """Kill and reap a process that head_command() started."""
         running.kill()
         running.wait()
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started."""
+        """Send a signal to a process that head_command() started."""
         running.send_signal(number)
 
     def processes(self, node: str | None = None) -> "list[psutil.Process]":
-        """The processes of jobs that this object started."""
-        del node  # there is one
+        """Return the processes of jobs that this object started."""
+        del node  # there is only one node
         return list(_marked(_JOB_MARK, self._job))
 
     def clear(self) -> None:
-        """Kill what jobs that this object started left."""
+        """Kill processes that are left of jobs that this object started."""
         self._end(_JOB_MARK, self._job)
 
     def ended_nodes(self) -> list[str]:
-        """It ends only by `stop` and `down`."""
+        """Return the node's name if `stop` or `down` ended the node."""
         return [] if self.is_there and not self.is_stopped else [self.name]
 
     @property
@@ -167,7 +173,11 @@ class HostNode:
         return self.directory / "rank"
 
     def _end(self, variable: str, value: str) -> None:
-        """Kill all that has a mark, but not the shell that the command came from."""
+        """Kill all processes with a mark, except this process and its parents.
+
+        A parent, such as the shell of the command, may be a process of the node. Raises
+        VicinalError if a process does not end in 20 s.
+        """
         import psutil
 
         ours = {each.pid for each in (psutil.Process(), *psutil.Process().parents())}
@@ -176,7 +186,7 @@ class HostNode:
             if time.monotonic() > deadline:
                 raise VicinalError(
                     f"process {left[0].pid} of {self.name} does not end",
-                    "see what it waits for in the kernel: /proc/PID/stack",
+                    f"check what it waits for in the kernel: /proc/{left[0].pid}/stack",
                 )
             for process in left:
                 with suppress(psutil.Error):
@@ -190,6 +200,6 @@ def _marked(variable: str, value: str) -> "Iterator[psutil.Process]":
     wanted = f"{variable}={value}".encode()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            # A zombie has no variables any more.
+            # A zombie no longer has variables.
             if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
                 yield process
