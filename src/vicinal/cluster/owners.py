@@ -1,9 +1,9 @@
-"""Clusters that a command makes for itself and takes away in the end, unless it is killed.
+"""Clusters that a command creates for itself, and removes at its end unless it is killed.
 
-Such a command has an owner's file as long as it runs, locked: the kernel drops the lock of a
-process that ends, whatever ends it. So the clusters of a file that can be locked are nobody's any
-more, and may be taken away; those of any other are left alone. Names of an owner's clusters are its
-own name, a dash and a number.
+While such a command runs, it holds the lock of an owner's file. The kernel drops the lock when the
+process ends for any reason. So if the file can be locked, its clusters are abandoned and may be
+removed; otherwise they are in use. The names of an owner's clusters are the owner's name, a dash
+and a number.
 """
 
 import json
@@ -20,12 +20,12 @@ from vicinal.cluster.ownership import NUMBERED, Owner, owner_files, owners_direc
 from vicinal.cluster.plan.state import cluster_names
 
 _LOCK_SECONDS = 60.0
-"""For another command that takes away what was left."""
+"""Time for another command that removes abandoned clusters."""
 
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """What a command that was killed has left."""
+    """The clusters that a killed command has left."""
 
     owner: Owner
     clusters: tuple[str, ...]
@@ -33,16 +33,17 @@ class LeftBehind:
     def __str__(self) -> str:
         down = " && ".join(f"vicinal down {name}" for name in self.clusters)
         return (
-            f"{self.owner.what} was killed and left {', '.join(self.clusters)}: "
-            f"`{self.owner.again}` goes on with it, `{down}` takes that away"
+            f"{self.owner.what} was killed and left {', '.join(self.clusters)}: continue with "
+            f"`{self.owner.again}`, or remove the rest with `{down}`"
         )
 
 
 @contextmanager
 def owning(owner: Owner) -> Iterator[None]:
-    """Be the owner of clusters: nobody takes them for left behind meanwhile.
+    """Hold the lock of an owner's file, so that the owner's clusters do not count as abandoned.
 
-    The file stays at the end where clusters do. Raises VicinalError where it cannot be kept.
+    The file is removed at the end unless clusters are left. Raises VicinalError if the file cannot
+    be locked or written.
     """
     file = owners_directory() / owner.name
     held = _lock(file)
@@ -61,7 +62,7 @@ def owning(owner: Owner) -> Iterator[None]:
 
 
 def left_behind() -> list[LeftBehind]:
-    """What commands of this user left on this host that were killed. Changes nothing."""
+    """Return what killed commands of this user have left on this host. Changes nothing."""
     found = []
     for file in owner_files():
         with _abandoned(file) as owner:
@@ -71,7 +72,10 @@ def left_behind() -> list[LeftBehind]:
 
 
 def take_away_left_behind(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Take it away; `say` is told of what was, and `warn` of what could not be."""
+    """Remove the clusters of killed commands.
+
+    `say` gets a message about removed clusters, and `warn` about each that could not be removed.
+    """
     from vicinal.cluster.manager import take_down
 
     for file in owner_files():
@@ -80,18 +84,18 @@ def take_away_left_behind(say: Callable[[str], None], warn: Callable[[str], None
                 continue
             clusters = _clusters(owner.name)
             if clusters:
-                say(f"taking away {', '.join(clusters)}: {owner.what} was killed and left that")
+                say(f"removing {', '.join(clusters)}, which {owner.what} left when it was killed")
             for name in clusters:
                 try:
                     take_down(name)
                 except VicinalError as error:
-                    warn(f"{name}, which {owner.what} left, could not be taken away: {error}")
+                    warn(f"{name}, which {owner.what} left, could not be removed: {error}")
             if not _clusters(owner.name):
                 file.unlink(missing_ok=True)
 
 
 def _clusters(name: str) -> tuple[str, ...]:
-    """Those of an owner, without shares of hosts, which go with them."""
+    """Return the clusters of an owner, without shares, which are removed with their clusters."""
     beginning = len(name)
     return tuple(
         each
@@ -102,9 +106,9 @@ def _clusters(name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _abandoned(file: Path) -> Iterator[Owner | None]:
-    """The owner whose command has ended, and cannot begin again meanwhile; None: it has not.
+    """Yield the owner if its command has ended, with the file locked against a new start.
 
-    It is None, too, where it ran on another host, and where the file makes no sense.
+    Yields None if the command runs, if it ran on another host, or if the file is malformed.
     """
     try:
         held = lock(file, os.O_RDONLY | os.O_NOFOLLOW)
@@ -119,7 +123,7 @@ def _abandoned(file: Path) -> Iterator[Owner | None]:
 
 
 def _lock(file: Path) -> int:
-    """The file's descriptor, by which it is locked until that is closed."""
+    """Lock the file; return a descriptor, which holds the lock until it is closed."""
     try:
         return lock(
             file,
@@ -129,7 +133,7 @@ def _lock(file: Path) -> int:
         )
     except BlockingIOError:
         raise VicinalError(
-            f"another command is at work on the clusters of {file.name}", "wait for its end"
+            f"another command works on the clusters of {file.name}", "wait for its end"
         ) from None
     except OSError as error:
         raise _unusable(file, error) from error
@@ -138,5 +142,5 @@ def _lock(file: Path) -> int:
 def _unusable(file: Path, error: OSError) -> VicinalError:
     return VicinalError(
         f"{file} cannot be written ({describe_os_error(error)})",
-        "make room there, or let XDG_STATE_HOME name a directory that you may write to",
+        "free space there, or set XDG_STATE_HOME to a directory that you may write to",
     )

@@ -1,6 +1,6 @@
-"""Whose a cluster is that a command made for itself, by its owner's file: see owners.py.
+"""The owners of clusters that commands create for themselves, from the owners' files (owners.py).
 
-A command of a user that was called without a name never means such a cluster.
+A user's command without a cluster's name never selects such a cluster.
 """
 
 import json
@@ -16,37 +16,37 @@ from vicinal.base.files import take_lock
 from vicinal.cluster.plan.state import clusters_directory
 
 NUMBERED = re.compile(r"-[0-9]+")
-"""What follows an owner's name in the name of its cluster."""
+"""The part of a cluster's name after its owner's name."""
 
 _MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A command and its clusters."""
+    """A command that owns clusters."""
 
     name: str
-    """What the names of its clusters begin with."""
+    """Start of the names of its clusters."""
     what: str
-    """For people: `the study quick`."""
+    """The command's work for people, such as `the study quick`."""
     again: str
-    """The command line that goes on with it."""
+    """The command line that continues the work."""
     host: str = ""
-    """Where it runs: users may have one home directory on several hosts."""
+    """The command's host, because a home directory may be on several hosts."""
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """Whose a cluster is that a command made for itself."""
+    """The owner of a cluster, and whether it runs."""
 
     what: str
-    """For people, as Owner has it."""
+    """The owner's work for people, as in Owner; with its host, if that is another host."""
     runs: bool
-    """Whether that command runs, or may: one of another host is not known to have ended."""
+    """Whether the command runs or may run: the end of a command on another host is unknown."""
 
 
 def ownership_of(cluster: str) -> Ownership | None:
-    """Whose a cluster is, or a host's share of it; None where `vicinal up` made it."""
+    """Return the owner of a cluster or share; None if `vicinal up` created the cluster."""
     name = cluster.partition(".")[0]
     for file in owner_files():
         if name.startswith(file.name) and NUMBERED.fullmatch(name, len(file.name)):
@@ -55,41 +55,41 @@ def ownership_of(cluster: str) -> Ownership | None:
 
 
 def check_not_in_use(cluster: str) -> None:
-    """Raise VicinalError for a cluster of a command that runs, which would be void without it."""
+    """Raise VicinalError if a cluster's owner runs, because its results need the cluster."""
     whose = ownership_of(cluster)
     if whose is not None and whose.runs:
         raise VicinalError(
-            f"{cluster} belongs to {whose.what}, which runs, and is void without it",
-            "wait for its end, or end it by Ctrl-C, which takes the cluster away; "
-            f"`vicinal down {cluster} --owned` does so all the same",
+            f"{cluster} belongs to {whose.what}, which runs and needs it",
+            "wait for its end, or end it by Ctrl-C, which removes the cluster; "
+            f"`vicinal down {cluster} --owned` removes it anyway",
         )
 
 
 def owners_directory() -> Path:
-    """Where the files of this user's owners are."""
+    """Return the directory of this user's owner files."""
     return clusters_directory().parent / "owners"
 
 
 def owner_files() -> list[Path]:
-    """The files of all owners, those too that ended."""
+    """Return the files of all owners, including ended owners, sorted."""
     with suppress(OSError):
         return sorted(owners_directory().iterdir())
     return []
 
 
 def _ownership(file: Path) -> Ownership | None:
-    """None where the file is gone."""
+    """Return the owner in a file; None if the file is gone."""
     try:
         lock = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        # Of an owner that is just writing its file, or of another version, no more is known.
+        # The file may be half written, or written by another version.
         owner = read_owner(file, lock) or Owner(
             file.name, "another command", "", socket.gethostname()
         )
         try:
-            # Shared: others that look at the same time do not take us for the owner.
+            # Shared, so that commands that check at the same time do not find each other's lock.
             runs = not take_lock(lock, shared=True)
         except OSError:
             runs = True
@@ -103,7 +103,7 @@ def _ownership(file: Path) -> Ownership | None:
 
 
 def read_owner(file: Path, lock: int) -> Owner | None:
-    """What is in an owner's file, of which `lock` is open; None for what makes no sense."""
+    """Read an owner's file by the open descriptor `lock`; return None if it is malformed."""
     with suppress(OSError, ValueError, TypeError):
         owner = Owner(**json.loads(os.pread(lock, _MOST_BYTES, 0)))
         return owner if owner.name == file.name else None

@@ -1,6 +1,6 @@
-"""`vicinal plan`: what `vicinal up` would do.
+"""`vicinal plan`: the steps that `vicinal up` would execute.
 
-Scripts call it again and again, so it loads neither typer nor rich.
+Scripts call this command repeatedly, so this module imports neither typer nor rich.
 """
 
 import sys
@@ -15,7 +15,7 @@ from vicinal.cluster.manager import DEFAULT_FILE, plan_cluster
 from vicinal.cluster.plan.planning import Action, Shown
 
 _CHANGES = 2
-"""Exit status of `plan` when something would change."""
+"""Exit status of `plan` if `up` would change anything."""
 
 _SIGNS = {
     Action.CREATE: "+",
@@ -29,8 +29,8 @@ _SIGNS = {
 def plan(
     file: Annotated[Path, Argument("The cluster's file.", metavar="FILE")] = DEFAULT_FILE,
 ) -> int:
-    """Show what `up` would do; exit with 2 if that is anything."""
-    with told("looking at what is there"):
+    """Show what `up` would do; exit with 2 if it would change anything."""
+    with told("checking the present state"):
         steps = plan_cluster(read_cluster(file))
     for step in steps:
         why = "" if step.action is Action.KEEP else f"  ({step.why})"
@@ -42,7 +42,7 @@ def plan(
 
 
 def summary(steps: Sequence[Shown], *, done: bool = False) -> str:
-    """How many of the steps do what, as in `6 to make`; `6 made` when they are `done`."""
+    """Return the number of steps of each action, such as `6 to make`, or `6 made` if `done`."""
     counts = {
         ("to make", "made"): Action.CREATE,
         ("to start", "started"): Action.START,

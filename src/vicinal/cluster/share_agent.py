@@ -1,9 +1,9 @@
-"""What a command has on each host of a cluster: `python -m vicinal.cluster.share_agent`.
+"""The agent of a command on each host of a cluster: `python -m vicinal.cluster.share_agent`.
 
-It does with this host's share of the cluster what it is asked to (hosts/connection.py), by the same
-code as if that were a cluster of this host's own. What it makes it undoes again where the command
-does not say KEEP: because another host failed, because somebody pressed Ctrl-C, or because the
-command, its machine or the network in between is gone.
+The agent executes requests for this host's share of the cluster (hosts/connection.py), by the code
+that serves this host's own clusters. Without KEEP from the command, the agent undoes what it
+created: another host failed, a user pressed Ctrl-C, or the command, its host or the network between
+them is gone.
 """
 
 import os
@@ -36,7 +36,7 @@ from vicinal.cluster.vm.libvirt.uri import default_uri
 
 
 class Agent:
-    """Serves one command."""
+    """The agent of one command."""
 
     def __init__(self) -> None:
         self._requests = Requests()
@@ -47,7 +47,7 @@ class Agent:
         self._save: SaveSteps | None = None
 
     def serve(self) -> None:
-        """Answer requests until their end."""
+        """Answer requests until the end of input."""
         try:
             while (request := self._requests.next()) is not None:
                 try:
@@ -108,20 +108,20 @@ class Agent:
                 traffic = self._entered().traffic(int(request["job"]))
                 self._say(traffic=None if traffic is None else traffic.to_dict())
             case Request.KEEP | Request.UNDO | Request.HERE:
-                self._say()  # nothing is being made
+                self._say()  # nothing is being created
 
     def _entered(self) -> OwnNodes:
         if self._nodes is None:
-            raise VicinalError("nobody entered its nodes", "see who asks for it")
+            raise VicinalError("the nodes were not entered", "send ENTER before this request")
         return self._nodes
 
     def _hello(self, version: str) -> None:
         if version != vicinal.__version__:
             raise VicinalError(
-                f"it has Vicinal {vicinal.__version__}, and the command is of {version}",
+                f"it has Vicinal {vicinal.__version__}, and the command's host has {version}",
                 "install the same version on all hosts",
             )
-        # Addresses of both ends, where it was ssh that came here.
+        # Addresses of both ends of the connection, if the command came by ssh.
         ends = os.environ.get("SSH_CONNECTION", "").split()
         came_from, came_to = (ends[0], ends[2]) if len(ends) == 4 else ("", "")
         self._say(
@@ -149,12 +149,14 @@ class Agent:
             self._requests.making(False)
 
     def _settle(self) -> None:
-        """Wait until the command says that all hosts have made theirs."""
+        """Wait for KEEP, after all hosts have created their shares. Raises VicinalError without."""
         self._requests.making(False)
         self._say(made=True)
         request = self._requests.next()
         if request is None or request.get("do") != Request.KEEP:
-            raise VicinalError("its share was undone", "see why")
+            raise VicinalError(
+                "the command did not keep the share", "check the errors of the other hosts"
+            )
 
     def _show(self, step: Shown) -> None:
         self._say(step=_as_json(step))
@@ -170,19 +172,19 @@ def main() -> None:
             Agent().serve()
     except Ended as ended:
         sys.exit(ended.status)
-    except Exception as error:  # what we write, ssh shows the user on the other host
+    except Exception as error:  # ssh shows the output to the user on the other host
         sys.exit(fail(report_crash(error, sys.argv[1:], host=socket.gethostname())))
 
 
 def _share(request: dict[str, Any]) -> str:
     name = str(request["share"])
     if not is_share(name) or "/" in name:
-        raise VicinalError(f"{name!r} is no host's share of a cluster", "see who asks for it")
+        raise VicinalError(f"{name!r} is not the name of a share", "write CLUSTER.HOST")
     return name
 
 
 def _half_made(name: str) -> list[str]:
-    """What could not be undone."""
+    """Return the keys of resources that could not be undone."""
     return [key for key, entry in journal_of(name).entries().items() if not entry.whole]
 
 

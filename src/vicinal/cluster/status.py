@@ -1,4 +1,4 @@
-"""What is there of a cluster, as commands show it and as one host tells another."""
+"""The present state of a cluster, for display and for the messages between hosts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 
 SAVED = "saved"
-"""The state of a machine that `vicinal restore` lets go on."""
+"""The state of a VM that `vicinal restore` can restore."""
 
 _LONGEST_TEXT = 1024
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One thing of a cluster, as it is now."""
+    """The state of one resource of a cluster."""
 
     key: str
     condition: Condition
@@ -38,14 +38,14 @@ class Piece:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What another host wrote, made fit for a terminal."""
+        """Return the state that another host sent, with text that is safe for a terminal."""
         condition = Condition(values["condition"])
         return cls(_text(values["key"]), condition, _text(values["why"]))
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node, as people are shown it."""
+    """The state of a node, for people."""
 
     name: str
     state: str
@@ -53,8 +53,9 @@ class NodeState:
     cpus: tuple[int, ...]
     """Processors of the host; empty: any."""
     memory_bytes: int | None
+    """The node's memory or its limit; None: no limit."""
     runtime: str
-    """What it is made by."""
+    """The container runtime, libvirt with the accelerator, or `this host`."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -68,7 +69,7 @@ class NodeState:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What another host wrote, made fit for a terminal."""
+        """Return the state that another host sent, with text that is safe for a terminal."""
         memory = values["memory_bytes"]
         return cls(
             name=_text(values["name"]),
@@ -82,38 +83,38 @@ class NodeState:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What is there of a cluster."""
+    """The state of a cluster or of a host's share."""
 
     name: str
     pieces: tuple[Piece, ...]
     nodes: tuple[NodeState, ...] = ()
     region: Path | None = None
     limitations: tuple[str, ...] = ()
-    """What the host did not give it, as phrases."""
+    """What the host could not provide, as phrases."""
     accelerator: Made | None = None
-    """What executes its virtual machines, where it has any."""
+    """The accelerator of the cluster's VMs; None without VMs."""
     libvirt: str | None = None
-    """URI of the libvirt that has them."""
+    """URI of the VMs' libvirt; None without VMs."""
     busy: bool = False
-    """Whether another command is at work on it."""
+    """Whether another command works on the cluster."""
     hosts: tuple["HostState", ...] = ()
-    """What each host has of it, where it is on several: nodes and regions are in these."""
+    """The shares of a cluster over several hosts, with the nodes and regions."""
 
     @property
     def whole(self) -> bool:
-        """Whether everything runs, and there are nodes: without them nothing can run in it."""
+        """Whether everything is ready, and the cluster has nodes, in which jobs can run."""
         return self.ready and self.has_nodes
 
     @property
     def ready(self) -> bool:
-        """Whether all that is there is as it should be; a host's share may be without nodes."""
+        """Whether all existing resources are ready; a host's share may have no nodes."""
         return bool(self.pieces) and all(
             piece.condition is Condition.READY for piece in self.pieces
         )
 
     @property
     def has_nodes(self) -> bool:
-        """Whether it has any, on whatever host."""
+        """Whether the cluster has nodes on any host."""
         return bool(self.nodes) or any(
             host.state is not None and host.state.has_nodes for host in self.hosts
         )
@@ -143,9 +144,9 @@ class ClusterState:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What another host wrote of its share, made fit for a terminal.
+        """Return the state of a share that another host sent, with text safe for a terminal.
 
-        Raises ValueError, KeyError or TypeError for what no host of ours writes.
+        Raises ValueError, KeyError or TypeError if it is malformed.
         """
         kind, region = values["accelerator"], values["region"]
         made = None
@@ -166,13 +167,13 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class HostState:
-    """What a host has of a cluster."""
+    """The state of a host's share of a cluster."""
 
     name: str
     state: ClusterState | None
-    """None: it could not be asked, or has nothing."""
+    """None: the host did not answer, or has no share."""
     why: str = ""
-    """The reason of that."""
+    """The reason if `state` is None."""
 
     def to_dict(self) -> dict[str, Any]:
         state = None if self.state is None else self.state.to_dict()
@@ -182,7 +183,10 @@ class HostState:
 def state_on_this_host(
     name: str, entries: Mapping[str, Entry], resources: Mapping[str, Resource]
 ) -> ClusterState:
-    """What is there of a cluster now, of which a journal has these entries and resources."""
+    """Return the present state of a cluster on this host.
+
+    `entries` and `resources` are those of its journal.
+    """
     busy = is_worked_on(name)
     pieces = [
         seen(key, entry, _observe(resources[key]), busy=busy) for key, entry in entries.items()
@@ -195,7 +199,7 @@ def state_on_this_host(
             nodes += _container_facts(head)
             limitations = tuple(dict.fromkeys(head.open().limitations))
         except VicinalError:
-            if not busy:  # else it was taken away while we looked
+            if not busy:  # otherwise a command removed it during the check
                 raise
     made = None
     common = find(resources, MachinesResource)
@@ -220,19 +224,19 @@ def state_on_this_host(
 
 
 def seen(key: str, entry: Entry, observed: Observation, *, busy: bool) -> Piece:
-    """One thing of a cluster, as far as what was seen of it means something.
+    """Return the state of a resource from its journal entry and observation.
 
-    While another command is at work (`busy`), what is half made is not broken.
+    While another command works on the cluster (`busy`), a half-made resource is not broken.
     """
     if busy and not (entry.whole and observed.condition is Condition.READY):
         return Piece(key, Condition.CHANGING, "another command works on it")
     if not entry.whole:
-        return Piece(key, Condition.BROKEN, "a command was interrupted at it")
+        return Piece(key, Condition.BROKEN, "a command was interrupted while it changed this")
     return Piece(key, observed.condition, observed.why)
 
 
 def _observe(resource: Resource) -> Observation:
-    """What is there, as far as that can be found out: nobody is kept from seeing the rest."""
+    """Observe a resource; a libvirt that does not answer makes it broken instead of an error."""
     try:
         return resource.observe()
     except UnreachableError as error:

@@ -260,7 +260,7 @@ def test_nothing_is_left_of_a_cluster(steps: Steps, at: str) -> None:
     if at != "down":
         assert steps[f"killed at {at}"]["status"] == -9, steps[f"killed at {at}"]
         pieces = steps[f"after being killed at {at}"]["pieces"]
-        assert pieces[at] == "broken a command was interrupted at it"
+        assert pieces[at] == "broken a command was interrupted while it changed this"
     assert steps["cluster down" if at == "down" else f"down after {at}"]["error"] == ""
     left = steps[f"after {at}"]
     assert left["found"] == []

@@ -157,7 +157,7 @@ def test_a_save_that_was_interrupted(trial: Trial) -> None:
     planned = trial.call("plan", trial.file, status=2).stdout
     assert "> node1: save/main  (a command was interrupted while it saved" in planned
     shown = trial.call("status", NAME, status=1).stdout
-    assert "save/main: broken: a command was interrupted at it" in shown
+    assert "save/main: broken: a command was interrupted while it" in shown
     for command in (("restore", NAME), ("up", trial.file)):
         trial.call(*command)
         trial.call("plan", trial.file)
@@ -294,4 +294,4 @@ def test_another_version_is_refused(trial: Trial) -> None:
     ask = json.dumps({"do": "hello", "version": "0.0"})
     command = f"echo '{ask}' | {sys.executable} {' '.join(agent)}"
     answer = trial.hosts.at_head("sh", "-c", command).stdout
-    assert "and the command is of 0.0" in answer
+    assert "and the command's host has 0.0" in answer

@@ -133,5 +133,5 @@ def test_what_another_command_is_at_is_not_broken(vicinal: Vicinal, trial: Trial
     assert "broken" not in status.stdout
     assert (state["busy"], state["whole"]) == (True, False)
     left = vicinal("status", trial.name).stdout
-    assert "native/host: broken: a command was interrupted at it" in left
+    assert "native/host: broken: a command was interrupted while it" in left
     assert "at work" not in left

@@ -48,14 +48,14 @@ def test_what_was_left_is_told_and_taken_away() -> None:
     (left,) = left_behind()
     assert left.clusters == (f"{OWNER.name}-0", f"{OWNER.name}-1")
     assert str(left) == (
-        "the study quick was killed and left study-0a1b2c3d-0, study-0a1b2c3d-1: `vicinal study "
-        "run quick --resume --output /r` goes on with it, `vicinal down study-0a1b2c3d-0 && "
-        "vicinal down study-0a1b2c3d-1` takes that away"
+        "the study quick was killed and left study-0a1b2c3d-0, study-0a1b2c3d-1: continue with "
+        "`vicinal study run quick --resume --output /r`, or remove the rest with `vicinal down "
+        "study-0a1b2c3d-0 && vicinal down study-0a1b2c3d-1`"
     )
     said: list[str] = []
     take_away_left_behind(said.append, said.append)
     assert said == [
-        "taking away study-0a1b2c3d-0, study-0a1b2c3d-1: the study quick was killed and left that"
+        "removing study-0a1b2c3d-0, study-0a1b2c3d-1, which the study quick left when it was killed"
     ]
     assert cluster_names() == sorted(others)
     assert not file.exists()
@@ -106,9 +106,7 @@ def test_a_cluster_that_cannot_be_taken_away_is_said_and_stays() -> None:
     warned: list[str] = []
     take_away_left_behind(said.append, warned.append)
     (warning,) = warned
-    assert warning.startswith(
-        f"{OWNER.name}-0, which the study quick left, could not be taken away"
-    )
+    assert warning.startswith(f"{OWNER.name}-0, which the study quick left, could not be removed")
     assert file.exists()
     assert cluster_names() == [f"{OWNER.name}-0"]
 
@@ -172,9 +170,9 @@ def test_one_that_is_named_is_not_taken_from_a_study_that_runs(
         for command in (["down"], ["stop"], ["save"], ["migrate", "node0", "host", "-c"]):
             assert run([*command, name]) == 1
             assert capsys.readouterr().err == (
-                f"vicinal: error: {name} belongs to the study quick, which runs, and is void "
-                "without it: wait for its end, or end it by Ctrl-C, which takes the cluster away; "
-                f"`vicinal down {name} --owned` does so all the same\n"
+                f"vicinal: error: {name} belongs to the study quick, which runs and needs it: wait "
+                "for its end, or end it by Ctrl-C, which removes the cluster; "
+                f"`vicinal down {name} --owned` removes it anyway\n"
             )
         assert cluster_names() == [name]
         assert run(["down", name, "--owned"]) == 0

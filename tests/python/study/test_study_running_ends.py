@@ -133,8 +133,8 @@ def test_a_killed_study_is_swept_and_gone_on_with(
     assert left != []
     again = f"vicinal study run {study_file} --resume --output {folder}"
     note = (
-        f"Note: the study ended was killed and left {', '.join(left)}: `{again}` goes on with it, "
-        f"`vicinal down {left[0]}` takes that away"
+        f"Note: the study ended was killed and left {', '.join(left)}: continue with `{again}`, or "
+        f"remove the rest with `vicinal down {left[0]}`"
     )
     for command in (("study", "list"), ("status", left[0])):
         assert note in vicinal(*command).stdout.splitlines()
@@ -163,13 +163,13 @@ def test_another_study_takes_away_what_a_killed_one_left_and_nothing_else(
         assert "was killed" not in vicinal("study", "list").stdout
         done = vicinal("study", "run", native, "--output", tmp_path / "native")
         assert done.returncode == 0, done.stderr
-        assert "taking away" not in done.stderr
+        assert "removing" not in done.stderr
         assert clusters_left(still) == there
     finally:
         standing.send_signal(signal.SIGCONT)
     _, said = standing.communicate(timeout=SECONDS)
     assert standing.returncode == 0, said
-    assert f"taking away {left}: the study ended was killed and left that" in said
+    assert f"removing {left}, which the study ended left when it was killed" in said
     check_whole(killed, vicinal, study_file)
 
 
