@@ -1,4 +1,6 @@
-"""`vicinal plan`, `up`, `status`, `exec`, `ssh`, `stop`, `start` and `down`: virtual clusters."""
+"""The commands of virtual clusters: `vicinal plan`, `up`, `status`, `exec`, `ssh`, `stop`, `start`,
+`save`, `restore`, `migrate` and `down`.
+"""
 
 import json
 import os
@@ -54,19 +56,17 @@ _DOING = {
 }
 
 _CHANGES_IN_LINE = 4
-"""Attributes that a line about one step shows; `plan` shows all."""
+"""Maximum number of changed attributes in a line about one step; `plan` shows all."""
 
 _NODE_KINDS = (ContainerResource.KIND, NativeResource.KIND, MachineResource.KIND)
 
-_FILE = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The cluster's file.", show_default=True)
-]
+_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The cluster file.", show_default=True)]
 _CLUSTER = Annotated[
     str | None,
     typer.Argument(
         metavar="CLUSTER",
-        help="The cluster's name, or its file; without it cluster.yaml, or the only one that `up` "
-        "made.",
+        help="The cluster's name or file. Default: cluster.yaml, or the only cluster that `up` "
+        "created.",
     ),
 ]
 _OF_CLUSTER = Annotated[
@@ -75,11 +75,11 @@ _OF_CLUSTER = Annotated[
         "-c",
         "--cluster",
         metavar="CLUSTER",
-        help="The cluster's name, or its file; without it cluster.yaml, or the only one that `up` "
-        "made.",
+        help="The cluster's name or file. Default: cluster.yaml, or the only cluster that `up` "
+        "created.",
     ),
 ]
-_QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing of single steps.")]
+_QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Do not print single steps.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -90,7 +90,7 @@ def register(app: typer.Typer) -> None:
     for name, function in (("exec", execute), ("ssh", ssh)):
         app.command(
             name=name,
-            # What follows the node is the command's.
+            # Options after the node belong to the command.
             context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         )(function)
     app.command(name="stop")(stop)
@@ -102,9 +102,9 @@ def register(app: typer.Typer) -> None:
 
 
 def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
-    """Make a cluster, or what is missing of it; what fails is rolled back."""
+    """Create a cluster, or its missing parts. If a step fails, all steps are rolled back."""
     cluster = read_cluster(file)
-    with told(f"looking at what is there of {cluster.name}", quiet=quiet) as word:
+    with told(f"checking the present state of {cluster.name}", quiet=quiet) as word:
         tell, say = word.before(_tell), word.before(_note)
         done = bring_up(cluster, _silent if quiet else tell, _silent if quiet else say)
     state = cluster_state(cluster.name)
@@ -115,16 +115,16 @@ def up(file: _FILE = DEFAULT_FILE, quiet: _QUIET = False) -> None:
 
 def status(
     cluster: _CLUSTER = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Show what is there of a cluster; exit with 1 if not all of it runs, or it has no nodes."""
+    """Show a cluster's nodes and their states; exit with 1 unless all run and there are nodes."""
     if cluster is None and not unowned_names() and not DEFAULT_FILE.is_file():
         typer.echo("[]" if as_json else "No cluster is up.")
         if not as_json:
             _show_owned()
         return 0
     name = find_name(cluster)
-    with told(f"looking at the nodes of {name}"):
+    with told(f"checking the nodes of {name}"):
         state = cluster_state(name)
     if as_json:
         typer.echo(json.dumps(state.to_dict(), indent=1))
@@ -137,11 +137,11 @@ def status(
 
 
 def _show_owned() -> None:
-    """What studies and searches have, each of which a name shows."""
+    """Print the clusters of studies and searches, which `status NAME` shows."""
     for name in cluster_names():
         whose = ownership_of(name)
         if whose is not None and whose.runs:
-            typer.echo(f"Note: {name} belongs to {whose.what}, which runs.")
+            typer.echo(f"Note: {name} belongs to {whose.what}, which is running.")
     for each in left_behind():
         typer.echo(f"Note: {each}")
 
@@ -153,24 +153,25 @@ def execute(
     ],
     cluster: _OF_CLUSTER = None,
 ) -> None:
-    """Run a command in a node, with this terminal, and exit as it does."""
+    """Run a command in a node, with this terminal, and exit with its status."""
     _become(node, command, cluster)
 
 
 def ssh(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="A command; without it a shell.")
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="A command line. Default: an interactive shell."),
     ] = None,
     cluster: _OF_CLUSTER = None,
 ) -> None:
-    """Open a shell in a node, or run a command line of its shell, as ssh does."""
+    """Open a shell in a node, or run a command line in the node's shell, as ssh does."""
     line = ["/bin/sh", "-c", " ".join(command)] if command else ["/bin/sh", "-l"]
     _become(node, line, cluster)
 
 
 def stop(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
-    """End what runs in a cluster's nodes, and keep them."""
+    """End what runs in a cluster's nodes, and keep the nodes."""
     name = find_name(cluster)
     check_not_in_use(name)
     with told(f"stopping the nodes of {name}", quiet=quiet) as word:
@@ -178,45 +179,47 @@ def stop(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
 
 
 def start(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
-    """Let a cluster's stopped nodes run again."""
+    """Start a cluster's stopped nodes."""
     name = find_name(cluster)
     with told(f"starting the nodes of {name}", quiet=quiet) as word:
         start_cluster(name, _silent if quiet else word.before(_tell))
 
 
 def save(cluster: _CLUSTER = None) -> None:
-    """Keep a cluster's virtual machines as they stand, jobs and all, and end them.
+    """Save a cluster's running virtual machines with their jobs, and end them.
 
-    On all hosts of the cluster, or on none: where one cannot be saved, all run on.
+    All hosts of the cluster save their virtual machines, or none does. If one cannot be saved, all
+    run on.
     """
     name = find_name(cluster)
     check_not_in_use(name)
     with told(f"saving the virtual machines of {name}") as word:
         save_cluster(name, word.before(_note))
-    _note(f"{name} is saved; `vicinal restore {name}` lets it go on")
+    _note(f"{name} is saved; restore it with `vicinal restore {name}`")
 
 
 def restore(cluster: _CLUSTER = None, quiet: _QUIET = False) -> None:
-    """Let a cluster's saved virtual machines go on where they were, when all have come back."""
+    """Restore a cluster's saved virtual machines, and resume them after all are restored."""
     name = find_name(cluster)
-    with told(f"letting the virtual machines of {name} go on", quiet=quiet) as word:
+    with told(f"restoring the virtual machines of {name}", quiet=quiet) as word:
         restore_cluster(name, _silent if quiet else word.before(_tell))
 
 
 def migrate(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The virtual machine's name.")],
     host: Annotated[
-        str, typer.Argument(metavar="HOST", help="One of the cluster's hosts, as its file has it.")
+        str,
+        typer.Argument(metavar="HOST", help="Another host of the cluster, as its file names it."),
     ],
     cluster: _OF_CLUSTER = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For each step of it.")
+        float, typer.Option("--timeout", metavar="SECONDS", help="Time limit of each step.")
     ] = 300.0,
     quiet: _QUIET = False,
 ) -> None:
-    """Move a virtual machine to another host of its cluster, jobs and all.
+    """Move a virtual machine with its jobs to another host of its cluster.
 
-    What fails or is interrupted leaves the machine where it was, in its region.
+    If the move fails or is interrupted, the virtual machine stays on its host, in its region.
     """
     say = _silent if quiet else _note
     name = find_name(cluster)
@@ -224,17 +227,17 @@ def migrate(
     with told(f"moving {node} to {host}", quiet=quiet) as word:
         report = migrate_machine(name, node, host, seconds=timeout, say=word.before(say))
     still = report.moved.still_seconds
-    stood = "" if still is None else f", and stood still for {still:.2f} s"
-    _note(f"{node} is on {host}: it was moved in {report.moved.seconds:.1f} s{stood}")
+    stood = "" if still is None else f", and was paused for {still:.2f} s"
+    _note(f"{node} is on {host}: the move took {report.moved.seconds:.1f} s{stood}")
     say_who_is_out(report.ranks, report.back)
 
 
 def say_who_is_out(ranks: int, back: Return) -> None:
-    """Warn of ranks that were in a machine's region, and are not in that of its new host."""
+    """Warn about ranks that left a VM's region and have not joined the region of its new host."""
     if back.out:
         _note(
-            f"warning: {back.out} of {ranks} ranks are not in the region there, and talk over "
-            f"the network: {back.why}"
+            f"warning: {back.out} of {ranks} ranks are not in the new host's region, and use the "
+            f"network: {back.why}"
         )
 
 
@@ -245,33 +248,35 @@ def down(
         list[str] | None,
         typer.Option(
             metavar="HOST",
-            help="A host of the cluster that is lost for ever: it is not asked; can be repeated.",
+            help="A host of the cluster that never comes back: it gets no request. Repeatable.",
         ),
     ] = None,
     forget_machines: Annotated[
         bool,
         typer.Option(
             "--forget-machines",
-            help="Give up virtual machines whose libvirt does not answer, and say what is left.",
+            help="Give up virtual machines whose libvirt does not answer, and print what may be "
+            "left.",
         ),
     ] = False,
     owned: Annotated[
         bool,
         typer.Option(
             "--owned",
-            help="Also one that a study or a search made for itself and still uses: it ends.",
+            help="Also remove a cluster that a running study or search created for itself; the "
+            "study or search then ends.",
         ),
     ] = False,
 ) -> None:
-    """Take a cluster away, however much of it is there, and leave nothing behind."""
+    """Remove a cluster completely, even if only parts of it exist."""
     name = find_name(cluster)
     if not owned:
         check_not_in_use(name)
-    with told(f"taking {name} away", quiet=quiet) as word:
+    with told(f"removing {name}", quiet=quiet) as word:
         show = _silent if quiet else word.before(_tell)
         say = word.before(_note)
         there = take_down(name, show, forget or (), forget_machines=forget_machines, say=say)
-    _note(f"{name} is down" if there else f"nothing was there of {name}")
+    _note(f"{name} is down" if there else f"{name} does not exist")
 
 
 def _become(node: str, command: list[str], cluster: str | None) -> None:
@@ -282,7 +287,8 @@ def _become(node: str, command: list[str], cluster: str | None) -> None:
         os.execvp(line[0], line)
     except OSError as error:
         raise VicinalError(
-            f"`{shlex.join(line[:1])}` could not be run ({error.strerror})", "install util-linux"
+            f"`{shlex.join(line[:1])}` could not be run ({error.strerror})",
+            "install the package that contains it",
         ) from error
 
 
@@ -308,18 +314,18 @@ def _show(state: ClusterState) -> None:
 
 
 def _at_work(state: ClusterState) -> Iterator[str]:
-    """What becomes of a cluster that does not run."""
+    """Yield why a cluster does not run, and how to continue."""
     if any(each.busy for each in (state, *(host.state for host in state.hosts if host.state))):
-        yield "another command is at work on it now"
+        yield "another command works on the cluster now"
     elif SAVED in {node["state"] for node in state.to_dict()["nodes"]}:
-        whole = state.name.partition(".")[0]  # of which it may be a host's share
-        yield f"it is saved: `vicinal restore {whole}` lets it go on"
+        whole = state.name.partition(".")[0]  # the cluster's name, if `state` is a share's
+        yield f"the cluster is saved: restore it with `vicinal restore {whole}`"
     elif state.ready and not state.has_nodes:
-        yield "it has no nodes: `vicinal up` makes those that its file has"
+        yield "the cluster has no nodes: create those of its file with `vicinal up`"
 
 
 def _rows(state: ClusterState, host: list[str]) -> Iterator[list[str]]:
-    """What is shown of each node; `host` names the one that has it, where there are several."""
+    """Yield a row for each node; `host` has the node's host, or nothing on one host."""
     shown = {each.name: each for each in state.nodes}
     for piece in state.pieces:
         kind, _, name = piece.key.partition("/")
@@ -342,7 +348,7 @@ def _rows(state: ClusterState, host: list[str]) -> Iterator[list[str]]:
 
 
 def _show_pieces(console: Console, state: ClusterState, host: str) -> None:
-    """The region, and what is not as it is to be."""
+    """Print the region, and resources that are not ready."""
     if state.region is not None:
         line = f"{host}region: {state.region}"
         console.print(line, markup=False, soft_wrap=True, highlight=False)
@@ -353,7 +359,7 @@ def _show_pieces(console: Console, state: ClusterState, host: str) -> None:
 
 
 def _is_worth_saying(piece: Piece, state: ClusterState) -> bool:
-    """Whether a piece is not as it should be, and the nodes' own lines do not say so."""
+    """Whether a resource is not ready, and the nodes' rows do not show that."""
     if piece.condition is not Condition.STOPPED:
         return piece.condition is not Condition.READY
     is_node = piece.key.partition("/")[0] in _NODE_KINDS
@@ -361,7 +367,7 @@ def _is_worth_saying(piece: Piece, state: ClusterState) -> bool:
 
 
 def _notes(state: ClusterState) -> list[str]:
-    """What is to be known of a cluster beside that it is up."""
+    """Return notes about a running cluster: limitations, libvirt, accelerator and moves."""
     notes = [f"this system does not give the nodes {each}" for each in state.limitations]
     if state.libvirt is not None:
         own = "Vicinal's own, until `vicinal down`: " if is_own(state.libvirt) else ""
@@ -386,7 +392,7 @@ def _tell(step: Shown) -> None:
 
 
 def _silent(_: object) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 def _note(text: str) -> None:

@@ -1,7 +1,7 @@
-"""Virtual clusters, by their names: what is there of them, making them, and taking them away.
+"""Operations on virtual clusters by name: creating, inspecting, changing and removing them.
 
-Functions import what only they need, such as what clusters over several hosts take: `vicinal plan`
-is called again and again and loads none of that.
+Functions import modules that only they need, such as those for clusters over several hosts, because
+scripts call `vicinal plan` repeatedly, and it needs none of these modules.
 """
 
 import os
@@ -52,37 +52,41 @@ DEFAULT_FILE = Path("cluster.yaml")
 
 
 def find_name(named: str | None) -> str:
-    """The name of the cluster that a command is for: named, or by its file, or the only one.
+    """Return the name of a command's cluster.
 
-    One that a study or a search made for itself is never the only one: whoever names none does not
-    mean it. Raises VicinalError where it is not clear which.
+    It comes from the given name or file, from cluster.yaml, or is the only cluster. A cluster that
+    a study or a search created for itself does not count as the only cluster. Raises VicinalError
+    if the choice is not clear.
     """
     if named is not None:
         is_file = os.sep in named or named.endswith((".yaml", ".yml"))
         return read_cluster(Path(named)).name if is_file else named
     if DEFAULT_FILE.is_file():
         return read_cluster(DEFAULT_FILE).name
-    # A host's share of a cluster is meant only where the cluster itself is not made from here.
+    # A share is chosen only if the cluster was created from another host.
     names = unowned_names()
     names = [each for each in names if not is_share(each)] or names
     if len(names) == 1:
         return names[0]
-    there = f"there are {', '.join(names)}" if names else "none is up"
+    there = f"the clusters {', '.join(names)} exist" if names else "no cluster is up"
     if not names and (owned := [each for each in cluster_names() if not is_share(each)]):
-        there = f"studies and searches made {', '.join(owned)} for themselves"
+        there = f"studies and searches use {', '.join(owned)} for themselves"
     raise VicinalError(
-        f"which cluster is not clear: there is no {DEFAULT_FILE} here, and {there}",
-        "name one, or its file",
+        f"the cluster is not clear: there is no {DEFAULT_FILE} here, and {there}",
+        "name a cluster or its file",
     )
 
 
 def unowned_names() -> list[str]:
-    """The clusters that `vicinal up` made, and shares of such."""
+    """Return the clusters that `vicinal up` created, and shares of such clusters."""
     return [each for each in cluster_names() if ownership_of(each) is None]
 
 
 def plan_cluster(cluster: Cluster) -> Sequence[Shown]:
-    """What `up` would do now. Changes nothing. Raises VicinalError for what cannot be."""
+    """Return the steps that `up` would execute now. Changes nothing.
+
+    Raises VicinalError if `up` would fail for a known reason.
+    """
     check_members(cluster)
     if cluster.hosts:
         from vicinal.cluster.hosts.making import plan_over_hosts
@@ -111,10 +115,11 @@ def bring_up(
     say: Callable[[str], None] = lambda _: None,
     settle: Callable[[], None] = lambda: None,
 ) -> Sequence[Shown]:
-    """Make what is missing of a cluster; returns what was done.
+    """Create the missing parts of a cluster; return all steps of the plan.
 
-    What fails or is interrupted is rolled back. `say` is told of what takes long and is not the
-    cluster's alone, such as an image. `settle` is as for apply(). Raises VicinalError.
+    If a step fails or is interrupted, the steps are rolled back. `show` gets each step, and `say`
+    messages about long work that other clusters use too, such as an image. `settle` is that of
+    apply(). Raises VicinalError.
     """
     check_members(cluster)
     if cluster.hosts:
@@ -139,11 +144,11 @@ def take_down(
     forget_machines: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> bool:
-    """Take a cluster away, however much of it is there; returns whether there was anything.
+    """Remove all existing parts of a cluster; return whether there were any.
 
-    Of one over several hosts, those in `lost` are not asked, and forgotten. With `forget_machines`
-    those machines are given up whose libvirt does not answer, and `say` is told what may be left.
-    Raises VicinalError where something could not be taken away; the rest is gone then.
+    Hosts in `lost` get no request and are forgotten. With `forget_machines`, VMs whose libvirt does
+    not answer are given up, and `say` gets what may be left of them. Raises VicinalError if a part
+    could not be removed; the rest is removed then.
     """
     if name not in cluster_names():
         return False
@@ -169,7 +174,7 @@ def take_down(
 
 
 def stop_cluster(name: str, show: Show = lambda _: None) -> None:
-    """End what runs in the nodes, the last first; they stay. Raises VicinalError."""
+    """End what runs in the nodes, in reverse order, and keep the nodes. Raises VicinalError."""
     from vicinal.cluster.hosts.connection import Request
     from vicinal.cluster.hosts.managing import over_hosts
     from vicinal.cluster.hosts.saving import repair_save
@@ -179,12 +184,12 @@ def stop_cluster(name: str, show: Show = lambda _: None) -> None:
         over_hosts(name, Request.STOP, show)
         for resource in reversed(resources.values()):
             if resource.runs and resource.observe().condition is Condition.READY:
-                show(Step(Action.STOP, resource, "it is to stop"))
+                show(Step(Action.STOP, resource, "it runs"))
                 resource.stop()
 
 
 def start_cluster(name: str, show: Show = lambda _: None) -> None:
-    """Let stopped nodes run again. Raises VicinalError."""
+    """Start stopped nodes, and resume saved or paused VMs. Raises VicinalError."""
     from vicinal.cluster.hosts.connection import Request
     from vicinal.cluster.hosts.managing import over_hosts
     from vicinal.cluster.hosts.saving import restore_over_hosts
@@ -199,10 +204,10 @@ def start_cluster(name: str, show: Show = lambda _: None) -> None:
 
 
 def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None:
-    """Keep the virtual machines of a cluster as they stand, on all its hosts, and end them.
+    """Save the running VMs of a cluster on all its hosts, and end them.
 
-    start_cluster() lets them go on. `say` is told of what had to be repaired first. Raises
-    VicinalError where that cannot be; they then run on.
+    start_cluster() restores them. `say` gets messages about repairs before the save. Raises
+    VicinalError if the VMs cannot be saved; they then run on.
     """
     from vicinal.cluster.hosts.moving import repair_moves
     from vicinal.cluster.hosts.saving import save_over_hosts
@@ -210,9 +215,9 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
 
     if is_share(name):
         raise VicinalError(
-            f"{name} is one host's share of a cluster, and the machines of other hosts would miss "
-            "its own",
-            f"save all of it where it was made: vicinal save {name.partition('.')[0]}",
+            f"{name} cannot be saved alone: it is a host's share of a cluster",
+            "save the whole cluster on the host that created it: vicinal save "
+            f"{name.partition('.')[0]}",
         )
     with _recorded(name) as resources:
         journal = journal_of(name)
@@ -222,26 +227,29 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
             return
         machines = running_machines(name, resources)
         if not machines:
-            raise VicinalError(f"no virtual machine of {name} runs", "see `vicinal status`")
+            raise VicinalError(f"no virtual machine of {name} runs", "check `vicinal status`")
         save_machines(machines)
 
 
 def restore_cluster(name: str, show: Show = lambda _: None) -> None:
-    """Let saved virtual machines go on. Raises VicinalError where none were saved."""
+    """Restore and resume saved VMs. Raises VicinalError if no VM was saved."""
     machines = all_of(_resources(name), MachineResource)
     entries = journal_of(name).entries()
     far = is_saved(entries) or is_half_saved(entries)
     if not far and not any(each.machine.saved.exists() for each in machines):
-        raise VicinalError(f"nothing was saved of {name}", "call `vicinal start`")
+        raise VicinalError(
+            f"{name} has no saved virtual machines", "start its nodes with `vicinal start`"
+        )
     start_cluster(name, show)
 
 
 def migrate_machine(
     name: str, node: str, host: str, *, seconds: float, say: Callable[[str], None]
 ) -> "Report":
-    """Move a virtual machine of a cluster to another of its hosts while its jobs run.
+    """Move a VM of a cluster to another of its hosts while the VM's jobs run.
 
-    `seconds` are for each step. Raises VicinalError where that cannot be; all is then as before.
+    `seconds` is the time limit of each step. Raises VicinalError if the move fails; the VM then
+    stays on its host.
     """
     from vicinal.cluster.hosts.moving import move_node, repair_moves
     from vicinal.cluster.hosts.saving import repair_save
@@ -255,7 +263,7 @@ def migrate_machine(
 
 
 def cluster_state(name: str) -> "ClusterState":
-    """What is there of a cluster now. Raises VicinalError where nothing is."""
+    """Return the present state of a cluster. Raises VicinalError if the cluster does not exist."""
     from vicinal.cluster.hosts.managing import state_over_hosts
     from vicinal.cluster.status import state_on_this_host
 
@@ -267,9 +275,9 @@ def cluster_state(name: str) -> "ClusterState":
 
 
 def open_nodes(name: str) -> "ClusterNodes":
-    """The nodes of a cluster, on all its hosts.
+    """Return the nodes of a cluster on all its hosts.
 
-    Raises VicinalError where there are none, or where no launcher gets from one to the other.
+    Raises VicinalError if the cluster has no nodes, or if a launcher cannot reach them.
     """
     from vicinal.cluster.hosts.guests import FarGuests
 
@@ -281,24 +289,24 @@ def open_nodes(name: str) -> "ClusterNodes":
 
 
 def open_own_nodes(name: str) -> "OwnNodes":
-    """The nodes that a cluster has on this host, which are of one kind.
+    """Return the nodes of a cluster on this host, which must be of one kind.
 
-    Raises VicinalError where there are none, or of two kinds.
+    Raises VicinalError if there are no nodes, or nodes of several kinds.
     """
     kinds = _kinds_of_nodes(name)
     if not kinds:
-        raise VicinalError(f"the cluster {name} has no nodes", "see `vicinal status`")
+        raise VicinalError(f"the cluster {name} has no nodes", "check `vicinal status`")
     if len(kinds) > 1:
         raise VicinalError(
-            f"the cluster {name} has containers and virtual machines, which have no network "
-            "between them",
+            f"jobs cannot run in the cluster {name}: its containers and virtual machines have no "
+            "network between them",
             "give each kind a cluster of its own",
         )
     return kinds[0]
 
 
 def _kinds_of_nodes(name: str) -> "list[OwnNodes]":
-    """The nodes that a cluster has on this host, kind by kind."""
+    """Return the nodes of a cluster on this host, one element for each kind."""
     from vicinal.cluster.nodes.container.jobs import ContainerNodes
     from vicinal.cluster.nodes.host.jobs import HostNodes
     from vicinal.cluster.nodes.vm.guests import MachineGuests
@@ -318,7 +326,10 @@ def _kinds_of_nodes(name: str) -> "list[OwnNodes]":
 
 
 def _far_containers(name: str, records: Sequence[HostRecord]) -> "FarContainers":
-    """Containers on several hosts, one of which must be this: launchers run among its own."""
+    """Return the containers of a cluster on several hosts.
+
+    Raises VicinalError unless this host has some, because launchers run in this host's head.
+    """
     from vicinal.cluster.hosts.containers import FarContainers
 
     having = [record for record in records if record.containers]
@@ -328,16 +339,16 @@ def _far_containers(name: str, records: Sequence[HostRecord]) -> "FarContainers"
             if head is not None and head.neighbours is not None:
                 return FarContainers(having, head.open(), head.neighbours)
     raise VicinalError(
-        f"jobs in the containers of {name} are started on a host that has some of them",
-        f"have one of {', '.join(record.host for record in having)} make the cluster, and run it "
-        "there",
+        f"jobs in the containers of {name} cannot start here: this host has none of them",
+        f"create the cluster on one of {', '.join(record.host for record in having)}, and run the "
+        "job there",
     )
 
 
 def node_command(name: str, node: str, command: list[str], *, tty: bool) -> list[str]:
-    """The command line that runs `command` in a node of a cluster, with a terminal or without.
+    """Return the command line that runs `command` in a node of a cluster, with `tty` a terminal.
 
-    Raises VicinalError where the node is not there, or does not run.
+    Raises VicinalError if the node does not exist or does not run.
     """
     from vicinal.cluster.hosts.guests import far_command
 
@@ -349,7 +360,7 @@ def node_command(name: str, node: str, command: list[str], *, tty: bool) -> list
             return far_command(record, node, command, tty=tty)
     kinds = _kinds_of_nodes(name)
     if not kinds:
-        raise VicinalError(f"the cluster {name} has no {node}", "see `vicinal status`")
+        raise VicinalError(f"the cluster {name} has no node {node!r}", "check `vicinal status`")
     nodes = next((each for each in kinds if each.has(node)), kinds[-1])
     return nodes.exec_command(node, command, tty=tty)
 
@@ -362,20 +373,21 @@ def _recorded(name: str) -> Iterator[dict[str, Resource]]:
 
 
 def _resources(name: str) -> dict[str, Resource]:
-    """What this host has of it."""
+    """Return the resources of a cluster on this host, by key."""
     _check_there(name)
     return recorded_resources(on_this_host(journal_of(name).entries()))
 
 
 def _check_there(name: str) -> None:
     if name not in cluster_names():
-        raise VicinalError(f"there is no cluster {name}", "make it with `vicinal up`")
+        raise VicinalError(f"there is no cluster {name!r}", "create it with `vicinal up`")
 
 
 def _at_its_libvirt(cluster: Cluster, recorded: Mapping[str, Entry]) -> Cluster:
-    """The cluster with the libvirt that has its machines, where nobody names one.
+    """Return the cluster with the libvirt of its existing VMs, unless the user names a libvirt.
 
-    Which that would be depends on whether the system's answers now, and machines do not move.
+    The default libvirt depends on whether the system's libvirt answers now, and existing VMs cannot
+    move to another libvirt.
     """
     there = recorded.get("machines/main")
     if there is None or cluster.hypervisor is not None or "LIBVIRT_DEFAULT_URI" in os.environ:

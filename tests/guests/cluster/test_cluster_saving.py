@@ -43,7 +43,7 @@ def test_a_job_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def save_and_restore(trial: Trial) -> None:
-    assert f"nothing was saved of {trial.name}" in trial.refused("restore", trial.name)
+    assert f"{trial.name} has no saved virtual machines" in trial.refused("restore", trial.name)
     start_job(trial)
     wait_until("messages flow through the region", lambda: messages(trial) > 1000)
     assert "a command of this host runs in vm1" in refused_beside_a_command(trial)

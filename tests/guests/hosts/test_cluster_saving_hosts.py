@@ -150,7 +150,7 @@ def test_a_job_over_both_hosts_goes_on_where_it_was(hosts: SavedHosts) -> None:
     build_image(print)
     file = hosts.write()
     hosts.call("up", file)
-    assert f"nothing was saved of {NAME}" in hosts.refused("restore", NAME)
+    assert f"{NAME} has no saved virtual machines" in hosts.refused("restore", NAME)
     start_job(hosts, program)
     wait_until("messages flow", hosts, lambda: hosts.messages() > 100)
 

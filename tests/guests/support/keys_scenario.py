@@ -228,7 +228,7 @@ def a_first_boot_that_fails(trial: Trial) -> None:
     kept.unlink()
     assert ports() == before
     assert not trial.machines.exists()
-    assert trial.call("down", trial.name).endswith(f"nothing was there of {trial.name}\n")
+    assert trial.call("down", trial.name).endswith(f"{trial.name} does not exist\n")
 
 
 def main() -> None:

@@ -220,7 +220,7 @@ def live(trial: Trial, programs: list[str], *, whole: bool) -> None:
         stop_and_start(trial)
     trial.call("down", trial.name)
     assert trial.left() == [], trial.left()
-    assert trial.call("down", trial.name).stderr.endswith(f"nothing was there of {trial.name}\n")
+    assert trial.call("down", trial.name).stderr.endswith(f"{trial.name} does not exist\n")
     say("down")
 
 

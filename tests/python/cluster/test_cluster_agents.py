@@ -126,12 +126,12 @@ def test_from_nothing_to_nothing(trial: Trial) -> None:
     trial.call("start", NAME)
     trial.call("exec", "n0", "true")
     assert "cannot be saved: it is not a virtual machi" in trial.refused("save", NAME)
-    assert "save all of it where it was made" in trial.refused("save", f"{NAME}.node0")
-    assert f"nothing was saved of {NAME}" in trial.refused("restore", NAME)
+    assert "save the whole cluster on the host" in trial.refused("save", f"{NAME}.node0")
+    assert f"{NAME} has no saved virtual machines" in trial.refused("restore", NAME)
     assert "is a native node" in trial.refused("run", "--cluster", NAME, "-n", 2, "true")
     trial.call("down", NAME)
     trial.nothing_left()
-    assert "nothing was there" in trial.call("down", NAME).stderr
+    assert f"{NAME} does not exist" in trial.call("down", NAME).stderr
 
 
 def test_only_what_changed_is_done(trial: Trial) -> None:

@@ -277,7 +277,7 @@ def test_a_cluster_without_nodes_is_not_whole(vicinal: Vicinal, trial: Trial) ->
     trial.file.write_text(f"{text}first_boot: ['exit 1']\n")
     assert vicinal("up", "--quiet", trial.file).returncode == 1
     status = vicinal("status", trial.name)
-    assert (status.returncode, "it has no nodes: `vicinal up`" in status.stdout) == (1, True)
+    assert (status.returncode, "the cluster has no nodes: create" in status.stdout) == (1, True)
 
 
 def test_without_a_cluster(vicinal: Vicinal, trial: Trial) -> None:
@@ -286,7 +286,7 @@ def test_without_a_cluster(vicinal: Vicinal, trial: Trial) -> None:
     assert "there is no cluster" in error_line(vicinal("exec", "-c", trial.name, "node0", "true"))
     trial.file.unlink()
     assert "No cluster is up." in vicinal("status").stdout
-    assert "which cluster is not clear" in error_line(vicinal("down"))
+    assert "the cluster is not clear" in error_line(vicinal("down"))
 
 
 def test_as_an_ordinary_user() -> None:

@@ -129,9 +129,9 @@ def test_what_another_command_is_at_is_not_broken(vicinal: Vicinal, trial: Trial
         state = json.loads(vicinal("status", "--json", trial.name).stdout)
     assert status.returncode == 1
     assert "native/host: changing: another command works on it" in status.stdout
-    assert "another command is at work on it now" in status.stdout
+    assert "another command works on the cluster now" in status.stdout
     assert "broken" not in status.stdout
     assert (state["busy"], state["whole"]) == (True, False)
     left = vicinal("status", trial.name).stdout
     assert "native/host: broken: a command was interrupted while it" in left
-    assert "at work" not in left
+    assert "another command" not in left

@@ -142,14 +142,15 @@ def test_that_of_another_host_may_be_at_work() -> None:
 def test_who_names_no_cluster_does_not_mean_a_study_s(capsys: pytest.CaptureFixture[str]) -> None:
     with owning(OWNER):
         make(f"{OWNER.name}-0")
-        with pytest.raises(VicinalError, match="searches made study-0a1b2c3d-0 for themselves"):
+        with pytest.raises(VicinalError, match="searches use study-0a1b2c3d-0 for themselves"):
             find_name(None)
         for command in ("down", "stop", "start", "save", "restore"):
             assert run([command]) == 1
-            assert "which cluster is not clear" in capsys.readouterr().err
+            assert "the cluster is not clear" in capsys.readouterr().err
         assert run(["status"]) == 0
         assert capsys.readouterr().out == (
-            "No cluster is up.\nNote: study-0a1b2c3d-0 belongs to the study quick, which runs.\n"
+            "No cluster is up.\n"
+            "Note: study-0a1b2c3d-0 belongs to the study quick, which is running.\n"
         )
         assert run(["status", "--json"]) == 0
         assert capsys.readouterr().out == "[]\n"

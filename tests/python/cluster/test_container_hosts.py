@@ -173,7 +173,7 @@ def elsewhere(hosts: TwoHosts) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "are started on a host that has some of them" in done.stderr
+    assert "cannot start here: this host has none of them" in done.stderr
 
 
 def failing(hosts: TwoHosts) -> None:

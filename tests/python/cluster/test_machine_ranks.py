@@ -171,7 +171,7 @@ def test_who_has_ended_is_not_missed(machine: Machine) -> None:
 def test_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     say_who_is_out(3, Return(2, 1, "the cause: the remedy"))
     said = capsys.readouterr().err
-    assert "warning: 1 of 3 ranks are not in the region there, and talk over the network" in said
+    assert "warning: 1 of 3 ranks are not in the new host's region, and use the network" in said
     assert "the cause: the remedy" in said
     say_who_is_out(3, Return(2, 0))
     assert capsys.readouterr().err == ""

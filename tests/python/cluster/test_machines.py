@@ -358,7 +358,7 @@ def test_no_job_runs_over_containers_and_machines(
     for resource in desired_resources(cluster, cpus, numa):
         journal_of("lab").write(resource, Event.MADE)
     line = error_line(vicinal("run", "--cluster", "lab", "-n", "2", "true"))
-    assert "has containers and virtual machines, which have no network between them" in line
+    assert "its containers and virtual machines have no network between them" in line
 
 
 @pytest.fixture

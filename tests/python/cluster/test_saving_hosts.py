@@ -228,7 +228,7 @@ def test_what_does_not_come_back_is_waited_for(lab: Lab, step: str) -> None:
         VicinalError, match="no virtual machine of lab resumes before all can"
     ) as raised:
         lab.restore()
-    assert "no memory; no machine" in raised.value.message
+    assert "no memory; no virtual machine" in raised.value.message
     assert "call `vicinal restore lab` again" in raised.value.remedy
     if step.endswith("comes back"):
         late = step.split()[0]
@@ -356,6 +356,8 @@ def test_a_saved_machine_is_shown_as_saved(lab: Lab, capsys: pytest.CaptureFixtu
     lab.save()
     assert {node.state for node in cluster_state(share).nodes} == {"saved"}
     assert run(["status", share]) == 1
-    assert f"it is saved: `vicinal restore {NAME}` lets it go on" in capsys.readouterr().out
+    assert (
+        f"the cluster is saved: restore it with `vicinal restore {NAME}`" in capsys.readouterr().out
+    )
     lab.restore()
     assert {node.state for node in cluster_state(share).nodes} == {"running"}
