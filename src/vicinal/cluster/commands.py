@@ -49,8 +49,8 @@ from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.host.topology import show_cpu_list
 
 _DOING = {
-    Action.CREATE: "making",
-    Action.REMOVE: "taking away",
+    Action.CREATE: "creating",
+    Action.REMOVE: "removing",
     Action.START: "starting",
     Action.STOP: "stopping",
 }

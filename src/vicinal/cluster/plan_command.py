@@ -42,12 +42,12 @@ def plan(
 
 
 def summary(steps: Sequence[Shown], *, done: bool = False) -> str:
-    """Return the number of steps of each action, such as `6 to make`, or `6 made` if `done`."""
+    """Return the number of steps of each action: `6 to create`, or `6 created` if `done`."""
     counts = {
-        ("to make", "made"): Action.CREATE,
+        ("to create", "created"): Action.CREATE,
         ("to start", "started"): Action.START,
-        ("to take away", "taken away"): Action.REMOVE,
-        ("as it is to be", "unchanged"): Action.KEEP,
+        ("to remove", "removed"): Action.REMOVE,
+        ("unchanged", "unchanged"): Action.KEEP,
     }
     actions = [step.action for step in steps]
     parts = [f"{actions.count(action)} {words[done]}" for words, action in counts.items()]

@@ -217,7 +217,7 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
     # says that the machine has booted. The command records that (cluster/hosts/moving.py).
     planned = trial.call("plan", trial.file, status=None).stdout
     assert "  machine/vm2\n" in planned, planned
-    assert "to make" not in planned, planned
+    assert "to create" not in planned, planned
     assert WayIn(here.machine).alive
 
 

@@ -130,7 +130,7 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
     _interrupted(trial, first)
 
     _, said = trial.call("up", first)
-    assert "making libvirt/main" in said
+    assert "creating libvirt/main" in said
     assert f"libvirt: Vicinal's own, until `vicinal down`: {trial.daemon.uri}" in said
     process = trial.daemon.process
     assert process is not None
@@ -167,7 +167,7 @@ def _interrupted(trial: Trial, file: str) -> None:
     with trial.begin("up", file) as command:
         assert command.stderr is not None
         for line in command.stderr:
-            if "making guests/main" in line:
+            if "creating guests/main" in line:
                 assert trial.daemon.answers()
                 os.killpg(command.pid, signal.SIGINT)
                 break

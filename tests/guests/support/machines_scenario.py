@@ -148,7 +148,7 @@ def a_command_that_is_killed(trial: Trial) -> None:
     )
     assert up.stderr is not None
     for line in up.stderr:
-        if f"making machine/{trial.nodes[-1]}" in line:
+        if f"creating machine/{trial.nodes[-1]}" in line:
             break
     up.send_signal(signal.SIGKILL)
     up.wait()
@@ -197,11 +197,11 @@ def a_job_that_takes_too_long(trial: Trial, program: str) -> None:
 def live(trial: Trial, programs: list[str], *, whole: bool) -> None:
     """From `up` to `down`; with `whole`, all operations in between."""
     file = trial.write()
-    assert "it is not there" in trial.call("plan", file, status=2).stdout
+    assert "it does not exist" in trial.call("plan", file, status=2).stdout
     began = time.monotonic()
     up = trial.call("up", file)
     say("up", seconds=round(time.monotonic() - began, 1), said=up.stderr.splitlines()[-2:])
-    assert "to make" not in trial.call("plan", file, status=0).stdout
+    assert "to create" not in trial.call("plan", file, status=0).stdout
     status = json.loads(trial.call("status", "--json", trial.name).stdout)
     say("status", **status)
     assert all(node in trial.call("status", trial.name).stdout for node in trial.nodes)

@@ -98,15 +98,15 @@ def trial(opened: Hosts) -> Iterator[Trial]:
 
 def test_from_nothing_to_nothing(trial: Trial) -> None:
     planned = trial.call("plan", trial.file, status=2).stdout
-    assert planned.splitlines()[-1] == "4 to make"
+    assert planned.splitlines()[-1] == "4 to create"
     assert "+ node0: native/n0" in planned
     trial.nothing_left()
     up = trial.call("up", trial.file).stderr
-    assert "making node1: native/n1" in up
-    assert f"{NAME} is up: 4 made" in up
+    assert "creating node1: native/n1" in up
+    assert f"{NAME} is up: 4 created" in up
     assert trial.journals() == [NAME, f"{NAME}.node0", f"{NAME}.node1"]
     assert trial.shared("node0") == [f"vicinal-0-{NAME}", f"vicinal-0-{NAME}.native"]
-    assert "4 as it is to be" in trial.call("plan", trial.file).stdout
+    assert "4 unchanged" in trial.call("plan", trial.file).stdout
     shown = trial.call("status", NAME).stdout
     assert "node0" in shown
     assert f"node1: region: /dev/shm/vicinal-0-{NAME}" in shown
@@ -195,7 +195,7 @@ def test_what_all_hosts_lack_is_told_before_any_takes_something_away(
     ]
     assert trial.call("status", NAME).returncode == 0
     trial.file.write_text(written("node0", "node1"))
-    assert "4 as it is to be" in trial.call("plan", trial.file).stdout
+    assert "4 unchanged" in trial.call("plan", trial.file).stdout
 
 
 def test_a_host_that_is_not_reached(trial: Trial) -> None:
@@ -245,7 +245,7 @@ def interrupted(trial: Trial) -> tuple[subprocess.Popen[Any], psutil.Process]:
     up: subprocess.Popen[Any] = trial.start("up", trial.file)
     assert up.stderr is not None
     for line in up.stderr:
-        if "making node1" in line:
+        if "creating node1" in line:
             break
     [agent] = [
         process

@@ -142,7 +142,7 @@ def test_nodes_at_a_bridge(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for node, address in (("a", "10.9.0.254"), ("a", "10.9.0.2"), ("b", "10.9.0.1")):
         assert site.reaches(node, address), (node, address)
     assert not site.reaches("a", "10.9.0.77")
-    assert "to make" not in site.call("plan", site.file)
+    assert "to create" not in site.call("plan", site.file)
     job = ("run", "-c", site.name, "-n", "2", "--path", "network")
     program = (mpi_program(Mpi.MPICH, "verify"), "--only", "sizes", "--max-size", "65536")
     for interface, passes in (("eth0", False), ("lan0", True)):
@@ -175,7 +175,7 @@ def test_what_a_killed_command_plugged_in_is_pulled(site: Site) -> None:
     up = site.start("up", site.file)
     assert up.stderr is not None
     for line in up.stderr:
-        if "making node/b" in line:
+        if "creating node/b" in line:
             break
     up.send_signal(signal.SIGKILL)
     up.communicate()

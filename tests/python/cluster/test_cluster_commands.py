@@ -81,13 +81,13 @@ def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial, runtime:
     trial.write(runtime=runtime)
     planned = vicinal("plan", trial.file)
     assert planned.returncode == 2
-    assert planned.stdout.splitlines()[-1] == f"{NODES + 2} to make"
+    assert planned.stdout.splitlines()[-1] == f"{NODES + 2} to create"
     assert trial.left() == []
     up = vicinal("up", trial.file)
     assert up.returncode == 0, up.stderr
     planned = vicinal("plan", trial.file)
     assert planned.returncode == 0, planned.stdout
-    assert "to make" not in planned.stdout
+    assert "to create" not in planned.stdout
     status = vicinal("status", trial.name)
     assert status.returncode == 0, status.stdout
     assert status.stdout.count(runtime) == NODES
@@ -134,7 +134,7 @@ def test_only_what_changed_is_done(vicinal: Vicinal, trial: Trial) -> None:
     trial.write(nodes=2)
     up = vicinal("up", trial.file)
     assert up.returncode == 0, up.stderr
-    assert "taking away node/node2 (the file has it no more)" in up.stderr
+    assert "removing node/node2 (the file no longer has it)" in up.stderr
     assert sorted(nodes_of(vicinal, trial)) == ["node0", "node1"]
     trial.write(nodes=4)
     assert vicinal("up", trial.file).returncode == 0
@@ -145,7 +145,7 @@ def test_only_what_changed_is_done(vicinal: Vicinal, trial: Trial) -> None:
     trial.file.write_text(trial.file.read_text().replace("members: 24", "members: 25"))
     planned = vicinal("plan", trial.file)
     assert "- region/main  (the file changes it)\n    members: 24 -> 25\n" in planned.stdout
-    assert planned.stdout.count("region/main is made anew") == 2 * 4
+    assert planned.stdout.count("region/main is recreated") == 2 * 4
 
 
 def test_one_that_died_is_made_anew(vicinal: Vicinal, trial: Trial) -> None:
@@ -258,7 +258,7 @@ def end_up(trial: Trial, until: str, number: signal.Signals) -> tuple[int, str]:
     with start_up(trial) as command:
         assert command.stderr is not None
         for line in command.stderr:
-            if f"making {until}" in line:
+            if f"creating {until}" in line:
                 break
         time.sleep(0.02)
         command.send_signal(number)

@@ -49,7 +49,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vicinal: Vicinal) -> 
 
 
 def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial) -> None:
-    assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "2 to make"
+    assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "2 to create"
     up = vicinal("up", trial.file)
     assert up.returncode == 0, up.stderr
     assert vicinal("plan", trial.file).returncode == 0
@@ -94,7 +94,7 @@ def test_the_table_of_paths_is_of_one_job(vicinal: Vicinal, trial: Trial) -> Non
 
 def test_without_a_region(vicinal: Vicinal, trial: Trial) -> None:
     trial.write("region: none\n")
-    assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "1 to make"
+    assert vicinal("plan", trial.file).stdout.splitlines()[-1] == "1 to create"
     assert vicinal("up", trial.file).returncode == 0
     program = mpi_program(Mpi.MPICH, "verify")
     options = ("run", "-c", trial.name, "-n", 2)

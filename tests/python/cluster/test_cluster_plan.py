@@ -146,7 +146,7 @@ def test_what_changed_is_made_anew_and_what_stands_on_it(tmp_path: Path) -> None
     assert plan.changes[1].why == "the file changes it"
     assert plan.changes[1].changes == ('content: "right" -> "other"',)
     assert plan.changes[0].changes == ()
-    assert plan.changes[0].why == "thing/b is made anew"
+    assert plan.changes[0].why == "thing/b is recreated"
     apply(plan, journal)
     assert (tmp_path / "b/file").read_text() == "other"
     # And what the file has no more goes.

@@ -296,7 +296,7 @@ def test_both_ways_show_the_same_plan(
     monkeypatch.setattr("vicinal.plain_commands.plain_call", lambda _: None)
     assert run(["plan", str(file)]) == 2
     assert capsys.readouterr().out == one
-    assert "+ node/node1  (it is not there)" in one.splitlines()
+    assert "+ node/node1  (it does not exist)" in one.splitlines()
 
 
 def test_a_plain_call_takes_options_without_values() -> None:

@@ -221,7 +221,7 @@ def test_each_machine_is_shown_as_it_is_given_up(made: list[Machine]) -> None:
 
     with pytest.raises(UnreachableError):
         down()()
-    assert ("machine/vm0", "taken down") in shown
+    assert ("machine/vm0", "the cluster is removed") in shown
     shown.clear()
     down(forget_machines=True)()
     assert shown == [(f"machine/{each.name}", "its libvirt is lost") for each in reversed(made)]

@@ -202,7 +202,7 @@ def test_a_cluster_stays_with_the_libvirt_that_has_its_machines(
         plan_cluster(cluster)
     monkeypatch.setattr("vicinal.cluster.manager.check_plan", lambda _: None)
     reasons = {step.key: step.why for step in plan_cluster(cluster) if step.action == "remove"}
-    assert reasons["libvirt/main"] == "the file has it no more"
+    assert reasons["libvirt/main"] == "the file no longer has it"
     assert reasons["machine/vm"] == "the file changes it"
 
 
@@ -232,7 +232,7 @@ def test_down_after_a_kill_in_the_middle_ends_it(vicinal: Vicinal, daemon: Daemo
     begun("lab").create()
     done = vicinal("down", "lab")
     assert done.returncode == 0, done.stderr
-    assert "taking away libvirt/main" in done.stderr
+    assert "removing libvirt/main" in done.stderr
     assert not daemon.directory.exists()
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(daemon.directory) not in listed.stdout

@@ -11,7 +11,7 @@ from vicinal.cluster.plan.differences import differences
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Condition, Held, Observation, Resource
 
-_AS_IT_IS = "as it is to be"
+_AS_IT_IS = "unchanged"
 
 
 class Action(StrEnum):
@@ -92,7 +92,7 @@ def make_plan(
             if observed.condition is Condition.STOPPED:
                 stopped.add(key)
         if not why:
-            why = next((f"{need} is made anew" for need in entry.needs if need in gone), "")
+            why = next((f"{need} is recreated" for need in entry.needs if need in gone), "")
         if why:
             gone[key] = why
     steps = [
@@ -108,7 +108,7 @@ def make_plan(
             continue
         if key not in recorded:
             _check_unknown(resource)
-        steps.append(Step(Action.CREATE, resource, gone.get(key, "it is not there")))
+        steps.append(Step(Action.CREATE, resource, gone.get(key, "it does not exist")))
     return Plan(tuple(steps))
 
 
@@ -131,15 +131,17 @@ def check_plan(plan: Plan) -> None:
 def removal(recorded: Iterable[str], there: Mapping[str, Resource]) -> Plan:
     """Return the steps that remove the recorded resources, in reverse order of creation."""
     keys = list(recorded)
-    return Plan(tuple(Step(Action.REMOVE, there[key], "taken down") for key in reversed(keys)))
+    return Plan(
+        tuple(Step(Action.REMOVE, there[key], "the cluster is removed") for key in reversed(keys))
+    )
 
 
 def _why_otherwise(entry: Entry, wanted: Resource | None) -> str:
     """Return why the journal's entry differs from the wanted resource; empty if it does not."""
     if wanted is None:
-        return "the file has it no more"
+        return "the file no longer has it"
     if not entry.whole:
-        return "a command was interrupted while it was made or taken away"
+        return "a command was interrupted while it created or removed this"
     if dict(wanted.settings) != dict(entry.settings):
         return "the file changes it"
     return ""
