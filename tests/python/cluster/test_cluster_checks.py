@@ -72,7 +72,7 @@ def test_what_machines_lack_is_told_together(tmp_path: Path) -> None:
     long = str(tmp_path / ("a" * 100))
     found = complaints(MachinesResource.of((machine(directory=long, uri="test:///default"),)))
     assert found[:2] == ["qemu-system-x86_64 was not found", "ssh-keygen was not found"]
-    assert "is no connection to QEMU" in found[2]
+    assert "is not a connection to QEMU" in found[2]
     assert "bytes too long for sockets in it" in found[3]
 
 
