@@ -34,7 +34,7 @@ from suite import (
 )
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.mpi.environment import PROVIDER_FILE, checkout, provider_directory
 from vicinal.mpi.libfabric import mpi_version
 from vicinal.mpi.libraries import STANDARD, Mpi, installation

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 

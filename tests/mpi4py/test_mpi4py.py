@@ -25,7 +25,7 @@ from suite import (
     run_suite,
 )
 
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.mpi.job import Job
 
 MPIS = ("mpich", "openmpi")

@@ -20,7 +20,7 @@ from software_support import (
     check_success,
 )
 
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 

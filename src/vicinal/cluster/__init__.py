@@ -3,7 +3,7 @@
     file        the cluster file
     plan        steps from the present to the desired state, their journal and their execution
     resources   each kind of resource of a cluster
-    nodes       kinds of nodes: container, vm, host, netns
+    nodes       kinds of nodes: container, vm, host
     vm          how a virtual machine is built, started and reached
     hosts       clusters over several hosts
 

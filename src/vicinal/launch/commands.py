@@ -18,9 +18,9 @@ from vicinal.base.waiting import Word, told
 from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile
 from vicinal.cluster.hosts.remote.reach import Reach
 from vicinal.cluster.manager import find_name
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.job_nodes import JobNodes
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.cluster_job import job_on_cluster
 from vicinal.launch.host_job import HostJob
 from vicinal.launch.paths_command import show_tables
@@ -189,10 +189,10 @@ def run(
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
     with ExitStack() as stack:
         with told(f"making {wanted} isolated node{'s' * (wanted > 1)}"):
-            native = stack.enter_context(NativeCluster(wanted, regions=shared))
-        for limitation in native.limitations:
+            isolated = stack.enter_context(NativeCluster(wanted, regions=shared))
+        for limitation in isolated.limitations:
             _note(f"this system does not give the nodes {limitation}")
-        return _run(job, native, timeout, show_paths)
+        return _run(job, isolated, timeout, show_paths)
 
 
 def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -> int:

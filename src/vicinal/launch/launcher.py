@@ -1,7 +1,7 @@
 """The command lines of the stock launchers: MPICH's and Intel's mpiexec, Open MPI's mpirun.
 
 All start a daemon on each node through a remote shell: over hosts ssh or, inside of an
-allocation, Slurm's srun, and on the nodes of a native cluster a script that enters a node's
+allocation, Slurm's srun, and on the nodes of a cluster of namespaces a script that enters a node's
 namespaces instead.
 """
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.head import EPHEMERAL
+from vicinal.cluster.nodes.container.head_process import HEAD_MODULE
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import KEEPER_MODULE
 from vicinal.launch import host_files
 from vicinal.launch.running import REGION_PREFIX
 from vicinal.mpi.traffic import JobTraffic, job_traffic, together
@@ -18,13 +19,13 @@ from vicinal.region.states import SlotState
 
 
 def running_regions() -> Iterator[list[Path]]:
-    """The regions of each of this user's jobs that runs now: on native clusters, or as a host."""
-    for keeper in psutil.process_iter():
+    """The regions of each job of this user that runs now: on an ephemeral cluster, or as a host."""
+    for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if KEEPER_MODULE in keeper.cmdline() and keeper.uids().real == os.getuid():
-                for init in keeper.children():
-                    exchange = Path(f"/proc/{init.pid}/root{EXCHANGE}")
-                    yield list(exchange.glob(f"{REGION_PREFIX}*"))
+            words = process.cmdline()
+            if HEAD_MODULE in words and EPHEMERAL in words and process.uids().real == os.getuid():
+                exchange = Path(f"/proc/{process.pid}/root{EXCHANGE}")
+                yield list(exchange.glob(f"{REGION_PREFIX}*"))
     for region in host_files.regions():
         yield [region]
 

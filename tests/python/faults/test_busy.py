@@ -9,7 +9,7 @@ import pytest
 from launch_support import GUARD_SECONDS, ONE_MPI, compile_for_each_mpi, square, wait_for
 
 from vicinal import region
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 

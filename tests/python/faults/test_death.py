@@ -19,7 +19,7 @@ import pytest
 from launch_support import MPIS, ONE_MPI, compile_for_each_mpi, long_unless
 
 from vicinal import region
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import MessagePath, mpi_environment, mpi_prefix, provider_directory
 from vicinal.mpi.job import Job

@@ -17,7 +17,7 @@ from command_support import CHECKOUT, Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS, end_soak
 
 from vicinal import region
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
 from vicinal.region.format import Route, SlotState

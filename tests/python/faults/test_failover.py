@@ -18,8 +18,8 @@ from launch_support import GUARD_SECONDS, scribble
 from libfabric_support import library_directory
 
 from vicinal import region
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE, REMOTE_SHELL
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.mpi.environment import provider_directory
 
 RANKS = 3

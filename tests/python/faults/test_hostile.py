@@ -25,8 +25,8 @@ from launch_support import (
 )
 
 from vicinal import region
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
 

@@ -1,6 +1,6 @@
 """Hosts that are killed, stopped and cut off, and bad links: the others go on, nothing hangs.
 
-A host is a node of a native cluster with two ranks of tests/api/traffic.c and a region of theirs;
+A host is a node of an ephemeral cluster with two ranks of tests/api/traffic.c and their region;
 two hosts reach each other over tcp. Messages are numbered and checksummed, and many are under way
 when it happens. The kernels of the machines that run these tests have no netem: links are made
 slow, lossy and out of order by the queues that they do have.
@@ -23,8 +23,8 @@ from process_support import named, signal_all
 from test_death import Exchange
 
 from vicinal import region
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE, REMOTE_SHELL
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.mpi.environment import provider_directory
 
 TIMEOUT = 1.0

@@ -21,8 +21,8 @@ from command_support import CHECKOUT, Vicinal
 from launch_support import GUARD_SECONDS, MPIS, end_soak, in_regions, long_unless
 
 from vicinal import region
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
 from vicinal.region.format import Route, SlotState

@@ -17,8 +17,8 @@ from process_support import named, signal_all
 
 from vicinal import region
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import check_region_names, mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job

@@ -12,8 +12,8 @@ from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS, MPIS, in_regions
 
 from vicinal import region
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.traffic import pair_traffic

@@ -28,8 +28,8 @@ from suite import Lists, fetch_suite, run_suite
 
 from vicinal import region
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE, heap_library, parse_heap, preloading

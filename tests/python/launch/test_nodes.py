@@ -1,4 +1,4 @@
-"""Native clusters: are nodes really apart, do they reach each other, do they go away."""
+"""Ephemeral clusters: are nodes really apart, do they reach each other, do they go away."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ import pytest
 from launch_support import package_path, unprivileged_python
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 
 GUARD_SECONDS = 120.0
 
@@ -138,7 +138,7 @@ def test_an_impossible_number_of_nodes_is_refused(nodes: int) -> None:
 
 def test_closing_ends_every_process() -> None:
     with NativeCluster(nodes=3) as cluster:
-        family = psutil.Process(cluster.init_process).children(recursive=True)
+        family = psutil.Process(cluster.head_process).children(recursive=True)
         assert len(family) == 3
     assert not any(process.is_running() for process in family)
     with pytest.raises(VicinalError, match="not open"):
@@ -147,9 +147,9 @@ def test_closing_ends_every_process() -> None:
 
 OPEN_AND_WAIT = """
 import sys, time
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 with NativeCluster(nodes=2) as cluster:
-    print(cluster.init_process, cluster.run_in("node1", ["id", "-u"]).strip(), flush=True)
+    print(cluster.head_process, cluster.run_in("node1", ["id", "-u"]).strip(), flush=True)
     print(*cluster.limitations, flush=True)
     print(cluster.run_in("node1", ["hostname"]).strip(), flush=True)
     time.sleep(1000)
@@ -196,7 +196,7 @@ def test_nodes_end_with_a_manager_that_is_killed(number: signal.Signals) -> None
 
 def node_init(cluster: NativeCluster, number: int) -> psutil.Process:
     wanted = cluster.nodes[number].pid_namespace
-    children = psutil.Process(cluster.init_process).children()
+    children = psutil.Process(cluster.head_process).children()
     return next(c for c in children if str(Path(f"/proc/{c.pid}/ns/pid").readlink()) == wanted)
 
 

@@ -19,7 +19,7 @@ from command_support import Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, REGION, long_unless, package_path
 from rich.console import Console
 
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.paths import traffic_of
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job

@@ -12,8 +12,8 @@ import pytest
 from launch_support import long_unless, square
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.labs.bench.jobs import choose_cpus
 from vicinal.labs.bench.limits import measure_limits, run_memory
 from vicinal.labs.programs import fabric_program, memory_program, mpi_program

@@ -15,8 +15,8 @@ from launch_support import GUARD_SECONDS, square
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.cluster import ContainerCluster, remove_cluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.study.result.samples import slowest
 from vicinal.labs.study.workloads.record import Recording, read_recording

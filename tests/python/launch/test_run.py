@@ -1,4 +1,4 @@
-"""MPI jobs on native clusters: both MPIs, every path, and what can go wrong."""
+"""MPI jobs on ephemeral clusters: both MPIs, every path, and what can go wrong."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from launch_support import (
 )
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 
@@ -370,7 +370,7 @@ def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
     with NativeCluster(nodes=2) as cluster:
         job = Job([str(programs["mpich"]), "wait"], ranks=2, path="network")
         with started(job, cluster) as running:
-            inits = psutil.Process(cluster.init_process).children()
+            inits = psutil.Process(cluster.head_process).children()
             lost = cluster.nodes[1].pid_namespace
             [init] = [
                 init for init in inits if str(Path(f"/proc/{init.pid}/ns/pid").readlink()) == lost

@@ -9,7 +9,7 @@ from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, long_unless, square
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, pair_traffic, together

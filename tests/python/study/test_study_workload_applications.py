@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workload_support import figures, read, recorded, same, stand_in, workload
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.labs.study.file.model import Quantity, Workload
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Program, Tools

@@ -13,7 +13,7 @@ from launch_support import GUARD_SECONDS, square
 from workload_support import figures, read, recorded, same, workload
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.study.file.model import Quantity, Workload
 from vicinal.labs.study.workloads import drivers

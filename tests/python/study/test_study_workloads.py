@@ -13,7 +13,7 @@ from launch_support import long_unless
 from workload_support import recorded, workload
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Tools
 from vicinal.labs.study.workloads.record import Record

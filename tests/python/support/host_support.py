@@ -1,4 +1,4 @@
-"""Hosts that ssh reaches, for tests: nodes of a native cluster, each with an sshd of its own.
+"""Hosts that ssh reaches, for tests: nodes of an ephemeral cluster, each with an sshd of its own.
 
 They have names, networks, processes and /dev/shm of their own, and the files of this machine:
 as hosts do that share a filesystem.
@@ -18,8 +18,8 @@ import pytest
 from command_client import CommandServer
 from launch_support import GUARD_SECONDS, NOBODY, package_path
 
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.nodes.layout import NODE_DIRECTORY
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
 
 SSHD = "/usr/sbin/sshd"
 

@@ -10,10 +10,7 @@ The nodes choose a method of Launchers, and that method, in the part `launch`, s
 
 import signal
 import subprocess
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
 
 START = "start the cluster with `vicinal start`, or check `vicinal status`"
 """The remedy for a node that does not run, if the cluster's name is unknown."""
-
-_KILL_SECONDS = 5.0
-_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -266,45 +260,9 @@ def check_running(cluster: str, ended: Sequence[str], nodes: int) -> None:
         )
 
 
-class EnteredHead(ABC):
-    """Base of JobNodes whose commands at the head run by nsenter."""
-
-    @abstractmethod
-    def seen_from_host(self, path: str) -> Path:
-        """Return the path by which this process reaches a file or directory of the head."""
-
-    @property
-    def places(self) -> Places:
-        return Places()
-
-    @property
-    def exchange(self) -> Path:
-        return self.seen_from_host(EXCHANGE)
-
-    def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill and reap a process that head_command() started."""
-        deadline = time.monotonic() + _KILL_SECONDS
-        while running.poll() is None and time.monotonic() < deadline:
-            # Kill the command itself, which nsenter then reaps. If this process runs in a
-            # container, its init might not reap orphans.
-            self.signal_command(running, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                running.wait(_POLL_SECONDS)
-        running.kill()
-        running.wait()
-
-    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to the command of head_command(), which is a child of nsenter."""
-        import psutil
-
-        with suppress(psutil.Error):
-            for process in psutil.Process(running.pid).children():
-                process.send_signal(number)
-
-
-def pid_namespace(process: "psutil.Process") -> str:
-    """Return a process's PID namespace for Node; empty if the process has ended."""
+def pid_namespace(process: Path) -> str:
+    """Return the PID namespace of a process (/proc/PID) for Node; empty if the process ended."""
     try:
-        return str(Path(f"/proc/{process.pid}/ns/pid").readlink())
+        return str((process / "ns" / "pid").readlink())
     except OSError:
         return ""

@@ -1,16 +1,17 @@
-"""Paths, addresses and messages that the manager, the keeper and the nodes of a cluster share.
+"""Paths and addresses that commands, the head and the nodes of a cluster share.
 
-Each cluster of namespaces has a tmpfs of its own on /run. All nodes share /run/vicinal, with the
-regions of jobs; /run/node is private to each node.
+The head of a cluster of namespaces has a tmpfs of its own on /run. All nodes share /run/vicinal,
+with the regions of jobs; /run/node is private to each node.
 """
-
-from dataclasses import asdict, dataclass
 
 EXCHANGE = "/run/vicinal"
 """Directory that all nodes of a cluster share; it contains regions, and no other channel."""
 
 NODE_DIRECTORY = "/run/node"
 """Private directory of each node, for the session files of launchers."""
+
+ENTRIES = f"{EXCHANGE}/nodes"
+"""Directory with a file for each node of an ephemeral cluster that runs: options for nsenter."""
 
 REMOTE_SHELL = f"{EXCHANGE}/remote-shell"
 """Executable that launchers use instead of ssh: REMOTE_SHELL HOST COMMAND..."""
@@ -78,32 +79,3 @@ def node_address(number: int, *, network: bool) -> str:
 def head_address(*, network: bool) -> str:
     """Return the IPv4 address of the head: on the bridge with `network`, otherwise 127.0.0.1."""
     return f"{_OWN_NETWORK}.255.254" if network else "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request of the manager to the keeper for nodes."""
-
-    nodes: int
-    network: bool
-    """Whether to create a network for each node, if the kernel permits it."""
-    regions: list[tuple[str, str]]
-    """Files of the host to show in the exchange: (path on the host, name in the exchange)."""
-
-    to_dict = asdict
-
-
-@dataclass(frozen=True)
-class Started:
-    """The keeper's answer after all nodes have started."""
-
-    user_namespace: bool
-    """Whether the keeper created a user namespace, in which the user is root."""
-    network: bool
-    """Whether the nodes have networks of their own."""
-    limitations: list[str]
-    """What the host could not provide, as phrases for people."""
-    pid_namespaces: list[str]
-    """PID namespace of each node, in the format of /proc/PID/ns/pid."""
-
-    to_dict = asdict

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.netns.cluster import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import NativeCluster
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.metric import FACTS, Metric, Trial, read_trial
 from vicinal.labs.bench.sides import Scenario

@@ -7,9 +7,9 @@ import json
 
 from vicinal.cluster.nodes.container import layout
 from vicinal.cluster.nodes.container.head_process import Head
+from vicinal.cluster.nodes.container.namespaces import entering
 from vicinal.cluster.nodes.container.root import Kind, Mount
 from vicinal.cluster.nodes.container.runtime import FIRST_PROCESS, START_SECONDS, Entry, Prepared
-from vicinal.cluster.nodes.head_setup import entering
 from vicinal.cluster.nodes.network import find_tool
 
 # It runs in the background, and is waited for until the node's first process says that it is up.

@@ -7,42 +7,36 @@
     subprocess.run(cluster.exec_command("node0", ["hostname"]))
     remove_cluster("lab")
 
-It stays until it is removed, or the machine is shut down. It can run jobs, as a native cluster
+It stays until it is removed, or the machine is shut down. It can run jobs, as an ephemeral cluster
 can (job_nodes.py).
 """
 
 import os
 import secrets
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container import layout, node
 from vicinal.cluster.nodes.container.choice import choose_runtime
-from vicinal.cluster.nodes.container.head_process import Head, end_head, identifier_of, kill_marked
+from vicinal.cluster.nodes.container.head_process import (
+    Head,
+    HeadNodes,
+    end_head,
+    identifier_of,
+    kill_marked,
+)
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.container.network import adopt, namespace, plug_in, write_hosts
 from vicinal.cluster.nodes.container.node_record import NodeRecord, is_made, read_entry
 from vicinal.cluster.nodes.container.runtime import NodeState
 from vicinal.cluster.nodes.container.spec import ContainerSpec, check_name
 from vicinal.cluster.nodes.container.state import base_locked, default_base, remove_tree
-from vicinal.cluster.nodes.job_nodes import (
-    START,
-    EnteredHead,
-    Node,
-    pid_namespace,
-)
+from vicinal.cluster.nodes.job_nodes import START, Node, pid_namespace
 from vicinal.cluster.nodes.layout import EXCHANGE
-
-if TYPE_CHECKING:
-    import psutil
-
-_CLEAR_SECONDS = 20.0
-_POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -78,13 +72,14 @@ def remove_cluster(name: str, base: Path | None = None) -> bool:
         return _clear_away(place / name)
 
 
-class ContainerCluster(EnteredHead):
+class ContainerCluster(HeadNodes):
     """A cluster whose head runs. Made by create() and open()."""
 
     def __init__(self, head: Head, base: Path) -> None:
         self._head = head
         self._base = base
         self._job = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._prepare = f"export {layout.JOB_MARK}={self._job} && "
         self._directory = head.directory
 
     @classmethod
@@ -136,6 +131,10 @@ class ContainerCluster(EnteredHead):
         return cls(head, place)
 
     @property
+    def head(self) -> Head:
+        return self._head
+
+    @property
     def state_directory(self) -> Path:
         """The directory on the host where the cluster is written down."""
         return self._directory
@@ -149,19 +148,9 @@ class ContainerCluster(EnteredHead):
         return found
 
     @property
-    def network(self) -> bool:
-        """Whether the nodes have networks of their own."""
-        return self._head.network
-
-    @property
     def unprivileged(self) -> bool:
         """Whether it is in a user namespace, as clusters of ordinary users are."""
         return self._head.user_namespace
-
-    @property
-    def head_process(self) -> int:
-        """The head, which is the first process of the cluster's namespaces."""
-        return self._head.process
 
     def create_node(self, spec: ContainerSpec, runtime: str | None = None) -> bool:
         """Make a node and start it; returns False where it is there and runs already.
@@ -276,7 +265,7 @@ class ContainerCluster(EnteredHead):
         import psutil
 
         wanted = node.pid_namespace(self._head, name)
-        found = (each.pid for each in psutil.process_iter() if pid_namespace(each) == wanted)
+        found = (each for each in psutil.pids() if pid_namespace(Path(f"/proc/{each}")) == wanted)
         return next(found, None) if wanted else None
 
     # What jobs need: JobNodes.
@@ -300,46 +289,15 @@ class ContainerCluster(EnteredHead):
                 # The head has only the place for it.
                 if path == f"{EXCHANGE}/{region.name}":
                     return Path(region.path)
-        return self._head.path(path)
-
-    def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` at the head, where launchers run.
-
-        The head has the bridge's address, the host's files, and REMOTE_SHELL to reach each node
-        by. `directory` is the working directory, by default this process's.
-        """
-        change = f'cd "$0" && export {layout.JOB_MARK}={self._job} && exec "$@"'
-        return self._head.command(["/bin/sh", "-c", change, str(directory or Path.cwd()), *command])
-
-    def processes(self, node: str | None = None) -> "list[psutil.Process]":
-        """What jobs started by this object run in one node or in all; host process ids."""
-        wanted = {each.pid_namespace for each in self.nodes if node in (None, each.name)}
-        return [each for each in self._marked() if pid_namespace(each) in wanted]
-
-    def clear(self) -> None:
-        """Kill what jobs started by this object left; those of others go on."""
-        import psutil
-
-        deadline = time.monotonic() + _CLEAR_SECONDS
-        while (left := self._marked()) and time.monotonic() < deadline:
-            for process in left:
-                with suppress(psutil.Error):
-                    process.kill()
-            time.sleep(_POLL_SECONDS)
+        return super().seen_from_host(path)
 
     def ended_nodes(self) -> list[str]:
         """Names of nodes that do not run."""
         return [each.spec.name for each in self.containers() if each.state is not NodeState.RUNNING]
 
-    def _marked(self) -> "list[psutil.Process]":
-        import psutil
-
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                if process.environ().get(layout.JOB_MARK) == self._job:
-                    found.append(process)
-        return found
+    def _is_of_job(self, process: Path) -> bool:
+        mark = f"{layout.JOB_MARK}={self._job}".encode()
+        return mark in (process / "environ").read_bytes().split(b"\0")
 
     def _start(self, record: NodeRecord) -> bool:
         name = record.spec.name

@@ -1,12 +1,18 @@
-"""The head of a cluster as a command finds it: start it, reach into it, end it."""
+"""The head of a cluster as a command finds it: start it, reach into it, end it.
+
+HeadProcess is the head of a cluster of either lifetime, Head one that stays; HeadNodes is what the
+clusters of both lifetimes, cluster.py and ephemeral.py, do by their heads.
+"""
 
 import json
 import os
 import secrets
 import shlex
+import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +20,33 @@ from typing import TYPE_CHECKING, Any, Self
 
 from vicinal.base.daemon import Identity, NotReadyError, await_ready, end, last_lines, launch
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.head import HOST_NETWORK, OWN_NETWORK, READY_SECONDS, RECORD
+from vicinal.cluster.nodes.container.head import (
+    HOST_NETWORK,
+    LASTING,
+    OWN_NETWORK,
+    READY_SECONDS,
+    RECORD,
+)
 from vicinal.cluster.nodes.container.layout import NODE_MARK
+from vicinal.cluster.nodes.container.namespaces import entering
 from vicinal.cluster.nodes.container.state import read_json, write_json
-from vicinal.cluster.nodes.head_setup import entering
+from vicinal.cluster.nodes.job_nodes import Node, Places, pid_namespace
+from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.cluster.nodes.network import find_tool
 
 if TYPE_CHECKING:
     import psutil
 
-_MODULE = "vicinal.cluster.nodes.container.head"
+HEAD_MODULE = "vicinal.cluster.nodes.container.head"
+
 _IDENTIFIER = "identifier.json"
 _STATE = "cluster.json"
 _LOG = "log"
 _COMMAND_SECONDS = 60.0
 _END_SECONDS = 20.0
+_CLEAR_SECONDS = 20.0
+_KILL_SECONDS = 5.0
+_KILL_PAUSE_SECONDS = 0.02
 _POLL_SECONDS = 0.005
 
 
@@ -41,65 +59,15 @@ def nsenter() -> str:
 
 
 @dataclass(frozen=True)
-class Head:
-    """A head that runs."""
+class HeadProcess:
+    """A head that runs, as commands enter it."""
 
-    directory: Path
-    """The cluster's state directory on the host."""
-    identifier: str
     process: int
     user_namespace: bool
     network: bool
     """Whether nodes have networks of their own."""
     limitations: tuple[str, ...]
-
-    @classmethod
-    def start(cls, directory: Path, lock: int, *, own_network: bool = True) -> Self:
-        """Start the head of a new cluster in its state directory, which is there.
-
-        Without `own_network` the nodes share the host's.
-
-        Raises VicinalError where it cannot be had; what is in the directory stays.
-        """
-        identifier = secrets.token_hex(4)
-        write_json(directory / _IDENTIFIER, {"identifier": identifier})
-        network = OWN_NETWORK if own_network else HOST_NETWORK
-        log = directory / _LOG
-        alive = launch(
-            _MODULE,
-            [str(directory.absolute()), identifier, str(lock), network],
-            log,
-            inherited=[lock],
-            environment={NODE_MARK: f"{identifier}/"},
-        )
-        try:
-            answer = json.loads(await_ready(alive, READY_SECONDS + 15))
-        except NotReadyError as error:
-            raise VicinalError(
-                f"the cluster's head {error}", "".join(last_lines(log)) or "try again"
-            ) from error
-        if "error" in answer:
-            raise VicinalError(answer["error"], answer["remedy"])
-        write_json(directory / _STATE, answer)
-        found = cls.find(directory)
-        if found is None:
-            raise VicinalError("the cluster's head ended at once", "see what killed it")
-        return found
-
-    @classmethod
-    def find(cls, directory: Path) -> Self | None:
-        """The head of the cluster with this state directory; None where none runs."""
-        record, state = read_json(directory / RECORD), read_json(directory / _STATE)
-        if record is None or state is None or _process(record) is None:
-            return None
-        return cls(
-            directory=directory,
-            identifier=record["identifier"],
-            process=record["process"],
-            user_namespace=record["user_namespace"],
-            network=state["network"],
-            limitations=tuple(state["limitations"]),
-        )
+    """What the cluster had to do without, as phrases."""
 
     def path(self, path: str) -> Path:
         """A file of the head's, as this process can reach it."""
@@ -142,6 +110,180 @@ class Head:
                 said[0] if said else "run it by hand",
             )
         return output
+
+
+@dataclass(frozen=True)
+class Head(HeadProcess):
+    """A head that runs, and stays when the command has ended."""
+
+    directory: Path
+    """The cluster's state directory on the host."""
+    identifier: str
+
+    @classmethod
+    def start(cls, directory: Path, lock: int, *, own_network: bool = True) -> Self:
+        """Start the head of a new cluster in its state directory, which is there.
+
+        Without `own_network` the nodes share the host's.
+
+        Raises VicinalError where it cannot be had; what is in the directory stays.
+        """
+        identifier = secrets.token_hex(4)
+        write_json(directory / _IDENTIFIER, {"identifier": identifier})
+        network = OWN_NETWORK if own_network else HOST_NETWORK
+        log = directory / _LOG
+        alive = launch(
+            HEAD_MODULE,
+            [LASTING, str(directory.absolute()), identifier, str(lock), network],
+            log,
+            inherited=[lock],
+            environment={NODE_MARK: f"{identifier}/"},
+        )
+        answer = await_head(alive, lambda: "".join(last_lines(log)) or "try again")
+        write_json(directory / _STATE, answer)
+        found = cls.find(directory)
+        if found is None:
+            raise VicinalError("the cluster's head ended at once", "see what killed it")
+        return found
+
+    @classmethod
+    def find(cls, directory: Path) -> Self | None:
+        """The head of the cluster with this state directory; None where none runs."""
+        record, state = read_json(directory / RECORD), read_json(directory / _STATE)
+        if record is None or state is None or _process(record) is None:
+            return None
+        return cls(
+            directory=directory,
+            identifier=record["identifier"],
+            process=record["process"],
+            user_namespace=record["user_namespace"],
+            network=state["network"],
+            limitations=tuple(state["limitations"]),
+        )
+
+
+class HeadNodes(ABC):
+    """What JobNodes has of this if nsenter runs commands at the head."""
+
+    _prepare = ""
+    """What the shell does before a command at the head, in the command's directory."""
+
+    @property
+    @abstractmethod
+    def head(self) -> HeadProcess:
+        """The head. Raises VicinalError if there is none."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> list[Node]:
+        """The nodes that run, in order."""
+
+    @abstractmethod
+    def _is_of_job(self, process: Path) -> bool:
+        """Whether a process (/proc/PID) belongs to a job of this object. Raises OSError."""
+
+    @property
+    def head_process(self) -> int:
+        """The head's process id. All processes of the cluster die with the head."""
+        return self.head.process
+
+    @property
+    def network(self) -> bool:
+        """Whether the nodes have networks of their own."""
+        return self.head.network
+
+    @property
+    def places(self) -> Places:
+        return Places()
+
+    @property
+    def exchange(self) -> Path:
+        return self.seen_from_host(EXCHANGE)
+
+    def seen_from_host(self, path: str) -> Path:
+        """A file or directory of the head's, as this process can reach it."""
+        return self.head.path(path)
+
+    def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
+        """The command line that runs `command` at the head, where launchers run.
+
+        The head has the bridge's address, the host's files, and REMOTE_SHELL to reach each node
+        by. `directory` is the working directory, by default this process's.
+        """
+        # nsenter leaves us in the root directory, and only newer ones have --wdns.
+        change = f'cd "$0" && {self._prepare}exec "$@"'
+        return self.head.command(["/bin/sh", "-c", change, str(directory or Path.cwd()), *command])
+
+    def end_command(self, running: subprocess.Popen[bytes]) -> None:
+        """Kill what head_command() started, if it has not ended, and reap it."""
+        deadline = time.monotonic() + _KILL_SECONDS
+        while running.poll() is None and time.monotonic() < deadline:
+            # The command itself, which nsenter then reaps: our init might not, in a container.
+            self.signal_command(running, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(_KILL_PAUSE_SECONDS)
+        running.kill()
+        running.wait()
+
+    def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to what head_command() started, which is a child of nsenter."""
+        import psutil
+
+        with suppress(psutil.Error):
+            for process in psutil.Process(running.pid).children():
+                process.send_signal(number)
+
+    def processes(self, node: str | None = None) -> "list[psutil.Process]":
+        """What jobs of this object run in one node or in all; host process ids."""
+        import psutil
+
+        wanted = {each.pid_namespace for each in self.nodes if node in (None, each.name)}
+        found = []
+        for process in psutil.process_iter():
+            with suppress(OSError):  # it may end just now
+                place = Path(f"/proc/{process.pid}")
+                if pid_namespace(place) in wanted and self._is_of_job(place):
+                    found.append(process)
+        return found
+
+    def clear(self) -> None:
+        """Kill what jobs of this object left, so that the next job finds the nodes as new."""
+        deadline = time.monotonic() + _CLEAR_SECONDS
+        while self._kill_left() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    def _kill_left(self) -> bool:
+        """Kill each process that is left; returns whether there was one."""
+        left = False
+        try:
+            # The head's /proc lists few processes, the host's may list thousands.
+            listed = list(self.head.path("/proc").iterdir())
+        except OSError:  # the head has ended, and all processes with it
+            return False
+        for process in listed:
+            with suppress(OSError):  # it may end just now
+                if process.name.isdigit() and self._is_of_job(process):
+                    left = True
+                    descriptor = os.open(process, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    try:
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    finally:
+                        os.close(descriptor)
+        return left
+
+
+def await_head(alive: int, remedy: Callable[[], str]) -> dict[str, Any]:
+    """What a head that was started says of itself when it is up; `alive` is closed.
+
+    Raises VicinalError with the head's error, or with `remedy` if the head says nothing.
+    """
+    try:
+        answer: dict[str, Any] = json.loads(await_ready(alive, READY_SECONDS + 15))
+    except NotReadyError as error:
+        raise VicinalError(f"the cluster's head {error}", remedy()) from error
+    if "error" in answer:
+        raise VicinalError(answer["error"], answer["remedy"])
+    return answer
 
 
 def tool_environment() -> dict[str, str]:

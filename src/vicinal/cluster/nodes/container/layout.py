@@ -1,6 +1,6 @@
 """Where things are inside of a cluster of containers, as its head sees them.
 
-The head has a /run of its own. What nodes share lies in EXCHANGE, as in a native cluster.
+The head has a /run of its own. What nodes share lies in EXCHANGE, as in an ephemeral cluster.
 """
 
 from pathlib import Path
