@@ -34,7 +34,7 @@ from suite import (
 )
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.mpi.environment import PROVIDER_FILE, checkout, provider_directory
 from vicinal.mpi.libfabric import mpi_version
 from vicinal.mpi.libraries import STANDARD, Mpi, installation
@@ -161,7 +161,7 @@ def _run(mpi: Mpi, hosts: int, ranks: int, tests: str, suite: Path, output: Path
         job["only"] = lists.four_ranks
     began = time.monotonic()
     again, wrong = 0, []
-    with NativeCluster(nodes=ranks) as cluster:
+    with EphemeralCluster(nodes=ranks) as cluster:
         results = run_suite(job, cluster, suite, directory, GUARD_SECONDS)
         for number, entry in enumerate(lists.again if tests == "whole" else []):
             place = directory / f"again-{number}"

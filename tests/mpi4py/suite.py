@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 
@@ -156,7 +156,7 @@ Seen in 1 of 9 runs of its dynamic processes over hosts on two cores."""
 
 
 def run_suite(
-    job: dict[str, Any], cluster: NativeCluster, suite: Path, output: Path, timeout: float
+    job: dict[str, Any], cluster: EphemeralCluster, suite: Path, output: Path, timeout: float
 ) -> Results:
     """Run chosen tests on all ranks of a job and gather what they wrote down.
 
@@ -172,7 +172,7 @@ def run_suite(
 
 
 def _run_once(
-    job: dict[str, Any], cluster: NativeCluster, suite: Path, output: Path, timeout: float
+    job: dict[str, Any], cluster: EphemeralCluster, suite: Path, output: Path, timeout: float
 ) -> Results:
     job = dict(job)
     only, without = job.pop("only", []), job.pop("without", [])
@@ -246,7 +246,7 @@ def faults(results: Results, lists: Lists, *, whole: bool) -> str:
 def passes_again(
     entry: dict[str, Any],
     job: dict[str, Any],
-    cluster: NativeCluster,
+    cluster: EphemeralCluster,
     suite: Path,
     output: Path,
     timeout: float,
@@ -283,7 +283,7 @@ def fails_elsewhere(
         tests = [pattern] if may_hang else entry["tests"]
         job = {"ranks": 2, "mpi": mpi, "only": tests, **elsewhere}
         limit = _HANG_SECONDS if may_hang else timeout
-        with NativeCluster(nodes=2) as cluster:
+        with EphemeralCluster(nodes=2) as cluster:
             results = run_suite(job, cluster, suite, output / str(number), limit)
         passed = results.having("passed")
         if not may_hang and results.trouble:

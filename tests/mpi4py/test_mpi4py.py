@@ -25,7 +25,7 @@ from suite import (
     run_suite,
 )
 
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.mpi.job import Job
 
 MPIS = ("mpich", "openmpi")
@@ -43,13 +43,13 @@ def suite() -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=RANKS) as opened:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=RANKS) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-def test_suite(mpi: str, cluster: NativeCluster, suite: Path, tmp_path: Path) -> None:
+def test_suite(mpi: str, cluster: EphemeralCluster, suite: Path, tmp_path: Path) -> None:
     lists = Lists.load(mpi, RANKS)
     job = {
         "ranks": RANKS,
@@ -87,7 +87,7 @@ def test_a_launcher_that_lost_its_daemon_is_run_once_more(
 
     monkeypatch.setattr(suite_module, "launch", launch)
     job = {"ranks": 1, "mpi": "openmpi"}
-    with NativeCluster(nodes=1) as opened:
+    with EphemeralCluster(nodes=1) as opened:
         results = run_suite(job, opened, tmp_path, tmp_path / "results", GUARD_SECONDS)
     assert len(runs) == 2
     assert (results.trouble == "") == whole

@@ -20,7 +20,7 @@ from software_support import (
     check_success,
 )
 
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 
@@ -46,8 +46,8 @@ def installed() -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=IMAGES) as opened:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=IMAGES) as opened:
         yield opened
 
 
@@ -57,7 +57,7 @@ def test_opencoarrays(
     test: str,
     component: str,
     installed: Path,
-    cluster: NativeCluster,
+    cluster: EphemeralCluster,
     directory: Path,
     record: Record,
 ) -> None:

@@ -18,7 +18,7 @@ from vicinal.base.waiting import Word, told
 from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile
 from vicinal.cluster.hosts.remote.reach import Reach
 from vicinal.cluster.manager import find_name
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.job_nodes import JobNodes
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.cluster_job import job_on_cluster
@@ -189,7 +189,7 @@ def run(
         _note(f"{ranks} ranks share {cores} cores: this works, but slower")
     with ExitStack() as stack:
         with told(f"making {wanted} isolated node{'s' * (wanted > 1)}"):
-            isolated = stack.enter_context(NativeCluster(wanted, regions=shared))
+            isolated = stack.enter_context(EphemeralCluster(wanted, regions=shared))
         for limitation in isolated.limitations:
             _note(f"this system does not give the nodes {limitation}")
         return _run(job, isolated, timeout, show_paths)

@@ -9,7 +9,7 @@ import pytest
 from launch_support import GUARD_SECONDS, ONE_MPI, compile_for_each_mpi, square, wait_for
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 
@@ -32,7 +32,7 @@ def busy_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_no_send_waits_for_a_rank_that_computes(
     busy_ranks: dict[str, Path], tmp_path: Path, mpi: str, hosts: int
 ) -> None:
-    with NativeCluster(nodes=RANKS) as cluster:
+    with EphemeralCluster(nodes=RANKS) as cluster:
         job = Job([str(busy_ranks[mpi]), str(tmp_path)], RANKS, mpi=mpi, hosts=hosts)
         done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -47,7 +47,7 @@ def test_no_send_waits_for_a_rank_that_computes_while_it_is_moved(
     job = Job([str(busy_ranks[mpi]), str(tmp_path), "moving"], RANKS, mpi=mpi)
     with (
         tempfile.TemporaryFile() as output,
-        NativeCluster(nodes=RANKS) as cluster,
+        EphemeralCluster(nodes=RANKS) as cluster,
         RunningJob(job, cluster, stdout=output) as running,
     ):
         if not cluster.network:
@@ -82,7 +82,7 @@ def test_a_send_beyond_the_bound_waits_and_says_so(
     bound = {"VICINAL_SEND_QUEUE": "16K"}
     with (
         errors.open("wb") as stderr,
-        NativeCluster(nodes=RANKS) as cluster,
+        EphemeralCluster(nodes=RANKS) as cluster,
         RunningJob(Job(program, RANKS, mpi="mpich", environment=bound), cluster, stderr=stderr),
     ):
         wait_for(errors, "raise VICINAL_SEND_QUEUE")

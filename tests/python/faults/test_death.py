@@ -19,7 +19,7 @@ import pytest
 from launch_support import MPIS, ONE_MPI, compile_for_each_mpi, long_unless
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import MessagePath, mpi_environment, mpi_prefix, provider_directory
 from vicinal.mpi.job import Job
@@ -291,7 +291,7 @@ def mpi_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_an_mpi_job_with_a_killed_rank_ends(mpi_programs: dict[str, Path], mpi: str) -> None:
     """Whatever the launcher does, the job comes to its end; the next one on the nodes is well."""
     choose = random.Random(5)
-    with NativeCluster(nodes=3) as cluster:
+    with EphemeralCluster(nodes=3) as cluster:
         for victim in range(3):
             moment = str(choose.randrange(1, 300))
             program = [str(mpi_programs[mpi]), str(victim), moment]
@@ -357,7 +357,7 @@ def test_ranks_of_mpi_find_out_by_themselves(
     "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
 )
 def test_an_mpi_job_of_more_ranks_than_cores_ends(mpi_programs: dict[str, Path], mpi: str) -> None:
-    with NativeCluster(nodes=4) as cluster:
+    with EphemeralCluster(nodes=4) as cluster:
         job = Job([str(mpi_programs[mpi]), "-1", "0"], ranks=8)
         done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert done.returncode == 0, done.stderr

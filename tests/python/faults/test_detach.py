@@ -17,7 +17,7 @@ from command_support import CHECKOUT, Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS, end_soak
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
 from vicinal.region.format import Route, SlotState
@@ -40,7 +40,7 @@ def soak(
     It is to have sent `least` messages a rank at the end, and all of them have come.
     """
     program = CHECKOUT / "build/programs" / mpi / "soak"
-    with NativeCluster(nodes=ranks) as cluster, tempfile.TemporaryFile() as output:
+    with EphemeralCluster(nodes=ranks) as cluster, tempfile.TemporaryFile() as output:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         command = [str(program), str(SECONDS + 4 * GUARD_SECONDS), str(SEED)]

@@ -18,7 +18,7 @@ from launch_support import GUARD_SECONDS, scribble
 from libfabric_support import library_directory
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE, REMOTE_SHELL
 from vicinal.mpi.environment import provider_directory
 
@@ -32,7 +32,9 @@ PLACES = ("members", "tables", "cut")
 LINE = re.compile(r"^peer (\d+) sent (\d+) received (\d+) (\d+) later (\d+)$", re.M)
 
 
-def start(cluster: NativeCluster, directory: Path, checkout: Path, rank: int) -> list[str | Path]:
+def start(
+    cluster: EphemeralCluster, directory: Path, checkout: Path, rank: int
+) -> list[str | Path]:
     variables = {
         "VICINAL_REGION": f"file:{EXCHANGE}/region",
         "VICINAL_RANK": str(rank),
@@ -51,7 +53,7 @@ def start(cluster: NativeCluster, directory: Path, checkout: Path, rank: int) ->
     [pytest.param(each, marks=() if each == "cut" else pytest.mark.long) for each in PLACES],
 )
 def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, place: str) -> None:
-    with NativeCluster(nodes=RANKS) as cluster:
+    with EphemeralCluster(nodes=RANKS) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         file = cluster.exchange / "region"

@@ -25,7 +25,7 @@ from launch_support import (
 )
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
@@ -82,8 +82,8 @@ def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: st
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as opened:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as opened:
         yield opened
 
 
@@ -113,7 +113,7 @@ def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_an_mpi_job_outlives_a_scribbler(
-    cluster: NativeCluster,
+    cluster: EphemeralCluster,
     programs: dict[str, Path],
     teller: Path,
     tmp_path: Path,

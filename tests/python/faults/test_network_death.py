@@ -23,7 +23,7 @@ from process_support import named, signal_all
 from test_death import Exchange
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE, REMOTE_SHELL
 from vicinal.mpi.environment import provider_directory
 
@@ -50,7 +50,7 @@ receiver reads out of its sender's buffer."""
 class Hosts:
     """Two hosts with two ranks each."""
 
-    def __init__(self, program: Path, directory: Path, cluster: NativeCluster) -> None:
+    def __init__(self, program: Path, directory: Path, cluster: EphemeralCluster) -> None:
         self.program, self.directory, self.cluster = program, directory, cluster
         self.messages = 0
         self.processes: dict[int, subprocess.Popen[str]] = {}
@@ -154,7 +154,7 @@ def running(
     timeout: float = TIMEOUT,
 ) -> Iterator[Hosts]:
     program = checkout / "build/release/tests/api/traffic"
-    with NativeCluster(nodes=2) as cluster:
+    with EphemeralCluster(nodes=2) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         hosts = Hosts(program, directory, cluster)

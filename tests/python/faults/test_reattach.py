@@ -21,7 +21,7 @@ from command_support import CHECKOUT, Vicinal
 from launch_support import GUARD_SECONDS, MPIS, end_soak, in_regions, long_unless
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
@@ -114,7 +114,7 @@ def maps(name: str) -> list[int]:
 def soak(mpi: str) -> Iterator[Hosts]:
     """The program soak on two "hosts": it checks every message, and at the end says so."""
     program = str(CHECKOUT / "build/programs" / mpi / "soak")
-    with NativeCluster(nodes=RANKS) as cluster, tempfile.TemporaryFile() as output:
+    with EphemeralCluster(nodes=RANKS) as cluster, tempfile.TemporaryFile() as output:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         hosts = Hosts(cluster.exchange)

@@ -17,7 +17,7 @@ from process_support import named, signal_all
 
 from vicinal import region
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import check_region_names, mpi_environment, mpi_prefix
@@ -48,7 +48,7 @@ def both_ways(pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
 def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
     """And those that share none reach each other over the network."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
-    with NativeCluster(nodes=3) as cluster:
+    with EphemeralCluster(nodes=3) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         for name in (FIRST, SECOND):

@@ -12,7 +12,7 @@ from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS, MPIS, in_regions
 
 from vicinal import region
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
@@ -25,7 +25,7 @@ PRETEND = 'hostname same && echo "$(uname -n) $$" >&2; '
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_clone_is_told_from_its_original(mpi: str) -> None:
     program = CHECKOUT / "build/programs" / mpi / "verify"
-    with NativeCluster(nodes=2) as cluster:
+    with EphemeralCluster(nodes=2) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         original, clone = (cluster.exchange / name for name in (ORIGINAL, CLONE))

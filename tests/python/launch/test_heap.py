@@ -28,7 +28,7 @@ from suite import Lists, fetch_suite, run_suite
 
 from vicinal import region
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
@@ -325,15 +325,15 @@ SUITE = ["test_p2p_buf.*", "test_cco_buf.TestCCOBufWorld.*"]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as opened:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as opened:
         yield opened
 
 
 @pytest.mark.long
 @pytest.mark.timeout(2 * 400)
 @pytest.mark.parametrize("mpi", MPIS)
-def test_mpi4pys_tests(cluster: NativeCluster, checkout: Path, tmp_path: Path, mpi: str) -> None:
+def test_mpi4pys_tests(cluster: EphemeralCluster, checkout: Path, tmp_path: Path, mpi: str) -> None:
     """Some of them, with a threshold that brings nearly all of their buffers into the region."""
     job: dict[str, Any] = {
         "ranks": 2,
@@ -362,7 +362,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_a_job_outlives_a_scribbler_over_its_heaps(
-    cluster: NativeCluster, release: Path, tmp_path: Path
+    cluster: EphemeralCluster, release: Path, tmp_path: Path
 ) -> None:
     """Data are spoilt, as they must be; allocating goes on, and nothing crashes or hangs.
 
@@ -394,7 +394,7 @@ def test_a_job_outlives_a_scribbler_over_its_heaps(
 
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_job_that_allocates_without_end(
-    cluster: NativeCluster, programs: dict[str, Path], mpi: str
+    cluster: EphemeralCluster, programs: dict[str, Path], mpi: str
 ) -> None:
     """Blocks of all sizes, kept, grown and freed, in a heap that is too small for all of them."""
     job = Job([str(programs[mpi]), "3"], ranks=3, mpi=mpi, heap=True, heap_bytes=2 * MIB)

@@ -13,34 +13,34 @@ import pytest
 from launch_support import package_path, unprivileged_python
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 
 GUARD_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as opened:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as opened:
         yield opened
 
 
-def both(cluster: NativeCluster, *command: str) -> list[str]:
+def both(cluster: EphemeralCluster, *command: str) -> list[str]:
     return [cluster.run_in(node.name, command).strip() for node in cluster.nodes]
 
 
-def test_every_node_has_its_own_host_name(cluster: NativeCluster) -> None:
+def test_every_node_has_its_own_host_name(cluster: EphemeralCluster) -> None:
     assert both(cluster, "hostname") == ["node0", "node1"]
 
 
 @pytest.mark.parametrize("kind", ["uts", "ipc", "pid", "mnt", "net"])
-def test_every_node_has_namespaces_of_its_own(cluster: NativeCluster, kind: str) -> None:
+def test_every_node_has_namespaces_of_its_own(cluster: EphemeralCluster, kind: str) -> None:
     ours = str(Path(f"/proc/self/ns/{kind}").readlink())
     theirs = both(cluster, "readlink", f"/proc/self/ns/{kind}")
     assert len({ours, *theirs}) == 3
 
 
-def test_a_node_sees_only_its_own_processes(cluster: NativeCluster) -> None:
+def test_a_node_sees_only_its_own_processes(cluster: EphemeralCluster) -> None:
     for listing in both(cluster, "sh", "-c", "echo /proc/[0-9]*"):
         # Its init, a shell of the remote shell, and the one that lists.
         assert "/proc/1" in listing.split()
@@ -48,7 +48,7 @@ def test_a_node_sees_only_its_own_processes(cluster: NativeCluster) -> None:
     assert f"/proc/{os.getpid()}" not in listing.split()
 
 
-def test_files_in_dev_shm_stay_in_their_node(cluster: NativeCluster) -> None:
+def test_files_in_dev_shm_stay_in_their_node(cluster: EphemeralCluster) -> None:
     assert both(cluster, "ls", "-A", "/dev/shm") == ["", ""]
     cluster.run_in("node0", ["touch", "/dev/shm/mine"])
     assert both(cluster, "ls", "-A", "/dev/shm") == ["mine", ""]
@@ -56,13 +56,13 @@ def test_files_in_dev_shm_stay_in_their_node(cluster: NativeCluster) -> None:
     cluster.run_in("node0", ["rm", "/dev/shm/mine"])
 
 
-def test_system_v_shared_memory_stays_in_its_node(cluster: NativeCluster) -> None:
+def test_system_v_shared_memory_stays_in_its_node(cluster: EphemeralCluster) -> None:
     cluster.run_in("node1", ["ipcmk", "--shmem", "4096"])
     segments = "sed 1d /proc/sysvipc/shm | wc -l"
     assert both(cluster, "sh", "-c", segments) == ["0", "1"]
 
 
-def test_nodes_reach_each_other_over_their_own_network(cluster: NativeCluster) -> None:
+def test_nodes_reach_each_other_over_their_own_network(cluster: EphemeralCluster) -> None:
     assert cluster.network
     interfaces = both(cluster, "sh", "-c", "ls /proc/sys/net/ipv4/conf")
     assert interfaces == ["all\ndefault\neth0\nlo"] * 2
@@ -87,14 +87,14 @@ def test_nodes_reach_each_other_over_their_own_network(cluster: NativeCluster) -
     assert output == "10.0.0.2\n"
 
 
-def test_the_exchange_is_the_same_everywhere(cluster: NativeCluster) -> None:
+def test_the_exchange_is_the_same_everywhere(cluster: EphemeralCluster) -> None:
     (cluster.exchange / "note").write_text("hello")
     assert both(cluster, "cat", f"{EXCHANGE}/note") == ["hello", "hello"]
     (cluster.exchange / "note").unlink()
     assert not Path(EXCHANGE, "note").exists()
 
 
-def test_clear_ends_what_runs_in_nodes_even_if_stopped(cluster: NativeCluster) -> None:
+def test_clear_ends_what_runs_in_nodes_even_if_stopped(cluster: EphemeralCluster) -> None:
     command = "sleep 1000 & setsid sleep 1000 & kill -STOP $!; echo started; wait"
     started = subprocess.Popen(
         cluster.head_command([f"{EXCHANGE}/remote-shell", "node1", command]),
@@ -112,7 +112,7 @@ def test_clear_ends_what_runs_in_nodes_even_if_stopped(cluster: NativeCluster) -
 
 
 def test_a_node_that_ends_is_noticed() -> None:
-    with NativeCluster(nodes=2) as cluster:
+    with EphemeralCluster(nodes=2) as cluster:
         assert cluster.ended_nodes() == []
         node_init(cluster, 1).kill()
         wait_until(lambda: cluster.ended_nodes() == ["node1"])
@@ -122,7 +122,7 @@ def test_a_node_that_ends_is_noticed() -> None:
 
 
 def test_nodes_can_share_the_network_of_the_host() -> None:
-    with NativeCluster(nodes=2, network=False) as cluster:
+    with EphemeralCluster(nodes=2, network=False) as cluster:
         assert not cluster.network
         assert "share the host's network" in cluster.limitations[0]
         ours = str(Path("/proc/self/ns/net").readlink())
@@ -133,11 +133,11 @@ def test_nodes_can_share_the_network_of_the_host() -> None:
 @pytest.mark.parametrize("nodes", [0, -1, 100_000])
 def test_an_impossible_number_of_nodes_is_refused(nodes: int) -> None:
     with pytest.raises(VicinalError, match=f"{nodes} nodes"):
-        NativeCluster(nodes=nodes)
+        EphemeralCluster(nodes=nodes)
 
 
 def test_closing_ends_every_process() -> None:
-    with NativeCluster(nodes=3) as cluster:
+    with EphemeralCluster(nodes=3) as cluster:
         family = psutil.Process(cluster.head_process).children(recursive=True)
         assert len(family) == 3
     assert not any(process.is_running() for process in family)
@@ -147,8 +147,8 @@ def test_closing_ends_every_process() -> None:
 
 OPEN_AND_WAIT = """
 import sys, time
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
-with NativeCluster(nodes=2) as cluster:
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
+with EphemeralCluster(nodes=2) as cluster:
     print(cluster.head_process, cluster.run_in("node1", ["id", "-u"]).strip(), flush=True)
     print(*cluster.limitations, flush=True)
     print(cluster.run_in("node1", ["hostname"]).strip(), flush=True)
@@ -194,7 +194,7 @@ def test_nodes_end_with_a_manager_that_is_killed(number: signal.Signals) -> None
         wait_until_gone(process.pid)
 
 
-def node_init(cluster: NativeCluster, number: int) -> psutil.Process:
+def node_init(cluster: EphemeralCluster, number: int) -> psutil.Process:
     wanted = cluster.nodes[number].pid_namespace
     children = psutil.Process(cluster.head_process).children()
     return next(c for c in children if str(Path(f"/proc/{c.pid}/ns/pid").readlink()) == wanted)

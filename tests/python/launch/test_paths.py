@@ -19,7 +19,7 @@ from command_support import Vicinal, error_line
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, REGION, long_unless, package_path
 from rich.console import Console
 
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.paths import traffic_of
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
@@ -185,7 +185,7 @@ def test_without_a_job_paths_says_so(vicinal: Vicinal) -> None:
 @needs_provider
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_the_region_carried_what_was_sent(programs: dict[str, Path], mpi: str, path: str) -> None:
-    with NativeCluster(nodes=2) as cluster:
+    with EphemeralCluster(nodes=2) as cluster:
         job = Job([str(programs[mpi]), "report"], ranks=3, path=path)
         done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert done.returncode == 0, done.stderr

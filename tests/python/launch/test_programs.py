@@ -12,7 +12,7 @@ import pytest
 from launch_support import long_unless, square
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.labs.bench.jobs import choose_cpus
 from vicinal.labs.bench.limits import measure_limits, run_memory
@@ -33,13 +33,13 @@ ONE_STANDARD = [pytest.param(mpi, marks=long_unless(mpi is Mpi.MPICH)) for mpi i
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as nodes:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as nodes:
         yield nodes
 
 
 def run(
-    cluster: NativeCluster,
+    cluster: EphemeralCluster,
     mpi: Mpi,
     path: MessagePath,
     program: str,
@@ -78,7 +78,7 @@ def beyond(mpi: Mpi, path: MessagePath) -> str | None:
         [(Mpi.MPICH, MessagePath.NETWORK), (Mpi.OPENMPI, MessagePath.REGION)],
     ),
 )
-def test_every_byte_arrives(cluster: NativeCluster, mpi: Mpi, path: MessagePath) -> None:
+def test_every_byte_arrives(cluster: EphemeralCluster, mpi: Mpi, path: MessagePath) -> None:
     skipped = beyond(mpi, path)
     arguments = ["--rounds", 2, *(["--skip", skipped] if skipped else [])]
     done = run(cluster, mpi, path, "verify", *arguments)
@@ -92,7 +92,7 @@ def test_every_byte_arrives(cluster: NativeCluster, mpi: Mpi, path: MessagePath)
 
 
 @pytest.mark.parametrize("mpi", ONE_STANDARD)
-def test_every_byte_arrives_between_many(cluster: NativeCluster, mpi: Mpi) -> None:
+def test_every_byte_arrives_between_many(cluster: EphemeralCluster, mpi: Mpi) -> None:
     done = run(
         cluster, mpi, MessagePath.REGION, "verify", "--max-size", 65536, "--seed", 7, ranks=4
     )
@@ -100,7 +100,7 @@ def test_every_byte_arrives_between_many(cluster: NativeCluster, mpi: Mpi) -> No
     assert [result["check"] for result in records(done)] == CHECKS
 
 
-def test_verify_finds_a_single_wrong_bit(cluster: NativeCluster, tmp_path: Path) -> None:
+def test_verify_finds_a_single_wrong_bit(cluster: EphemeralCluster, tmp_path: Path) -> None:
     library = tmp_path / "wrong_byte.so"
     source = Path(__file__).with_name("bench_wrong_byte.c")
     compiler = mpi_prefix(Mpi.MPICH) / "bin" / "mpicc"
@@ -120,7 +120,7 @@ def test_verify_finds_a_single_wrong_bit(cluster: NativeCluster, tmp_path: Path)
     assert "byte 500 of message 1000 of 1000 bytes" in result["first_error"]
 
 
-def test_verify_names_what_it_was_asked_wrongly(cluster: NativeCluster) -> None:
+def test_verify_names_what_it_was_asked_wrongly(cluster: EphemeralCluster) -> None:
     done = run(cluster, Mpi.MPICH, MessagePath.SHARED_MEMORY, "verify", "--only", "nothing")
     assert done.returncode != 0
     assert "verify: error: no check has that name: use verify" in done.stderr
@@ -141,7 +141,7 @@ def test_verify_names_what_it_was_asked_wrongly(cluster: NativeCluster) -> None:
     ),
 )
 def test_every_repetition_of_every_size_is_printed(
-    cluster: NativeCluster, mpi: Mpi, program: str, field: str
+    cluster: EphemeralCluster, mpi: Mpi, program: str, field: str
 ) -> None:
     arguments = ["--sizes", "0,8,70000", "--repetitions", 2, "--seconds", 0.001]
     done = run(cluster, mpi, MessagePath.NETWORK, program, *arguments)
@@ -155,7 +155,7 @@ def test_every_repetition_of_every_size_is_printed(
     assert all(value[field] > 0 for value in values if value["size"])
 
 
-def test_a_measuring_program_wants_two_ranks(cluster: NativeCluster) -> None:
+def test_a_measuring_program_wants_two_ranks(cluster: EphemeralCluster) -> None:
     done = run(cluster, Mpi.MPICH, MessagePath.SHARED_MEMORY, "latency", ranks=1)
     assert done.returncode != 0
     assert "latency: error: started with 1 ranks: start it with 2" in done.stderr
@@ -200,7 +200,9 @@ def test_memory_names_what_it_was_asked_wrongly(arguments: list[str], problem: s
 
 
 @pytest.mark.parametrize("mpi", ONE_STANDARD)
-def test_the_overhead_of_an_mpi_is_measured_by_one_rank(cluster: NativeCluster, mpi: Mpi) -> None:
+def test_the_overhead_of_an_mpi_is_measured_by_one_rank(
+    cluster: EphemeralCluster, mpi: Mpi
+) -> None:
     arguments = ["--sizes", "8", "--repetitions", 2, "--seconds", 0.001]
     done = run(cluster, mpi, MessagePath.SHARED_MEMORY, "overhead", *arguments, ranks=1)
     assert done.returncode == 0, done.stderr
@@ -212,7 +214,7 @@ def test_the_overhead_of_an_mpi_is_measured_by_one_rank(cluster: NativeCluster, 
     square(STANDARD, ["create", "allocate"], [(Mpi.MPICH, "create"), (Mpi.OPENMPI, "allocate")]),
 )
 def test_one_sided_operations_are_checked_and_timed(
-    cluster: NativeCluster, mpi: Mpi, window: str
+    cluster: EphemeralCluster, mpi: Mpi, window: str
 ) -> None:
     arguments = ["--window", window, "--sizes", "8,64", "--repetitions", 1, "--seconds", 0.001]
     done = run(cluster, mpi, MessagePath.SHARED_MEMORY, "onesided", *arguments)
@@ -226,7 +228,7 @@ def test_one_sided_operations_are_checked_and_timed(
     "path", [MessagePath.REGION, pytest.param(MessagePath.NETWORK, marks=pytest.mark.long)]
 )
 def test_collective_operations_are_checked_and_timed(
-    cluster: NativeCluster, path: MessagePath
+    cluster: EphemeralCluster, path: MessagePath
 ) -> None:
     arguments = ["--sizes", "8,70000", "--repetitions", 1, "--seconds", 0.001]
     done = run(cluster, Mpi.MPICH, path, "collectives", *arguments)
@@ -287,7 +289,7 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
     assert record["beside_nanoseconds"] > 0
 
 
-def test_what_the_network_path_adds_is_measured(cluster: NativeCluster) -> None:
+def test_what_the_network_path_adds_is_measured(cluster: EphemeralCluster) -> None:
     """Both ends of both pairs, in two nodes that share nothing but the file they meet in."""
     meeting = f"{EXCHANGE}/across"
     variables = ["FI_PROVIDER=vicinal,tcp,net", f"FI_PROVIDER_PATH={provider_directory()}"]
@@ -317,7 +319,7 @@ def test_across_names_what_it_was_asked_wrongly() -> None:
 
 @pytest.mark.parametrize(("program", "status"), [("true", 0), ("false", 1)])
 def test_a_job_in_nodes_that_stay_takes_its_region_away(
-    cluster: NativeCluster, program: str, status: int
+    cluster: EphemeralCluster, program: str, status: int
 ) -> None:
     job = Job(program=[f"/bin/{program}"], ranks=2, mpi=Mpi.MPICH, path=MessagePath.REGION)
     assert launch(job, cluster, timeout=120).returncode == status

@@ -15,7 +15,7 @@ from launch_support import GUARD_SECONDS, square
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.cluster import ContainerCluster, remove_cluster
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.study.result.samples import slowest
@@ -43,13 +43,13 @@ COLLECTIVES = ["barrier", "bcast", "allgather", "allreduce", "alltoall"]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as nodes:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as nodes:
         yield nodes
 
 
 def run(
-    cluster: NativeCluster,
+    cluster: EphemeralCluster,
     mpi: Mpi,
     *arguments: object,
     ranks: int = 2,
@@ -79,7 +79,7 @@ def run_alone(
     return done
 
 
-def record(cluster: NativeCluster, mpi: Mpi, *arguments: object, ranks: int = 2) -> Recording:
+def record(cluster: EphemeralCluster, mpi: Mpi, *arguments: object, ranks: int = 2) -> Recording:
     """All the samples that were asked for, which are what a job over a region says of itself."""
     done = run(cluster, mpi, *arguments, "--samples", SAMPLES, "--seconds", 20, ranks=ranks)
     assert done.returncode == 0, done.stderr
@@ -100,7 +100,7 @@ def record(cluster: NativeCluster, mpi: Mpi, *arguments: object, ranks: int = 2)
     square(STANDARD, PAIRS, [(Mpi.MPICH, "bidirectional"), (Mpi.OPENMPI, "latency")]),
 )
 def test_messages_of_every_pair_are_recorded(
-    cluster: NativeCluster, mpi: Mpi, operation: str
+    cluster: EphemeralCluster, mpi: Mpi, operation: str
 ) -> None:
     recording = record(cluster, mpi, operation, "--sizes", "8,70000", ranks=4)
     assert not recording.apart
@@ -125,7 +125,7 @@ def test_messages_of_every_pair_are_recorded(
     ),
 )
 def test_one_sided_operations_are_checked_and_recorded(
-    cluster: NativeCluster, mpi: Mpi, operation: str
+    cluster: EphemeralCluster, mpi: Mpi, operation: str
 ) -> None:
     name, _, way = operation.split()
     recording = record(cluster, mpi, *operation.split(), "--window", 3, "--sizes", "8,4096")
@@ -145,7 +145,7 @@ def test_one_sided_operations_are_checked_and_recorded(
     ),
 )
 def test_collective_operations_are_recorded_on_every_rank(
-    cluster: NativeCluster, mpi: Mpi, operation: str
+    cluster: EphemeralCluster, mpi: Mpi, operation: str
 ) -> None:
     sizes = [] if operation == "barrier" else ["--sizes", "8,4096"]
     recording = record(cluster, mpi, operation, *sizes, ranks=3)
@@ -173,7 +173,7 @@ def test_an_iteration_is_recorded_by_one_or_two_readings_of_a_clock(
     assert clock.iteration_ns == readings * READ_NS
 
 
-def test_what_recording_costs_is_said(cluster: NativeCluster) -> None:
+def test_what_recording_costs_is_said(cluster: EphemeralCluster) -> None:
     (clock, _) = record(cluster, Mpi.MPICH, "latency", "--sizes", "8").clocks
     assert 0 < clock.recording_ns <= clock.iteration_ns + 0.01
 
@@ -190,7 +190,7 @@ def preload(source: str, directory: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("operation", "seen"), [("barrier", True), ("alltoall", False)])
 def test_each_iteration_has_its_own_time(
-    cluster: NativeCluster, tmp_path: Path, operation: str, seen: bool
+    cluster: EphemeralCluster, tmp_path: Path, operation: str, seen: bool
 ) -> None:
     """Every 20th barrier is late: the samples of barriers show which, and a sample that comes
     after a barrier has nothing of it."""
@@ -237,7 +237,7 @@ def test_samples_come_out_of_containers(tmp_path: Path, runtime: str) -> None:
 
 @pytest.mark.parametrize("clock", ["counter", "system"])
 def test_both_clocks_measure_the_same_time(
-    cluster: NativeCluster, tmp_path: Path, clock: str
+    cluster: EphemeralCluster, tmp_path: Path, clock: str
 ) -> None:
     """Of messages that sleep before they are sent, by the fastest of some: there and back."""
     environment = preload("record_slow.c", tmp_path)
@@ -252,7 +252,7 @@ def test_both_clocks_measure_the_same_time(
 
 
 def test_so_many_samples_are_taken_as_fit_into_the_time(
-    cluster: NativeCluster, tmp_path: Path
+    cluster: EphemeralCluster, tmp_path: Path
 ) -> None:
     """A millisecond each: 8 in the last warm-up, which takes an eighth of the time."""
     environment = preload("record_clock.c", tmp_path)
@@ -265,7 +265,7 @@ def test_so_many_samples_are_taken_as_fit_into_the_time(
 
 @pytest.mark.parametrize("operation", ["put", "bcast"])
 def test_a_wrong_byte_is_found_before_anything_is_recorded(
-    cluster: NativeCluster, tmp_path: Path, operation: str
+    cluster: EphemeralCluster, tmp_path: Path, operation: str
 ) -> None:
     environment = preload("record_wrong.c", tmp_path)
     # MPICH's launcher may lose what a rank said just before it aborted: 6 of 30 times, once tried.
@@ -280,7 +280,7 @@ def test_a_wrong_byte_is_found_before_anything_is_recorded(
 
 
 def test_a_run_that_was_killed_is_not_taken_for_a_whole_one(
-    cluster: NativeCluster, tmp_path: Path
+    cluster: EphemeralCluster, tmp_path: Path
 ) -> None:
     program = [str(mpi_program(Mpi.MPICH, "record")), "latency", "--sizes", 8 << 20]
     job = Job(program=[*map(str, program), "--samples", "1000000", "--seconds", "1000"], ranks=2)
@@ -329,7 +329,7 @@ def test_record_names_what_it_was_asked_wrongly(
     assert f"record: error: {problem}" in done.stderr
 
 
-def test_a_job_ends_with_what_it_was_asked_wrongly(cluster: NativeCluster) -> None:
+def test_a_job_ends_with_what_it_was_asked_wrongly(cluster: EphemeralCluster) -> None:
     done = run(cluster, Mpi.MPICH, "latency", ranks=3)
     assert done.returncode == 2
     assert "record: error: latency started with 3 ranks" in done.stderr

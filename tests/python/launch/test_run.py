@@ -31,7 +31,7 @@ from launch_support import (
 )
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 
@@ -39,9 +39,9 @@ PATHS = ("network", REGION)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
+def cluster() -> Iterator[EphemeralCluster]:
     """One cluster for many jobs: each must leave it as it found it."""
-    with NativeCluster(nodes=2) as opened:
+    with EphemeralCluster(nodes=2) as opened:
         yield opened
         assert opened.ended_nodes() == []
 
@@ -314,7 +314,7 @@ def test_the_time_limit_names_ranks_that_never_joined(
 
 @pytest.mark.parametrize(("mpi", "path"), square(MPIS, PATHS, MPI_DIAGONAL))
 def test_one_cluster_serves_many_jobs(
-    cluster: NativeCluster, programs: dict[str, Path], mpi: str, path: str
+    cluster: EphemeralCluster, programs: dict[str, Path], mpi: str, path: str
 ) -> None:
     for _ in range(2):
         job = Job([str(programs[mpi]), "report"], ranks=2, path=path)
@@ -327,7 +327,7 @@ def test_one_cluster_serves_many_jobs(
 
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_pinned_rank_has_one_core_of_its_own(
-    cluster: NativeCluster, programs: dict[str, Path], mpi: str
+    cluster: EphemeralCluster, programs: dict[str, Path], mpi: str
 ) -> None:
     cores = len(os.sched_getaffinity(0))
     job = Job([str(programs[mpi]), "wait"], ranks=min(2, cores), path="network", pin=True)
@@ -344,7 +344,7 @@ def test_a_pinned_rank_has_one_core_of_its_own(
     ("mpi", "path"), square(MPIS, PATHS, [("mpich", "network"), ("openmpi", "region")])
 )
 def test_a_killed_rank_ends_the_job(
-    cluster: NativeCluster, programs: dict[str, Path], mpi: str, path: str
+    cluster: EphemeralCluster, programs: dict[str, Path], mpi: str, path: str
 ) -> None:
     with started(Job([str(programs[mpi]), "wait"], ranks=2, path=path), cluster) as running:
         ranks = running.ranks()
@@ -356,7 +356,7 @@ def test_a_killed_rank_ends_the_job(
 
 
 def test_a_stopped_rank_is_killed_with_its_job(
-    cluster: NativeCluster, programs: dict[str, Path]
+    cluster: EphemeralCluster, programs: dict[str, Path]
 ) -> None:
     job = Job([str(programs["mpich"]), "wait"], ranks=2, path="network")
     with started(job, cluster) as running:
@@ -367,7 +367,7 @@ def test_a_stopped_rank_is_killed_with_its_job(
 
 
 def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
-    with NativeCluster(nodes=2) as cluster:
+    with EphemeralCluster(nodes=2) as cluster:
         job = Job([str(programs["mpich"]), "wait"], ranks=2, path="network")
         with started(job, cluster) as running:
             inits = psutil.Process(cluster.head_process).children()
@@ -387,7 +387,7 @@ def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
         assert cluster.ended_nodes() == ["node1"]
 
 
-def test_signals_reach_the_ranks(cluster: NativeCluster, tmp_path: Path) -> None:
+def test_signals_reach_the_ranks(cluster: EphemeralCluster, tmp_path: Path) -> None:
     script = tmp_path / "trap.sh"
     script.write_text("trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.1; done")
     with (tmp_path / "output").open("wb+") as output:
@@ -406,7 +406,7 @@ def test_an_impossible_job_is_refused(program: list[str], ranks: int) -> None:
 
 
 @contextmanager
-def started(job: Job, cluster: NativeCluster) -> Iterator[RunningJob]:
+def started(job: Job, cluster: EphemeralCluster) -> Iterator[RunningJob]:
     """A job of which rank 0 has said that all have met."""
     reader, writer = os.pipe()
     with os.fdopen(reader) as lines:

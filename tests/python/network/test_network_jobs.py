@@ -9,7 +9,7 @@ from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, long_unless, square
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, pair_traffic, together
@@ -37,7 +37,7 @@ MPI.Finalize()
 def verify(mpi: str, nodes: int, **more: str) -> CompletedJob:
     """Every kind of message between all ranks, with its content, order and number checked."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
-    with NativeCluster(nodes=nodes) as cluster:
+    with EphemeralCluster(nodes=nodes) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         job = Job(
@@ -94,7 +94,7 @@ def test_the_network_takes_a_rank_little_memory(
     monkeypatch.delenv("FI_TCP_MAX_RX_SIZE", raising=False)
     script = tmp_path / "memory.py"
     script.write_text(MEMORY)
-    with NativeCluster(nodes=HOSTS) as cluster:
+    with EphemeralCluster(nodes=HOSTS) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         job = Job([sys.executable, str(script)], HOSTS, mpi=mpi, hosts=HOSTS)

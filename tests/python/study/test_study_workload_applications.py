@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workload_support import figures, read, recorded, same, stand_in, workload
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.labs.study.file.model import Quantity, Workload
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Program, Tools
@@ -332,7 +332,7 @@ def test_an_application_is_run_over_a_region_and_read(asked: Workload, tmp_path:
         environment=program.variables,
         directory=tmp_path,
     )
-    with NativeCluster(nodes=2) as nodes:
+    with EphemeralCluster(nodes=2) as nodes:
         done = launch(job, nodes, timeout=120)
     assert done.returncode == 0, done.stderr
     assert read(asked, done.stdout).figures

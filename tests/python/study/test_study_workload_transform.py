@@ -13,7 +13,7 @@ from launch_support import GUARD_SECONDS, square
 from workload_support import figures, read, recorded, same, workload
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.labs.programs import mpi_program
 from vicinal.labs.study.file.model import Quantity, Workload
 from vicinal.labs.study.workloads import drivers
@@ -30,8 +30,8 @@ RECORDINGS = [(RAND, "transform-mpich.txt"), (SPEC, "transform-openmpi.txt")]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as nodes:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as nodes:
         yield nodes
 
 
@@ -49,7 +49,7 @@ def cluster() -> Iterator[NativeCluster]:
     ),
 )
 def test_a_transform_is_checked_and_timed(
-    cluster: NativeCluster, mpi: Mpi, operation: str, ranks: int
+    cluster: EphemeralCluster, mpi: Mpi, operation: str, ranks: int
 ) -> None:
     """Three ranks have different parts of the cube."""
     asked = workload(
@@ -101,7 +101,7 @@ int MPI_Alltoallv(const void *sent, const int *counts, const int *places, MPI_Da
     ("call", "problem"), [(1, "the spectrum of sines"), (9, "the transform there and back")]
 )
 def test_a_wrong_number_is_found(
-    cluster: NativeCluster, tmp_path: Path, call: int, problem: str
+    cluster: EphemeralCluster, tmp_path: Path, call: int, problem: str
 ) -> None:
     """The first exchange is that of the check; the ninth, of the iterations that are timed."""
     (tmp_path / "wrong.c").write_text(WRONG)
@@ -142,7 +142,7 @@ def test_transform_names_what_it_was_asked_wrongly(arguments: list[str], problem
     assert f"transform: error: {problem}" in done.stderr
 
 
-def test_transform_wants_no_more_ranks_than_its_cube_has_planes(cluster: NativeCluster) -> None:
+def test_transform_wants_no_more_ranks_than_its_cube_has_planes(cluster: EphemeralCluster) -> None:
     program = [str(mpi_program(Mpi.MPICH, "transform")), "rand", "--size", "4"]
     done = launch(Job(program, 5, Mpi.MPICH), cluster, timeout=120)
     assert done.returncode == 2

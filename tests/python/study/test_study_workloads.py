@@ -13,7 +13,7 @@ from launch_support import long_unless
 from workload_support import recorded, workload
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Tools
 from vicinal.labs.study.workloads.record import Record
@@ -31,8 +31,8 @@ def test_drivers_go_by_their_names() -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[NativeCluster]:
-    with NativeCluster(nodes=2) as nodes:
+def cluster() -> Iterator[EphemeralCluster]:
+    with EphemeralCluster(nodes=2) as nodes:
         yield nodes
 
 
@@ -59,7 +59,7 @@ RECORDED: list[tuple[str, dict[str, Any], list[tuple[int, int, int]]]] = [
     ],
 )
 def test_a_workload_becomes_samples(
-    cluster: NativeCluster,
+    cluster: EphemeralCluster,
     mpi: Mpi,
     operation: str,
     values: dict[str, Any],

@@ -18,7 +18,7 @@ import pytest
 from command_client import CommandServer
 from launch_support import GUARD_SECONDS, NOBODY, package_path
 
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import NODE_DIRECTORY
 
 SSHD = "/usr/sbin/sshd"
@@ -56,7 +56,7 @@ class Hosts:
     def __init__(self, count: int, directory: Path) -> None:
         if not Path(SSHD).exists() or os.geteuid() != 0:
             pytest.skip("hosts of a test need root, and sshd: apt-get install openssh-server")
-        self.cluster = NativeCluster(nodes=count)
+        self.cluster = EphemeralCluster(nodes=count)
         self.directory = directory
         self._tools = directory / "bin"
         self._server: CommandServer | None = None

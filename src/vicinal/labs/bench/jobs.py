@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.container.ephemeral import NativeCluster
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.metric import FACTS, Metric, Trial, read_trial
 from vicinal.labs.bench.sides import Scenario
@@ -41,7 +41,7 @@ class NodesRunner:
     command = "vicinal run"
     pins = True
 
-    def __init__(self, cluster: NativeCluster) -> None:
+    def __init__(self, cluster: EphemeralCluster) -> None:
         self._cluster = cluster
 
     def run(self, job: Job) -> CompletedJob:
@@ -175,9 +175,9 @@ class Stage:
     def __init__(self, nodes: int = 2) -> None:
         self.cpus = choose_cpus()
         """The CPUs that ranks 0 and 1 are pinned to."""
-        self.cluster = NativeCluster(nodes=nodes)
+        self.cluster = EphemeralCluster(nodes=nodes)
         """The nodes, also for what no launcher starts."""
-        self._single: NativeCluster | None = None
+        self._single: EphemeralCluster | None = None
         self._guests = GuestsRunner()
 
     def __enter__(self) -> Self:
@@ -217,6 +217,6 @@ class Stage:
         if not scenario.one_node:
             return NodesRunner(self.cluster)
         if self._single is None:
-            self._single = NativeCluster(nodes=1)
+            self._single = EphemeralCluster(nodes=1)
             self._single.open()
         return NodesRunner(self._single)

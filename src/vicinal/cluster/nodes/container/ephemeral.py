@@ -1,6 +1,6 @@
 """A cluster that ends with the command: isolated nodes on this host, made of Linux namespaces.
 
-    with NativeCluster(nodes=2) as cluster:
+    with EphemeralCluster(nodes=2) as cluster:
         print(cluster.run_in("node0", ["hostname"]))
 
 Each node has its own host name, processes, System V and POSIX shared memory (/dev/shm),
@@ -41,7 +41,7 @@ from vicinal.cluster.nodes.layout import (
 _STOP_SECONDS = 10.0
 
 
-class NativeCluster(HeadNodes):
+class EphemeralCluster(HeadNodes):
     """Isolated nodes node0, node1, ... on this host, for as long as the cluster is open.
 
     `network=False` leaves the nodes in the host's network. `regions` are files of the host
