@@ -121,6 +121,18 @@ def test_a_node_that_ends_is_noticed() -> None:
             cluster.run_in("node1", ["hostname"])
 
 
+def test_a_cluster_whose_head_was_killed_says_so_and_has_nothing_left() -> None:
+    with EphemeralCluster(nodes=2) as cluster:
+        family = psutil.Process(cluster.head_process).children(recursive=True)
+        assert len(family) == 2
+        os.kill(cluster.head_process, signal.SIGKILL)
+        for process in family:
+            wait_until_gone(process.pid)
+        with pytest.raises(VicinalError, match="head was killed"):
+            cluster.ended_nodes()
+        cluster.clear()
+
+
 def test_nodes_can_share_the_network_of_the_host() -> None:
     with EphemeralCluster(nodes=2, network=False) as cluster:
         assert not cluster.network
