@@ -1,6 +1,6 @@
-"""Starting MPI jobs whose ranks reach each other through a region, and finding those that run.
+"""Starts MPI jobs whose ranks reach each other through a region, and finds running jobs.
 
-A job runs on nodes of a cluster, in guests, or over hosts, each by the launcher that its MPI
-library brings. What nodes are made of is in `vicinal.cluster`; the bytes of a region are in
-`vicinal.region`. Nothing here measures.
+A job runs on nodes of a cluster, in guests, or over hosts. The launcher of the job's MPI library
+starts it. `vicinal.cluster` creates the nodes, and `vicinal.region` knows a region's bytes. This
+part measures nothing.
 """

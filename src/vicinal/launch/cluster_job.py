@@ -1,4 +1,4 @@
-"""A job on all nodes of a virtual cluster, whatever these are made of."""
+"""Starts a job on all nodes of a virtual cluster, of containers or of virtual machines."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -25,17 +25,20 @@ def job_on_cluster(
     stdout: Stream = None,
     stderr: Stream = None,
 ) -> Iterator[StartedJob]:
-    """Start a job on the nodes of the cluster of this name, through the region that they share.
+    """Start a job on the nodes of the cluster with this name, through their shared region.
 
-    At the end nothing of it is left. Raises VicinalError where it cannot be started.
+    Nothing of the job is left at the end of the context. Raises VicinalError if the job cannot be
+    started.
     """
-    ways = _Launchers(stdin, stdout, stderr)
-    with closing(open_nodes(name)) as nodes, nodes.start_job(job, ways) as running:
+    launchers = _Launchers(stdin, stdout, stderr)
+    with closing(open_nodes(name)) as nodes, nodes.start_job(job, launchers) as running:
         yield running
 
 
 class _Launchers:
-    """Both ways to start a job, with these streams (nodes/job_nodes.py)."""
+    """Both ways to start a job, with the same streams. Implements Launchers of
+    nodes/job_nodes.py.
+    """
 
     def __init__(self, stdin: Stream, stdout: Stream, stderr: Stream) -> None:
         self._stdin = stdin
@@ -68,7 +71,7 @@ class _Launchers:
 
 
 def _for_guests(job: Job, guests: ClusterGuests) -> Job:
-    """The job as it is to be for virtual machines. Raises VicinalError for what they cannot do."""
+    """The job adapted to virtual machines. Raises VicinalError for a job that they cannot run."""
     check_guest_job(job)
     placed = place(job.ranks, [guest.name for guest in guests.guests])
     check_joined([each.node for each in placed], guests.alone)

@@ -1,4 +1,4 @@
-"""`vicinal run`."""
+"""`vicinal run`: runs an MPI program on isolated nodes, a virtual cluster, or several hosts."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to `vicinal`."""
     app.command(
         name="run",
-        # What follows the program is the program's.
+        # Arguments after the program belong to the program.
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     )(run)
 
@@ -54,56 +54,61 @@ def run(
     ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", min=1, help="Number of ranks.")],
     nodes: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of isolated nodes; without it every rank gets its own."),
+        typer.Option(min=1, help="Number of isolated nodes; by default one for each rank."),
     ] = None,
     mpi: Annotated[
         Mpi | None,
-        typer.Option(help="The MPI library; without it the one that the program is linked with."),
+        typer.Option(help="The MPI library; by default the one that the program is linked with."),
     ] = None,
     mpi_prefix: Annotated[Path | None, MPI_PREFIX] = None,
     path: Annotated[
-        MessagePath, typer.Option(help="How messages travel; shared-memory takes one node only.")
+        MessagePath, typer.Option(help="How messages travel; shared-memory needs a single node.")
     ] = MessagePath.REGION,
     show_paths: Annotated[
-        bool, typer.Option("--paths", help="Show afterwards which path each pair of ranks used.")
+        bool, typer.Option("--paths", help="At the end, show which path each pair of ranks used.")
     ] = False,
     region: Annotated[
         str | None,
-        typer.Option(metavar="file:PATH", help="Use this region instead of one for the job."),
+        typer.Option(
+            metavar="file:PATH", help="Use this region instead of creating one for the job."
+        ),
     ] = None,
     heap: Annotated[
         str | None,
         typer.Option(
             metavar="region[:SIZE]",
             help="Place allocations of 64K and more in the region, so that large messages can "
-            "be copied once; SIZE, 256M by default, is reserved for each of two endpoints a rank. "
-            "Any rank can then overwrite the others' data: for ranks that trust each other.",
+            "be copied once. SIZE, 256M by default, is reserved for each of two endpoints of a "
+            "rank. Any rank can then overwrite the data of other ranks: use it only for ranks "
+            "that trust each other.",
         ),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="End the job if it takes longer."),
+        typer.Option(metavar="SECONDS", min=0, help="End the job if it runs longer."),
     ] = None,
     progress: Annotated[
         Progress | None,
         typer.Option(
-            help="What ranks do that wait: look on (poll), sleep soon (block, for more ranks "
-            "than cores), or one after the other (adaptive, the default)."
+            help="What waiting ranks do: keep polling (poll), sleep soon (block, for more ranks "
+            "than cores), or poll first and then sleep (adaptive, the default)."
         ),
     ] = None,
-    bind: Annotated[bool, typer.Option(help="Pin each rank to a core of its own.")] = False,
+    bind: Annotated[bool, typer.Option(help="Pin each rank to its own core.")] = False,
     hosts: Annotated[
         str | None,
         typer.Option(
             metavar="HOST[:RANKS],...",
-            help="Run on these hosts, which ssh reaches without asking, instead of nodes of this "
-            "one. Ranks of one host share a region, those of different hosts use the network.",
+            help="Run on these hosts instead of nodes of this host; ssh must reach the hosts "
+            "without a prompt. Ranks of one host share a region, ranks of different hosts use the "
+            "network.",
         ),
     ] = None,
     hostfile: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The same, with a line HOST, HOST:RANKS or HOST slots=RANKS each."
+            metavar="FILE",
+            help="Run on the hosts in this file, one a line: HOST, HOST:RANKS or HOST slots=RANKS.",
         ),
     ] = None,
     cluster: Annotated[
@@ -112,15 +117,16 @@ def run(
             "-c",
             "--cluster",
             metavar="CLUSTER",
-            help="Run on the nodes of this virtual cluster, through its region: see `vicinal up`.",
+            help="Run on the nodes of this virtual cluster, through its region; `vicinal up` "
+            "creates a cluster.",
         ),
     ] = None,
     slurm: Annotated[
         bool,
         typer.Option(
             "--slurm",
-            help="The same, on the hosts of the Slurm allocation that this is in; srun reaches "
-            "them, not ssh.",
+            help="Run on the hosts of the current Slurm allocation; srun reaches the hosts "
+            "instead of ssh.",
         ),
     ] = False,
 ) -> int:
@@ -154,14 +160,14 @@ def run(
         return _run_on_cluster(job, cluster, timeout, show_paths)
     if nodes is not None and nodes > ranks:
         raise VicinalError(
-            f"{nodes} nodes are more than {ranks} ranks, and a node without a rank does nothing",
+            f"{nodes} nodes are more than {ranks} ranks: a node without a rank does nothing",
             f"ask for {ranks} nodes, or for more ranks with -n",
         )
     wanted = nodes if nodes is not None else ranks
     if path is MessagePath.SHARED_MEMORY:
         if nodes is not None and nodes > 1:
             raise VicinalError(
-                f"the path shared-memory does not reach over {nodes} nodes",
+                f"the path shared-memory does not connect {nodes} nodes",
                 "leave out --nodes, or use another path",
             )
         wanted = 1
@@ -186,9 +192,9 @@ def run(
     )
     cores = len(os.sched_getaffinity(0))
     if ranks > cores:
-        _note(f"{ranks} ranks share {cores} cores: this works, but slower")
+        _note(f"{ranks} ranks share {cores} cores: the job works, but runs slower")
     with ExitStack() as stack:
-        with told(f"making {wanted} isolated node{'s' * (wanted > 1)}"):
+        with told(f"creating {wanted} isolated node{'s' * (wanted > 1)}"):
             isolated = stack.enter_context(EphemeralCluster(wanted, regions=shared))
         for limitation in isolated.limitations:
             _note(f"this system does not give the nodes {limitation}")
@@ -200,7 +206,7 @@ def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -
 
 
 def _attend(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
-    """Wait for a job of this host, hand signals on to it, and show its paths at its end."""
+    """Wait for a job of this host, forward signals to the job, and show its paths at the end."""
     with _closing(job), _signals_forwarded(job):
         try:
             status = job.wait(timeout)
@@ -219,12 +225,12 @@ def _closing(job: StartedJob) -> Iterator[None]:
             _note(note)
         yield
     finally:
-        with told("taking away what is left of the job"):
+        with told("removing what is left of the job"):
             job.close()
 
 
 def _chosen_hosts(hosts: str | None, hostfile: Path | None, *, slurm: bool) -> list[Host] | None:
-    """The hosts that were named in whatever way; None where none were."""
+    """The hosts that one of the three options names; None without such an option."""
     if (hosts is not None) + (hostfile is not None) + slurm > 1:
         raise VicinalError(
             "--hosts, --hostfile and --slurm all name hosts", "leave out all but one of them"
@@ -239,24 +245,25 @@ def _chosen_hosts(hosts: str | None, hostfile: Path | None, *, slurm: bool) -> l
 def _check_for_hosts(
     path: MessagePath, *, nodes: int | None, region: str | None, bind: bool
 ) -> None:
-    """Raise VicinalError for options that do not go with several hosts."""
+    """Raise VicinalError for options that cannot be combined with several hosts."""
     if path is MessagePath.SHARED_MEMORY:
         raise VicinalError(
-            "the path shared-memory does not reach from host to host", "use another path"
+            "the path shared-memory does not connect different hosts", "use another path"
         )
     if nodes is not None:
         raise VicinalError(
-            "--nodes makes isolated nodes of this host, and other hosts are taken as they are",
-            "leave out one of them",
+            "--nodes creates isolated nodes of this host, and a job over hosts uses the hosts "
+            "themselves",
+            "leave out --nodes or the hosts",
         )
     if region is not None:
         raise VicinalError(
-            "each host of a job has a region of its own, made for the job", "leave out --region"
+            "each host of a job gets its own region, created for the job", "leave out --region"
         )
     if bind:
         raise VicinalError(
-            "--bind pins to cores of this host",
-            "leave it out, and let the MPI library bind by its variables",
+            "--bind pins ranks to cores of this host only",
+            "leave out --bind, and bind by the MPI library's own variables",
         )
 
 
@@ -281,7 +288,7 @@ def _run_on_hosts(
 
 
 def _show_paths(running: StartedJob) -> None:
-    with told("asking the regions what went through them"):
+    with told("reading from the regions which paths were used"):
         traffic = running.traffic()
     if traffic is None:
         _note(f"every pair of ranks used the path {running.path.value}")
@@ -291,7 +298,7 @@ def _show_paths(running: StartedJob) -> None:
 
 
 def _input() -> int | None:
-    """Our own input for the job, unless there is nothing in it."""
+    """This process's standard input for the job, unless the input is empty."""
     try:
         nothing = os.path.samestat(os.fstat(0), Path(os.devnull).stat())
     except OSError:  # closed
@@ -314,18 +321,22 @@ def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: boo
 
 
 def _say_started(word: Word) -> None:
-    """After a word about a wait: that it is over, since ranks may be silent for long, too."""
+    """After a message about a wait, say that the wait is over, because ranks may print nothing for
+    long.
+    """
     if word.was_said:
         _note("the job was started")
 
 
 def _check_for_cluster(*, named: bool, nodes: int | None, region: str | None, bind: bool) -> None:
-    """Raise VicinalError for options that do not go with a virtual cluster."""
+    """Raise VicinalError for options that cannot be combined with a virtual cluster."""
     if named:
-        raise VicinalError("--cluster and hosts were both named", "leave out one of them")
+        raise VicinalError(
+            "--cluster and hosts were both named", "leave out --cluster or the hosts"
+        )
     if nodes is not None or region is not None or bind:
         raise VicinalError(
-            "the nodes of a cluster, its region and its processors are those of its file",
+            "the cluster file decides the nodes, the region and the processors of a cluster",
             "leave out --nodes, --region and --bind",
         )
 

@@ -1,4 +1,4 @@
-"""`vicinal region detach` and `attach`: a running job's members to the network, and back."""
+"""`vicinal region detach` and `attach`: move members of a running job to the network, and back."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,31 +15,31 @@ RunningRegion = Annotated[
     typer.Argument(
         metavar="PATH",
         parser=region_file,
-        help="The region's file; without it, all of the job that `vicinal run` started last.",
+        help="The region's file; by default all regions of the newest job of `vicinal run`.",
         show_default=False,
     ),
 ]
 MemberSlots = Annotated[
     list[int] | None,
     typer.Option(
-        "--member", metavar="SLOT", help="Only this member; can be repeated. All without it."
+        "--member", metavar="SLOT", help="Only this member; can be repeated. Default: all members."
     ),
 ]
 Leave = Annotated[
     bool,
     typer.Option(
         "--leave",
-        help="And leave the region, so that its device can be taken from their machine; they look "
-        "for another one there about once a second.",
+        help="Also leave the region, so that its device can be removed from the members' machine. "
+        "The members look for another region about once a second.",
     ),
 ]
 Seconds = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for it.")
+    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the members.")
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add them to `vicinal region`, which `app` has by now."""
+    """Add both commands to `vicinal region`, which `app` already contains."""
     del app
     commands.command("detach")(_detach)
     commands.command("attach")(_attach)
@@ -51,14 +51,15 @@ def _detach(
     leave: Leave = False,
     timeout: Seconds = 10.0,
 ) -> None:
-    """Have members be reached over the network while their job runs; nothing is lost.
+    """Have members be reached over the network while their job runs; no message is lost.
 
-    Whoever sends to them or hears from them moves over at the next message, and says so here.
-    Exits with 1 if somebody cannot, or does not in time.
+    Each member that exchanges messages with a detached member switches at the next message, and the
+    command counts its connections. Exits with 1 if a member cannot switch, or does not switch in
+    time.
     """
     for place in _regions(path, member):
         if leave:
-            _tell(place, region.leave(place, member or (), timeout=timeout), "have left it")
+            _tell(place, region.leave(place, member or (), timeout=timeout), "have left the region")
         else:
             outcome = region.detach(place, member or (), timeout=timeout)
             _tell(place, outcome, "connections go over the network")
@@ -67,7 +68,7 @@ def _detach(
 def _attach(
     path: RunningRegion = None, member: MemberSlots = None, timeout: Seconds = 10.0
 ) -> None:
-    """Have members that were detached be reached through the region again."""
+    """Have detached members be reached through the region again."""
     for place in _regions(path, member):
         outcome = region.attach(place, member or (), timeout=timeout)
         _tell(place, outcome, "connections go through the region")
@@ -85,8 +86,8 @@ def _regions(path: Path | None, members: list[int] | None) -> list[Path]:
         ) from error
     if members and len(regions) > 1:
         raise VicinalError(
-            f"the job has {len(regions)} regions, and each has a slot {members[0]}",
-            f"name one, such as {regions[0]}",
+            f"the job has {len(regions)} regions, and each region has a slot {members[0]}",
+            f"name one of them, such as {regions[0]}",
         )
     return regions
 

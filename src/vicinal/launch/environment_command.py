@@ -1,4 +1,4 @@
-"""`vicinal env`: the variables that select Vicinal, for a shell or a job script."""
+"""`vicinal env`: prints the variables that select Vicinal, for a shell or a job script."""
 
 import os
 import shlex
@@ -26,14 +26,12 @@ def env(
         Mpi | None, typer.Option(help="The MPI library that the application uses.")
     ] = None,
     mpi_prefix: Annotated[Path | None, MPI_PREFIX] = None,
-    path: Annotated[
-        MessagePath, typer.Option(help="How messages shall travel.")
-    ] = MessagePath.REGION,
+    path: Annotated[MessagePath, typer.Option(help="How messages travel.")] = MessagePath.REGION,
     region: Annotated[
         str | None,
         typer.Option(
             metavar="file:PATH|pci:ADDRESS|dax:PATH",
-            help="The region to use. Without it the provider looks for one: an ivshmem device, "
+            help="The region to use. By default the provider searches: an ivshmem device, "
             "then /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region.",
         ),
     ] = None,
@@ -41,18 +39,18 @@ def env(
         bool,
         typer.Option(
             "--heap",
-            help="Place large allocations in the region, which must have heaps: LD_PRELOAD too. "
-            "It is for the program: a launcher has to hand it on.",
+            help="Place large allocations in the region, which must have heaps. This also prints "
+            "LD_PRELOAD for the program; a launcher must forward LD_PRELOAD to the ranks.",
         ),
     ] = False,
     cma: Annotated[
-        bool, typer.Option(help="Cross-memory attach; for the path shared-memory only.")
+        bool, typer.Option(help="Use cross-memory attach; only for the path shared-memory.")
     ] = True,
 ) -> None:
-    """Print the variables that make an MPI use a path, as `export NAME=VALUE` lines.
+    """Print the variables that make an MPI library use a path, as `export NAME=VALUE` lines.
 
-    What Open MPI is to preload keeps its one-sided accumulates of pairs right. Where its mpirun
-    starts ranks on other hosts, let it hand that on: mpirun -x LD_PRELOAD.
+    The library that Open MPI preloads keeps its one-sided accumulates of pairs correct. If mpirun
+    starts ranks on other hosts, forward the variable: mpirun -x LD_PRELOAD.
     """
     check_variables(os.environ)
     chosen = chosen_mpi(mpi, mpi_prefix)
@@ -64,7 +62,7 @@ def env(
     if heap and path is not MessagePath.REGION:
         raise VicinalError(
             f"the path {path.value} has no region for a heap",
-            "leave out --heap, or use path region",
+            "leave out --heap, or use --path region",
         )
     for note in pairs_notes(chosen, path):
         typer.echo(f"vicinal: note: {note}", err=True)

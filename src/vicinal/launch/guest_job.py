@@ -1,8 +1,8 @@
-"""Running MPI jobs across guests, by the launchers that the MPI libraries bring.
+"""Runs MPI jobs across guests, by the launchers of the MPI libraries.
 
-The launcher runs in the first guest and starts the ranks of the others over ssh, as between
-any machines. Nothing tells the provider where the region is: it finds it. Guests with SR-IOV
-cards are hosts, and what is not in a guest's own region is reached by RDMA.
+The launcher runs in the first guest and starts the ranks of other guests over ssh, as between any
+machines. No variable names the region: the provider finds it. Guests with SR-IOV cards are hosts,
+and peers outside a guest's own region are reached by RDMA.
 """
 
 import os
@@ -40,37 +40,37 @@ from vicinal.mpi.variables import JOB, new_job_number, portable_variables
 from vicinal.region import RegionState
 
 VERBS_CORE = "verbs;ofi_rxm"
-"""What reaches the other guest over a virtual function, as libfabric calls it."""
+"""libfabric's name of the core provider that reaches the other guest over a virtual function."""
 
 _MOST_PEERS = "64"
-"""ofi_rxm makes a completion queue for so many peers at once: of 256, its default, it would have
-65,536 entries, and Soft-RoCE has no queue of more than 32,767."""
+"""ofi_rxm creates a completion queue for this many peers at once. For 256, its default, the queue
+would have 65,536 entries, and Soft-RoCE has no queue of more than 32,767."""
 
 _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
-"""Variables that Open MPI's launcher hands on by itself."""
+"""Prefixes of variables that Open MPI's launcher forwards by itself."""
 
 CLEAR = """
 for process in /proc/[0-9]*; do
     grep -q "$1" "$process/environ" 2>/dev/null && kill -9 "${process#/proc/}" 2>/dev/null
 done
 """
-"""Shell that kills all that have its first argument, VARIABLE=VALUE, among their variables.
+"""Shell that kills all processes whose environment contains its first argument, VARIABLE=VALUE.
 
-A process of another user has variables that we may not read, and is not ours.
+A process of another user has an environment that this user may not read, and is not of this job.
 """
 _MARK = "VICINAL_MACHINE_JOB"
-"""Variable of all that belongs to one job."""
+"""Variable that all processes of one job have."""
 
-# The launcher has the shell's process number, by which it is found again.
+# exec keeps the shell's process number, so the file names the launcher's process.
 _LAUNCH = 'echo $$ >"$0" && exec "$@"'
 _SIGNAL = 'kill -s "$1" "$(cat "$0")"'
 _CLEAR = f'{CLEAR}rm -f "$0"'
 
 
 class RunningGuestJob(StartedJob):
-    """A job in a cluster's machines; as a context manager it leaves nothing of it behind.
+    """A job in a cluster's machines; as a context manager it leaves nothing behind.
 
-    Raises VicinalError where it cannot be started.
+    Raises VicinalError if the job cannot be started.
     """
 
     grace_seconds: ClassVar[float] = 5.0
@@ -92,7 +92,7 @@ class RunningGuestJob(StartedJob):
         self._file = f"/tmp/vicinal-job-{self._mark}"
         guests.enter()
         command, environment = job_command(job, guests, self._number)
-        # Guests have the library for pairs where this host has it.
+        # Guests have the library for pairs if this host has it.
         of_pairs = pairs_notes(check_guest_job(job), self.path)
         self.notes = no_local_notes(environment, os.environ) + of_pairs
         environment = {**environment, _MARK: self._mark}
@@ -101,38 +101,37 @@ class RunningGuestJob(StartedJob):
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            start_new_session=True,  # signals go through us, in order
+            start_new_session=True,  # this process forwards signals, in order
         )
 
     def look(self) -> None:
-        """Raise VicinalError where a machine ended."""
+        """Raise VicinalError if a machine ended."""
         self._guests.check()
 
     def traffic(self) -> JobTraffic | None:
-        """What the machines' regions say now; None where the job does not use them."""
+        """The messages in the machines' regions now; None if the job does not use regions."""
         return self._guests.traffic(self._number) if self.path is MessagePath.REGION else None
 
     def forward(self, number: signal.Signals) -> None:
-        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
         with suppress(VicinalError):
             name = number.name.removeprefix("SIG")
             self._guests.guests[0].run(["sh", "-c", _SIGNAL, self._file, name])
 
     def close(self) -> None:
-        """Kill what still runs of it, in all machines. Can be repeated."""
+        """Kill all processes of the job that still run, in all machines. Can be repeated."""
         if self.launcher.poll() is None:
             self.launcher.terminate()
         clear = ["sh", "-c", _CLEAR, self._file, f"{_MARK}={self._mark}"]
-        with suppress(VicinalError):  # nothing runs in a machine that is gone
+        with suppress(VicinalError):  # nothing runs in a machine that ended
             together(partial(guest.run, clear) for guest in self._guests.guests)
         self.launcher.wait()
 
 
 def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> CompletedJob:
-    """Run a job to its end and return what it wrote.
+    """Run a job to its end and return its output.
 
-    Raises VicinalError if it cannot be started, if the first guest is lost, or after
-    `timeout` seconds; the job has been ended then.
+    Raises VicinalError if the job cannot be started, if the first guest is lost, or after `timeout`
+    seconds. The job has ended then.
     """
     number = new_job_number()
     command, environment = job_command(job, pair, number)
@@ -147,29 +146,30 @@ def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> Compl
 
 
 def show_in_guests(job: Job, pair: GuestPair) -> int:
-    """Run a job with this process's input and output; return its exit status."""
+    """Run a job with this process's input and output. Returns the job's exit status."""
     command, environment = job_command(job, pair)
     guest = pair.guests[0]
     status = subprocess.run(guest.command(command, environment), check=False).returncode
     if not all(each.alive for each in pair.guests):
         lost = next(each for each in pair.guests if not each.alive)
         raise lost.failure("it ended while the job ran")
-    return status if status >= 0 else 128 - status  # of an ssh that was killed
+    return status if status >= 0 else 128 - status  # ssh was killed
 
 
 def check_guest_job(job: Job) -> Installation:
-    """The MPI library of a job for guests; needs no guests yet, so ask before they boot.
+    """Check a job for guests and return its MPI library. Needs no guests, so call it before they
+    boot.
 
-    Raises VicinalError for what guests cannot do, and where something of it is missing.
+    Raises VicinalError if guests cannot run the job, or if a file that it needs is missing.
     """
     path = MessagePath(job.path)
     if path is MessagePath.SHARED_MEMORY:
         raise VicinalError(
-            "the path shared-memory does not reach from one guest to another",
+            "the path shared-memory does not connect guests",
             "use the path region or network",
         )
     if isinstance(job.mpi, str):
-        check_guests_have(Mpi(job.mpi))  # whether it is installed here or not
+        check_guests_have(Mpi(job.mpi))  # also if it is not installed on this host
     mpi, _ = job.resolved_mpi()
     check_guests_have(mpi)
     if path is MessagePath.REGION:
@@ -189,17 +189,16 @@ def check_guests_have(mpi: Mpi | Installation) -> None:
 def job_command(
     job: Job, pair: JobGuests, number: int | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """The launcher's command line and environment, in the first guest.
+    """The launcher's command line and environment, for the first guest.
 
-    `number` is what tells the ranks from those of other jobs in their region (JOB).
-    A program that is not in the image is put into all guests. Raises VicinalError as
-    check_guest_job() does.
+    `number` tells the job's ranks from ranks of other jobs in their region (JOB). A program that is
+    not in the image is copied into all guests. Raises VicinalError as check_guest_job() does.
     """
     mpi = check_guest_job(job)
     linked = linked_mpi(Path(job.program[0]))
     found = linked is None or (linked[1] is not None and pair.image.has(linked[1]))
     program = [placed(Path(job.program[0]), pair), *job.program[1:]]
-    # Beside the provider, which guests have where this host has it.
+    # The libraries are beside the provider; guests have that folder under this host's path.
     libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
     if libraries:
         program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, job.environment)}", *program]
@@ -219,12 +218,12 @@ def job_command(
 
 
 def _beyond(mpi: Installation, job: Job, pair: JobGuests) -> dict[str, str]:
-    """Variables for ranks that are not alone in a guest, or not all in one region."""
+    """Variables for ranks that share a guest, or that are not all in one region."""
     if MessagePath(job.path) is not MessagePath.REGION:
         return {}
     variables = {}
     if mpi.family is Family.MPICH and job.ranks > len(pair.guests):
-        # MPICH would take its own shared memory between ranks in one guest.
+        # Otherwise MPICH uses its own shared memory between ranks in one guest.
         variables[NO_LOCAL] = os.environ.get(NO_LOCAL, "1")
     if pair.network is GuestNetwork.VERBS:
         variables |= {"VICINAL_NET": VERBS_CORE, "FI_UNIVERSE_SIZE": _MOST_PEERS}
@@ -232,7 +231,7 @@ def _beyond(mpi: Installation, job: Job, pair: JobGuests) -> dict[str, str]:
 
 
 def placed(program: Path, pair: JobGuests) -> str:
-    """Where a program of this host is in the guests; it is put there if need be."""
+    """The path of this host's program in the guests. Copies the program there if necessary."""
     if pair.image.has(program):
         return str(program)
     target = f"{HOME}/{program.name}"
@@ -250,7 +249,7 @@ def _launcher(
         launcher = [str(mpi.launcher), "-launcher", "ssh"]
         return [*launcher, "-hosts", hosts, "-n", ranks]
     launcher = [str(mpi.launcher), "--host", hosts, "-n", ranks]
-    # A guest has one processor; ranks that share it cannot have one each.
+    # A guest has one processor, so ranks that share the guest cannot be bound to one each.
     launcher += ["--map-by", "slot", "--bind-to", "none"]
     for name in environment:
         if not name.startswith(_OWN_PREFIXES):

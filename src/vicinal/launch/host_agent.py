@@ -1,12 +1,12 @@
-"""What `vicinal run` has on each host of a job: `python -m vicinal.launch.host_agent`.
+"""The agent of `vicinal run` on each host of a job: `python -m vicinal.launch.host_agent`.
 
-It makes the region of that host's ranks, says what the region says when it is asked, and takes
-the region away at the end of its input. As that ends with the connection, nothing is left on a
-host when the command, its machine or the network in between is gone. What an agent leaves that is
-killed, the user's next one takes away.
+The agent creates the region of the host's ranks, reports what the region says, and removes the
+region at the end of its input. The input ends with the connection. So nothing is left on a host if
+the command, its machine or the network between them is gone. If an agent is killed, the same user's
+next agent removes what it left.
 
-Requests come as lines of JSON on stdin; answers go to stdout as lines of JSON behind MARK, since
-a login may write there too.
+Requests are lines of JSON on stdin. Answers are lines of JSON on stdout after MARK, because login
+scripts may write to stdout too.
 """
 
 import json
@@ -41,14 +41,14 @@ class HostRequest:
     """What a host needs for a job."""
 
     version: str
-    """Vicinal's, of the command that asks."""
+    """The version of Vicinal that the requesting command has."""
     needed: list[str]
-    """Files that must be there, by the same path."""
+    """Paths of files that must exist on the host."""
     directory: str
     mark: str
-    """The job's, in the name of its directory (host_files.py)."""
+    """The job's mark, in the name of its directory (host_files.py)."""
     region: bool
-    """Whether it has a region."""
+    """Whether the job has a region."""
     members: int
     section_bytes: int
     heap_bytes: int
@@ -60,14 +60,14 @@ class HostRequest:
 
 
 def main() -> None:
-    """Serve one job, until the end of the input."""
+    """Serve one job until the input ends."""
     try:
-        # A launcher may send more than one signal: while we clean up, the others are ignored.
+        # A launcher may send several signals: during the cleanup, further signals are ignored.
         with signals_raise():
             _serve()
     except Ended as ended:
         sys.exit(ended.status)
-    except Exception as error:  # what we write, ssh shows the user on the other host
+    except Exception as error:  # ssh shows the user our output on the other host
         sys.exit(fail(report_crash(error, sys.argv[1:], host=socket.gethostname())))
 
 
@@ -89,14 +89,14 @@ def _serve() -> None:
             try:
                 _take_away(request, made)
             except Ended:
-                # Slurm's scancel is told to us and to the launcher, whose end we may have heard of
-                # just before. No other signal comes through.
+                # Slurm's scancel signals this agent and the launcher, whose end may have ended the
+                # input just before. No further signal gets through.
                 _take_away(request, made)
                 raise
 
 
 def _take_away(request: HostRequest, made: HostFiles) -> None:
-    # The files first: we may be killed before the ranks have had their time.
+    # Files first: the agent may be killed before the ranks have had their time to end.
     made.remove()
     if request.region:
         _end_ranks(made)
@@ -105,21 +105,21 @@ def _take_away(request: HostRequest, made: HostFiles) -> None:
 def _prepare(request: HostRequest, made: HostFiles) -> None:
     if request.version != vicinal.__version__:
         raise VicinalError(
-            f"it has Vicinal {vicinal.__version__}, and the job was started by {request.version}",
+            f"it has Vicinal {vicinal.__version__}, but version {request.version} started the job",
             "install the same version on all hosts",
         )
     for needed in request.needed:
         if not os.access(needed, os.R_OK | os.X_OK if "/lib" not in needed else os.R_OK):
             raise VicinalError(
-                f"it has no {needed}, or not for this user",
-                "have it in the same place on all hosts, or use a shared filesystem",
+                f"it has no {needed}, or this user may not read it",
+                "install the file under the same path on all hosts, or use a shared filesystem",
             )
     try:
         os.chdir(request.directory)
     except OSError as error:
         raise VicinalError(
             f"it has no directory {request.directory} ({describe_os_error(error)})",
-            "start the job in one that all hosts have",
+            "start the job in a directory that all hosts have",
         ) from error
     take_away_left_behind()
     if request.region or request.files:
@@ -137,7 +137,7 @@ def _prepare(request: HostRequest, made: HostFiles) -> None:
 
 
 def _answer(**message: Any) -> None:
-    # Whoever does not hear us is gone: the end of the requests is the end of the job.
+    # If the command is gone, the input ends, and with it the job.
     with suppress(BrokenPipeError):
         sys.stdout.write(f"{MARK}{json.dumps(message)}\n")
         sys.stdout.flush()
@@ -151,7 +151,9 @@ def _answer_traffic(made: HostFiles) -> None:
 
 
 def _end_ranks(made: HostFiles) -> None:
-    """End what is left of the job's ranks after a while, as launchers do that end in order."""
+    """Wait for the job's ranks to end, as launchers let them end in order, then kill the ranks that
+    are left.
+    """
     deadline = time.monotonic() + _GRACE_SECONDS
     while _ranks(made) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)

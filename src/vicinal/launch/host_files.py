@@ -1,8 +1,8 @@
-"""What a job over hosts has on each of them: a directory in memory, held by the job's agent there.
+"""The files of a job over hosts on each host: a directory in memory, locked by the job's agent.
 
-An agent locks its job's directory, and the kernel drops the lock of a process that ends, whatever
-ends it. So a directory that nobody holds was left by an agent that was killed, and the next one of
-that user takes it away.
+An agent locks its job's directory, and the kernel drops the lock when the agent's process ends for
+any reason. So an unlocked directory belongs to an agent that was killed, and the same user's next
+agent removes the directory.
 """
 
 import errno
@@ -31,47 +31,46 @@ class HostFiles:
 
     @classmethod
     def of_job(cls, mark: str) -> Self:
-        """The directory of the job with that mark, on any host; new_mark() makes one."""
+        """The directory of the job with this mark, on any host; new_mark() creates marks."""
         return cls(_DIRECTORY / f"{_PREFIX}{mark}")
 
     @property
     def region(self) -> Path:
-        """The job's region."""
         return self.directory / "region"
 
     @property
     def files(self) -> Path:
-        """The directory in which its ranks run, if it has input files."""
+        """The directory in which the ranks run if the job has input files."""
         return self.directory / "files"
 
     def make(self) -> None:
-        """Make the directory and hold it; it is there where two names of hosts are one host.
+        """Create the directory and lock it; it already exists if two names of hosts are one host.
 
-        Raises VicinalError where it cannot be made, or is somebody else's.
+        Raises VicinalError if the directory cannot be created, or belongs to another user.
         """
         if self._lock is None:
             try:
                 self._lock = _held(self.directory)
             except OSError as error:
                 raise VicinalError(
-                    f"{self.directory} cannot be made ({describe_os_error(error)})",
-                    "make room there",
+                    f"{self.directory} cannot be created: {describe_os_error(error)}",
+                    "free space in /dev/shm",
                 ) from error
 
     def write(self, files: Mapping[str, str]) -> None:
-        """Write the input files, text by name; raises VicinalError where that cannot be done."""
+        """Write the input files, text by name. Raises VicinalError if a file cannot be written."""
         try:
             self.files.mkdir(exist_ok=True)
             for name, text in files.items():
                 (self.files / name).write_text(text)
         except OSError as error:
             raise VicinalError(
-                f"the job's files cannot be written to {self.files} ({describe_os_error(error)})",
-                "make room there",
+                f"the job's files cannot be written to {self.files}: {describe_os_error(error)}",
+                "free space in /dev/shm",
             ) from error
 
     def remove(self) -> None:
-        """Take it away, as far as it is there. Ranks keep the region that they have mapped."""
+        """Remove the directory as far as it exists. Ranks keep a region that they have mapped."""
         self.region.unlink(missing_ok=True)
         shutil.rmtree(self.directory, ignore_errors=True)
         if self._lock is not None:
@@ -88,7 +87,7 @@ def regions() -> Iterator[Path]:
 
 
 def take_away_left_behind() -> None:
-    """Remove what agents of this user left on this host that were killed."""
+    """Remove what killed agents of this user left on this host."""
     for directory in _DIRECTORY.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             held = lock(directory, _OPENED, check=_check_owner)
@@ -97,12 +96,12 @@ def take_away_left_behind() -> None:
 
 
 def new_mark() -> str:
-    """A mark for a job: the name of its directory is the same where its user is another."""
+    """A mark for a job. It contains the user, so two users never have the same directory."""
     return f"{os.getuid()}-{secrets.token_hex(8)}"
 
 
 def _held(directory: Path) -> int:
-    """Make a job's directory and share its lock with the job's other agents here."""
+    """Create a job's directory and share its lock with the job's other agents on this host."""
     return lock(
         directory,
         _OPENED,
@@ -114,6 +113,6 @@ def _held(directory: Path) -> int:
 
 
 def _check_owner(found: os.stat_result) -> None:
-    """Everybody may write to /dev/shm: a name there may be somebody else's."""
+    """Any user may create names in /dev/shm: refuse a directory that belongs to another user."""
     if found.st_uid != os.getuid():
-        raise PermissionError(errno.EPERM, "it belongs to somebody else")
+        raise PermissionError(errno.EPERM, "it belongs to another user")

@@ -1,7 +1,8 @@
-"""A job over several hosts: started by the MPI library's own launcher through ssh or Slurm.
+"""A job over several hosts, started by the MPI library's own launcher through ssh or Slurm.
 
-Each host gets a region for its ranks, under the same name, before they start: an agent on each
-makes it and takes it away. Ranks of different hosts reach each other over the network.
+Before the ranks start, an agent on each host creates a region for the host's ranks, under the same
+name on all hosts. The agents remove the regions. Ranks of different hosts reach each other over the
+network.
 """
 
 import json
@@ -35,13 +36,13 @@ from vicinal.region.creation import default_members
 
 AGENT_MODULE = "vicinal.launch.host_agent"
 _LOST_SECONDS = 15.0
-"""How long a launcher may take to notice that a host is gone after we did."""
+"""How long a launcher may take to notice that a host is gone, after this process noticed it."""
 
 
 class HostJob(StartedJob):
     """A job over hosts from its start to its end; as a context manager it leaves nothing behind.
 
-    Raises VicinalError where it cannot be started, with the host that is the reason.
+    Raises VicinalError if the job cannot be started; the message names the host that is the cause.
     """
 
     def __init__(
@@ -105,29 +106,31 @@ class HostJob(StartedJob):
                     stdin=stdin,
                     stdout=stdout,
                     stderr=self._errors.stream,
-                    start_new_session=True,  # signals go through us, in order
+                    start_new_session=True,  # this process forwards signals, in order
                 )
         except BaseException:
             self.close()
             raise
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the job's end and return its status, as a shell would give it.
+        """Wait for the job's end and return its status in a shell's convention.
 
-        Raises VicinalError `timeout` seconds after its start, or when a host is gone and the
-        launcher does not end by itself, or calls that a success; the job is then still there for
-        close() to end.
+        Raises VicinalError `timeout` seconds after the job's start. Also raises it if a host is
+        gone and the launcher does not end by itself, or ends with success. The job still exists
+        then, and close() ends it.
         """
         status = super().wait(timeout)
         self._errors.finish()
         if status == 0:
-            # Open MPI's launcher may end so when a host with ranks is gone.
+            # Open MPI's launcher may end with 0 although a host with ranks is gone.
             for connection in self._connections:
                 connection.check()
         return status
 
     def look(self) -> None:
-        """Raise VicinalError where a host is gone for so long that the launcher should know."""
+        """Raise VicinalError if a host has been gone for so long that the launcher should have
+        noticed.
+        """
         for connection in self._connections:
             if connection.is_lost and connection.host.name not in self.lost:
                 self.lost.append(connection.host.name)
@@ -135,31 +138,34 @@ class HostJob(StartedJob):
         if self._lost_since is not None and time.monotonic() - self._lost_since > _LOST_SECONDS:
             raise VicinalError(
                 f"the connection to {', '.join(self.lost)} was lost while the job ran",
-                "see whether the host is up, and run again",
+                "check that the host is up, and run the job again",
             )
 
     def forward(self, number: signal.Signals) -> None:
-        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
         if self._launcher is not None and self._launcher.poll() is None:
             self._launcher.send_signal(number)
 
     def traffic(self) -> JobTraffic | None:
-        """What the regions of all hosts say; None where the job has none.
+        """The traffic in the regions of all hosts; None for a job without regions.
 
-        Raises VicinalError where a host does not say it.
+        Raises VicinalError if a host does not report its region.
         """
         if self.path is not MessagePath.REGION:
             return None
         try:
             return together(JobTraffic.from_dict(each.traffic()) for each in self._connections)
         except ValueError as error:
-            raise VicinalError("a host says nothing sensible of its region", "run again") from error
+            raise VicinalError(
+                "a host's report about its region cannot be read", "run the job again"
+            ) from error
 
     def close(self) -> None:
-        """End what still runs, and have the hosts take away their regions. Can be repeated."""
+        """End all processes that still run, and have the hosts remove their regions. Can be
+        repeated.
+        """
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
-            # Its daemons end the ranks when it is gone, and the agents what is left of them.
+            # When the launcher is gone, its daemons end the ranks. Agents end any other ranks.
             launcher.kill()
             launcher.wait()
             self._errors.finish()
@@ -178,7 +184,7 @@ class HostJob(StartedJob):
         return needed
 
     def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:
-        """Have all hosts get ready at the same time."""
+        """Have all hosts prepare at the same time."""
         for host in hosts:
             connection = HostConnection(host, self._reach)
             self._connections.append(connection)
@@ -195,22 +201,26 @@ class HostConnection(AgentConnection):
     part = "the job"
 
     def ask(self, request: HostRequest) -> None:
-        """Send what the host shall do; whether it could answered() tells."""
+        """Send the request; answered() tells whether the host could fulfil it."""
         self._send(json.dumps(request.to_dict()))
 
     def answered(self) -> None:
-        """Wait until the host is ready; raises VicinalError that names it where it will not be."""
+        """Wait until the host is ready. Raises a VicinalError that names the host if it fails."""
         self._receive()
 
     def traffic(self) -> dict[str, Any]:
-        """What the host's region says of the job; raises VicinalError where it cannot be had."""
+        """What the host's region says of the job. Raises VicinalError if the host does not report
+        it.
+        """
         self._send("traffic")
         found = self._receive().get("traffic")
         if not isinstance(found, dict):
-            raise self._trouble("it says nothing of its region", "see whether it is busy")
+            raise self._trouble(
+                "it reports nothing about its region", "check whether the host is busy"
+            )
         return found
 
     def check(self) -> None:
-        """Raise VicinalError where the host does not answer any more."""
+        """Raise VicinalError if the host does not answer any more."""
         self._send("here?")
         self._receive()

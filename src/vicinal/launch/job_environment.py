@@ -1,4 +1,4 @@
-"""The environment of a job's launcher and ranks, wherever they run."""
+"""The environment of a job's launcher and ranks, for all kinds of nodes."""
 
 import os
 import re
@@ -12,17 +12,17 @@ from vicinal.mpi.placement import Placement
 from vicinal.mpi.preloading import preloaded_libraries, preloading
 
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
-"""Variable that has ranks of Open MPI which wait give their core to others."""
+"""Variable that makes waiting ranks of Open MPI give their core to others."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PASSED = "VICINAL_PASSED_"
-"""Beginning of the names under which variables pass shells."""
+"""Prefix of the names under which variables pass shells."""
 
 
 def inherited(mpi: Installation, *, found: bool) -> dict[str, str]:
-    """This process's environment, in which the loader finds the MPI library.
+    """This process's environment, completed so that the loader finds the MPI library.
 
-    `found` says that it does so by itself for the program in question.
+    `found` says that the loader finds the library for the program without a change.
     """
     variables = dict(os.environ)
     if not found:
@@ -35,7 +35,9 @@ def inherited(mpi: Installation, *, found: bool) -> dict[str, str]:
 def job_environment(
     job: Job, mpi: Installation, region: str | None, placements: Sequence[Placement]
 ) -> dict[str, str]:
-    """The variables that have the ranks of a job use its path; `region` as ranks call it."""
+    """The variables that make the ranks of a job use its path; `region` is the address in the
+    ranks' view.
+    """
     path = MessagePath(job.path)
     core = job.environment.get("VICINAL_NET")
     variables = mpi_environment(mpi, path, region, cma=job.cma, core=core)
@@ -43,15 +45,15 @@ def job_environment(
         variables["VICINAL_PROGRESS"] = Progress(job.progress).value
     neighbours = any(placement.ranks > 1 for placement in placements)
     if mpi.family is Family.MPICH and path is not MessagePath.SHARED_MEMORY and neighbours:
-        # MPICH would take its own shared memory between ranks in one node.
+        # Otherwise MPICH uses its own shared memory between ranks in one node.
         variables[NO_LOCAL] = os.environ.get(NO_LOCAL, "1")
     if (
         mpi.family is Family.OPENMPI
         and path is not MessagePath.REGION
         and job.ranks > len(os.sched_getaffinity(0))
     ):
-        # Each daemon knows of its own ranks only, and takes it that they have a core each.
-        # On a region the provider sees by itself that cores are shared.
+        # Each daemon knows only its own ranks, and assumes a core for each of them.
+        # With a region the provider detects by itself that cores are shared.
         variables[_YIELD] = os.environ.get(_YIELD, "1")
     return variables
 
@@ -59,11 +61,12 @@ def job_environment(
 def past_shells(
     environment: Mapping[str, str], program: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The program, and the environment for its launcher, so that it gets all variables.
+    """The program, and the environment for its launcher, such that the program gets all variables.
 
-    Between us and a rank are shells, and some, such as dash, drop variables whose names are no
-    identifiers: of modules, say, or functions that bash exports. These go under other names, and
-    the last shell gives them their own. Not by the command line: others may read that.
+    Shells stand between this process and a rank. Some, such as dash, drop variables whose names are
+    not identifiers, for example of environment modules or of functions that bash exports. Such
+    variables pass under other names, and the last shell restores their own names. The command line
+    does not carry them, because other users may read it.
     """
     odd = [name for name in environment if name and not _IDENTIFIER.fullmatch(name)]
     if not odd:
@@ -80,9 +83,9 @@ def past_shells(
 
 
 def with_preloads(job: Job, mpi: Installation, program: Sequence[str]) -> list[str]:
-    """The program with the libraries that stand before its own; not launchers or shells.
+    """The program, preceded by the libraries to preload. Launchers and shells do not preload them.
 
-    They are for its allocations in the region, and for its MPI's accumulates.
+    The libraries serve allocations in the region, and the MPI library's accumulates.
     """
     libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
     if not libraries:

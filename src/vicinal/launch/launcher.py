@@ -1,8 +1,8 @@
-"""The command lines of the stock launchers: MPICH's and Intel's mpiexec, Open MPI's mpirun.
+"""The command lines of the stock launchers: mpiexec of MPICH and Intel MPI, mpirun of Open MPI.
 
-All start a daemon on each node through a remote shell: over hosts ssh or, inside of an
-allocation, Slurm's srun, and on the nodes of a cluster of namespaces a script that enters a node's
-namespaces instead.
+Each launcher starts a daemon on each node through a remote shell. Over hosts the remote shell is
+ssh or, inside an allocation, Slurm's srun. On nodes of a cluster of namespaces it is a script that
+enters a node's namespaces.
 """
 
 import os
@@ -16,16 +16,18 @@ from vicinal.mpi.placement import Placement
 from vicinal.mpi.variables import portable_variables
 
 _OUTER_JOB = ("SLURM_", "PBS_", "LSB_", "PMI_", "PMIX_", "OMPI_COMM_WORLD_")
-"""Variables by which launchers and MPI libraries take us for a part of another job."""
+"""Prefixes of variables by which launchers and MPI libraries take this process for a part of
+another job."""
 
 _OPEN_MPI_HANDS_ON = ("OMPI_", "PRTE_", "PMIX_")
-"""Variables that Open MPI's launcher hands on to all ranks by itself."""
+"""Prefixes of variables that Open MPI's launcher forwards to all ranks by itself."""
 
 _FOR_RANKS = ("LD_LIBRARY_PATH", "MPI4PY_LIBMPI", "VICINAL_NET_INTERFACE")
-"""Others that ranks on other hosts need, where they are set."""
+"""Other variables that ranks on other hosts need if the variables are set."""
 
 _ALLOW_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-"""Variables that let root run mpirun, of Open MPI 4 and 5; PRRTE's own do not (5.0.11)."""
+"""Variables that let root run mpirun, of Open MPI 4 and 5; PRRTE's own variables do not (5.0.11).
+"""
 
 _TOPOLOGY = "HWLOC_XMLFILE"
 """Variable that names a file with the machine's topology for hwloc."""
@@ -40,8 +42,8 @@ def launcher(
 ) -> tuple[list[str], dict[str, str]]:
     """The command line that starts a job from the head of a cluster, and its environment.
 
-    The ranks inherit that environment. It is `inherited` without what belongs to another
-    job, and with what the launcher needs.
+    The ranks inherit the environment. It is `inherited` without variables of another job, and with
+    the variables that the launcher needs.
     """
     variables = _without_outer_job(mpi, inherited)
     make = {Family.MPICH: _mpich, Family.OPENMPI: _openmpi, Family.INTEL: _intel}[mpi.family]
@@ -56,12 +58,14 @@ def host_launcher(
     chosen: Mapping[str, str],
     reach: Reach = Reach.SSH,
 ) -> tuple[list[str], dict[str, str]]:
-    """The same over several hosts; `chosen` are variables that all ranks must have."""
+    """The command line and environment of a job over several hosts; all ranks get the variables
+    `chosen`.
+    """
     variables = _without_outer_job(mpi, inherited) | dict(chosen)
     if mpi.family is Family.OPENMPI:
         _check_user(variables)
     if reach is Reach.SLURM:
-        # What srun needs to know of the allocation. What it hands on to the daemons is no rank's.
+        # srun needs these variables of the allocation. It forwards them to daemons, not to ranks.
         variables |= {name: inherited[name] for name in inherited if name.startswith("SLURM_")}
     hosts, ranks = _hosts(placements), str(_ranks(placements))
     started_by = {Reach.SSH: "ssh", Reach.SLURM: "slurm"}[reach]
@@ -86,7 +90,7 @@ def host_launcher(
                     "PRTE_MCA_plm_ssh_args" if mpi.starts_with_prrte else "OMPI_MCA_plm_rsh_args",
                     ssh_options,
                 )
-            # The others hand on all there is.
+            # The launchers of other libraries forward all variables.
             handed_on = {*chosen, *_FOR_RANKS, *portable_variables(variables)} & variables.keys()
             for name in sorted(handed_on):
                 if not name.startswith(_OPEN_MPI_HANDS_ON):
@@ -95,10 +99,10 @@ def host_launcher(
 
 
 def _check_user(variables: Mapping[str, str]) -> None:
-    """Raise VicinalError where Open MPI's launcher would refuse to run, since we are root.
+    """Raise VicinalError if Open MPI's launcher would refuse to run because this process is root's.
 
-    What is run on hosts as root can do harm to them, so that is for the user to say. Nodes of a
-    cluster are made for jobs, and everybody is root there.
+    A program that root runs on hosts can damage the hosts, so the user must decide. Nodes of a
+    cluster are created for jobs, and every user is root in them.
     """
     if os.geteuid() == 0 and not all(variables.get(name) == "1" for name in _ALLOW_ROOT):
         raise VicinalError(
@@ -129,8 +133,8 @@ def _mpich(
         command += ["-localhost", places.launcher]
     command += ["-hosts", _hosts(placements), "-n", str(_ranks(placements))]
     if _TOPOLOGY not in variables:
-        # Without it the daemons write the machine's topology into files in /tmp for the
-        # ranks, and leave them there when they are killed. The ranks find it by themselves.
+        # Without this variable the daemons write the machine's topology into files in /tmp for
+        # the ranks, and killed daemons leave the files. The ranks find the topology by themselves.
         variables[_TOPOLOGY] = os.devnull
         command += ["env", "-u", _TOPOLOGY]
     return command + program, variables
@@ -144,15 +148,15 @@ def _intel(
     places: Places,
 ) -> tuple[list[str], dict[str, str]]:
     variables["I_MPI_ROOT"] = str(mpi.prefix)
-    # Nodes share the host's cores: binding on each by itself would put all on the first.
+    # Nodes share the host's cores: if each node binds by itself, all ranks get the first core.
     variables.setdefault("I_MPI_PIN", "off")
     command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", places.remote_shell]
     return command + _sets_of_arguments(placements, program), variables
 
 
 def _sets_of_arguments(placements: Sequence[Placement], program: Sequence[str]) -> list[str]:
-    # Intel's reads NODE:RANKS in a list of hosts, but may put more ranks on the first. So each
-    # node has a set of arguments of its own; ranks are numbered in their order.
+    # Intel's launcher reads NODE:RANKS in a list of hosts, but may put more ranks on the first
+    # node. So each node gets its own set of arguments; ranks are numbered in the order of the sets.
     arguments = []
     for index, placement in enumerate(placements):
         arguments += [":"] * (index > 0)
@@ -168,7 +172,7 @@ def _openmpi(
     places: Places,
 ) -> tuple[list[str], dict[str, str]]:
     command = [str(mpi.launcher), "--host", _hosts(placements), "-n", str(_ranks(placements))]
-    # Nodes share the host's cores: binding on each by itself would put all on the first.
+    # Nodes share the host's cores: if each node binds by itself, all ranks get the first core.
     command += ["--map-by", "slot", "--bind-to", "none"]
     if mpi.starts_with_prrte:
         variables |= {
@@ -183,18 +187,18 @@ def _openmpi(
             "OMPI_MCA_orte_tmpdir_base": places.own,
         }
     _let_daemons_start_ranks(mpi, variables)
-    # Who runs a cluster is root in it, be it in a user namespace.
+    # The user of a cluster is root in its nodes, possibly in a user namespace.
     variables |= dict.fromkeys(_ALLOW_ROOT, "1")
     return command + program, variables
 
 
 def _let_daemons_start_ranks(mpi: Installation, variables: dict[str, str]) -> None:
-    """Let daemons start ranks themselves, not by threads of theirs, unless the user decided.
+    """Let daemons start ranks themselves instead of in threads, unless the user set the variable.
 
-    The end of a rank that a thread started is lost when it comes before the thread has noted which
-    process that is, and the job hangs: seen in one of 20 runs of `true` on a busy host with Open
-    MPI 5.0.11 (PRRTE's pull request 2713 mends it). PRRTE's daemons take 16 threads for it, ORTE's
-    some from 32 ranks on.
+    If a thread started a rank, the rank's end is lost if it comes before the thread recorded the
+    rank's process, and the job hangs. This happened in one of 20 runs of `true` on a busy host with
+    Open MPI 5.0.11; PRRTE's pull request 2713 fixes it. PRRTE's daemons use 16 threads for starting
+    ranks, ORTE's daemons use several threads from 32 ranks on.
     """
     if mpi.starts_with_prrte:
         variables.setdefault("PRTE_MCA_odls_base_max_threads", "0")

@@ -1,8 +1,9 @@
-"""What Open MPI's launcher writes about itself, and nobody can act on: kept from standard error.
+"""Removes warnings of Open MPI's launcher that concern the launcher itself from standard error.
 
 PRRTE (5.0.11) puts each remote shell into a process group of its own twice, from the parent and
-from the child, and warns when the child was first: on two cores that is every other job. The line
-goes no other way than the ranks' own output, so that passes through here.
+from the child. It warns if the child was first, which on two cores happens in every other job. No
+user can act on the warning. It comes through the same stream as the ranks' own output, so that
+output passes through this module.
 """
 
 import os
@@ -24,23 +25,24 @@ _LONGEST = 256
 """Bytes of such a line, at most."""
 
 _HOLD_SECONDS = 0.1
-"""How long the beginning of a line is held back that may become such a one."""
+"""How long the beginning of a line is held back that may become such a warning."""
 
 _LAST_SECONDS = 2.0
-"""How long is waited for the end of what a launcher that ended wrote; others may hold it open."""
+"""How long to wait for the last output of a launcher that ended; other processes may hold the
+stream open."""
 
 
 class LauncherErrors:
-    """Standard error for a launcher: all of it goes on to another stream, but for those lines."""
+    """Standard error for a launcher: all output goes on to another stream, except such warnings."""
 
     def __init__(self, mpi: Installation, stderr: Stream) -> None:
         self.stream: Stream = stderr
-        """What to give to the launcher."""
+        """The stream to give to the launcher."""
         self._thread: threading.Thread | None = None
         if mpi.family is not Family.OPENMPI:
             return
         target = 2 if stderr is None else stderr if isinstance(stderr, int) else stderr.fileno()
-        if target < 0:  # nobody reads it, or subprocess makes a pipe of its own
+        if target < 0:  # DEVNULL, or subprocess creates its own pipe
             return
         source, self.stream = os.pipe()
         self._thread = threading.Thread(target=_pass_on, args=(source, target), daemon=True)
@@ -49,20 +51,20 @@ class LauncherErrors:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give up our end, when the launcher has it or did not start."""
+        """Close this process's end after the launcher started or failed to start."""
         if self._thread is not None:
             assert isinstance(self.stream, int)
             os.close(self.stream)
             self._thread.start()
 
     def finish(self) -> None:
-        """Wait until what the launcher wrote is passed on."""
+        """Wait until all output of the launcher is passed on."""
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(_LAST_SECONDS)
 
 
 def filtered(data: bytes, *, last: bool) -> tuple[bytes, bytes]:
-    """What of some output is to be passed on now, and what is the beginning of a line to hold."""
+    """Split output into the bytes to pass on now and the beginning of a line to hold back."""
     begin = data.rfind(b"\n") + 1
     whole, rest = data[:begin], data[begin:]
     kept = b"".join(line for line in whole.splitlines(True) if not _NOISE.fullmatch(line))
@@ -96,7 +98,7 @@ def _pass_on(source: int, target: int) -> None:
 
 
 def _write(target: int, data: bytes) -> bytes:
-    """Write all of it; nothing is left. Where nobody reads any more, nobody misses it."""
+    """Write all bytes, and return no rest. Bytes for a stream without a reader are dropped."""
     with suppress(OSError):
         while data:
             data = data[os.write(target, data) :]

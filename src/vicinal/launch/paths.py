@@ -1,4 +1,4 @@
-"""The jobs that run now, and what their regions say of their messages."""
+"""Finds running jobs, and reads from their regions which messages they sent."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from vicinal.region.states import SlotState
 
 
 def running_regions() -> Iterator[list[Path]]:
-    """The regions of each job of this user that runs now: on an ephemeral cluster, or as a host."""
+    """The regions of each running job of this user: on ephemeral clusters, and over hosts."""
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             words = process.cmdline()
@@ -31,13 +31,13 @@ def running_regions() -> Iterator[list[Path]]:
 
 
 def newest_job() -> list[Path]:
-    """The regions of the job that was started last among those that run now, one a host.
+    """The regions of the running job that started last, one for each host.
 
-    Raises VicinalError where there is none.
+    Raises VicinalError if no job runs.
     """
     jobs = []
     for regions in running_regions():
-        with suppress(VicinalError):  # it may end just now
+        with suppress(VicinalError):  # the job may be ending
             created = [inspect(path, patience=0).header.created for path in regions]
             if created:
                 jobs.append((max(created), regions))
@@ -50,9 +50,10 @@ def newest_job() -> list[Path]:
 
 
 def traffic_of(regions: Sequence[Path]) -> list[JobTraffic]:
-    """What the jobs in some regions sent up to now: those that run, or if none does, all.
+    """The messages that the jobs in these regions have sent: of running jobs, or of all jobs if
+    none runs.
 
-    Raises VicinalError where a region cannot be read.
+    Raises VicinalError if a region cannot be read.
     """
     states = [inspect(region, patience=0) for region in regions]
     members = [member for state in states for member in state.members]

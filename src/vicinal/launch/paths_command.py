@@ -1,4 +1,4 @@
-"""`vicinal paths`: which path each pair of ranks of a running job uses, once or live."""
+"""`vicinal paths`: shows which path each pair of ranks of a running job uses, once or live."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ from vicinal.mpi.paths_table import paths_tables
 from vicinal.mpi.traffic import JobTraffic
 
 _WIDTH = 120
-"""Of a table that no terminal shows."""
+"""Columns of a table that is not shown on a terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -28,17 +28,21 @@ def register(app: typer.Typer) -> None:
 def paths(
     region: Annotated[
         str | None,
-        typer.Option(metavar="file:PATH", help="The region; without it the newest job's."),
+        typer.Option(
+            metavar="file:PATH", help="The region; by default the regions of the newest job."
+        ),
     ] = None,
     watch: Annotated[
         bool,
         typer.Option(
-            "--watch", help="Go on showing it while it changes, until the job ends or Ctrl-C."
+            "--watch", help="Keep showing the paths as they change, until the job ends or Ctrl-C."
         ),
     ] = False,
     interval: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, max=3600, help="With --watch: how often to look."),
+        typer.Option(
+            metavar="SECONDS", min=0.1, max=3600, help="With --watch: time between two readings."
+        ),
     ] = 1.0,
 ) -> None:
     """Show which path each pair of ranks of a running job uses."""
@@ -51,7 +55,7 @@ def paths(
 
 def show_tables(jobs: Sequence[JobTraffic], stream: object) -> None:
     """Show the tables of jobs on standard output or standard error."""
-    # Not cut to the width of a terminal that is not there.
+    # Without a terminal, the table is not cut to a terminal's width.
     console = Console(stderr=stream is sys.stderr)
     if not console.is_terminal:
         console.width = _WIDTH
@@ -59,10 +63,10 @@ def show_tables(jobs: Sequence[JobTraffic], stream: object) -> None:
 
 
 def _watch(regions: Sequence[Path], interval: float) -> None:
-    """Show what a job's regions say until they are gone; signals end it as any command.
+    """Show what a job's regions say until a region is gone; signals end this as any command.
 
-    On a terminal the table stays where it is, and its figures change. Elsewhere a table is
-    printed whenever one differs from the last. Raises VicinalError where there is none at first.
+    On a terminal the table stays in place and its figures change. Elsewhere each table that differs
+    from the last one is printed. Raises VicinalError if a region cannot be read at first.
     """
     console = Console()
     if not console.is_terminal:
@@ -87,10 +91,10 @@ def _watch(regions: Sequence[Path], interval: float) -> None:
 
 
 def _now(regions: Sequence[Path]) -> list[JobTraffic] | None:
-    """What they say; None when one is there no more."""
+    """The traffic in the regions; None if a region does not exist any more."""
     try:
         return traffic_of(regions)
     except VicinalError:
         if all(region.exists() for region in regions):
-            raise  # it is damaged
+            raise  # a region is damaged
         return None

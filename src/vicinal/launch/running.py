@@ -1,8 +1,8 @@
-"""Starting a job on the nodes of a cluster, watching over it, and ending it.
+"""Starts a job on the nodes of a cluster, supervises it, and ends it.
 
-Rank 0 reads the job's standard input from a FIFO, and no launcher stands in between. Launchers
-differ in what they do to input: Open MPI's (PRRTE 3.0) never tells rank 0 where the input ends, and
-Hydra leaves the other ranks waiting for theirs. The other ranks get nothing to read.
+Rank 0 reads the job's standard input from a FIFO, without a launcher in between, because launchers
+treat input differently. Open MPI's launcher (PRRTE 3.0) never tells rank 0 where the input ends,
+and Hydra lets the other ranks wait for their input. The other ranks get empty input.
 """
 
 import os
@@ -37,28 +37,28 @@ from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES, default_members
 
 REGION_PREFIX = "region-"
-"""What the names of regions in a cluster's exchange begin with."""
+"""Prefix of the names of regions in a cluster's exchange."""
 
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 def region_name() -> str:
-    """A name for a new region in an exchange: it has the user and the job in it."""
+    """A name for a new region in an exchange; it contains the user and the job."""
     return f"{REGION_PREFIX}{os.getuid()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def job_label(program: Path) -> str:
-    """A program's name as far as a region has room for it, whatever letters it is made of."""
+    """A program's name, cut to the bytes for which a region has room, at a whole character."""
     return os.fsencode(program.name)[:LABEL_BYTES].decode(errors="ignore")
 
 
 def launch(
     job: Job, cluster: JobNodes, *, timeout: float | None = None, stdin: bytes = b""
 ) -> CompletedJob:
-    """Run a job to its end and return what it wrote; the cluster is then free for the next.
+    """Run a job to its end and return its output. The cluster is then free for the next job.
 
-    Raises VicinalError where it cannot be started, where a node ends under it, or after
-    `timeout` seconds; nothing of the job is left then.
+    Raises VicinalError if the job cannot be started, if a node ends before the job, or after
+    `timeout` seconds. Nothing of the job is left then.
     """
     with (
         tempfile.TemporaryFile() as given,
@@ -83,8 +83,8 @@ def launch(
 class RunningJob(StartedJob):
     """A job from its start to its end; as a context manager it leaves nothing behind.
 
-    `regions` says what the regions of all hosts hold of the job of this number, if nodes of other
-    hosts belong to the job. Raises VicinalError where the job cannot be started.
+    If nodes of other hosts belong to the job, `regions` returns the traffic of the job with a
+    number in the regions of all hosts. Raises VicinalError if the job cannot be started.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class RunningJob(StartedJob):
         self.mpi, self._library_found = job.resolved_mpi()
         self.path = MessagePath(job.path)
         self.number = new_job_number()
-        """By which its ranks are told from those of other jobs in the same region."""
+        """Tells the job's ranks from ranks of other jobs in the same region."""
         self._cluster = cluster
         self._made: list[Path] = []
         self._input: JobInput | None = None
@@ -136,28 +136,29 @@ class RunningJob(StartedJob):
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=self._errors.stream,
-                    start_new_session=True,  # signals go through us, in order
+                    start_new_session=True,  # this process forwards signals, in order
                 )
         except BaseException:
             self._remove_files()
             raise
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end, and for what it wrote."""
+        """Wait for the job's end and for its last output."""
         status = super().wait(timeout)
         self._errors.finish()
         return status
 
     def look(self) -> None:
-        """Raise VicinalError where a node ended."""
+        """Raise VicinalError if a node ended."""
         ended = self._cluster.ended_nodes()
         if ended:
             raise VicinalError(
-                f"{', '.join(ended)} ended while the job ran", "see who killed it, and run again"
+                f"{', '.join(ended)} ended while the job ran",
+                "find out what ended the node, and run the job again",
             )
 
     def ranks(self) -> dict[int, psutil.Process]:
-        """The process of each rank that has started, by its host process id."""
+        """The process of each started rank, by rank; process ids are the host's."""
         found: dict[int, psutil.Process] = {}
         for process in self._cluster.processes():
             with suppress(psutil.Error, OSError):
@@ -165,16 +166,16 @@ class RunningJob(StartedJob):
                 given = [environment[name] for name in _RANK_VARIABLES if name in environment]
                 if given:
                     rank = int(given[0])
-                    # A rank may have children; it is the eldest.
+                    # A rank may have children with its variables; the rank is the oldest process.
                     known = found.get(rank)
                     if known is None or process.create_time() < known.create_time():
                         found[rank] = process
         return found
 
     def why_late(self) -> str:
-        """A phrase about ranks that never came to the region."""
+        """A phrase about ranks that never joined the region."""
         states = self.region_states()
-        if not states or self._ask_regions is not None:  # others' members are in others' regions
+        if not states or self._ask_regions is not None:  # other hosts' ranks are in other regions
             return ""
         joined = {member.rank for state in states for member in state.members}
         missing = sorted(set(range(self.job.ranks)) - joined)
@@ -184,29 +185,29 @@ class RunningJob(StartedJob):
         return f": rank {shown} never joined the region"
 
     def forward(self, number: signal.Signals) -> None:
-        """Hand a signal to the launcher, which hands it to the ranks or ends them."""
         self._cluster.signal_command(self.launcher, number)
 
     def region_state(self) -> RegionState | None:
-        """What the job's region says now; None where the job has none or it is gone."""
+        """What the job's region says now; None for a job without a region."""
         states = self.region_states()
         return states[0] if states else None
 
     def region_states(self) -> list[RegionState]:
-        """The same of each host's region, as far as it is about this job."""
+        """What each host's region says of this job now."""
         if self.path is not MessagePath.REGION:
             return []
         return [inspect(file, patience=0).of_job(self.number) for file in self._region_files]
 
     def traffic(self) -> JobTraffic | None:
-        """What its region says now of its messages; None where it has none."""
         if self._ask_regions is not None and self.path is MessagePath.REGION:
             return self._ask_regions(self.number)
         state = self.region_state()
         return None if state is None else job_traffic(state)
 
     def close(self) -> None:
-        """Kill what still runs, and take away the region that was made. Can be repeated."""
+        """Kill all processes of the job that still run, and remove the regions that it created. Can
+        be repeated.
+        """
         try:
             self._cluster.end_command(self.launcher)
             self._cluster.clear()
@@ -228,7 +229,7 @@ class RunningJob(StartedJob):
             return program
         source = self._input.path if self._input is not None else "-"
         cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
-        # By its interpreter: where the exchange is, nothing may be executable.
+        # Named with its interpreter, because the exchange may be mounted noexec.
         return ["/bin/sh", self._cluster.places.rank, source, cpus, *program]
 
     def _environment(self) -> dict[str, str]:
@@ -242,7 +243,9 @@ class RunningJob(StartedJob):
         return self.job.region
 
     def _make_region(self, name: str) -> str:
-        """A region under this name in the exchange, as nodes call it, made at the first call."""
+        """The nodes' address of the region with this name in the exchange; the first call creates
+        the region.
+        """
         made = self._cluster.exchange / name
         if made not in self._made:
             self._made.append(made)
@@ -256,7 +259,9 @@ class RunningJob(StartedJob):
         return f"file:{self._cluster.places.exchange}/{name}"
 
     def _choice_of_region(self) -> str:
-        """A line of shell that runs its arguments with the region of the host its node is in."""
+        """A shell script that runs its arguments with the region of the host to which its node
+        belongs.
+        """
         nodes = [node.name for node in self._cluster.nodes]
         choices = []
         for number, name in enumerate(self._names):
@@ -269,7 +274,7 @@ class RunningJob(StartedJob):
 
     @property
     def _region_files(self) -> list[Path]:
-        """The regions' files as this process sees them."""
+        """The regions' files by this process's paths."""
         if self._made:
             return list(self._made)
         names = [name.partition(":") for name in (self.job.region or "").split(",")]
@@ -285,12 +290,12 @@ class RunningJob(StartedJob):
 
 
 class JobInput:
-    """Copies a stream into a FIFO in the cluster, from when it is made until close()."""
+    """Copies a stream into a FIFO in the cluster, from construction to close()."""
 
     def __init__(self, cluster: JobNodes, stream: Stream) -> None:
         name = f"input-{secrets.token_hex(4)}"
         self.path = f"{cluster.places.exchange}/{name}"
-        """The FIFO, as nodes see it."""
+        """The FIFO's path in the nodes."""
         self._cluster = cluster
         self._fifo = cluster.exchange / name
         os.mkfifo(self._fifo, 0o600)
@@ -298,7 +303,7 @@ class JobInput:
             cluster.head_command(["/bin/sh", "-c", 'exec cat > "$0"', self.path]),
             stdin=stream,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # it ends by SIGPIPE where the program reads no more
+            stderr=subprocess.DEVNULL,  # cat ends by SIGPIPE when the program stops reading
             start_new_session=True,
         )
 

@@ -186,7 +186,7 @@ def test_a_job_that_takes_too_long_is_ended(pair: GuestPair) -> None:
 
 def test_shared_memory_is_refused(pair: GuestPair) -> None:
     job = Job(program=[str(mpi_program(Mpi.MPICH, "latency"))], ranks=2, path="shared-memory")
-    with pytest.raises(VicinalError, match="does not reach from one guest to another"):
+    with pytest.raises(VicinalError, match="does not connect guests"):
         run_in_guests(job, pair)
 
 

@@ -184,7 +184,7 @@ def test_a_rank_stays_after_all(vicinal: Vicinal) -> None:
         named = [text for each in slots for text in ("--member", str(each))]
         done = vicinal("region", "detach", hosts.west, "--leave", *named)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "have left it" in done.stdout
+        assert "have left the region" in done.stdout
         assert maps(hosts.place(MOVER).name) == []
         hosts.unplug(MOVER)
         hosts.plug(MOVER, hosts.west)

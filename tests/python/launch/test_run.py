@@ -248,7 +248,7 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path) -> None:
         (["-n", "2", "--mpi", "lam"], "lam"),
         (["-n", "2", "--path", "air"], "air"),
         (["-n", "2", "--nodes", "3"], "3 nodes are more than 2 ranks"),
-        (["-n", "2", "--path", "shared-memory", "--nodes", "2"], "does not reach over 2 nodes"),
+        (["-n", "2", "--path", "shared-memory", "--nodes", "2"], "does not connect 2 nodes"),
         (["-n", "2", "--path", "network", "--region", "file:/dev/shm/x"], "takes no region"),
         (["-n", "513"], "a job of 513 ranks has no room in a region, which has at most 512"),
         (["-n", "2", "--region", "nonsense"], "does not name a region"),

@@ -148,5 +148,5 @@ def test_a_directory_of_somebody_else_is_neither_used_nor_taken_away(shared: Pat
     os.chown(foreign.directory, 1, 1)
     take_away_left_behind()
     assert foreign.directory.exists()
-    with pytest.raises(VicinalError, match="belongs to somebody else"):
+    with pytest.raises(VicinalError, match="belongs to another user"):
         foreign.make()

@@ -154,10 +154,10 @@ def test_ranks_are_spread_over_slots() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--nodes", "2"], "--nodes makes isolated nodes of this host"),
-        (["--region", "file:/dev/shm/x"], "has a region of its own"),
-        (["--path", "shared-memory"], "does not reach from host to host"),
-        (["--bind"], "--bind pins to cores of this host"),
+        (["--nodes", "2"], "--nodes creates isolated nodes of this host"),
+        (["--region", "file:/dev/shm/x"], "gets its own region"),
+        (["--path", "shared-memory"], "does not connect different hosts"),
+        (["--bind"], "--bind pins ranks to cores of this host"),
         (["--hostfile", "x"], "leave out all but one of them"),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_host_with_another_version(own_hosts: Hosts, tmp_path: Path) -> None:
     place = str(CHECKOUT / "src/vicinal/__init__.py")
     own_hosts.cluster.run_in("node1", ["mount", "--bind", str(module), place])
     line = error_line(own_hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", "true"))
-    assert "host node1: it has Vicinal 0.0.1, and the job was started by " in line
+    assert "host node1: it has Vicinal 0.0.1, but version " in line
 
 
 # --- ends ----------------------------------------------------------------------------------

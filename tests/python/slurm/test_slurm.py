@@ -64,14 +64,14 @@ def test_each_host_takes_as_many_ranks_as_tasks_or_else_processors() -> None:
 @pytest.mark.parametrize("counts", ["", "2", "x", "2(x3)", "2(x99999999)", "2(x9999999)"])
 def test_variables_that_do_not_fit_the_allocation_are_refused(counts: str) -> None:
     found = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_JOB_CPUS_PER_NODE": counts}
-    with pytest.raises(VicinalError, match="the allocation has 2 hosts, and SLURM_JOB_CPUS_PER"):
+    with pytest.raises(VicinalError, match="the allocation has 2 hosts, but SLURM_JOB_CPUS_PER"):
         slurm.allocation(found)
 
 
 def test_outside_of_an_allocation(vicinal: Vicinal) -> None:
     line = error_line(vicinal("run", "-n", 2, "--slurm", "true", SLURM_JOB_NODELIST=""))
-    assert "this is not inside of a Slurm allocation" in line
-    assert "start it from salloc or sbatch" in line
+    assert "no Slurm allocation was found" in line
+    assert "start the command from salloc or sbatch" in line
     assert "leave out all but one" in error_line(
         vicinal("run", "-n", 2, "--slurm", "--hosts", "a", "true")
     )

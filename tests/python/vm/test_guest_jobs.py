@@ -136,7 +136,7 @@ def test_guests_run_says_so_too_and_why_there_is_no_table_of_paths(
     [
         (["run", "--mpi", "intel", "true"], "the guests do not have Intel MPI: choose --mpi mpich"),
         (["run", "--mpi", "openmpi41", "true"], "the guests do not have Open MPI 4.1"),
-        (["run", "--path", "shared-memory", "true"], "does not reach from one guest to another"),
+        (["run", "--path", "shared-memory", "true"], "does not connect guests"),
         (["demo", "--mpi", "intel"], "the guests do not have Intel MPI: choose --mpi mpich"),
         (
             ["demo", "--output", "/dev/null/x"],
