@@ -94,8 +94,8 @@ def test_fewer_nodes_and_ranks_on_fewer_cores() -> None:
         "least two nodes",
         "environment region: 2 nodes instead of 15": "at most one node for each core, and at "
         "least two nodes",
-        "workload latency: 2 ranks instead of 14": "at most one rank for each core where ranks "
-        "poll, four where they do not, at least 2",
+        "workload latency: 2 ranks instead of 14": "at most one rank for each core if ranks "
+        "poll, four if they do not, and at least 2",
     }
     assert fit_of(adapted) is Fit.ADAPTED
     # One core has two nodes and two ranks all the same: less would measure nothing.
@@ -123,7 +123,7 @@ def test_processors_and_placement() -> None:
     adapted = adapt(vm, SMALL)
     assert group(adapted, "region")["count"] == 2
     assert adapted.environment("region").cluster["placement"] == {"policy": "core"}
-    assert "environment region: no core is left to the host" in changes(adapted)
+    assert "environment region: no core is reserved for the host" in changes(adapted)
     adapted = adapt(vm, replace(SMALL, cores=8))
     assert group(adapted, "region")["count"] == 7
     assert adapted.environment("region").cluster["placement"]["reserve"] == 1
@@ -185,7 +185,8 @@ def test_other_hosts_have_to_be_named() -> None:
     hosts = ", hosts: [{name: HOST1}, {name: HOST2}, {name: HOST3}, {name: HOST4}]"
     far = study(NETWORK, machines(hosts, ", count: 8"))
     assert adapt(far, SMALL).unavailable == {
-        "region": "it is on 4 hosts, and no other one than this was named: give them with --host"
+        "region": "it needs 4 hosts, and no host besides this one was named: "
+        "name the hosts with --host"
     }
     adapted = adapt(far, replace(LARGE, hosts=("localhost", "other")))
     cluster = adapted.environment("region").cluster
@@ -230,7 +231,7 @@ def test_stand_ins_are_measured_under_their_own_names() -> None:
     adapted = adapt(whole, replace(LARGE, cards=()))
     assert [each.name for each in adapted.environments] == ["sriov", "virtio", "region"]
     assert list(adapted.unavailable) == ["sriov"]
-    assert "environment virtio: measured in the place of sriov" in changes(adapted)
+    assert "environment virtio: measured instead of sriov" in changes(adapted)
     assert [(each.base, each.test) for each in adapted.design.comparisons] == [("virtio", "region")]
     assert adapted.design.control == "virtio"
     of_sriov, of_region, ratio = adapted.published
@@ -360,14 +361,14 @@ def test_only_says_what_was_adapted_of_its_part() -> None:
 def test_workloads_that_cannot_run() -> None:
     squares = adapt(study(workloads=(LATENCY, workload("npb", "SP", 16))), SMALL)
     assert squares.unavailable == {
-        "w": "SP takes a number of ranks that is a square, and there is room for 2"
+        "w": "SP needs a number of ranks that is a square, and there is room only for 2"
     }
     assert fit_of(squares) is Fit.IN_PART
     verbs = adapt(study(workloads=(LATENCY, workload("perftest", "send-latency", 2))), SMALL)
     assert "RDMA device" in verbs.unavailable["w"]
     more = LATENCY.replace("name: latency", "name: more").replace("14", "10")
     twice = adapt(study(workloads=(LATENCY, more)), SMALL)
-    assert twice.unavailable == {"more": "on this machine it is what latency is"}
+    assert twice.unavailable == {"more": "on this machine it is the same as latency"}
 
 
 FACTS = st.builds(
@@ -390,7 +391,7 @@ SHIPPED = list_studies()
 @given(FACTS)
 def test_facts_come_back_from_json(machine: MachineFacts) -> None:
     assert facts_from_json(json.loads(json.dumps(facts_to_json(machine)))) == machine
-    with pytest.raises(VicinalError, match="what is kept of the machine makes no sense"):
+    with pytest.raises(VicinalError, match="the stored facts about the machine cannot be read"):
         facts_from_json({**facts_to_json(machine), "more": 1})
 
 
@@ -454,7 +455,7 @@ def test_bandwidths_of_a_cache_are_said(
     if said is not None:
         assert notes[0].startswith("workload bw: the memory of messages of ")
         assert f"{said}" in notes[0]
-        assert "fits in the last-level cache (8M): these bandwidths are a cache's" in notes[0]
+        assert "fits in the last-level cache (8M): these bandwidths are the cache's" in notes[0]
     assert adapt(asked, SMALL).notes == ()  # nothing is known of its cache
     assert adapt(adapt(asked, machine), machine) == adapt(asked, machine)
 

@@ -78,12 +78,12 @@ def test_a_study_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "show", "p2-fig4d", "--yaml")
     assert parse_study(STUDIES / "p2-fig4d.yaml", text) == study
     line = said(capsys, "show", "quick", "--yaml", "--json", status=1)
-    assert line == "vicinal: error: --yaml and --json are two forms: give one of them\n"
+    assert line == "vicinal: error: --yaml and --json were both given: leave out one of them\n"
 
 
 def test_hosts_that_are_named_are_used(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(said(capsys, "show", "p1-fig5").split())
-    assert "not native: it is on 4 hosts, and no other one than this was named" in shown
+    assert "not native: it needs 4 hosts, and no host besides this one was named" in shown
     hosts = ("--host", "localhost", "--host", "other")
     shown = " ".join(said(capsys, "show", "p1-fig5", *hosts).split())
     assert "not native: this machine has no RDMA device with an active port" in shown

@@ -94,7 +94,7 @@ def test_results_and_printed_files_have_the_study_whole(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(text)
     assert whole_text(tmp_path / "study.yaml") == text
     values = {**study_to_json(study), "environments_from": "shared/two.yaml"}
-    with pytest.raises(VicinalError, match="environments_from cannot be here"):
+    with pytest.raises(VicinalError, match="environments_from is not possible here"):
         study_from_json(values)
 
 
@@ -125,7 +125,7 @@ MISTAKES = [
     (
         ("mpi: openmpi", "cma: false"),
         None,
-        "study.yaml:8: region has cma, and its path is not shared-memory: leave it out",
+        "study.yaml:8: region has cma, but its path is not shared-memory: leave out cma",
     ),
     (
         ("{from: region, mpi: openmpi}", "{mpi: openmpi}"),
@@ -147,7 +147,7 @@ MISTAKES = [
         ("from: base, name: region", "from: region, name: base"),
         "shared/two.yaml:11: there is no environment region in this file: use base, network",
     ),
-    (None, ("name: region", "name: base"), "shared/two.yaml:11: base is there twice"),
+    (None, ("name: region", "name: base"), "shared/two.yaml:11: the name base is given twice"),
     (None, ("path: network", "path: netwrk"), "shared/two.yaml:4: environments[0].path cannot be"),
     (None, ("count: 2}]", "cuont: 2}]"), "shared/two.yaml:3: unknown key cuont in nodes[0]"),
     (None, ("progress: block", "stands_for: no"), "study.yaml:8: there is no environment no: "),

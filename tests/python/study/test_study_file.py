@@ -134,17 +134,21 @@ MISTAKES = [
     ),
     ("most_trials: 40", "most_trials: 4", ":36: most_trials is 4, and trials is 12"),
     ("- workload: hpl", "- workload: hlp", ":49: there is no workload hlp: did you mean hpl?"),
-    ("    unit: GFLOPS\n", "", ":49: figures of performance have no unit of their own"),
+    ("    unit: GFLOPS\n", "", ":49: figures of performance have no default unit"),
     (
         'values: {8: 5.05, 4K: "~8.9"}',
         "value: 5",
-        ":42: latency has sizes, and this figure has none: give its size",
+        ":42: latency has sizes, but this figure has none: give its size",
     ),
-    ("size: 8", "size: 3", ":47: latency has no size 3: add it to the workload's, which are 1..4K"),
+    (
+        "size: 8",
+        "size: 3",
+        ":47: latency has no size 3: add it to the workload's sizes, which are 1..4K",
+    ),
     ("values: {8:", "values: {x:", ":42: 'x' is not a size"),
     ("unit: p", "unit: µs", ":45: a comparison's figure cannot be in µs: choose ratio or p"),
-    ("1..4K", "4K..1", ":26: 4K..1 is no range of sizes"),
-    ("1..4K", "[8, 8]", ":26: the size 8 is there twice"),
+    ("1..4K", "4K..1", ":26: 4K..1 is not a range of sizes"),
+    ("1..4K", "[8, 8]", ":26: the size 8 is given twice"),
     ("count: 2}]", "cuont: 2}]", ":9: unknown key cuont in nodes[0]: did you mean count?"),
     (" region: none}", " regoin: none}", ":9: unknown key regoin: did you mean region?"),
     (
@@ -153,19 +157,27 @@ MISTAKES = [
         ":9: a cluster in another file cannot have a name: remove `name`",
     ),
     ("path: network", "path: shared", ':10: environments[0].path cannot be "shared"'),
-    ("mpi: openmpi", "cma: false", ":11: network has cma, and its path is not shared-memory"),
-    ("mpi: openmpi", "progress: poll", ":11: network has progress, which is the provider's"),
+    ("mpi: openmpi", "cma: false", ":11: network has cma, but its path is not shared-memory"),
+    ("mpi: openmpi", "progress: poll", ":11: network has progress, a setting of the provider"),
     ("mpi: openmpi", "stands_for: regn", ":11: there is no environment regn: did you mean region?"),
     (
         '"1"}',
         "1}",
         ":12: environments[0].variables.OMPI_MCA_a cannot be 1: give text; write it",
     ),
-    ("- name: hpl", "- name: latency", ":27: latency is there twice: give each a name of its own"),
-    ("quantity: latency", "quantity: latency\n    seconds: .nan", ":26: seconds is no number"),
-    ("value: 100", "value: .inf", ":52: inf is no number"),
-    ("value: 100", "value: 100\n    values: {8: 1}", ":49: a published figure has a value, or"),
-    ("    environment: region\n", "", ":49: a published figure has an environment, or"),
+    (
+        "- name: hpl",
+        "- name: latency",
+        ":27: the name latency is given twice: give each its own name",
+    ),
+    ("quantity: latency", "quantity: latency\n    seconds: .nan", ":26: seconds is not finite"),
+    ("value: 100", "value: .inf", ":52: inf is not a finite number"),
+    (
+        "value: 100",
+        "value: 100\n    values: {8: 1}",
+        ":49: a published figure needs either a value or",
+    ),
+    ("    environment: region\n", "", ":49: a published figure needs either an environment"),
     ("trials: 12", "trials: [", ":37: "),
     (WHOLE, "- x", ":1: the file is not a study file, which has keys and values: begin with what"),
 ]
@@ -212,7 +224,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         'environments[0].path cannot be "shared"',
         'design.correction cannot be "x-benjamini-hochberg"',
         "unknown key cuont in nodes[0]",
-        "seconds is no number",
+        "seconds is not finite",
         "a comparison's figure cannot be in µs",
     ]
 
@@ -220,7 +232,9 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 def test_a_stand_in_of_a_stand_in_is_none(tmp_path: Path) -> None:
     text = WHOLE.replace("    mpi: openmpi\n", "    stands_for: region\n")
     text = text.replace("    progress: block\n", "    stands_for: network\n")
-    with pytest.raises(VicinalError, match="network stands for region, which stands for another"):
+    with pytest.raises(
+        VicinalError, match="network stands for region, which itself stands for another"
+    ):
         read(text, tmp_path)
 
 
@@ -368,7 +382,11 @@ def test_json_that_is_no_study_is_refused_in_words(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("correction", "trials", "said"),
     [
-        ("holm", 10, "10 trials are too few: each of 28 tests, with holm's correction, takes 11"),
+        (
+            "holm",
+            10,
+            "10 trials are too few: each of 28 tests, with holm's correction, needs at least 11",
+        ),
         ("holm", 11, None),
         ("benjamini-hochberg", 5, "5 trials are too few: each of 28 tests, with benjamini-hoch"),
         ("benjamini-hochberg", 6, None),

@@ -1,12 +1,12 @@
-"""Studies: what virtualization costs, measured.
+"""Studies measure what virtualization costs.
 
-    file           what a study is, as people write it
-    environments   where its programs are launched
-    workloads      what is run to be measured, one driver a module
-    running        its blocks and trials, kept as they end
-    result         the folder that keeps all that was measured
+    file           the study file, as people write it
+    environments   where the programs of a study run
+    workloads      the measured programs, one driver a module
+    running        blocks and trials, stored as they end
+    result         the folder that stores all that was measured
     analysis       what a result says
 
-The commands are in ../study_commands, what is drawn in ../report, and methods of statistics in
-../statistics. The studies themselves are data, in `vicinal.papers`.
+The commands are in ../study_commands, plots and pages in ../report, and statistical methods in
+../statistics. The shipped studies are data, in `vicinal.papers`.
 """

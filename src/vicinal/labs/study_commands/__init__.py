@@ -1,5 +1,5 @@
-"""The commands `vicinal study ...`: run, list, compare, and how a study is shown before it runs.
+"""The commands `vicinal study ...`: run, list, compare, show.
 
-Here are options and what is printed. What a study is, how it runs and what its results say is in
-`vicinal.labs.study`, how results are drawn in `vicinal.labs.report`: both know no command.
+This folder holds options and printed text. `vicinal.labs.study` knows studies, runs them and reads
+their results; `vicinal.labs.report` draws results. Both know no command.
 """

@@ -1,4 +1,4 @@
-"""`vicinal study compare`: two results side by side."""
+"""`vicinal study compare`: compares two results."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ _COLUMNS = (
 
 def compare(
     before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="Folder of a result: what is compared with.")
+        Path, typer.Argument(metavar="BEFORE", help="Folder of the result to compare with.")
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Folder of another result.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -47,15 +47,15 @@ def compare(
         Path | None,
         typer.Option(
             metavar="DIRECTORY",
-            help="Write plots with the values of both there, as PNG and SVG.",
+            help="Write plots with the values of both results there, as PNG and SVG.",
         ),
     ] = None,
 ) -> None:
-    """Compare two results: first what differs in how they came about, then each cell of both.
+    """Compare two results: first their differences in machine and study, then each cell of both.
 
-    Trials of two results make no pairs, so they are compared by the rank-sum test, corrected for
-    all comparisons as the first result's study says. Plots have what each environment did in both;
-    those of more than two results are in their report (vicinal study report).
+    Trials of two results are not pairs. So the rank-sum test compares them, corrected for all
+    comparisons as the first result's study says. The plots show what each environment did in both
+    results. `vicinal study report` plots more than two results.
     """
     from vicinal.labs.study.analysis.results import compare_results
     from vicinal.labs.study.result.reading import open_result
@@ -147,8 +147,8 @@ def _show(found: "ResultsCompared") -> None:
         console.print(f"Warning: {escape(warning)}", soft_wrap=True)
     console.print()
     console.print(
-        "Ratios are after/before with their interval. Trials of two results make no pairs: what "
-        "changed with the day is in them."
+        "Ratios are after/before with their interval. Trials of two results are not pairs, so the "
+        "ratios include all that changed between the two runs."
     )
 
 

@@ -1,6 +1,6 @@
-"""`vicinal study list`: the studies that come with Vicinal, and what of each can be run here.
+"""`vicinal study list`: the shipped studies, and how much of each this machine can run.
 
-It loads neither typer nor what studies are computed with.
+The module loads neither typer nor the numerical libraries of studies.
 """
 
 import json
@@ -9,18 +9,18 @@ from typing import Annotated
 
 from vicinal.base.plain_call import Option
 
-HOSTS = "A host for studies of several, this one as localhost; repeat it for each."
+HOSTS = "A host for studies of several hosts; localhost is this one. Can be repeated."
 
 
 def list_(
     as_json: Annotated[bool, Option("Print JSON.", name="--json")] = False,
     host: Annotated[list[str] | None, Option(HOSTS, metavar="HOST")] = None,
 ) -> None:
-    """List the studies that come with Vicinal, and how much of each this machine can give.
+    """List the studies that come with Vicinal, and how much of each this machine can run.
 
-    Whole; adapted, with something smaller or in the place of something else; in part, where
-    something is missing with nothing in its place; or not here. `show` says what and why.
-    Nodes that a study left which was killed are said, too.
+    A study runs whole; adapted, with something smaller or with a stand-in; in part, if something is
+    missing and has no stand-in; or not here. `show` names the adaptations and the reasons. The
+    command also names nodes that a killed study left behind.
     """
     from vicinal.labs.study.file.adapt import adapt, fit_of
     from vicinal.labs.study.file.machine import examine_machine

@@ -1,4 +1,4 @@
-"""`vicinal study run`."""
+"""`vicinal study run`: runs a study, or resumes a run."""
 
 import os
 import sys
@@ -29,82 +29,84 @@ def register(study: typer.Typer) -> None:
 
 def run(
     study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="Name of a study, or a study file of your own.")
+        str, typer.Argument(metavar="STUDY", help="Name of a study, or your own study file.")
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for the result; without it one named after study and time.",
+            help="Folder for the result; the default is named after study and time.",
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Go on with a result: measure what is missing and what failed. Without --output "
-            "it is the newest one of the study.",
+            help="Resume a result: measure trials that are missing or failed. Without --output "
+            "this resumes the study's newest result.",
         ),
     ] = False,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Blocks, instead of what the study says.")
+        int | None, typer.Option(min=1, help="Number of blocks, instead of the study's number.")
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ENV/WORKLOAD",
-            help="Only these environments and workloads; * stands for anything. May be repeated.",
+            help="Only these environments and workloads; * matches anything. Can be repeated.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Of what is drawn by chance; without it one that is drawn, too."),
+        typer.Option(min=0, help="Seed of all random choices; random by default."),
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
             min=1,
-            help="End a launch that takes longer, which has failed then; without it after a minute "
-            "and ten times what its workload says.",
+            help="End a launch that takes longer, as a failed trial. The default is a minute and "
+            "ten times the time that the workload states.",
         ),
     ] = None,
     with_osu: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where your OSU micro-benchmarks are.")
+        Path | None, typer.Option(metavar="DIR", help="Directory of your OSU micro-benchmarks.")
     ] = None,
     with_imb: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where your Intel MPI Benchmarks are.")
+        Path | None, typer.Option(metavar="DIR", help="Directory of your Intel MPI Benchmarks.")
     ] = None,
     with_npb: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where your NAS Parallel Benchmarks are.")
+        Path | None, typer.Option(metavar="DIR", help="Directory of your NAS Parallel Benchmarks.")
     ] = None,
     with_graph500: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where your Graph500 is.")
+        Path | None, typer.Option(metavar="DIR", help="Directory of your Graph500.")
     ] = None,
     with_hpcc: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your hpcc, instead of Debian's.")
+        Path | None, typer.Option(metavar="FILE", help="Your hpcc program, instead of Debian's.")
     ] = None,
     with_lammps: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your LAMMPS, instead of Debian's.")
+        Path | None, typer.Option(metavar="FILE", help="Your LAMMPS program, instead of Debian's.")
     ] = None,
     with_perftest: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where your perftest is, if not in /usr/bin.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory of your perftest, if not /usr/bin."),
     ] = None,
     host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HOST",
-            help="A host for studies of several, this one as localhost; repeat it for each.",
+            help="A host for studies of several hosts; localhost is this one. Can be repeated.",
         ),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say only what is not as it should be.")
+        bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")
     ] = False,
 ) -> int:
     """Run a study: every environment in every block, in random order, each trial a fresh launch.
 
-    Each trial is kept as it ends: after Ctrl-C, --resume goes on. What this machine cannot give is
-    said before anything starts, and left out. The exit status is 1 where a trial failed.
+    Each trial is stored as it ends: after Ctrl-C, --resume continues. Before anything starts, the
+    command names all that this machine cannot provide, and leaves it out. The exit status is 1 if a
+    trial failed.
     """
     check_variables(os.environ)
     with told("reading the study", quiet=quiet or not sys.stderr.isatty()):
@@ -143,13 +145,13 @@ def run(
     if resume:
         if host:
             raise VicinalError(
-                "a result goes on with the hosts that it was begun with", "leave out --host"
+                "a resumed result keeps the hosts that it was begun with", "leave out --host"
             )
         before = _asked_before(folder)
         tools_before = before.get("tools") or {}
         asked = {name: value or before.get(name) for name, value in asked.items()}
         asked["tools"] = tools_before | (asked["tools"] or {})
-    # What is known of a machine may change by running: of KVM, say. The study must not.
+    # A run may change what is known of a machine, for example of KVM. The study must not change.
     known = asked["machine"]
     with told("examining " + (", ".join(host) if host else "this machine")):
         machine = facts_from_json(known) if known else examine_machine(host or ())
@@ -182,13 +184,15 @@ def run(
     except Ended:
         kept = len(list((folder / "trials").glob("*.json")))
         again = f"vicinal study run {study} --resume --output {folder}"
-        typer.echo(f"vicinal: interrupted; {kept} trials are kept: go on with `{again}`", err=True)
+        typer.echo(
+            f"vicinal: interrupted; {kept} trials are stored: resume with `{again}`", err=True
+        )
         raise
     return _conclude(outcome)
 
 
 def _conclude(outcome: "Outcome") -> int:
-    """Make the report of what is there, and say so; the exit status."""
+    """Create the report of the stored trials, and print where it is. Returns the exit status."""
     failed = len(outcome.failures)
     typer.echo(
         f"{outcome.trials} trials are in {outcome.folder}"
@@ -205,7 +209,7 @@ def _conclude(outcome: "Outcome") -> int:
 
 
 def _asked_before(folder: Path) -> dict[str, Any]:
-    """What a result that is gone on with was begun with: options of its command."""
+    """The options of the command that began a result."""
     from vicinal.labs.study.result.reading import open_result
 
     asked: dict[str, Any] = open_result(folder).manifest.get("asked", {})
@@ -214,5 +218,5 @@ def _asked_before(folder: Path) -> dict[str, Any]:
 
 def _there(name: str, path: Path) -> Path:
     if not path.exists():
-        raise VicinalError(f"there is no {path}", f"let --with-{name} name where it is")
+        raise VicinalError(f"there is no {path}", f"name an existing path with --with-{name}")
     return path

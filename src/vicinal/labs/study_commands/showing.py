@@ -1,4 +1,4 @@
-"""Studies on the terminal."""
+"""Shows studies on the terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -19,11 +19,11 @@ _FITS = {
     Fit.NOT: "not at all",
 }
 _WIDTH = 100
-"""Columns where the output is no terminal."""
+"""Columns of output that is not a terminal."""
 
 
 def show_list(studies: Iterable[tuple[Study, Fit]]) -> None:
-    """A line for each study, with how much of it this machine can give."""
+    """Show a line for each study, with how much of it this machine can run."""
     table = table_of("name", "source", "here", "what")
     for study, fit in studies:
         table.add_row(study.name, escape(study.source), fit.value, escape(study.title))
@@ -31,7 +31,7 @@ def show_list(studies: Iterable[tuple[Study, Fit]]) -> None:
 
 
 def show_study(study: Study, adapted: Study) -> None:
-    """All of a study, and what of it is another here."""
+    """Show a study, and what differs on this machine."""
     console = console_of()
     console.print(f"[bold]{study.name}[/]: {escape(study.title)} ({escape(study.source)})")
     console.print(escape(study.question))
@@ -51,7 +51,7 @@ def show_study(study: Study, adapted: Study) -> None:
 
 
 def _show_here(console: Console, study: Study, adapted: Study) -> None:
-    """What this machine changes, rule by rule, and what it cannot give."""
+    """Show this machine's adaptations, grouped by rule, and what the machine cannot provide."""
     console.print(f"On this machine it can be run [bold]{_FITS[fit_of(adapted)]}[/].")
     for name, why in adapted.unavailable.items():
         console.print(f"  - not {name}: {escape(why)}")
@@ -68,8 +68,10 @@ def _show_here(console: Console, study: Study, adapted: Study) -> None:
 
 
 def _time(study: Study) -> str:
-    """How many launches it has here and how long they are thought to take, nodes not counted."""
-    # `list` does without these modules, which load NumPy.
+    """The number of launches on this machine, and the time that they are expected to take without
+    nodes.
+    """
+    # `list` does not need these modules, which load NumPy.
     from vicinal.labs.study.running.plan import Plan
     from vicinal.labs.study.running.ready import left_out
     from vicinal.labs.study.running.trial import expected_seconds
@@ -81,12 +83,12 @@ def _time(study: Study) -> str:
     said = f"{len(block) * blocks} launches in {blocks} blocks: about {duration(seconds * blocks)}"
     most = study.design.most_trials
     if most is not None and most > blocks:
-        said += f", and up to {most} blocks where values spread: {duration(seconds * most)}"
+        said += f", or up to {most} blocks if values spread: {duration(seconds * most)}"
     return f"{said}."
 
 
 def console_of() -> Console:
-    """Where studies are shown, wide enough for tables where that is no terminal."""
+    """The console for studies; wide enough for tables if the output is not a terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)
@@ -94,7 +96,7 @@ def console_of() -> Console:
 
 
 def table_of(*columns: str) -> Table:
-    """A table without lines, whose long words wrap."""
+    """A table without lines, in which long words wrap."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -155,7 +157,7 @@ def _show_design(console: Console, study: Study) -> None:
 
 
 def _published(study: Study) -> Table:
-    """The published figures: those of one kind in a line."""
+    """The published figures, one line for the figures of one kind."""
     table = table_of("published", "workload", "of", "figures")
 
     def kind(figure: Published) -> tuple[str, ...]:

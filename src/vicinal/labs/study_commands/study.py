@@ -1,6 +1,6 @@
 """`vicinal study`: the command line of studies.
 
-This module has `show`; each other command is a module of its own.
+This module has `show`. Each other command has its own module.
 """
 
 import json
@@ -15,13 +15,14 @@ from vicinal.labs.study_commands.list_command import HOSTS, list_
 from vicinal.labs.study_commands.run import register as register_run
 
 Study = Annotated[
-    str, typer.Argument(metavar="STUDY", help="Name of a study, or a study file of your own.")
+    str, typer.Argument(metavar="STUDY", help="Name of a study, or your own study file.")
 ]
 
 Hosts = Annotated[list[str] | None, typer.Option(metavar="HOST", help=HOSTS)]
 
 commands = typer.Typer(
-    help="Measure what virtualization costs, beside what was published.", no_args_is_help=True
+    help="Measure what virtualization costs, and compare it with published figures.",
+    no_args_is_help=True,
 )
 
 
@@ -36,19 +37,20 @@ def register(app: typer.Typer) -> None:
 
 def show(
     study: Study,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print its file, whole.")] = False,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print the complete study file.")] = False,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="Print it as JSON as it would be run here, with nothing left to defaults.",
+            help="Print the study as JSON, as this machine would run it, with all defaults.",
         ),
     ] = False,
     host: Hosts = None,
 ) -> None:
-    """Show a study: question, environments, workloads, published figures, what is adapted here.
+    """Show a study: question, environments, workloads, published figures, and adaptations to this
+    machine.
 
-    What programs it needs is said by `vicinal study run`, before anything starts.
+    `vicinal study run` says which programs the study needs, before anything starts.
     """
     from vicinal.labs.study.file.adapt import adapt
     from vicinal.labs.study.file.json_form import study_to_json
@@ -58,7 +60,7 @@ def show(
     from vicinal.labs.study_commands.showing import show_study
 
     if as_yaml and as_json:
-        raise VicinalError("--yaml and --json are two forms", "give one of them")
+        raise VicinalError("--yaml and --json were both given", "leave out one of them")
     found = load_study(study)
     if as_yaml:
         typer.echo(whole_text(study_file(study)), nl=False)

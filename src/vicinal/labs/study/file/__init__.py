@@ -1,1 +1,1 @@
-"""Studies as people write them: a YAML file, its schema, and those that the package ships."""
+"""The study file: its model, its schema, the shipped studies, and adaptation to a machine."""

@@ -1,12 +1,12 @@
-"""Adapting a study to a machine, by the rules that docs/reference/study-file.md lists.
+"""Adapts a study to a machine, by the rules in docs/reference/study-file.md.
 
     study = adapt(load_study("p2-fig4"), examine_machine())
 
-What comes out depends on the study and the facts alone. Every change is an Adaptation of the study,
-with its rule; what the machine cannot give stays in it, and is unavailable with the reason. Nothing
-is ever measured under the name of something else: a stand-in keeps its own name. The
-comparisons of what it stands for become its own, and what was published of that is shown beside it,
-with a note that says of what it is.
+The outcome depends only on the study and the facts about the machine. Every change is an Adaptation
+of the study, with its rule. Parts that the machine cannot provide stay in the study and are
+unavailable, with the reason. Nothing is measured under the name of something else: a stand-in keeps
+its own name. It takes over the comparisons of the part that it stands for. Figures that were
+published of that part are shown beside the stand-in, with a note that names the part.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,22 +33,22 @@ from vicinal.labs.study.file.model import (
     Workload,
 )
 
-_STANDS_IN = "a stand-in is measured where a machine cannot give what it stands for"
+_STANDS_IN = "a stand-in is measured if the machine cannot provide what it stands for"
 _BOTH_SIDES = "a comparison has two sides"
 
 
 class Fit(StrEnum):
-    """How much of a study a machine can give."""
+    """How much of a study a machine can run."""
 
     WHOLE = "whole"
     ADAPTED = "adapted"
     IN_PART = "in part"
-    """Something of it has nothing in its place."""
+    """A part that cannot be provided has no stand-in."""
     NOT = "not here"
 
 
 def adapt(study: Study, machine: MachineFacts) -> Study:
-    """The study as this machine can run it. One that was adapted already stays as it is."""
+    """The study as this machine can run it. A study that was already adapted stays unchanged."""
     if study.adaptations or study.unavailable:
         return study
     adaptations: list[Adaptation] = []
@@ -66,7 +66,7 @@ def adapt(study: Study, machine: MachineFacts) -> Study:
     study = share_memory(study, machine, unavailable, adaptations)
     if _emulated(study.environments, unavailable, machine):
         study = less_blocks(replace(study, unavailable=unavailable), adaptations)
-    # Stand-ins that are not needed are gone, and so is what was said of them.
+    # Stand-ins that are not needed were removed: remove their adaptations too.
     names = {each.name for each in study.environments} | {each.name for each in study.workloads}
     study = replace(
         study,
@@ -78,7 +78,7 @@ def adapt(study: Study, machine: MachineFacts) -> Study:
 
 
 def fit_of(study: Study) -> Fit:
-    """How much of it is left, of a study that was adapted."""
+    """How much of an adapted study is left."""
     lacking = set(study.unavailable)
     environments = {each.name: each.stands_for for each in study.environments}
     workloads = {each.name: each.stands_for for each in study.workloads}
@@ -86,14 +86,14 @@ def fit_of(study: Study) -> Fit:
         return Fit.NOT
     parts = environments | workloads
     replaced = {other for name, other in parts.items() if name not in lacking}
-    # A stand-in that cannot be given either is no further loss.
+    # A stand-in that cannot be provided either loses nothing more.
     if any(parts[name] is None and name not in replaced for name in lacking):
         return Fit.IN_PART
     return Fit.ADAPTED if lacking or study.adaptations else Fit.WHOLE
 
 
 def by_rule(adaptations: Iterable[Adaptation]) -> dict[str, list[str]]:
-    """What was adapted, by the rule that wanted it."""
+    """Adaptations grouped by their rule."""
     rules: dict[str, list[str]] = {}
     for each in adaptations:
         rules.setdefault(each.why, []).append(each.what)
@@ -131,7 +131,7 @@ def _fit_workloads(
 
 
 def _needed(environments: Sequence[Environment], unavailable: dict[str, str]) -> list[Environment]:
-    """Those that will be measured."""
+    """The environments that will be measured."""
     return [
         each
         for each in environments
@@ -143,22 +143,22 @@ def _needed(environments: Sequence[Environment], unavailable: dict[str, str]) ->
 def _emulated(
     environments: Sequence[Environment], unavailable: dict[str, str], machine: MachineFacts
 ) -> bool:
-    """Whether an emulated machine takes part."""
+    """Whether emulated virtual machines take part."""
     return machine.emulated and any(
         "vm" in each.backends for each in _needed(environments, unavailable)
     )
 
 
 def _check_new(fitted: Workload, before: Sequence[Workload], unavailable: dict[str, str]) -> None:
-    """Raise Unavailable where a workload became what another one is."""
+    """Raise Unavailable if a fitted workload became equal to another workload."""
     for other in before:
         same = replace(fitted, name=other.name, title=other.title, stands_for=other.stands_for)
         if same == other and other.name not in unavailable:
-            raise Unavailable(f"on this machine it is what {other.name} is")
+            raise Unavailable(f"on this machine it is the same as {other.name}")
 
 
 def subject_of(adaptation: Adaptation) -> str | None:
-    """The environment or workload that it is about."""
+    """The environment or workload that an adaptation concerns; None for any other part."""
     kind, _, rest = adaptation.what.partition(" ")
     return rest.partition(":")[0] if kind in ("environment", "workload") else None
 
@@ -166,12 +166,12 @@ def subject_of(adaptation: Adaptation) -> str | None:
 def let_stand_in(
     study: Study, unavailable: Mapping[str, str], adaptations: list[Adaptation]
 ) -> Study:
-    """The study without stand-ins that are not needed, and with others in their places."""
+    """The study without stand-ins that are not needed, and with stand-ins for unavailable parts."""
     environments = _stand_ins(study.environments, unavailable)
     workloads = _stand_ins(study.workloads, unavailable)
     for kind, found in (("environment", environments), ("workload", workloads)):
         adaptations += [
-            Adaptation(f"{kind} {name}: measured in the place of {other}", _STANDS_IN)
+            Adaptation(f"{kind} {name}: measured instead of {other}", _STANDS_IN)
             for other, name in found.items()
         ]
     study = replace(
@@ -197,7 +197,7 @@ def let_stand_in(
 def _is_needed(
     part: Environment | Workload, found: Mapping[str, str], unavailable: Mapping[str, str]
 ) -> bool:
-    """Whether a part is to be measured, or to be named as what cannot be, for want of another."""
+    """Whether a part is measured, or listed as unavailable because it has no usable stand-in."""
     other = part.stands_for
     return other is None or (other in unavailable and found.get(other, part.name) == part.name)
 
@@ -205,7 +205,7 @@ def _is_needed(
 def _stand_ins(
     parts: Sequence[Environment] | Sequence[Workload], unavailable: Mapping[str, str]
 ) -> dict[str, str]:
-    """What cannot be given, to the first that stands for it and can."""
+    """For each unavailable part, the first available part that stands for it."""
     found: dict[str, str] = {}
     for each in parts:
         other = each.stands_for
@@ -225,10 +225,14 @@ def _design(
     for each in design.comparisons:
         base, test = (stand_ins.get(side, side) for side in (each.base, each.test))
         if not {base, test} <= names:
-            continue  # of a stand-in that is not needed
+            continue  # a comparison of a stand-in that is not needed
         lost = [side for side in (base, test) if side in unavailable]
         if lost or base == test:
-            why = f"{' and '.join(lost)} cannot be measured here" if lost else "it is one here"
+            why = (
+                f"{' and '.join(lost)} cannot be measured here"
+                if lost
+                else "both sides are the same here"
+            )
             adaptations.append(
                 Adaptation(
                     f"comparison of {each.base} with {each.test}: left out; {why}", _BOTH_SIDES
@@ -245,7 +249,7 @@ def _design(
             adaptations.append(
                 Adaptation(
                     f"control: not {design.control}, which cannot be measured here",
-                    "the control is the base of the first comparison where it is nothing else",
+                    "by default the control is the base of the first comparison",
                 )
             )
             control = None
@@ -255,7 +259,7 @@ def _design(
 def _published(
     figure: Published, environments: Mapping[str, str], workloads: Mapping[str, str]
 ) -> Published:
-    """A figure beside what stands for its environment and workload."""
+    """The figure, moved to the stand-ins of its environments and workload."""
     moved = figure
     others: list[str] = []
     if figure.environment is not None and figure.environment in environments:

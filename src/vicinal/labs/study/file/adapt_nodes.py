@@ -1,4 +1,4 @@
-"""The nodes of an environment, and the memory of virtual machines, as a machine can have them."""
+"""Fits the nodes of an environment, and the memory of virtual machines, to a machine."""
 
 import re
 from collections.abc import Mapping
@@ -15,35 +15,35 @@ from vicinal.mpi.libraries import STANDARD, Mpi
 HOST = re.compile(r"HOST\d+")
 CARD = "CARD"
 DEVICE = "ffff:ff:1f.7"
-"""What a study that is for any machine calls its hosts, and their card: by its functions, and as a
-whole. They are given the names that they have here."""
+"""The names that a study for any machine gives to its hosts and their card: by its functions, and
+as a whole device. Adaptation replaces them by the names on this machine."""
 
 _VERBS = "verbs"
 _SELECTORS = ("FI_PROVIDER", "VICINAL_NET", "FI_VICINAL_NET")
 
 ONE_A_CORE = "at most one node for each core, and at least two nodes"
 _AS_MANY_CORES = "nodes have no more processors than the machine has cores"
-_LEFT_TO_HOST = "a core is left to the host where two are left for nodes"
-_FEWER_HOSTS = "as many hosts as were named"
+_LEFT_TO_HOST = "a core is reserved for the host only if two cores are left for nodes"
+_FEWER_HOSTS = "only as many hosts as were named"
 
 _LEAST = 640 << 20
 _STEP = 64 << 20
 _USUAL = "1G"
-"""What a machine has where a cluster's file says nothing."""
+"""Memory of a virtual machine if the cluster file does not name it."""
 
-_HALF = "all virtual machines together have half of the machine's memory, and at least 640M each"
+_HALF = "all virtual machines together get half of the machine's memory, and at least 640M each"
 
 
-class Unavailable(Exception):  # noqa: N818 - no fault of anybody's
-    """What a machine cannot give, and why."""
+class Unavailable(Exception):  # noqa: N818 - not an error
+    """What a machine cannot provide, and why."""
 
 
 def fit_environment(
     environment: Environment, machine: MachineFacts, adaptations: list[Adaptation]
 ) -> Environment:
-    """The same on this machine; what is changed is added to `adaptations`.
+    """The environment as this machine can provide it; appends the changes to `adaptations`.
 
-    Raises Unavailable for what the machine does not have.
+    Raises Unavailable if the machine lacks something that the environment needs.
     """
     if environment.unsupported is not None:
         raise Unavailable(environment.unsupported)
@@ -60,7 +60,7 @@ def fit_environment(
 
 
 class _Changes:
-    """What is changed of one environment."""
+    """Collects the changes of one environment."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -71,24 +71,24 @@ class _Changes:
 
 
 def count_of(group: Mapping[str, Any]) -> int:
-    """How many nodes a group has."""
+    """The number of nodes in a group."""
     return int(group.get("count", 1))
 
 
 def hosts_of(cluster: Mapping[str, Any]) -> int:
-    """On how many hosts a cluster is."""
+    """The number of hosts of a cluster."""
     return len(cluster.get("hosts", ())) or 1
 
 
 def _fit_hosts(cluster: dict[str, Any], machine: MachineFacts, changes: _Changes) -> int:
-    """How many hosts it is on, with the names that they have here."""
+    """Replace the hosts' names by names of this machine's hosts. Returns the number of hosts."""
     asked = [host["name"] for host in cluster.get("hosts", ())]
     if not any(HOST.fullmatch(name) for name in asked):
         return len(asked) or 1
     if len(machine.hosts) < 2:
         raise Unavailable(
-            f"it is on {len(asked)} hosts, and no other one than this was named: "
-            "give them with --host"
+            f"it needs {len(asked)} hosts, and no host besides this one was named: "
+            "name the hosts with --host"
         )
     kept = min(len(asked), len(machine.hosts))
     names = dict(zip(asked[:kept], machine.hosts[:kept], strict=True))
@@ -101,7 +101,7 @@ def _fit_hosts(cluster: dict[str, Any], machine: MachineFacts, changes: _Changes
         listed = [given] if isinstance(given, str) else given
         those = [names[name] for name in listed if name in names]
         if not those:
-            continue  # all of its nodes were on hosts that are not there
+            continue  # all nodes of the group were on hosts that do not exist here
         groups.append(group | {"host": those})
         count = max(count_of(group) * len(those) // len(listed), len(those))
         if count != count_of(group):
@@ -115,7 +115,7 @@ def _check_back_end(group: Mapping[str, Any], mpi: Mpi, machine: MachineFacts) -
     if backend == "vm" and machine.accelerator is None:
         raise Unavailable(machine.no_machines or "no virtual machine can be started")
     if backend == "vm" and mpi not in STANDARD:
-        raise Unavailable(f"virtual machines do not have {mpi.full_name}")
+        raise Unavailable(f"the image of virtual machines does not contain {mpi.full_name}")
     if backend != "container":
         return
     runtime = group.get("runtime")
@@ -141,7 +141,7 @@ def _fit_network(group: dict[str, Any], machine: MachineFacts, hosts: int) -> No
     if DEVICE in devices:
         if not machine.devices:
             raise Unavailable("this machine has no network card with verbs to give to a node")
-        # Hosts are alike, and so is the place of their cards.
+        # Hosts are equal, so their cards have the same address.
         names = [machine.devices[0] if each == DEVICE else each for each in devices]
         network["device"] = names[0] if isinstance(given, str) else names
 
@@ -153,8 +153,8 @@ def _give_card(network: dict[str, Any], machine: MachineFacts, wanted: int) -> N
     best = max(fit, key=lambda each: each.functions)
     if best.functions < min(wanted, 2):
         raise Unavailable(
-            f"{best.name} can have {best.functions} virtual functions, and {wanted} nodes "
-            "are to have one each"
+            f"{best.name} can have {best.functions} virtual functions, but {wanted} nodes "
+            "need one each"
         )
     network["function"]["card"] = best.name
 
@@ -162,7 +162,9 @@ def _give_card(network: dict[str, Any], machine: MachineFacts, wanted: int) -> N
 def _check_verbs(
     environment: Environment, cluster: Mapping[str, Any], machine: MachineFacts
 ) -> None:
-    """Whether there are verbs where the environment's variables select them."""
+    """Raise Unavailable if the environment's variables select verbs and a node has no RDMA
+    device.
+    """
     if not any(_VERBS in environment.variables.get(name, "") for name in _SELECTORS):
         return
     for group in cluster["nodes"]:
@@ -175,11 +177,11 @@ def _check_verbs(
 def _fit_processors(
     cluster: dict[str, Any], machine: MachineFacts, hosts: int, changes: _Changes
 ) -> None:
-    """Nodes and their processors, as many as there are cores for."""
+    """Reduce nodes and their processors to the number of cores."""
     placement = cluster.get("placement", {"policy": "none"})
     reserve = placement.get("reserve", 0)
     if reserve and machine.cores - reserve < 2:
-        changes.add("no core is left to the host", _LEFT_TO_HOST)
+        changes.add("no core is reserved for the host", _LEFT_TO_HOST)
         placement.pop("reserve")
         reserve = 0
     room = max(machine.cores - reserve, 1)
@@ -198,7 +200,7 @@ def _fit_processors(
 
 
 def _fit_counts(cluster: dict[str, Any], hosts: int, most: int, changes: _Changes) -> None:
-    """Fewer nodes, each group by the same part."""
+    """Reduce the number of nodes, each group by the same factor."""
     asked = sum(count_of(group) for group in cluster["nodes"])
     if _nodes_a_host(cluster, hosts) <= most:
         return
@@ -208,7 +210,7 @@ def _fit_counts(cluster: dict[str, Any], hosts: int, most: int, changes: _Change
 
 
 def _set_count(group: dict[str, Any], count: int) -> None:
-    """Fewer nodes, with what those that stay have of their own."""
+    """Reduce the number of nodes, and the lists with an entry for each node."""
     group["count"] = count
     for holder in (group, group.get("network")):
         for key in ("pin", "device", "tap"):
@@ -219,14 +221,14 @@ def _set_count(group: dict[str, Any], count: int) -> None:
 def _fit_groups(
     placement: dict[str, Any], machine: MachineFacts, nodes: int, changes: _Changes
 ) -> None:
-    """One node for each socket or NUMA node, where there are as many."""
+    """Keep one node for each socket or NUMA node only if the machine has enough of them."""
     policy = placement["policy"]
     there = machine.sockets if policy == "socket" else machine.numa_nodes
     if nodes > there:
         kind = "socket" if policy == "socket" else "NUMA node"
         changes.add(
-            f"nodes have cores of their own, and not a {kind} each",
-            f"the machine has {there} of them, and {nodes} nodes",
+            f"each node has its own cores instead of its own {kind}",
+            f"the machine has {there} of them, for {nodes} nodes",
         )
         placement["policy"] = "core"
 
@@ -245,7 +247,9 @@ def share_memory(
     unavailable: Mapping[str, str],
     adaptations: list[Adaptation],
 ) -> Study:
-    """The study with machines that have room side by side."""
+    """The study with virtual machines whose memory fits into half of the machine's memory
+    together.
+    """
     clusters: list[Mapping[str, Any]] = []
     for environment in study.environments:
         if environment.name not in unavailable and environment.cluster not in clusters:
@@ -264,7 +268,7 @@ def share_memory(
 
 
 def _memory(cluster: Mapping[str, Any]) -> int:
-    """Bytes that its machines have on one host."""
+    """Bytes of the virtual machines that the cluster has on one host."""
     groups = [group for group in cluster["nodes"] if group.get("backend") == "vm"]
     return sum(-(-count_of(group) // hosts_of(cluster)) * _of_node(group) for group in groups)
 

@@ -1,14 +1,13 @@
-"""Workloads as a machine can run them: on fewer ranks, and then with a smaller problem.
+"""Fits workloads to a machine: fewer ranks, and then a smaller problem.
 
-Where virtual machines are emulated there is less to measure, so that a study takes minutes and not
-hours: a window of 64 messages takes such a machine a second over its virtio card. What is left are
-the same operations in the same environments, at every second power of two, in as many blocks as
-make claims.
+With emulated virtual machines a study measures less, so that it takes minutes instead of hours: a
+window of 64 messages takes such a machine a second over its virtio card. The operations and
+environments stay the same. Every second power of two is measured, in as many blocks as claims need.
 
-`cache_notes` names the bandwidths whose messages come out of a cache. Of Vicinal's own program
-`record` it is known which memory is used again and again: a message's of each rank, and of
-one-sided operations a place for each message in flight. What carries the messages takes room in the
-caches beside that, and is not counted.
+`cache_notes` names the bandwidths whose messages come from a cache. For Vicinal's own program
+`record` the reused memory is known: the memory of one message in each rank, and for one-sided
+operations a place for each message in flight. The transport's own memory also takes room in the
+caches, and is not counted.
 """
 
 import math
@@ -25,10 +24,10 @@ from vicinal.labs.study.file.trials import trials_needed
 from vicinal.mpi.environment import MessagePath, Progress
 
 _WAITING = 4
-"""Ranks a core, of those that give it away while they wait."""
+"""Ranks for each core, if ranks give the core away while they wait."""
 
-_ONE_A_CORE = "at most one rank for each core where ranks poll, four where they do not, at least 2"
-_GRID = "a grid has as many places as there are ranks, in as many rows as before if it can"
+_ONE_A_CORE = "at most one rank for each core if ranks poll, four if they do not, and at least 2"
+_GRID = "a grid has as many places as there are ranks, and as many rows as before if possible"
 _SMALLER = "each rank has as much to do as in the study"
 _EMULATED = "emulated machines are some twenty times slower"
 
@@ -38,26 +37,26 @@ _CLASSES = "SWABCDE"
 _ROUNDING = 1e-9
 
 _SIZES = 8
-"""So few are left as they are."""
+"""Up to this many sizes are left unchanged."""
 _APART = 4
 _WINDOW = 8
 _BLOCKS = 8
 
 _WHY = "emulated machines are slow: fewer sizes, messages in flight and blocks of each"
 _IN_FLIGHT = ("bandwidth", "bidirectional")
-"""Operations that have 64 messages in flight unless the workload says otherwise."""
+"""Operations with 64 messages in flight unless the workload sets another window."""
 _USUAL_WINDOW = 64
 
 _ENDS = 2
 _BOTH_WAYS = ("bidirectional", "put-bidirectional")
 _PLACED = ("put", "get", "accumulate", "put-bidirectional")
-"""Operations of which each in flight has its own place."""
+"""Operations in which each message in flight has its own place."""
 _MOST_IN_FLIGHT_BYTES = 32 << 20
-"""That the program lets be on their way, and one message at least."""
+"""Bytes that the program allows in flight, with at least one message."""
 
 
 def ranks_of_machine(asked: Environment, fitted: Environment, machine: MachineFacts) -> int:
-    """How many ranks there is room for in an environment, which was fitted to the machine."""
+    """The number of ranks for which an environment, fitted to the machine, has room."""
     polls = fitted.path is not MessagePath.REGION or fitted.progress not in (
         Progress.ADAPTIVE,
         Progress.BLOCK,
@@ -69,7 +68,7 @@ def ranks_of_machine(asked: Environment, fitted: Environment, machine: MachineFa
 
 
 def _processors(environment: Environment) -> int:
-    """Of its virtual machines."""
+    """The processors of an environment's virtual machines."""
     groups = [each for each in environment.cluster["nodes"] if each.get("backend") == "vm"]
     return sum(count_of(group) * int(group.get("cpus", 1)) for group in groups)
 
@@ -81,14 +80,16 @@ def fit_workload(
     emulated: bool,
     adaptations: list[Adaptation],
 ) -> Workload:
-    """The same on `most` ranks at most; what is changed is added to `adaptations`.
+    """The workload on at most `most` ranks; appends the changes to `adaptations`.
 
-    Raises Unavailable for what the machine does not have.
+    Raises Unavailable if the machine lacks something that the workload needs.
     """
     if workload.unsupported is not None:
         raise Unavailable(workload.unsupported)
     if workload.driver == "perftest" and not machine.rdma:
-        raise Unavailable("verbs need an RDMA device with an active port, and there is none")
+        raise Unavailable(
+            "verbs need an RDMA device with an active port, and this machine has none"
+        )
     ranks = _ranks(workload, most)
     changes: list[tuple[str, str]] = []
     if ranks != workload.ranks:
@@ -110,13 +111,15 @@ def _ranks(workload: Workload, most: int) -> int:
         if fits(ranks):
             return ranks
     raise Unavailable(
-        f"{workload.operation} takes a number of ranks that is {fits.__doc__}, and there is room "
-        f"for {most}"
+        f"{workload.operation} needs a number of ranks that is {fits.__doc__}, and there is room "
+        f"only for {most}"
     )
 
 
 def _shape(workload: Workload) -> Callable[[int], bool]:
-    """On which numbers of ranks a workload can be run."""
+    """A function that says whether a workload runs on a number of ranks; its docstring names the
+    rule.
+    """
 
     def square(ranks: int) -> bool:
         """a square"""
@@ -144,11 +147,11 @@ def _shape(workload: Workload) -> Callable[[int], bool]:
 def _problem(
     workload: Workload, fewer: float, emulated: bool, changes: list[tuple[str, str]]
 ) -> dict[str, Any]:
-    """The options with a problem for fewer ranks; `fewer` is by which factor they are."""
+    """The options with a smaller problem; `fewer` is the factor by which ranks were reduced."""
     options = dict(workload.options)
     name = _PROBLEMS.get(workload.driver, "")
     for factor, slow, why in ((fewer, False, _SMALLER), (1.0, emulated, _EMULATED)):
-        # What makes no sense is left for the driver to refuse.
+        # The driver refuses invalid values.
         if type(options.get(name)) is int and options[name] > 0:
             new: int | str = _smaller_number(workload.driver, options[name], factor, slow)
         elif options.get(name) in tuple(_CLASSES):
@@ -168,18 +171,18 @@ _PROBLEMS = {
     "transform": "size",
     "lammps": "steps",
 }
-"""The option of each driver that says how large its problem is."""
+"""Each driver's option for the size of its problem."""
 
 
 def _smaller_class(letter: str, fewer: float, slow: bool) -> str:
-    """Of NPB: work grows fourfold, about, from class to class."""
+    """A smaller class of NPB: work grows about fourfold from class to class."""
     place = _CLASSES.index(letter) - math.ceil(math.log(fewer, 4) - _ROUNDING)
     return _CLASSES[max(place - (2 if slow else 0), 0)]
 
 
 def _smaller_number(driver: str, number: int, fewer: float, slow: bool) -> int:
     match driver:
-        case "hpcc":  # order of a matrix: as much memory a rank
+        case "hpcc":  # order of a matrix: the same memory for each rank
             if fewer == 1 and not slow:
                 return number
             less = int(number / math.sqrt(fewer)) // (8 if slow else 1)
@@ -189,7 +192,7 @@ def _smaller_number(driver: str, number: int, fewer: float, slow: bool) -> int:
             return _at_least(8, number, number - halves)
         case "transform":  # side of a cube: half of it for each factor of eight
             return _at_least(16, number, number >> round(math.log2(fewer) / 3) + (1 if slow else 0))
-        case _:  # steps in time, of as many atoms as there are
+        case _:  # time steps, for an unchanged number of atoms
             return _at_least(10, number, number // (10 if slow else 1))
 
 
@@ -198,7 +201,9 @@ def _at_least(least: int, asked: int, fewer: int) -> int:
 
 
 def _grid(ranks: int, options: dict[str, Any]) -> str | None:
-    """HPL's grid of processes, rows x columns, for as many ranks as there are; None as it is."""
+    """HPL's grid of processes, rows x columns, for this number of ranks; None if it need not
+    change.
+    """
     found = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", str(options.get("grid", "")), re.ASCII)
     if found is None or int(found[1]) * int(found[2]) == ranks:
         return None
@@ -207,7 +212,7 @@ def _grid(ranks: int, options: dict[str, Any]) -> str | None:
 
 
 def less_of_workload(workload: Workload, adaptations: list[Adaptation]) -> Workload:
-    """The same, of Vicinal's own program, with fewer sizes and a smaller window."""
+    """The workload with fewer sizes and a smaller window, if Vicinal's own program runs it."""
     if workload.driver != "record":
         return workload
     options: dict[str, Any] = dict(workload.options)
@@ -225,7 +230,7 @@ def less_of_workload(workload: Workload, adaptations: list[Adaptation]) -> Workl
 
 
 def less_blocks(study: Study, adaptations: list[Adaptation]) -> Study:
-    """The study with as many blocks as its claims take, and eight at least."""
+    """The study with as many blocks as its claims need, at least eight."""
     design = study.design
     most = design.most_trials or design.trials
     fewer = max(_BLOCKS, trials_needed(study))
@@ -238,9 +243,9 @@ def less_blocks(study: Study, adaptations: list[Adaptation]) -> Study:
 
 
 def published_of_sizes(study: Study) -> Study:
-    """The study without figures that were published of sizes which are not measured.
+    """The study without published figures of sizes that are not measured.
 
-    Stand-ins may have other sizes than what they stand for, or none.
+    A stand-in may have other sizes than the part for which it stands, or none.
     """
     sizes = {each.name: each.sizes for each in study.workloads}
     published = tuple(
@@ -253,7 +258,7 @@ def published_of_sizes(study: Study) -> Study:
 
 
 def _some(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The smallest, each that is so far from the one before it, and the largest."""
+    """The smallest size, then each size that is _APART times the previous one, and the largest."""
     if len(sizes) <= _SIZES:
         return tuple(sizes)
     ordered = sorted(sizes)
@@ -265,7 +270,7 @@ def _some(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def cache_notes(study: Study, machine: MachineFacts) -> Iterator[str]:
-    """A sentence for each workload with a bandwidth that is one of the machine's caches."""
+    """A sentence for each workload whose bandwidths are those of a cache of the machine."""
     cache = machine.cache_bytes
     if not cache:
         return
@@ -279,12 +284,14 @@ def cache_notes(study: Study, machine: MachineFacts) -> Iterator[str]:
         yield (
             f"workload {workload.name}: the memory of messages of {which}, {show(used[largest])} "
             f"of all ranks together, fits in the last-level cache ({show(cache)}): these "
-            "bandwidths are a cache's, and larger than those of data that come from memory"
+            "bandwidths are the cache's, and larger than bandwidths of data from memory"
         )
 
 
 def _used_bytes(workload: Workload) -> dict[int, int]:
-    """Bytes of all ranks together by size; none where they are not known, or no bandwidth's."""
+    """Bytes that all ranks reuse, by size; empty if unknown, or if the workload measures no
+    bandwidth.
+    """
     if workload.driver != "record" or workload.quantity is not Quantity.BANDWIDTH:
         return {}
     if workload.operation not in ("bandwidth", *_BOTH_WAYS, *_PLACED):
@@ -293,7 +300,7 @@ def _used_bytes(workload: Workload) -> dict[int, int]:
 
 
 def _messages(workload: Workload, size: int) -> int:
-    """How many have a place of their own, at both ends and in all pairs."""
+    """The number of messages with their own place, at both ends and in all pairs."""
     ends = _ENDS * (workload.ranks // 2)
     if workload.operation in _BOTH_WAYS:
         ends *= 2

@@ -1,6 +1,6 @@
-"""Studies as JSON: a study file's keys and values, with nothing left to defaults.
+"""Studies as JSON: the keys and values of a study file, with all defaults written out.
 
-This is how the manifest of a result has the study that was run, after it was adapted.
+The manifest of a result contains the adapted study in this form.
 """
 
 from dataclasses import asdict
@@ -13,11 +13,11 @@ from vicinal.labs.study.file.reading import study_from_values
 from vicinal.labs.study.file.reading_environments import plain
 
 _PLACE = Path("the study")
-"""What errors name where there is no file."""
+"""The name that errors give instead of a file."""
 
 
 def study_to_json(study: Study) -> dict[str, Any]:
-    """What a study file would have in it, and what was adapted."""
+    """The keys of the study as in a study file, with its adaptations."""
     return {
         "name": study.name,
         "title": study.title,
@@ -34,13 +34,13 @@ def study_to_json(study: Study) -> dict[str, Any]:
 
 
 def study_from_json(values: dict[str, Any]) -> Study:
-    """The inverse. Raises VicinalError where the values are no study."""
+    """The inverse of study_to_json(). Raises VicinalError if the values are not a study."""
     try:
         return study_from_values(_PLACE, values)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise VicinalError(
-            f"{_PLACE} makes no sense ({type(error).__name__}: {error})",
-            "take one that `vicinal study run` wrote",
+            f"{_PLACE} cannot be read ({type(error).__name__}: {error})",
+            "use a study that `vicinal study run` wrote",
         ) from error
 
 

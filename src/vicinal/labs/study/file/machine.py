@@ -1,4 +1,4 @@
-"""What a study has to know of the machine that it is to run on."""
+"""The facts about a machine that the adaptation of a study needs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,11 +14,11 @@ class Card:
     """A network card that can have virtual functions."""
 
     name: str
-    """By which a cluster's file can name it."""
+    """The name by which a cluster file can name the card."""
     functions: int
-    """How many it can have."""
+    """The number of functions that it can have."""
     rdma: bool
-    """Whether it has verbs."""
+    """Whether the card supports verbs."""
 
 
 @dataclass(frozen=True)
@@ -26,39 +26,41 @@ class MachineFacts:
     """Cores, memory, cards and back ends of a machine, as far as studies depend on them."""
 
     cores: int
-    """That may be used, each once however many threads it has."""
+    """Usable cores; a core with several hardware threads counts once."""
     sockets: int
     numa_nodes: int
     memory_bytes: int
     runtimes: tuple[str, ...]
-    """Of containers: those that make nodes."""
+    """Container runtimes that can create nodes."""
     accelerator: Accelerator | None
-    """That virtual machines have; None where none can be started."""
+    """The accelerator of virtual machines; None if none can be started."""
     no_machines: str = ""
-    """Why none can."""
+    """Why no virtual machine can be started."""
     cards: tuple[Card, ...] = ()
     devices: tuple[str, ...] = ()
-    """PCI addresses of network cards with verbs, which nodes may have as a whole."""
+    """PCI addresses of network cards with verbs that nodes can get as a whole."""
     rdma: tuple[str, ...] = ()
-    """Names of RDMA devices of which a port is active."""
+    """Names of RDMA devices with an active port."""
     cache_bytes: int | None = None
-    """Of a last-level cache; None where that is not known."""
+    """Size of a last-level cache; None if unknown."""
     hosts: tuple[str, ...] = ()
-    """Names of hosts alike, this one (localhost) among them, for studies of several."""
+    """Names of equal hosts for studies that need several; localhost is this one."""
 
     @property
     def emulated(self) -> bool:
-        """Whether the processors of virtual machines are."""
+        """Whether virtual machines have emulated processors."""
         return self.accelerator is Accelerator.TCG
 
 
 def facts_to_json(facts: MachineFacts) -> dict[str, Any]:
-    """As the manifest of a result has them, by which its study was adapted."""
+    """The facts as the manifest of a result contains them; a resumed run adapts its study
+    by them.
+    """
     return asdict(facts)
 
 
 def facts_from_json(values: dict[str, Any]) -> MachineFacts:
-    """The inverse. Raises VicinalError where the values are no facts."""
+    """The inverse of facts_to_json(). Raises VicinalError if the values are not facts."""
     try:
         found: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
@@ -70,16 +72,16 @@ def facts_from_json(values: dict[str, Any]) -> MachineFacts:
         return MachineFacts(**found)
     except (KeyError, TypeError, ValueError) as error:
         raise VicinalError(
-            f"what is kept of the machine makes no sense ({type(error).__name__}: {error})",
-            "begin anew in another folder with --output",
+            f"the stored facts about the machine cannot be read ({type(error).__name__}: {error})",
+            "start a new run in another folder with --output",
         ) from error
 
 
 def examine_machine(hosts: Sequence[str] = ()) -> MachineFacts:
-    """Those of the machine that this process runs on. Nothing is started or changed.
+    """Read the facts about this machine. Starts and changes nothing.
 
-    Whether KVM works is known where a guest was started since the machine was booted; else
-    machines are taken to be emulated, which they may turn out not to be.
+    Whether KVM works is known if a guest was started since the machine booted. Otherwise virtual
+    machines are assumed to be emulated, which may be wrong.
     """
     from vicinal.cluster.nodes.container.choice import available_runtimes
     from vicinal.host.infiniband_facts import ACTIVE, read_rdma_devices
@@ -132,7 +134,7 @@ def _memory(host: Host) -> int:
 
 
 def _accelerator() -> tuple[Accelerator | None, str]:
-    """What machines have, and why there is none."""
+    """The accelerator of virtual machines, or None and the reason why none can be started."""
     from vicinal.cluster.nodes.vm.hypervisor import check_usable
     from vicinal.cluster.vm.image.building import guests_directory
     from vicinal.cluster.vm.libvirt.uri import default_uri

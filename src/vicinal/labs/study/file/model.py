@@ -1,12 +1,12 @@
-"""A study: what is compared with what, on which workloads, how often, and what was published.
+"""A study: what is compared, on which workloads, how often, and what was published.
 
-It knows nothing of how it is run. What its parts are called:
+The model does not know how a study is run. The names of its parts:
 
     environment   where ranks run and how their messages travel
     workload      a program that measures one operation, or an application
     cell          an environment, a workload and a size
     block         each environment once, in random order
-    trial         one fresh launch of a workload in an environment: what is replicated
+    trial         one fresh launch of a workload in an environment: the unit of replication
     sample        one iteration's time within a trial
 """
 
@@ -20,27 +20,27 @@ from vicinal.mpi.libraries import Mpi
 
 
 class Quantity(StrEnum):
-    """What a sample or a figure says, and in which unit it is shown."""
+    """The quantity that a sample or figure measures, and the unit in which it is shown."""
 
     LATENCY = "latency"
-    """µs a message, or a call of a collective operation."""
+    """µs for a message, or for a call of a collective operation."""
     BANDWIDTH = "bandwidth"
-    """MB/s (10⁶ bytes) of all pairs together."""
+    """MB/s (10⁶ bytes), all pairs together."""
     MESSAGE_RATE = "message rate"
-    """Million messages a second, of all pairs together."""
+    """Million messages a second, all pairs together."""
     TIME = "time"
     """s, of a whole run."""
     PERFORMANCE = "performance"
-    """GFLOPS, or traversed edges a second: the unit is the figure's own."""
+    """GFLOPS, or traversed edges a second: the figure names the unit."""
 
     @property
     def lower_is_better(self) -> bool:
-        """Of costs; rates are better where they are higher."""
+        """Whether a lower value is better, as for costs; higher rates are better."""
         return self in (Quantity.LATENCY, Quantity.TIME)
 
     @property
     def unit(self) -> str | None:
-        """In which it is shown; None: that of the figure."""
+        """The unit in which the quantity is shown; None if each figure names its unit."""
         return _UNITS.get(self)
 
 
@@ -53,7 +53,7 @@ _UNITS = {
 
 
 class Statistic(StrEnum):
-    """One value of the samples of a trial."""
+    """A value computed from the samples of a trial."""
 
     MEAN = "mean"
     MEDIAN = "median"
@@ -66,12 +66,12 @@ class Statistic(StrEnum):
 
 
 class Correction(StrEnum):
-    """Of p values, where a study makes many tests."""
+    """The correction of p values in a study with many tests."""
 
     HOLM = "holm"
-    """The chance of even one false finding in the study stays below alpha."""
+    """The chance of a single false finding in the study stays below alpha."""
     BENJAMINI_HOCHBERG = "benjamini-hochberg"
-    """The share of false ones among the findings does: for sweeps."""
+    """The expected share of false findings among all findings stays below alpha: for sweeps."""
 
 
 @dataclass(frozen=True)
@@ -85,20 +85,20 @@ class Environment:
     mpi: Mpi = Mpi.MPICH
     path: MessagePath = MessagePath.REGION
     progress: Progress | None = None
-    """What ranks do that wait: poll, adaptive or block; None is the default."""
+    """What waiting ranks do: poll, adaptive or block. None: the provider's default."""
     cma: bool = True
-    """On the path shared-memory: whether ranks may copy straight out of each other."""
+    """On the path shared-memory: whether ranks may copy directly from each other's memory."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """For the ranks: switches that make a comparison fair, of inlining or shared memory."""
+    """Variables for the ranks: settings that make a comparison fair, such as of inlining."""
     unsupported: str | None = None
-    """Why no machine can give it yet: what Vicinal does not do."""
+    """Why Vicinal supports the environment on no machine yet; None if it does."""
     stands_for: str | None = None
-    """The environment in whose place it is measured on machines that cannot give that one; where
-    they can, it is left out."""
+    """The environment that this one replaces on machines that cannot provide that environment.
+    Machines that can provide it leave this one out."""
 
     @property
     def backends(self) -> set[str]:
-        """Of its nodes: native, container, vm."""
+        """The back ends of its nodes: native, container, vm."""
         return {node.get("backend", "container") for node in self.cluster["nodes"]}
 
 
@@ -109,35 +109,35 @@ class Workload:
     name: str
     title: str
     driver: str
-    """Who knows the program: a name in vicinal.labs.study.workloads.drivers()."""
+    """The driver that knows the program: a name in vicinal.labs.study.workloads.drivers()."""
     operation: str
-    """In the driver's own words: latency, put, allreduce, HPL."""
+    """The operation, named as the driver names it: latency, put, allreduce, HPL."""
     quantity: Quantity
     sizes: tuple[int, ...] = ()
-    """Bytes; none where the workload has no sizes."""
+    """Bytes; empty for a workload without sizes."""
     ranks: int = 2
     samples: int = 1000
     """Iterations of each size in a trial, at most."""
     seconds: float = 1.0
-    """That a size may take in a trial, about."""
+    """The approximate time that a size may take in a trial."""
     statistics: tuple[Statistic, ...] = (Statistic.MEDIAN, Statistic.P99)
-    """Which values of a trial are compared; the first is that of the summary."""
+    """The statistics of a trial that are compared; the first is shown in the summary."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the driver: window, synchronization, problem size."""
+    """Options of the driver: window, synchronization, problem size."""
     unsupported: str | None = None
-    """Why it cannot be run anywhere yet."""
+    """Why the workload runs on no machine yet; None if it does."""
     stands_for: str | None = None
-    """The workload in whose place it is measured on machines that cannot run that one."""
+    """The workload that this one replaces on machines that cannot run that workload."""
 
 
 def control_name(environment: str) -> str:
-    """What trials of the A/A control call the environment that they measure a second time."""
+    """The name of an environment's second measurement in the A/A control."""
     return f"{environment}+control"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question: what does `test` cost or save beside `base`?"""
+    """A question: what does `test` cost or save compared with `base`?"""
 
     base: str
     test: str
@@ -146,13 +146,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Design:
-    """How often, in which order, and what counts as a difference."""
+    """How often and in which order to measure, and what counts as a difference."""
 
     comparisons: tuple[Comparison, ...]
     trials: int = 7
     """Blocks, at least; Wilcoxon's test needs 6 to reach 0.05."""
     most_trials: int | None = None
-    """With it, blocks go on until the intervals are narrow enough (`precision`), up to so many."""
+    """If set, blocks continue up to this number until the intervals are narrow enough
+    (`precision`)."""
     precision: float = 0.05
     """Half the width of the ratio's interval at which blocks stop, as a part of the ratio."""
     alpha: float = 0.05
@@ -160,13 +161,13 @@ class Design:
     """Ratios within 1 ± margin count as equivalent."""
     correction: Correction = Correction.HOLM
     control: str | None = None
-    """The environment that is measured twice in each block, as an A/A control; by default the
-    base of the first comparison."""
+    """The environment that each block measures twice, as an A/A control. The default is the base of
+    the first comparison."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A figure of a paper, to be shown beside what was measured."""
+    """A figure of a paper, shown beside the measured values."""
 
     source: str
     """`P2 fig4a`, as docs/reference/study-file.md lists the papers."""
@@ -175,9 +176,9 @@ class Published:
     value: float
     unit: str
     environment: str | None = None
-    """Whose value it is; or, of a ratio or a p value, None."""
+    """The environment of the value; None for a ratio or a p value."""
     comparison: tuple[str, str] | None = None
-    """Base and test, where `value` is test/base ("ratio"), or the p value ("p")."""
+    """Base and test, if `value` is the ratio test/base ("ratio") or the p value ("p")."""
     size: int | None = None
     statistic: Statistic = Statistic.MEAN
     note: str = ""
@@ -186,7 +187,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What was made smaller or left out because this machine is not the paper's."""
+    """A part that was reduced or left out because this machine is not the paper's."""
 
     what: str
     """`workload alltoall: 2 ranks instead of 15`"""
@@ -196,12 +197,12 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Study:
-    """All of it, as written, or as adapted to a machine."""
+    """A complete study, as written, or as adapted to a machine."""
 
     name: str
     title: str
     question: str
-    """One or two sentences: what its reader wants to know."""
+    """One or two sentences: what the reader of the study wants to know."""
     source: str
     """The paper and its figure or table, or Vicinal."""
     environments: tuple[Environment, ...]
@@ -209,15 +210,15 @@ class Study:
     design: Design
     published: tuple[Published, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the paper did that no adaptation can give, and other words for the report."""
+    """What the paper did that no adaptation can reproduce, and other remarks for the report."""
     adaptations: tuple[Adaptation, ...] = ()
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    """By environment or workload: why this machine cannot give it."""
+    """By environment or workload: why this machine cannot provide it."""
 
     def environment(self, name: str) -> Environment:
-        """The one of that name, which must be there."""
+        """The environment of this name, which must exist."""
         return next(each for each in self.environments if each.name == name)
 
     def workload(self, name: str) -> Workload:
-        """The one of that name, which must be there."""
+        """The workload of this name, which must exist."""
         return next(each for each in self.workloads if each.name == name)

@@ -1,4 +1,4 @@
-"""Reading a study file: YAML, checked against its schema; errors say in which line.
+"""Reads a study file: YAML, checked against its schema. Errors name the line.
 
 study = read_study(Path("study.yaml"))
 """
@@ -36,21 +36,21 @@ FORM = Form(
     kind="study file",
     file=Path(__file__).with_name("schema.json"),
     documentation="docs/reference/study-file.md",
-    begin="begin with what `vicinal study show quick --yaml` prints, "
+    begin="start from the output of `vicinal study show quick --yaml`, "
     "or see docs/reference/study-file.md",
 )
 
 
 def read_study(path: Path) -> Study:
-    """The study that a file describes.
+    """Read the study in a file.
 
-    Raises VicinalError with file, line and remedy, for all that is wrong in it.
+    Raises a VicinalError that names file, line and remedy of all errors in the file.
     """
     return parse_study(path, read_text(FORM, path))
 
 
 def parse_study(path: Path, text: str, loader: Loader | None = None) -> Study:
-    """The same of a file's text; relative paths in it begin where `path` lies.
+    """Read a study from a file's text; relative paths in it start at the folder of `path`.
 
     `loader` finds the values of this text, and of a file of environments that it names.
     """
@@ -59,24 +59,24 @@ def parse_study(path: Path, text: str, loader: Loader | None = None) -> Study:
 
 
 def study_from_values(path: Path, values: Any) -> Study:
-    """The same of a file's values, without its text: errors then name no lines.
+    """Read a study from a file's values, without its text; errors then name no lines.
 
-    Such values have all their environments whole.
+    The values must contain complete environments.
     """
     faults = Faults()
     mark_faults(FORM, path, values, faults)
     if "environments_from" in values:
         raise VicinalError(
-            f"{path}: environments_from cannot be here: no file lies beside it",
-            "write out its environments",
+            f"{path}: environments_from is not possible here: the study has no file",
+            "write out the environments",
         )
     return _checked(path, values, faults, Loader())
 
 
 def whole_text(path: Path) -> str:
-    """The text of a study's file, with the environments that it takes from another file in it.
+    """The text of a study's file, including the environments that it takes from another file.
 
-    Raises VicinalError for all that is wrong in it.
+    Raises a VicinalError that names all errors in the file.
     """
     text = read_text(FORM, path)
     faults = Faults()
@@ -94,7 +94,7 @@ def whole_text(path: Path) -> str:
 
 
 def _checked(path: Path, values: Any, faults: Faults, loader: Loader) -> Study:
-    """The study of values, of which nothing is wrong. Raises VicinalError for all that is."""
+    """The study with these values. Raises a VicinalError that names all errors."""
     faults.attempt(take_environments, path, values, faults, loader)
     study = faults.attempt(_build, path, values, faults)
     faults.check()
@@ -102,7 +102,7 @@ def _checked(path: Path, values: Any, faults: Faults, loader: Loader) -> Study:
 
 
 def _build(path: Path, values: Any, faults: Faults) -> Study:
-    """The study; what is wrong is collected, and FAULTY is in its place."""
+    """Build the study; collect errors, and put FAULTY where a part is wrong."""
     parts: dict[str, Any] = {}
     for key, read in (("environments", read_environment), ("workloads", _workload)):
         found = []
@@ -175,16 +175,16 @@ def _design(path: Path, values: Any, faults: Faults) -> Design:
     )
     if design.most_trials is not None and design.most_trials < design.trials:
         raise VicinalError(
-            f"{line_of(path, values, 'most_trials')}: most_trials is {design.most_trials}, and "
-            f"trials is {design.trials}",
-            "give at least as many",
+            f"{line_of(path, values, 'most_trials')}: most_trials is {design.most_trials}, less "
+            f"than trials ({design.trials})",
+            "give at least as many as trials",
         )
     return design
 
 
 def _finite(path: Path, values: Mapping[str, Any], key: str, default: float) -> float:
-    """A number of a file, which YAML lets be none."""
+    """A number of a file, which YAML allows to be infinite or not a number."""
     number = float(values.get(key, default))
     if not math.isfinite(number):
-        raise VicinalError(f"{line_of(path, values, key)}: {key} is no number", "give one")
+        raise VicinalError(f"{line_of(path, values, key)}: {key} is not finite", "give a number")
     return number

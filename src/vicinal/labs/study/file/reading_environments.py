@@ -1,12 +1,12 @@
-"""Reading the environments of a study file, and of a file that several studies share.
+"""Reads the environments of a study file, and of a file that several studies share.
 
     environments_from: environments/p5.yaml
     environments:
       - from: native
       - {from: vm-here, title: the same, mpi: openmpi}
 
-`take_environments` replaces each `from` by the keys that it stands for, before anything else reads
-the environments. So a study, and the result of its run, has all of them whole.
+Before any other code reads the environments, `take_environments` replaces each `from` by the keys
+of the named environment. So a study, and the result of its run, contain complete environments.
 """
 
 import os
@@ -29,19 +29,20 @@ FORM = Form(
     kind="file of environments",
     file=Path(__file__).with_name("schema.json"),
     documentation="docs/reference/study-file.md",
-    begin="begin with environments:, or see docs/reference/study-file.md",
+    begin="start with environments:, or see docs/reference/study-file.md",
     keys=("environments", "environments_from"),
 )
 
 _NEEDED = ("name", "cluster", "path")
-"""Keys without which nothing can be said of an environment."""
+"""Keys without which an environment cannot be checked."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Finds the values of files' texts, and keeps the environments of files that several name."""
+    """Finds the values of files' texts, and keeps shared files of environments that it has read."""
 
     load: Callable[[Form, Path, str, Faults], Any] = load_parts
+    """A function that returns the values of a file's text."""
     known: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """By the real path of a file of environments without an error: its environments by name."""
 
@@ -49,9 +50,9 @@ class Loader:
 def take_environments(
     path: Path, values: Any, faults: Faults, loader: Loader, around: tuple[str, ...] = ()
 ) -> None:
-    """Give the environments of a file that have `from` the keys of those that it names.
+    """Complete the environments that have `from` with the keys of the named environments.
 
-    `around` are the files from which this one was named. Errors are collected.
+    `around` are the files whose chain of environments_from led here. Collects errors.
     """
     items = faults.attempt(lambda: list(values["environments"]), otherwise=[])
     if "environments_from" in values:
@@ -71,9 +72,9 @@ def take_environments(
 def _named_in(
     path: Path, values: Any, loader: Loader, around: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
-    """The environments of the file that `environments_from` names, by name, each of them whole.
+    """The complete environments of the file that `environments_from` names, by name.
 
-    Raises VicinalError, with all that is wrong in that file.
+    Raises a VicinalError that names all errors in that file.
     """
     place = line_of(path, values, "environments_from")
     file = path.parent / str(values["environments_from"])
@@ -81,8 +82,8 @@ def _named_in(
     real = os.path.realpath(file)
     if real in around:
         raise VicinalError(
-            f"{place}: {values['environments_from']} leads back to itself",
-            "name a file that has environments and does not name this file",
+            f"{place}: {values['environments_from']} leads back to this file",
+            "name a file of environments that does not name this file",
         )
     if real in loader.known:
         return loader.known[real]
@@ -100,7 +101,7 @@ def _named_in(
     faults.extend(check_names(file, found["environments"]))
     faults.check()
     for each in found["environments"]:
-        # The study that takes it may lie elsewhere.
+        # The study that uses the cluster may be in another folder.
         each["cluster"] = _with_whole_paths(file, plain(each["cluster"]))
     loader.known[real] = {str(each["name"]): each for each in found["environments"]}
     return loader.known[real]
@@ -109,9 +110,9 @@ def _named_in(
 def _take(
     path: Path, values: Any, known: Mapping[str, Any], where: str, around: tuple[Any, ...] = ()
 ) -> None:
-    """Replace `from` of one environment by the keys that it does not have itself.
+    """Replace `from` of one environment by the keys that the environment does not have itself.
 
-    `around` are the environments that take keys from this one. Raises VicinalError.
+    `around` are the environments whose chain of `from` led here. Raises VicinalError.
     """
     if "from" not in values:
         return
@@ -121,7 +122,7 @@ def _take(
         if name not in known:
             raise VicinalError(
                 f"{place}: there is no environment {name} in {where}",
-                nearest(name, known) if known else "name a file that has it by environments_from",
+                nearest(name, known) if known else "name a file that has it with environments_from",
             )
         if any(known[name] is each for each in (*around, values)):
             raise VicinalError(
@@ -135,8 +136,8 @@ def _take(
 
 
 def read_environment(path: Path, values: Any, faults: Faults) -> Environment:
-    """The environment of values from which `from` is gone; what is wrong is collected."""
-    # What is a cluster is for the cluster file's reader to say; it is made of the same values.
+    """The environment with these values, which no longer contain `from`. Collects errors."""
+    # The reader of cluster files checks the cluster, which has the same keys.
     sound = faults.attempt(part_cluster, path, values["cluster"]) is not FAULTY
     faults.extend(_path_faults(path, values))
     name = str(values["name"])
@@ -155,23 +156,25 @@ def read_environment(path: Path, values: Any, faults: Faults) -> Environment:
 
 
 def _path_faults(path: Path, values: Any) -> Iterator[VicinalError]:
-    """Errors for keys that mean nothing with an environment's path."""
+    """Errors for keys that have no meaning on the environment's path."""
     name = str(values["name"])
     if "cma" in values and values.get("path") != MessagePath.SHARED_MEMORY:
         yield VicinalError(
-            f"{line_of(path, values, 'cma')}: {name} has cma, and its path is not shared-memory",
-            "leave it out, or choose the path shared-memory",
+            f"{line_of(path, values, 'cma')}: {name} has cma, but its path is not shared-memory",
+            "leave out cma, or choose the path shared-memory",
         )
     if "progress" in values and values.get("path", MessagePath.REGION) != MessagePath.REGION:
         yield VicinalError(
-            f"{line_of(path, values, 'progress')}: {name} has progress, which is the provider's, "
-            "and its path is not region",
-            "leave it out, or choose the path region",
+            f"{line_of(path, values, 'progress')}: {name} has progress, a setting of the "
+            "provider, but its path is not region",
+            "leave out progress, or choose the path region",
         )
 
 
 def _with_whole_paths(path: Path, cluster: dict[str, Any]) -> dict[str, Any]:
-    """A cluster whose directories of this host no longer begin where the file lies."""
+    """The cluster, with absolute paths for directories of this host that were relative to
+    the file.
+    """
     base = path.parent.absolute()
     for part in (cluster, *cluster["nodes"]):
         if "mounts" in part:
@@ -183,13 +186,13 @@ def _with_whole_paths(path: Path, cluster: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(base: Path, text: str) -> str:
-    """SOURCE, or SOURCE:DESTINATION, with a source that begins at the root."""
+    """SOURCE, or SOURCE:DESTINATION, with an absolute source."""
     source, colon, rest = text.partition(":")
     return f"{os.path.normpath(base / source)}{colon}{rest}"
 
 
 def paragraph(text: str) -> str:
-    """Text that a file may have in several lines."""
+    """Text of several lines as one line."""
     return " ".join(str(text).split())
 
 
@@ -199,7 +202,7 @@ def text_of(values: Any, key: str) -> str | None:
 
 
 def plain(values: Any) -> Any:
-    """Values as JSON has them, without what the YAML reader knows of their lines."""
+    """Values as JSON has them, without the line numbers of the YAML reader."""
     if isinstance(values, Mapping):
         return {str(key): plain(value) for key, value in values.items()}
     if isinstance(values, str):

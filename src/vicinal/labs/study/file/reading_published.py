@@ -1,4 +1,4 @@
-"""What a study file says of its own names: each there once, comparisons, published figures."""
+"""Checks the names in a study file: unique, and known to comparisons and published figures."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +20,9 @@ _SIGNS = {"<": "less than", ">": "more than", "~": "about"}
 
 
 def read_published(path: Path, values: Mapping[str, Any], study: Study, faults: Faults) -> Study:
-    """The study with its published figures, all of whose names it has.
+    """Return the study with its published figures, after checking all names.
 
-    Errors, with the line, for names that it does not have are collected.
+    Collects errors, with the line, for names that the study does not define.
     """
     faults.extend(_check_stand_ins(path, values["environments"], "environment"))
     faults.extend(_check_stand_ins(path, values["workloads"], "workload"))
@@ -42,7 +42,7 @@ def read_published(path: Path, values: Mapping[str, Any], study: Study, faults: 
 
 
 def _check_environment(path: Path, values: Any, key: str, names: list[str]) -> None:
-    """Raise VicinalError for an environment that the study does not have."""
+    """Raise VicinalError for an environment that the study does not define."""
     check_known(line_of(path, values, key), "environment", values[key], names)
 
 
@@ -50,7 +50,7 @@ def _check_pair(path: Path, pair: Any) -> None:
     if pair["base"] == pair["test"]:
         raise VicinalError(
             f"{line_of(path, pair, 'test')}: {pair['test']} is compared with itself",
-            "name two; the control compares an environment with itself",
+            "name two environments; the control compares an environment with itself",
         )
 
 
@@ -65,8 +65,8 @@ def _check_stand_ins(path: Path, parts: Any, what: str) -> Iterator[VicinalError
             yield unknown_name(place, what, other, stands_for)
         elif stands_for[other] is not None:
             yield VicinalError(
-                f"{place}: {each['name']} stands for {other}, which stands for another itself",
-                "name the one that is measured where a machine can give it",
+                f"{place}: {each['name']} stands for {other}, which itself stands for another",
+                "name the part that stands for no other",
             )
 
 
@@ -88,8 +88,8 @@ def _each_figure(
     unit = group.get("unit", quantity.unit if comparison is None else RATIO)
     if unit is None:
         raise VicinalError(
-            f"{place}: figures of {quantity.value} have no unit of their own",
-            "give it, such as unit: GFLOPS",
+            f"{place}: figures of {quantity.value} have no default unit",
+            "name the unit, such as unit: GFLOPS",
         )
     if comparison is not None and unit not in (RATIO, P_VALUE):
         raise VicinalError(
@@ -116,11 +116,11 @@ def _each_figure(
 def _whose(
     path: Path, group: Mapping[str, Any], names: list[str]
 ) -> tuple[str | None, tuple[str, str] | None]:
-    """Of which environment, or of which two, a figure is."""
+    """The environment of a figure, or the two environments that it compares."""
     if ("environment" in group) == ("comparison" in group):
         raise VicinalError(
-            f"{line_of(path, group, 'workload')}: a published figure has an environment, or a "
-            "comparison of two",
+            f"{line_of(path, group, 'workload')}: a published figure needs either an environment "
+            "or a comparison of two",
             "give one of the keys environment and comparison",
         )
     if "environment" in group:
@@ -136,16 +136,16 @@ def _whose(
 def _values(
     path: Path, group: Mapping[str, Any], workload: Workload
 ) -> Iterator[tuple[int | None, Any, str]]:
-    """Sizes, values, and where each is written."""
+    """Yield the size, the value and the line of each figure."""
     here = line_of(path, group, "workload")
     if ("value" in group) == ("values" in group):
         raise VicinalError(
-            f"{here}: a published figure has a value, or several by size",
+            f"{here}: a published figure needs either a value or several values by size",
             "give one of the keys value and values",
         )
     if "values" in group and "size" in group:
         raise VicinalError(
-            f"{line_of(path, group, 'size')}: the values have their sizes", "leave out size"
+            f"{line_of(path, group, 'size')}: values already name their sizes", "leave out size"
         )
     if "value" in group:
         size = read_size(line_of(path, group, "size"), group["size"]) if "size" in group else None
@@ -159,46 +159,46 @@ def _values(
     for size, _, where in found:
         if size is None and workload.sizes and "comparison" not in group:
             raise VicinalError(
-                f"{where}: {workload.name} has sizes, and this figure has none", "give its size"
+                f"{where}: {workload.name} has sizes, but this figure has none", "give its size"
             )
         if size is not None and size not in workload.sizes:
             has = show_all(workload.sizes) or "none"
             raise VicinalError(
                 f"{where}: {workload.name} has no size {show(size)}",
-                f"add it to the workload's, which are {has}",
+                f"add it to the workload's sizes, which are {has}",
             )
     yield from found
 
 
 def _number(place: str, given: Any) -> tuple[float, str]:
-    """A value, and what its sign says of it."""
+    """The value, and the words for its sign."""
     text = str(given)
     sign = _SIGNS.get(text[:1], "")
     value = float(text[1:] if sign else text)
     if not math.isfinite(value):
-        raise VicinalError(f"{place}: {text} is no number", "give one")
+        raise VicinalError(f"{place}: {text} is not a finite number", "give a number")
     return value, sign
 
 
 def check_names(path: Path, parts: Any) -> Iterator[VicinalError]:
-    """Errors, with the line, where two environments or workloads have one name."""
+    """Errors, with the line, for two environments or workloads with the same name."""
     seen = set()
     for each in parts:
         if each["name"] in seen:
             yield VicinalError(
-                f"{line_of(path, each, 'name')}: {each['name']} is there twice",
-                "give each a name of its own",
+                f"{line_of(path, each, 'name')}: the name {each['name']} is given twice",
+                "give each its own name",
             )
         seen.add(each["name"])
 
 
 def check_known(place: str, what: str, name: str, known: Iterable[str]) -> None:
-    """Raise VicinalError for a name that the study does not have."""
+    """Raise VicinalError for a name that the study does not define."""
     names = list(known)
     if name not in names:
         raise unknown_name(place, what, name, names)
 
 
 def unknown_name(place: str, what: str, name: str, known: Iterable[str]) -> VicinalError:
-    """The error for a name that the study does not have."""
+    """The error for a name that the study does not define."""
     return VicinalError(f"{place}: there is no {what} {name}", nearest(name, known))

@@ -1,4 +1,4 @@
-"""Sizes of messages in a study file: 8, 64K, or 1..4M, all powers of two between two of them."""
+"""Message sizes in a study file: 8, 64K, or 1..4M for all powers of two from 1 to 4M."""
 
 import re
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from vicinal.base.yaml import line_of
 
 _UNITS = ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K"))
 _MOST = 1 << 40
-"""Of bytes: beyond, no machine's memory takes part in a study."""
+"""Bytes: no machine has memory for larger messages."""
 
 
 def read_sizes(path: Path, workload: Mapping[str, Any]) -> tuple[int, ...]:
-    """The sizes of a workload, in the file's order; none where it has none.
+    """The sizes of a workload, in the file's order; empty for a workload without sizes.
 
-    Raises VicinalError, with the line, for sizes that are there twice or make no range.
+    Raises VicinalError, with the line, for repeated sizes and for invalid ranges.
     """
     given = workload.get("sizes", ())
     place = line_of(path, workload, "sizes") if "sizes" in workload else ""
@@ -26,31 +26,30 @@ def read_sizes(path: Path, workload: Mapping[str, Any]) -> tuple[int, ...]:
         low, high = (parse_size(each) for each in re.split(r"\.\.", given))
         if not 0 < low <= high <= _MOST or low & (low - 1) or high & (high - 1):
             raise VicinalError(
-                f"{place}: {given} is no range of sizes",
+                f"{place}: {given} is not a range of sizes",
                 "write two powers of two, the smaller one first: 1..4M",
             )
         return tuple(1 << bit for bit in range(low.bit_length() - 1, high.bit_length()))
     sizes = tuple(read_size(place, each) for each in given)
     twice = [size for size in sizes if sizes.count(size) > 1]
     if twice:
-        raise VicinalError(f"{place}: the size {show(twice[0])} is there twice", "name it once")
+        raise VicinalError(f"{place}: the size {show(twice[0])} is given twice", "give it once")
     return sizes
 
 
 def read_size(place: str, given: Any) -> int:
-    """Bytes of a size as it is written. `place` is where, for the VicinalError of one that is
-    none."""
+    """Convert a written size to bytes. The VicinalError for an invalid size begins with `place`."""
     try:
         size = parse_size(str(given))
     except VicinalError as error:
         raise VicinalError(f"{place}: {error.message}", error.remedy) from error
     if size > _MOST:
-        raise VicinalError(f"{place}: {given} is more than a machine has", "give less")
+        raise VicinalError(f"{place}: {given} is more than 1024G, the largest size", "give less")
     return size
 
 
 def show(size: int) -> str:
-    """A size as a file has it: 64K."""
+    """A size as a file contains it: 64K."""
     for unit, name in _UNITS:
         if size and size % unit == 0:
             return f"{size // unit}{name}"
@@ -58,7 +57,7 @@ def show(size: int) -> str:
 
 
 def show_all(sizes: tuple[int, ...]) -> str:
-    """Sizes in few words: `1..4M`, or `8, 64K`."""
+    """Sizes in short form: `1..4M`, or `8, 64K`."""
     if len(sizes) > 2 and all(
         low and not low & (low - 1) and high == 2 * low for low, high in pairwise(sizes)
     ):

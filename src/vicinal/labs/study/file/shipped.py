@@ -1,9 +1,9 @@
-"""The studies that come with Vicinal, and finding one by its name or file.
+"""The shipped studies, and finding a study by its name or file.
 
-The YAML library takes four seconds for all of them, more than anything else that `vicinal study
-list` does. `make` keeps their values in build/studies.json, each under the digest of its file's
-text (`python -m vicinal.labs.study.file.shipped`). A file that was changed since is parsed as
-YAML, and all files are if `make` did not run.
+The YAML library takes four seconds for all of them, more than the rest of `vicinal study list`.
+`make` stores their values in build/studies.json, each under the digest of its file's text (`python
+-m vicinal.labs.study.file.shipped`). A file that changed since then is parsed as YAML. If `make`
+did not run, all files are.
 """
 
 import hashlib
@@ -25,24 +25,25 @@ from vicinal.labs.study.file.reading_environments import FORM as ENVIRONMENTS
 from vicinal.labs.study.file.reading_environments import Loader, plain
 
 STUDIES = Path(papers.__file__).parent
-"""Where they are: NAME.yaml, and environments/PAPER.yaml for those that a paper's studies share."""
+"""The folder of the studies: NAME.yaml, and environments/PAPER.yaml with the environments that the
+studies of a paper share."""
 
 
 def study_names() -> list[str]:
-    """Names of the studies that come with Vicinal, its own first, then by paper and figure."""
+    """Names of the shipped studies: Vicinal's own first, then by paper and figure."""
     return sorted((path.stem for path in STUDIES.glob("*.yaml")), key=_order)
 
 
 def list_studies() -> list[Study]:
-    """All of them, in that order."""
+    """All shipped studies, in the order of study_names()."""
     loader = _loader(parsed_values())
     return [_read(study_file(name), loader) for name in study_names()]
 
 
 def study_file(name_or_path: str) -> Path:
-    """The file of a study, which is one that comes with Vicinal, or a user's own.
+    """The file of a study, which is shipped or the user's own.
 
-    Raises VicinalError where there is none, with the nearest name.
+    Raises VicinalError with the nearest name if there is no such study.
     """
     shipped = study_names()
     if name_or_path in shipped:
@@ -52,12 +53,12 @@ def study_file(name_or_path: str) -> Path:
         return path
     remedy = nearest(name_or_path, shipped)
     if not remedy.startswith("did"):
-        remedy = "`vicinal study list` shows all; a study of your own is named by its file"
+        remedy = "`vicinal study list` shows all; name your own study by its file"
     raise VicinalError(f"there is no study {name_or_path}", remedy)
 
 
 def load_study(name_or_path: str) -> Study:
-    """The study of that name, or in that file. Raises VicinalError with file, line and remedy."""
+    """The study of this name, or in this file. Raises VicinalError with file, line and remedy."""
     path = study_file(name_or_path)
     return _read(path, _loader(parsed_values())) if path.parent == STUDIES else read_study(path)
 
@@ -78,14 +79,16 @@ def _loader(parsed: Mapping[str, Any]) -> Loader:
 
 
 def _order(name: str) -> tuple[bool, str, bool, int, str]:
-    """quick and aa, then p1-fig2 ... p2-fig4, p2-fig4d ... p3-table3, by number."""
+    """A key that sorts quick and aa first, then p1-fig2 ... p2-fig4, p2-fig4d ... p3-table3, by
+    number.
+    """
     paper, _, figure = name.partition("-")
     digits = "".join(letter for letter in figure if letter.isdigit())
     return (bool(digits), paper, figure.startswith("table"), int(digits or 0), name)
 
 
 def parsed_values() -> Mapping[str, Any]:
-    """Values by digest; none where nothing was built."""
+    """Parsed values of study files by digest; empty if `make` did not build them."""
     file = _file()
     if file is None:
         return {}
@@ -102,9 +105,10 @@ def digest(text: str) -> str:
 
 
 def keep(paths: Iterable[Path]) -> bool:
-    """Parse what is not kept yet of studies, and of environments that the shipped studies share.
+    """Parse and store studies, and the environments that shipped studies share, that are not stored
+    yet.
 
-    Returns whether there was any. Raises VicinalError.
+    Returns whether there were any. Raises VicinalError if a file cannot be parsed.
     """
     file = _file()
     if file is None:

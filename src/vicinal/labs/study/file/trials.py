@@ -1,11 +1,11 @@
-"""Whether a study has trials enough for what it asks."""
+"""Checks whether a study has enough trials for its questions."""
 
 from vicinal.labs.statistics.least_pairs import signed_rank_pairs
 from vicinal.labs.study.file.model import Correction, Study
 
 
 def count_tests(study: Study) -> int:
-    """How many tests it makes: each comparison in each workload, size and statistic."""
+    """The number of tests: each comparison in each workload, size and statistic."""
     cells = sum(
         max(len(each.sizes), 1) * len(each.statistics)
         for each in study.workloads
@@ -15,10 +15,12 @@ def count_tests(study: Study) -> int:
 
 
 def trials_needed(study: Study) -> int:
-    """The least number of trials with which it can claim anything; 0 where it makes no tests.
+    """The least number of trials with which the study can make a claim; 0 for a study without
+    tests.
 
-    Wilcoxon's test of n pairs has no p value below 2/2^n. By Holm's correction the smallest one
-    of m counts m times; by Benjamini and Hochberg's all of them may be as large as alpha together.
+    Wilcoxon's test of n pairs has no p value below 2/2^n. Holm's correction multiplies the smallest
+    of m p values by m. With Benjamini and Hochberg's correction, all p values together may be as
+    large as alpha.
     """
     tests = count_tests(study)
     if tests == 0:
@@ -29,7 +31,7 @@ def trials_needed(study: Study) -> int:
 
 
 def warnings_of(study: Study) -> tuple[str, ...]:
-    """What its reader should know before it is run, in sentences."""
+    """Warnings that a user should read before running the study, as sentences."""
     design, needed = study.design, trials_needed(study)
     most = design.most_trials or design.trials
     if most >= needed:
@@ -38,6 +40,6 @@ def warnings_of(study: Study) -> tuple[str, ...]:
     several = f" each of {tests} tests" if tests > 1 else " its test"
     corrected = f", with {design.correction.value}'s correction," if tests > 1 else ""
     return (
-        f"{most} trials are too few:{several}{corrected} takes {needed} at least to reach "
-        f"{design.alpha:g}. Figures will be shown, and no claims.",
+        f"{most} trials are too few:{several}{corrected} needs at least {needed} to reach "
+        f"{design.alpha:g}. The report will show values but claim nothing.",
     )
