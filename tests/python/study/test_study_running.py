@@ -123,7 +123,7 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
     assert "status 3" in reasons["fails late"]
     assert "did not end within 1 s" in reasons["hangs"]
     assert "garbage" in reasons["garbage"]
-    assert "nothing that was measured" in reasons["silent"]
+    assert "no measured values" in reasons["silent"]
     outputs = {
         each.trial.workload: [result.output(each, name) for name in each.outputs] for each in failed
     }
@@ -140,7 +140,7 @@ def test_figures_of_a_path_that_was_not_taken_are_none(tmp_path: Path) -> None:
     wrong = Environment("wrong", "no region", REGION.cluster, variables={"FI_PROVIDER": "tcp"})
     _, result = run(study([LATENCY], [wrong], trials=1), tmp_path / "result")
     assert [each.failure for each in result.trials] == [
-        "nothing went through the region: the figures would not be what they are called"
+        "nothing went through the region: the values are not the region's"
     ] * len(result.trials)
 
 
@@ -228,7 +228,7 @@ def test_only_a_part(tmp_path: Path) -> None:
     part = selected(what, ["region/*", "native/latency"])
     assert [each.name for each in part.environments] == ["native", "region"]
     assert [each.test for each in part.design.comparisons] == ["region"]
-    with pytest.raises(VicinalError, match="nothing of the study tiny is nowhere"):
+    with pytest.raises(VicinalError, match="no part of the study tiny matches nowhere"):
         selected(what, ["nowhere/*"])
 
 
@@ -248,10 +248,10 @@ def test_programs_that_virtual_machines_lack() -> None:
     git = shutil.which("git")
     hidden = Program(["/bin/sh", "-c", f"exec {git} --version"], 2)
     assert missing_in_guests(machines, record) is None
-    assert "git would need" in (missing_in_guests(machines, Program([str(git)], 2)) or "")
-    assert "git would need git" in (missing_in_guests(machines, hidden) or "")
+    assert "git needs" in (missing_in_guests(machines, Program([str(git)], 2)) or "")
+    assert "git needs git" in (missing_in_guests(machines, hidden) or "")
     served = Program(record.command, 2, server=hidden.command)
-    assert "git would need git" in (missing_in_guests(machines, served) or "")
+    assert "git needs git" in (missing_in_guests(machines, served) or "")
     assert missing_in_guests(REGION, hidden) is None
     has = {**machines.cluster, "image": {"packages": ["git"]}}
     assert missing_in_guests(replace(machines, cluster=has), hidden) is None

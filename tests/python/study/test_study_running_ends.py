@@ -186,7 +186,9 @@ def test_a_launch_has_the_time_that_is_given(
     run = ["study", "run", study_file, "--output", folder, "--quiet"]
     done = vicinal(*run, *part)
     assert done.returncode == 1
-    limit = "the limit of a launch here: give launches more by --timeout, or see what it waits for"
+    limit = (
+        "the limit of a launch: allow more with --timeout, or find out what the program waits for"
+    )
     assert f"the job did not end within 2 s, {limit}" in done.stderr
     assert f"the job did not end within 2 s, {limit}" in vicinal(*run, "--resume").stderr
     study = vicinal("study", "run", study_file, "--resume", "--output", folder, "--timeout", 0)

@@ -140,7 +140,7 @@ def test_nodes_that_die_are_made_again(
     assert re.search(
         r"(node/node1|cluster study-\w+-0)\b.* did not run any more$", failed.failure or ""
     )
-    assert view.lines.count("making again the nodes of network, region") == 1
+    assert view.lines.count("creating the nodes of network, region again") == 1
     # The next launches are in the nodes that were made again, and go the way they should.
     assert all(each.failure is None for each in result.trials if each.number > failed.number)
 
@@ -160,7 +160,7 @@ def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.Mon
     view = Striking(strike=refuse)
     outcome, result = run(what, tmp_path / "result", view)
     assert len(outcome.failures) == 1
-    said = "the nodes of network cannot be mended: there is no room for nodes: make some"
+    said = "the nodes of network cannot be repaired: there is no room for nodes: make some"
     assert view.lines.count(said) == 1
     native = [each for each in result.trials if each.trial.environment.startswith("native")]
     assert len(native) == 6
@@ -173,7 +173,7 @@ def test_nodes_that_another_command_takes_away_end_the_study(tmp_path: Path) -> 
     what = study([replace(LATENCY, seconds=0.1)], [NETWORK, REGION], trials=2)
     view = Striking(strike=lambda: take_all_down(), running=False)
     folder = tmp_path / "result"
-    with pytest.raises(VicinalError, match=r"took away study-\w+-0, the nodes of \w+, while the"):
+    with pytest.raises(VicinalError, match=r"removed study-\w+-0, the nodes of \w+, while the"):
         run_study(what, folder, Tools(), resume=False, view=view, seed=7)
     assert clusters_left(folder) == []
     assert [each.failure for each in open_result(folder).trials] == [None]

@@ -1,1 +1,1 @@
-"""Environments of a study: from their description to something that programs are launched in."""
+"""Environments of a study: creates their clusters and launches programs in them."""

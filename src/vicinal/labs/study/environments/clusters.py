@@ -1,11 +1,11 @@
-"""The clusters of a study's environments: made once, kept for all of its trials, taken away.
+"""The clusters of a study's environments: created once, used by all trials, then removed.
 
-Environments that describe the same nodes share them, and differ in what their ranks are told: one
-without a region has its messages go by the network of nodes that have one, and the region's counts
-show that they do. So what is compared are the paths, and not two makings of the same nodes.
+Environments that describe the same nodes share the nodes and differ in the settings of their ranks.
+An environment without a region sends its messages over the network of nodes that have a region, and
+the region's counters prove it. So the study compares paths, and not two sets of equal nodes.
 
-All clusters are up side by side from the first trial to the last, so that each environment can be
-once in each block. Idle nodes cost little: two emulated machines used 0.3 % of a core each.
+All clusters run side by side from the first trial to the last, so that each block can contain each
+environment. Idle nodes cost little: two emulated machines used 0.3 % of a core each.
 """
 
 import json
@@ -24,30 +24,30 @@ from vicinal.labs.study.file.model import Environment
 Say = Callable[[str], None]
 
 _STILL_THERE_SECONDS = 0.5
-"""For a node that was killed to be gone, on a machine that has time."""
+"""Time in which a killed node disappears, on a machine that is not overloaded."""
 _SETTLED_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 
 _NONE = "none"
-"""A cluster's region, where it has none."""
+"""The region of a cluster without a region."""
 
 
 class StudyClusters:
-    """Clusters of one run of a study, whose names all begin with `prefix`."""
+    """The clusters of one run of a study; all their names begin with `prefix`."""
 
     def __init__(self, prefix: str, environments: Sequence[Environment]) -> None:
         self._prefix = prefix
         self._descriptions: list[dict[str, Any]] = []
         self._users: list[list[str]] = []
         self._made: dict[int, set[str]] = {}
-        """Keys of what this run has of each cluster, by its number."""
+        """Keys of the resources of each cluster that this run created, by the cluster's number."""
         self._whole: dict[int, set[str]] = {}
-        """The same, when all of it was there."""
+        """The keys of each cluster when it was complete."""
         for environment in environments:
             self._join(environment)
 
     def _join(self, environment: Environment) -> None:
-        """Have an environment use nodes that others have, or its own."""
+        """Let an environment share existing nodes that fit, or use its own."""
         wanted = {"region": {}, **environment.cluster}
         for description, users in zip(self._descriptions, self._users, strict=True):
             regions = [each["region"] for each in (wanted, description)]
@@ -62,7 +62,7 @@ class StudyClusters:
         self._users.append([environment.name])
 
     def sharing(self, environment: str) -> list[str]:
-        """The environments that have the same nodes, itself among them."""
+        """The environments that share this environment's nodes, including itself."""
         return list(self._users[self._number(environment)])
 
     def _number(self, environment: str) -> int:
@@ -73,20 +73,20 @@ class StudyClusters:
         return self._name(self._number(environment))
 
     def open(self, environment: str, say: Say) -> None:
-        """Make an environment's cluster, if it is not there for another one already.
+        """Create an environment's cluster, unless another environment already uses it.
 
-        Raises VicinalError where it cannot be made; nothing of it is left then.
+        Raises VicinalError if the cluster cannot be created; nothing of it is left then.
         """
         if self.name_of(environment) not in cluster_names():
             number = self._number(environment)
-            say(f"making the nodes of {', '.join(self._users[number])}")
+            say(f"creating the nodes of {', '.join(self._users[number])}")
             self._bring_up(number, say)
 
     def ended(self, environment: str) -> list[str]:
-        """What of an environment's cluster does not run any more, by its key: `node/node1`.
+        """Keys of the resources of an environment's cluster that do not run any more, such as
+        `node/node1`.
 
-        A node that is killed is there for a moment longer, so a cluster that is whole is looked at
-        again.
+        A killed node exists for a moment longer. So a cluster that looks complete is checked again.
         """
         began, number = time.monotonic(), self._number(environment)
         while True:
@@ -102,27 +102,28 @@ class StudyClusters:
             time.sleep(_LOOK_SECONDS)
 
     def taken_away(self, environment: str) -> bool:
-        """Whether another command took away an environment's cluster, or some of it.
+        """Whether another command removed an environment's cluster, or parts of it.
 
-        What ends by itself stays in the cluster's journal. Waits for a command that is at work.
+        Resources that end by themselves stay in the cluster's journal. Waits for a command that
+        works on the cluster.
         """
         number = self._number(environment)
         name = self._name(number)
         try:
             with sole_command(name):
                 entries = journal_of(name).entries()
-        except VicinalError:  # it is at work for long
+        except VicinalError:  # the command works for long
             return True
         there = {key for key, entry in entries.items() if entry.whole}
         return not self._made.get(number, set()) <= there
 
     def repair(self, environment: str, say: Say) -> None:
-        """Make what is missing of an environment's cluster. Raises VicinalError.
+        """Create what is missing of an environment's cluster. Raises VicinalError.
 
-        What fails at once is tried again: a node may be just ending.
+        If a repair fails at once, it is tried again, because a node may be just ending.
         """
         number = self._number(environment)
-        say(f"making again the nodes of {', '.join(self._users[number])}")
+        say(f"creating the nodes of {', '.join(self._users[number])} again")
         began = time.monotonic()
         while True:
             try:
@@ -136,7 +137,7 @@ class StudyClusters:
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Take them away; what is left of others of this prefix, too."""
+        """Remove the clusters, and clusters with this prefix that an earlier run left."""
         sweep(self._prefix)
 
     def _name(self, number: int) -> str:
@@ -145,19 +146,19 @@ class StudyClusters:
     def _bring_up(self, number: int, say: Say = lambda _: None) -> None:
         users = ", ".join(self._users[number])
         text = json.dumps({**self._descriptions[number], "name": self._name(number)})
-        # JSON is YAML. Errors call the file by this name; relative paths in it begin here.
+        # JSON is YAML. Errors name the file so; relative paths start at the current directory.
         cluster = parse_cluster(Path.cwd() / f"environment {users}", text)
         try:
             bring_up(cluster, say=say)
             self._whole[number] = set(journal_of(cluster.name).entries())
-        finally:  # also where it was rolled back: then nobody else took it away
+        finally:  # also after a rollback, which is no removal by another command
             self._made[number] = set(journal_of(cluster.name).entries())
 
 
 def sweep(prefix: str) -> None:
-    """Take away all clusters whose names begin so, however much of them is there.
+    """Remove all clusters whose names begin with `prefix`, complete or not.
 
-    Raises VicinalError where one stays; the others are gone then.
+    Raises VicinalError if one cannot be removed, after removing the others.
     """
     troubles = []
     for name in cluster_names():

@@ -1,4 +1,4 @@
-"""The nodes of an environment's cluster, whether these are on this host or on several."""
+"""The nodes of an environment's cluster, on this host or on several hosts."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from vicinal.cluster.vm.accelerator import Accelerator
 
 
 def states(state: ClusterState) -> list[ClusterState]:
-    """What this host has of a cluster, or each of its hosts in their order."""
+    """The state of a cluster on this host, or on each of its hosts in their order."""
     if not state.hosts:
         return [state]
     return [host.state for host in state.hosts if host.state is not None]
@@ -23,21 +23,23 @@ def nodes_of(state: ClusterState) -> list[NodeState]:
 
 
 def accelerator_of(state: ClusterState) -> Made | None:
-    """What executes its virtual machines, the slowest where hosts differ; None: it has none."""
+    """The accelerator of the cluster's virtual machines, the slowest if hosts differ; None without
+    virtual machines.
+    """
     made = [each.accelerator for each in states(state) if each.accelerator is not None]
     emulating = [each for each in made if each.accelerator is Accelerator.TCG]
     return next(iter(emulating or made), None)
 
 
 def limitations_of(state: ClusterState) -> list[str]:
-    """What hosts did not give it, each once."""
+    """What hosts could not provide to the cluster, without duplicates."""
     return list(dict.fromkeys(each for found in states(state) for each in found.limitations))
 
 
 def ranks_on_hosts(state: ClusterState, ranks: int) -> list[Host]:
-    """The hosts of a cluster whose nodes are hosts, with as many ranks as there are for each.
+    """The hosts of a cluster whose nodes are hosts, with the number of ranks for each.
 
-    Hosts without any are left out.
+    Hosts without ranks are left out.
     """
     nodes = [host.name for host in state.hosts if host.state for _ in host.state.nodes]
     least, more = divmod(ranks, len(nodes))
@@ -48,9 +50,9 @@ def ranks_on_hosts(state: ClusterState, ranks: int) -> list[Host]:
 
 
 def address_of(state: ClusterState, node: NodeState, *, native: bool) -> str:
-    """Where the other nodes reach a node; `native`: nodes are hosts.
+    """The address by which other nodes reach a node; `native` means that nodes are hosts.
 
-    Raises VicinalError where that is not known.
+    Raises VicinalError if the address is not known.
     """
     if not state.hosts or not native:
         return node.address
@@ -61,7 +63,9 @@ def address_of(state: ClusterState, node: NodeState, *, native: bool) -> str:
 
 
 def _host_address(name: str, names: Sequence[str]) -> str:
-    """The address that ssh came to, or for this host the one that it came from."""
+    """The address of a host at which ssh arrived; for this host, the address from which ssh
+    came.
+    """
     with connected(list(names)) as connections:
         facts = ask_all(connections, lambda each, _: each.hello()).all()
     if not Host(name).is_this:
@@ -72,7 +76,7 @@ def _host_address(name: str, names: Sequence[str]) -> str:
         address = next(filter(None, found), "127.0.0.1" if not others else "")
     if not address:
         raise VicinalError(
-            f"by what address other hosts reach {name} is not known",
-            "see that ssh goes there over the network that they have in common",
+            f"the address by which other hosts reach {name} is not known",
+            "let ssh reach the host over a network that all hosts share",
         )
     return address

@@ -1,7 +1,7 @@
-"""An environment whose nodes are up: programs are launched in it.
+"""An environment whose nodes run, and launches of programs in it.
 
-An MPI program gets a fresh launcher for each trial, and its ranks a processor each. After each
-launch the region's own counts show whether messages went the way that the environment is named for.
+Each trial of an MPI program gets a fresh launcher, and each rank its own processor. After each
+launch the region's counters show whether messages used the path that the environment names.
 """
 
 import errno
@@ -39,50 +39,52 @@ from vicinal.region import RegionState, inspect
 _ANSWER_SECONDS = 60.0
 
 _KEPT_BYTES = 1 << 20
-"""Of each output of a launch that failed; what is wrong is said at an end of it."""
+"""Bytes kept of each output of a failed launch; errors are reported at the beginning or the end."""
 
 _ROOM_BYTES = 4096
-"""That there must be behind an output, or its end may be missing."""
+"""Free bytes that must follow an output; otherwise its end may be missing."""
 
 _SAID_MOST = 200
-"""Characters of what a launch says that failed."""
+"""Characters of a failed launch's own message that are shown."""
 
-_LIMIT = "the limit of a launch here: give launches more by --timeout, or see what it waits for"
+_LIMIT = "the limit of a launch: allow more with --timeout, or find out what the program waits for"
 
 
 @dataclass(frozen=True)
 class Launched:
-    """One launch, at its end."""
+    """One launch that ended."""
 
     stdout: bytes
     stderr: bytes
     seconds: float
-    """From its start to its end."""
+    """Time from start to end."""
     trouble: str | None = None
-    """Why its figures are none."""
+    """Why the launch measured nothing; None after success."""
 
     @property
     def outputs(self) -> dict[str, bytes]:
-        """What it wrote, as far as it is kept of one that failed."""
+        """The output of the launch by stream, shortened to what is kept of a failed launch."""
         written = {"stdout": self.stdout, "stderr": self.stderr}
         return {name: _shortened(content) for name, content in written.items() if content}
 
 
 class Running(Protocol):
-    """What was started: a job, or a pair of programs."""
+    """A started job, or a started pair of programs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status. Raises VicinalError where it does not end in time."""
+        """Return the exit status. Raises TimeLimitError if the program does not end in time."""
 
 
 Start = Callable[[IO[bytes], IO[bytes], IO[bytes]], AbstractContextManager[Running]]
-"""Starts it with these as its input, output and errors; at the end nothing of it is left."""
+"""Starts a program with these streams as input, output and errors; leaves nothing behind at the
+end."""
 
 
 def launch(start: Start, stdin: bytes, seconds: float) -> Launched:
-    """Start something, wait for its end for so many seconds at most, and keep what it wrote.
+    """Start a program, wait up to `seconds` for its end, and keep its output.
 
-    Raises VicinalError where what it writes has no room: such output says nothing of the program.
+    Raises VicinalError if there is no room for the output, because a cut output says nothing about
+    the program.
     """
     with _temporary() as given, _temporary() as output, _temporary() as errors:
         with _writing():
@@ -103,9 +105,9 @@ def launch(start: Start, stdin: bytes, seconds: float) -> Launched:
         except VicinalError as error:
             took = time.monotonic() - began
             trouble = str(error)
-        except OSError as error:  # of a node that is just ending, say
+        except OSError as error:  # for example because a node is just ending
             took = time.monotonic() - began
-            trouble = f"it could not be run ({describe_os_error(error)})"
+            trouble = f"it could not be started ({describe_os_error(error)})"
         written = []
         for stream in (output, errors):
             _check_room(stream)
@@ -123,7 +125,7 @@ def _temporary() -> IO[bytes]:
 
 
 def _check_room(stream: IO[bytes]) -> None:
-    """Raise VicinalError where a file could not have got longer."""
+    """Raise VicinalError if the file could not have grown further."""
     with _writing():
         end = os.fstat(stream.fileno()).st_size
         os.posix_fallocate(stream.fileno(), end, _ROOM_BYTES)
@@ -132,24 +134,24 @@ def _check_room(stream: IO[bytes]) -> None:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Says in our words that a temporary file cannot be written."""
+    """Turns errors of temporary files into a VicinalError."""
     try:
         yield
     except OSError as error:
         raise VicinalError(
-            "what programs print cannot be written to the directory for temporary files "
-            f"({describe_os_error(error)}); all trials before are kept",
-            "make room in it, or let TMPDIR name another, and go on with --resume",
+            "the output of programs cannot be written to the directory for temporary files "
+            f"({describe_os_error(error)}); all earlier trials are stored",
+            "free space in it, or let TMPDIR name another directory, and resume with --resume",
         ) from error
 
 
 def source(given: IO[bytes], stdin: bytes) -> IO[bytes] | int:
-    """The input of a program: nothing is no empty file, which launchers treat differently."""
+    """The input of a program. Launchers treat an empty file and no input differently."""
     return given if stdin else subprocess.DEVNULL
 
 
 def _shortened(content: bytes) -> bytes:
-    """The beginning and the end of what is too long to be kept."""
+    """The beginning and the end of output that is too long."""
     if len(content) <= _KEPT_BYTES:
         return content
     half = _KEPT_BYTES // 2
@@ -158,7 +160,9 @@ def _shortened(content: bytes) -> bytes:
 
 
 class OpenEnvironment:
-    """One whose cluster runs, under this name. Raises VicinalError where no node is reached."""
+    """An environment whose cluster runs under this name. Raises VicinalError if no node can be
+    reached.
+    """
 
     def __init__(self, environment: Environment, cluster: str) -> None:
         self.environment = environment
@@ -171,22 +175,24 @@ class OpenEnvironment:
 
     @property
     def patience(self) -> float:
-        """How much longer than elsewhere things take in it: where processors are emulated."""
+        """The factor by which launches may take longer than usual, above 1 if processors are
+        emulated.
+        """
         return 1.0 if self._made is None else self._made.accelerator.patience
 
     @property
     def emulated(self) -> bool:
-        """Whether its processors are QEMU's doing."""
+        """Whether QEMU emulates its processors."""
         return self._made is not None and self._made.accelerator is Accelerator.TCG
 
     def launch(self, program: Program, seconds: float) -> Launched:
-        """Run a program to its end, for so many seconds at most, and see which way it went.
+        """Run a program to its end, for at most `seconds`, and check which path its messages used.
 
-        Raises VicinalError where nothing could be launched by anybody: on a full disk, say.
+        Raises VicinalError if no program could be launched, for example on a full disk.
         """
         try:
             witness = Witness(self.state.region)
-        except VicinalError as error:  # the region went with its nodes
+        except VicinalError as error:  # the region disappeared with its nodes
             return Launched(b"", b"", 0.0, str(error))
         launched = launch(
             lambda given, output, errors: self._start(program, given, output, errors),
@@ -203,7 +209,9 @@ class OpenEnvironment:
         return launched
 
     def spread_trouble(self, facts: Mapping[str, object], program: Program) -> str | None:
-        """Why its ranks were not where they should be, where the program says where it ran."""
+        """Why the ranks ran on the wrong number of nodes; None if right, or if the program does not
+        say where.
+        """
         hosts = facts.get("hosts")
         if program.server or not isinstance(hosts, list):
             return None
@@ -215,7 +223,7 @@ class OpenEnvironment:
         return f"its ranks ran on {found} nodes instead of {wanted}"
 
     def facts(self) -> dict[str, Any]:
-        """What a reader has to know of its nodes: for the manifest."""
+        """Facts about the nodes for readers of the result, for the manifest."""
         made = self._made
         facts: dict[str, Any] = {
             "nodes": [
@@ -233,7 +241,7 @@ class OpenEnvironment:
         return facts
 
     def _kernel(self) -> str | None:
-        """The release of the kernel that its first node has; None where that does not answer."""
+        """The kernel release of the first node; None if the node does not answer."""
         command = node_command(self.cluster, self._nodes[0].name, ["uname", "-r"], tty=False)
         try:
             done = subprocess.run(
@@ -273,21 +281,21 @@ class OpenEnvironment:
             cma=environment.cma,
             pin=self._pins,
             environment={**program.variables, **environment.variables},
-            directory=Path("/"),  # which every node sees
+            directory=Path("/"),  # exists in every node
             files=program.files,
         )
 
     @property
     def _pins(self) -> bool:
-        """Whether it is for us to give each rank a processor, and not for the cluster."""
+        """Whether the job, and not the cluster, gives each rank a processor."""
         if self.state.hosts:
-            return False  # those of other hosts are not ours to count
+            return False  # the processors of other hosts are not known here
         placement = self.environment.cluster.get("placement") or {}
         return "vm" not in self.environment.backends and placement.get("policy", "none") == "none"
 
 
 class Witness:
-    """Looks at a region before a launch and after it."""
+    """Reads a region before and after a launch."""
 
     def __init__(self, region: Path | None) -> None:
         self._region = region
@@ -295,17 +303,13 @@ class Witness:
         self._before: Collection[int] = set() if state is None else _nonces(state)
 
     def trouble(self, path: MessagePath, ranks: int) -> str | None:
-        """Why the launch is not what its environment says, as a phrase; None where it is."""
+        """Why the launch did not use its environment's path, as a phrase; None if it did."""
         state = self._state()
         came = set() if state is None else _nonces(state) - set(self._before)
         if path is not MessagePath.REGION:
-            return (
-                f"its ranks were in the region, though they are to use {path.value}"
-                if came
-                else None
-            )
+            return f"its ranks joined the region, but should use {path.value}" if came else None
         if ranks > 1 and (state is None or not _talked(state, came)):
-            return "nothing went through the region: the figures would not be what they are called"
+            return "nothing went through the region: the values are not the region's"
         return None
 
     def _state(self) -> RegionState | None:
@@ -317,7 +321,7 @@ def _nonces(state: RegionState) -> set[int]:
 
 
 def _talked(state: RegionState, came: set[int]) -> bool:
-    """Whether there was a connection from one rank to another among the members that came."""
+    """Whether a connection exists between two different members that joined for the launch."""
     fresh = {member.slot: member for member in state.members if member.nonce in came}
     for connection in state.connections:
         sender, receiver = fresh.get(connection.sender), fresh.get(connection.receiver)

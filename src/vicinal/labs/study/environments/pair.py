@@ -1,4 +1,4 @@
-"""Programs that are no MPI jobs: a server in the first node, and a client of it in the last."""
+"""Programs that are not MPI jobs: a server in the first node, and its client in the last node."""
 
 import os
 import secrets
@@ -23,30 +23,32 @@ from vicinal.launch.guest_job import CLEAR, placed
 from vicinal.mpi.environment import MessagePath, mpi_environment
 
 _MARK = "VICINAL_STUDY_LAUNCH"
-"""Variable of all that belongs to one launch."""
+"""Variable of all processes of one launch."""
 
 _LISTEN_SECONDS = 10.0
-"""For a server to listen; one that has no TCP port never does."""
+"""Time for a server to listen; a server without a TCP port never does."""
 _POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 60.0
 _LISTENING = "0A"
-"""A socket's state in /proc/net/tcp."""
+"""The state of a listening socket in /proc/net/tcp."""
 
 
 class RunningPair:
-    """A server and its client, both started."""
+    """A started server and its started client."""
 
     def __init__(self, client: subprocess.Popen[bytes]) -> None:
         self._client = client
 
     def wait(self, timeout: float | None = None) -> int:
-        """The client's exit status. Raises VicinalError where it does not end in time."""
+        """Return the client's exit status. Raises TimeLimitError if the client does not end in
+        time.
+        """
         try:
             status = self._client.wait(timeout)
         except subprocess.TimeoutExpired as error:
             raise TimeLimitError(
                 f"the program did not end within {timeout:g} s",
-                "allow it more time, or see what it waits for",
+                "allow more time, or find out what the program waits for",
             ) from error
         return status if status >= 0 else 128 - status
 
@@ -60,9 +62,10 @@ def pair_on_cluster(
     stdout: IO[bytes],
     stderr: IO[bytes],
 ) -> Iterator[RunningPair]:
-    """Start both; at the end nothing of them is left. What the server writes goes to `stderr`.
+    """Start both programs; nothing of them is left at the end. The server's output goes to
+    `stderr`.
 
-    On several hosts both are started through ssh. Raises VicinalError where one cannot be.
+    On several hosts ssh starts both. Raises VicinalError if a program cannot be started.
     """
     nodes = nodes_of(state)
     first, last = nodes[0], nodes[-1]
@@ -75,7 +78,7 @@ def pair_on_cluster(
         state.name,
         [mark, *variables],
         machines=machines,
-        # Those of other hosts are not ours to count.
+        # The processors of other hosts are not known here.
         pins=not machines and not state.hosts,
     )
     client: subprocess.Popen[bytes] | None = None
@@ -87,7 +90,7 @@ def pair_on_cluster(
             stdin=subprocess.DEVNULL,
             stdout=stderr,
             stderr=stderr,
-            start_new_session=True,  # Ctrl-C is ours to hand on
+            start_new_session=True,  # this process forwards Ctrl-C
         )
         _await_listening(inside, first.name, before, server)
         words = [word.replace("{server}", address) for word in program.command]
@@ -101,7 +104,7 @@ def pair_on_cluster(
         yield RunningPair(client)
     finally:
         for name in dict.fromkeys([first.name, last.name]):
-            with suppress(VicinalError):  # nothing runs in a node that is gone
+            with suppress(VicinalError):  # nothing runs in a node that ended
                 inside.clear(name, mark)
         for started in (server, client):
             if started is not None:
@@ -129,7 +132,7 @@ class _Inside:
                 raise
 
     def close(self) -> None:
-        """End connections that were made for this."""
+        """Close the connections that were opened for the commands."""
         if self._guests is not None:
             self._guests.close()
 
@@ -143,14 +146,14 @@ class _Inside:
         return node_command(self._cluster, node, whole, tty=False)
 
     def listening(self, node: str) -> set[str]:
-        """The TCP addresses that programs in a node listen at, as the kernel writes them."""
+        """The TCP addresses on which programs in a node listen, in the kernel's notation."""
         script = "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null"
         lines = self._run(node, ["sh", "-c", script]).splitlines()
         fields = [line.split() for line in lines]
         return {each[1] for each in fields if len(each) > 3 and each[3] == _LISTENING}
 
     def clear(self, node: str, mark: str) -> None:
-        """Kill all that has the mark."""
+        """Kill all processes with the mark."""
         self._run(node, ["sh", "-c", CLEAR, "sh", mark])
 
     def _run(self, node: str, words: list[str]) -> str:
@@ -178,7 +181,7 @@ def _await_listening(
         if server.poll() is not None:
             raise VicinalError(
                 f"the server ended at once, with status {server.returncode}",
-                "see what it wrote",
+                "read its output in the result's outputs/",
             )
         if inside.listening(node) - before:
             return
@@ -188,7 +191,9 @@ def _await_listening(
 def _variables(
     environment: Environment, state: ClusterState, program: Program
 ) -> Iterator[tuple[str, str]]:
-    """Those by which libfabric takes the environment's path, and the program's own."""
+    """The variables by which libfabric uses the environment's path, and the program's own
+    variables.
+    """
     if environment.path is not MessagePath.SHARED_MEMORY:
         region = None
         if environment.path is MessagePath.REGION and "vm" not in environment.backends:

@@ -1,1 +1,1 @@
-"""Running a study: its blocks in random order, trial by trial, kept as they end."""
+"""Runs a study: blocks in random order, trial by trial, each stored as it ends."""

@@ -1,8 +1,8 @@
-"""What is known so far while a study runs: a value of each trial, to be shown and to stop by.
+"""Estimates while a study runs: a value of each trial, to be shown and to decide when to stop.
 
-A report is made of the whole result in the end, and not of this. A study ends after a fixed number
+The final report uses the whole result instead of these estimates. A study ends after a fixed number
 of blocks, or when its comparisons are decided: `ended`. vicinal.labs.statistics.stopping says why
-repeated looks at the data do not make more false claims.
+repeated looks at the data do not cause more false claims.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from vicinal.labs.study.result.layout import Figure
 from vicinal.labs.study.result.samples import Series
 
 _SIZES_SHOWN = 3
-"""Of each workload: the smallest, the largest, and one between."""
+"""Sizes of each workload: the smallest, the largest, and one between."""
 _MOST_ROWS = 12
 
 Key = tuple[str, int | None]
@@ -41,25 +41,25 @@ class Estimates:
         series: Iterable[Series],
         figures: Sequence[Figure],
     ) -> None:
-        """Take what a trial measured, in the workload's first statistic."""
+        """Add the values of a trial, in the workload's first statistic."""
         for size, value, unit in _values(workload, series, figures):
             key = workload.name, size
             self._values.setdefault(key, {}).setdefault(environment, {})[block] = value
             self._units[key] = unit
 
     def pairs(self, key: Key, test: str, base: str) -> tuple[list[float], list[float]]:
-        """The values of two environments in the blocks that have both, in their order."""
+        """The values of two environments in the blocks that have both, in the blocks' order."""
         ours, theirs = (self._values.get(key, {}).get(name, {}) for name in (test, base))
         blocks = sorted(ours.keys() & theirs.keys())
         return [ours[block] for block in blocks], [theirs[block] for block in blocks]
 
     @property
     def keys(self) -> list[Key]:
-        """Workloads and sizes of which there are values."""
+        """Workloads and sizes with values."""
         return list(self._values)
 
     def rows(self) -> list[list[str]]:
-        """Rows of cells for people, the first one headings; none where nothing is known."""
+        """Rows of cells for people, headings first; empty without values."""
         from vicinal.labs.study.file.reading_sizes import show
 
         environments = [each.name for each in self._study.environments]
@@ -80,7 +80,7 @@ class Estimates:
 def _values(
     workload: Workload, series: Iterable[Series], figures: Sequence[Figure]
 ) -> Iterable[tuple[int | None, float, str]]:
-    """Size, value and unit of what a trial gave; what makes no value is left to the report."""
+    """Size, value and unit of what a trial measured. Errors in samples are left to the report."""
     from vicinal.labs.study.analysis.values import (
         described,
         figure_unit,
@@ -115,7 +115,7 @@ def _some(sizes: Sequence[int | None]) -> list[int | None]:
 
 
 def _cell(values: Sequence[float]) -> str:
-    """The median with its interval, as far as there is one."""
+    """The median, with its interval if there are several values."""
     from vicinal.labs.statistics.describe import median_estimate
 
     if not values:
@@ -136,7 +136,7 @@ class Ending:
 
     blocks: int
     reasons: dict[str, str]
-    """By comparison, workload and size; none where the number of blocks was fixed."""
+    """Reason by comparison, workload and size; empty if the number of blocks was fixed."""
 
     def to_dict(self) -> dict[str, Any]:
         """The value of the key `ending` of a manifest."""
@@ -144,7 +144,7 @@ class Ending:
 
 
 def ended(design: Design, estimates: Estimates, blocks: int) -> Ending | None:
-    """Whether so many blocks are enough, and why; None: there is to be another one."""
+    """Why this number of blocks is enough; None if another block is needed."""
     if blocks < design.trials:
         return None
     if design.most_trials is None:
@@ -156,13 +156,13 @@ def ended(design: Design, estimates: Estimates, blocks: int) -> Ending | None:
 
 
 def _reasons(design: Design, estimates: Estimates) -> dict[str, str | None]:
-    """Of each comparison that there are values of: why it needs no more blocks; None: it does."""
+    """For each comparison with values: why it needs no more blocks, or None if it needs more."""
     rule = rule_of(design, len(design.comparisons) * len(estimates.keys))
     found: dict[str, str | None] = {}
     for comparison in design.comparisons:
         for key in estimates.keys:
             ours, theirs = estimates.pairs(key, comparison.test, comparison.base)
-            if ours:  # else one side failed, or cannot be had here
+            if ours:  # otherwise one side failed, or is unavailable here
                 look = watch(rule, ours, theirs) if rule is not None else None
                 reason = look.reason if look is not None else None
                 name = _name(comparison.test, comparison.base, key)

@@ -1,8 +1,8 @@
-"""Which launches a study consists of, and in which order they are.
+"""The launches of a study, and their order.
 
-A block has each environment once for each workload, and one environment a second time: that is the
-A/A control. What disturbs the machine for a while so meets all environments of a block alike, and
-the order within it is drawn anew for each block, so that none is always the first.
+A block contains each environment once for each workload, and one environment a second time, as the
+A/A control. So a temporary disturbance of the machine affects all environments of a block alike.
+The order within a block is random for each block, so that no environment is always first.
 """
 
 import random
@@ -20,29 +20,29 @@ _Part = TypeVar("_Part", Environment, Workload)
 
 @dataclass(frozen=True)
 class Planned:
-    """One launch to come."""
+    """One planned launch."""
 
     block: int
-    """From 1."""
+    """Number of the block, from 1."""
     workload: str
     environment: str
-    """Where it is launched."""
+    """The environment in which the workload is launched."""
     control: bool = False
-    """Whether it is the environment's second launch in the block."""
+    """Whether this is the environment's second launch in the block."""
 
     @property
     def named(self) -> str:
-        """The environment as the trial names it."""
+        """The environment's name in the trial."""
         return control_name(self.environment) if self.control else self.environment
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What tells it from all others."""
+        """Identifies the launch within the study."""
         return self.block, self.named, self.workload
 
 
 class Plan:
-    """All launches of a study, block by block; the same seed gives the same."""
+    """All launches of a study, block by block; the same seed gives the same plan."""
 
     def __init__(self, study: Study, seed: int, left_out: Collection[tuple[str, str]] = ()) -> None:
         self._study = study
@@ -72,7 +72,7 @@ class Plan:
 
 
 def controlled(study: Study) -> str | None:
-    """The environment that is measured a second time in each block; None where there is none."""
+    """The environment that each block measures a second time; None if there is none."""
     design = study.design
     if design.control is not None:
         return design.control
@@ -80,9 +80,9 @@ def controlled(study: Study) -> str | None:
 
 
 def selected(study: Study, only: Sequence[str]) -> Study:
-    """The part of a study that patterns name: ENVIRONMENT/WORKLOAD, or either alone with a `*`.
+    """The part of a study that patterns name: ENVIRONMENT/WORKLOAD, where `*` matches anything.
 
-    Raises VicinalError where nothing is left.
+    Raises VicinalError if nothing is left.
     """
     if not only:
         return study
@@ -94,8 +94,8 @@ def selected(study: Study, only: Sequence[str]) -> Study:
     ]
     if not pairs:
         raise VicinalError(
-            f"nothing of the study {study.name} is {' or '.join(only)}",
-            "name it ENVIRONMENT/WORKLOAD, where * stands for anything; "
+            f"no part of the study {study.name} matches {' or '.join(only)}",
+            "give ENVIRONMENT/WORKLOAD, where * matches anything; "
             f"`vicinal study show {study.name}` lists both",
         )
     environments = {environment for environment, _ in pairs}
@@ -136,7 +136,9 @@ def selected(study: Study, only: Sequence[str]) -> Study:
 
 
 def _parts(parts: Sequence[_Part], names: Container[str]) -> tuple[_Part, ...]:
-    """Those of these names, which stand for none that is not there."""
+    """The parts with these names. A stand-in whose original is not among them becomes an ordinary
+    part.
+    """
     kept = (each for each in parts if each.name in names)
     return tuple(
         each

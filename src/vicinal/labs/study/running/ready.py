@@ -1,6 +1,7 @@
-"""What a study lacks on this machine: found out before anything is started.
+"""Finds out what a study lacks on this machine, before anything starts.
 
-Among it are programs that virtual machines could not run: their image has little of Debian.
+This includes programs that virtual machines could not run, because their image contains little of
+Debian.
 """
 
 import os
@@ -24,19 +25,18 @@ _IN_EVERY_IMAGE = (
     *("libc.so", "libutil.so", "libm.so", "libpthread.so", "libdl.so", "librt.so", "libresolv.so"),
     *("libgcc_s.so", "libz.so", "ld-linux"),
 )
-"""Beginnings of the libraries' names that come with what makes a guest start."""
+"""Prefixes of library names that the parts for starting a guest bring along."""
 
 _ABSOLUTE = re.compile(r"(?<![\w.])/[\w.+/-]+")
 _NAMED = 3
 _SHELLS = ("/bin/sh", "/usr/bin/env", "/usr/bin/taskset")
-"""Which busybox is in the machines."""
+"""Programs that busybox provides in the virtual machines."""
 
 
 def check_ready(study: Study, tools: Tools, drivers: Mapping[str, Driver]) -> dict[str, str]:
     """Why environments, workloads and `ENVIRONMENT/WORKLOAD` cannot be measured, by their names.
 
-    Programs are made here, where they are made at all. Raises VicinalError for a workload that
-    makes no sense.
+    Builds programs that need to be built. Raises VicinalError for an invalid workload.
     """
     lacking = dict(study.unavailable)
     for environment in study.environments:
@@ -52,7 +52,7 @@ def check_ready(study: Study, tools: Tools, drivers: Mapping[str, Driver]) -> di
         if driver is None:
             raise VicinalError(
                 f"the workload {workload.name} has no driver {workload.driver}",
-                f"drivers are {', '.join(sorted(drivers))}",
+                f"choose one of {', '.join(sorted(drivers))}",
             )
         reasons = {
             mpi: driver.missing(workload, mpi, tools) for mpi in {each.mpi for each in there}
@@ -72,7 +72,7 @@ def check_ready(study: Study, tools: Tools, drivers: Mapping[str, Driver]) -> di
 
 
 def left_out(study: Study, lacking: Mapping[str, str]) -> set[tuple[str, str]]:
-    """The environments and workloads that cannot be launched together."""
+    """The pairs of environment and workload that cannot be launched."""
     return {
         (environment.name, workload.name)
         for environment in study.environments
@@ -84,11 +84,11 @@ def left_out(study: Study, lacking: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def _why_no_environment(environment: Environment) -> str | None:
-    """What an environment lacks, with the remedy; None where it can be made, as far as is seen."""
+    """What an environment lacks, with the remedy; None if nothing is known to be missing."""
     if environment.path is MessagePath.REGION and environment.cluster.get("hosts"):
         return (
-            "it is on several hosts, and a study does not see yet what went through their regions: "
-            "give it the path network"
+            "it is on several hosts, and a study cannot check yet which messages used their "
+            "regions: give it the path network"
         )
     try:
         installation(environment.mpi)
@@ -105,29 +105,29 @@ def _why_no_environment(environment: Environment) -> str | None:
 
 
 def missing_in_guests(environment: Environment, program: Program) -> str | None:
-    """Why a program would not start in an environment's virtual machines; None where it would.
+    """Why a program would not start in an environment's virtual machines; None if it would.
 
-    Where its file names packages or files for their image, it is taken to know what it does.
+    If the environment's file names packages or files for the image, nothing is checked.
     """
     if "vm" not in environment.backends or _has_additions(environment):
         return None
     held = [mpi_prefix(mpi).resolve() for mpi in STANDARD]
     for command in (program.command, program.server):
         for path in _programs(command):
-            # The first word's file is brought in; what its arguments name is not.
+            # The first word's file is copied into the guests; files that arguments name are not.
             wanted = [] if path == Path(command[0]) or _is_held(path, held) else [path.name]
             wanted += sorted(_libraries(path, held))
             if wanted and not str(path).startswith(_SHELLS):
                 return (
-                    f"{path} would need {_few(wanted)}, which virtual machines do not have: "
-                    "name Debian's packages that bring it as image: {packages: [...]} of the "
+                    f"{path} needs {_few(wanted)}, which virtual machines do not have: "
+                    "name the Debian packages that contain it as image: {packages: [...]} of the "
                     "environment's cluster"
                 )
     return None
 
 
 def _programs(command: Sequence[str]) -> Iterable[Path]:
-    """The first word, and programs that a script in the others names by their absolute paths."""
+    """The first word, and programs that a script in the other words names by absolute paths."""
     if command:
         yield Path(command[0])
     for word in command[1:]:
@@ -138,7 +138,7 @@ def _programs(command: Sequence[str]) -> Iterable[Path]:
 
 
 def _libraries(program: Path, held: Sequence[Path]) -> Iterable[str]:
-    """Those that the machines lack."""
+    """The libraries of the program that the virtual machines lack."""
     for name, place in linked_libraries(program).items():
         if name.startswith(("libmpi", *_IN_EVERY_IMAGE)):
             continue

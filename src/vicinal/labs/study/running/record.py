@@ -1,4 +1,4 @@
-"""The record that a run writes to: a new folder, or one that is gone on with."""
+"""The record that a run writes: a new folder, or a folder that the run resumes."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from vicinal.labs.study.result.writing import ResultWriter
 _LONGEST_SEED = 32
 
 _CHANGES = ("unavailable",)
-"""Of a study: what may differ when it is gone on with, since it is the machine's and not its."""
+"""Keys of a study that may differ at a resumption, because they depend on the machine."""
 _OF_THE_MACHINE = ("cpu", "cores", "threads", "memory_bytes", "virtual")
 
 
 class Record:
-    """A folder that is written to, and its manifest."""
+    """A result folder that is written, and its manifest."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Record:
         self.manifest = manifest
         self._before = before
         self.notes = notes
-        """What differs from then, as phrases for people."""
+        """Differences from the earlier run, as phrases for people."""
 
     @classmethod
     def begin(cls, folder: Path, study: Study, seed: int | None) -> "Record":
-        """A new one, in a folder that is empty or not there. Raises VicinalError."""
+        """Create a record in a folder that is empty or does not exist. Raises VicinalError."""
         chosen = secrets.randbits(_LONGEST_SEED) if seed is None else seed
         manifest = make_manifest(study_to_json(study), _mpis(study), seed=chosen)
         manifest["clusters"] = f"study-{secrets.token_hex(4)}"
@@ -49,7 +49,9 @@ class Record:
 
     @classmethod
     def resume(cls, folder: Path, study: Study, seed: int | None) -> "Record":
-        """Go on with one of the same study. Raises VicinalError where it is of another."""
+        """Resume a record of the same study. Raises VicinalError if the folder has another
+        study.
+        """
         writer, result = ResultWriter.resume(folder)
         try:
             manifest = dict(result.manifest)
@@ -70,11 +72,11 @@ class Record:
 
     @property
     def trials(self) -> list[StoredTrial]:
-        """The trials of earlier runs, failed ones too."""
+        """The trials of earlier runs, including failed ones."""
         return [] if self._before is None else self._before.trials
 
     def series(self, stored: StoredTrial) -> list[Series]:
-        """The samples of one of them; none where they are damaged, which its report says."""
+        """The samples of an earlier trial; empty if they are damaged, which the report says."""
         with suppress(VicinalError):
             if self._before is not None:
                 return list(self._before.series(stored))
@@ -82,16 +84,16 @@ class Record:
 
     @property
     def seed(self) -> int:
-        """Of all that is drawn by chance."""
+        """The seed of all random choices."""
         return int(self.manifest["seed"])
 
     @property
     def clusters(self) -> str:
-        """What the names of its clusters begin with."""
+        """The prefix of the names of the run's clusters."""
         return str(self.manifest["clusters"])
 
     def amend(self, **values: object) -> None:
-        """Keep more of what a reader has to know."""
+        """Add values to the manifest, and write it."""
         self.manifest |= values
         self.writer.amend(self.manifest)
 
@@ -112,20 +114,20 @@ def _check_same(folder: Path, manifest: Mapping[str, Any], study: Study, seed: i
     )
     if changed:
         raise VicinalError(
-            f"the study {study.name} is another now than when {folder} was begun: its "
-            f"{' and '.join(changed)} changed",
-            "begin anew in another folder with --output, or make the study as it was "
-            "(manifest.json has it)",
+            f"the study {study.name} changed since {folder} was begun: its "
+            f"{' and '.join(changed)} differ",
+            "start a new run in another folder with --output, or restore the study from the "
+            "folder's manifest.json",
         )
     if seed is not None and seed != manifest["seed"]:
         raise VicinalError(
             f"{folder} was begun with the seed {manifest['seed']}, not {seed}",
-            "leave out --seed, or begin anew in another folder with --output",
+            "leave out --seed, or start a new run in another folder with --output",
         )
 
 
 def differences(before: Mapping[str, Any], now_is: Mapping[str, Any]) -> list[str]:
-    """What is another on this machine than it was, as phrases."""
+    """What differs on this machine from the earlier run, as phrases."""
     pairs = [
         (f"{name} of the machine", before["machine"].get(name), now_is["machine"].get(name))
         for name in _OF_THE_MACHINE

@@ -1,4 +1,4 @@
-"""Running a study to its end, or as far as it comes: whatever was measured is kept."""
+"""Runs a study to its end, or as far as possible; all that was measured is stored."""
 
 import shlex
 from collections import Counter
@@ -27,16 +27,16 @@ from vicinal.labs.study.workloads.driver import Driver, Tools
 
 @dataclass
 class Outcome:
-    """How a study went."""
+    """The outcome of a run."""
 
     folder: Path
     trials: int = 0
-    """That gave values, those of earlier runs among them."""
+    """Trials with values, including trials of earlier runs."""
     failures: list[str] = field(default_factory=list)
-    """Of this run, as phrases."""
+    """Failed trials of this run, as phrases."""
     given_up: list[str] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
-    """What this machine could not give, and why."""
+    """What this machine could not provide, and why."""
 
 
 def run_study(
@@ -51,11 +51,11 @@ def run_study(
     drivers: Mapping[str, Driver] | None = None,
     limits: Limits | None = None,
 ) -> Outcome:
-    """Run a study that was adapted to this machine; each trial is kept in `folder` as it ends.
+    """Run a study that was adapted to this machine. Each trial is stored in `folder` as it ends.
 
-    Raises VicinalError where it cannot begin, and where a trial cannot be kept: on a full disk,
-    say. Whatever ends it, clusters that were made for it are taken away, and `resume` goes on.
-    `asked` is kept in the manifest: how the study was made of what is in its file.
+    Raises VicinalError if the study cannot begin, or if a trial cannot be stored, for example on a
+    full disk. After any end, the study's clusters are removed, and `resume` continues. The manifest
+    stores `asked`: how the study was derived from its file.
     """
     if drivers is None:
         from vicinal.labs.study.workloads import drivers as all_drivers
@@ -80,7 +80,7 @@ def run_study(
 
 
 def _owner(study: Study, record: Record, asked: Mapping[str, Any]) -> Owner:
-    """Who the clusters of a run belong to."""
+    """The owner of the clusters of a run."""
     named, folder = asked.get("study") or study.name, record.writer.folder.absolute()
     return Owner(
         name=record.clusters,
@@ -90,7 +90,7 @@ def _owner(study: Study, record: Record, asked: Mapping[str, Any]) -> Owner:
 
 
 class _Run:
-    """One run, from the first cluster to the last."""
+    """One run, from its first cluster to its last."""
 
     def __init__(
         self,
@@ -126,14 +126,14 @@ class _Run:
         for name, why in self._lacking.items():
             self._view.warn(f"left out: {name}: {why}")
         for note in self._record.notes:
-            self._view.warn(f"other than when it was begun: {note}")
-        sweep(self._record.clusters)  # of a run that was killed
-        take_away_left_behind(self._view.say, self._view.warn)  # by other such runs
+            self._view.warn(f"changed since the study was begun: {note}")
+        sweep(self._record.clusters)  # clusters of a killed run of this record
+        take_away_left_behind(self._view.say, self._view.warn)  # by other killed runs
         number, ending = 1, None
         while not self._left(number):
             ending = ended(self._study.design, self._estimates, number)
             if ending is not None:
-                return  # it was whole before
+                return  # it was complete before
             number += 1
         with self._clusters() as clusters:
             while ending is None:
@@ -157,7 +157,7 @@ class _Run:
 
     @contextmanager
     def _clusters(self) -> Iterator[StudyClusters]:
-        """Those of all environments that can be had; nothing of them is left in the end."""
+        """The clusters of all available environments; nothing of them is left at the end."""
         there = [each for each in self._study.environments if each.name not in self._lacking]
         clusters = StudyClusters(self._record.clusters, there)
         try:
@@ -166,8 +166,8 @@ class _Run:
         except BaseException:
             try:
                 clusters.close()
-            except VicinalError as error:  # which is not why it ended
-                self._view.warn(f"not all nodes could be taken away: {error}")
+            except VicinalError as error:  # not the reason why the run ended
+                self._view.warn(f"not all nodes could be removed: {error}")
             raise
         clusters.close()
 
@@ -184,8 +184,8 @@ class _Run:
         if not self._opened:
             name, why = next(iter(self._lacking.items()))
             raise VicinalError(
-                f"no environment of {self._study.name} could be made ({name}: {why})",
-                "mend that, and go on with --resume",
+                f"no environment of {self._study.name} could be created ({name}: {why})",
+                "fix the cause, and resume with --resume",
             )
         self._record.manifest["study"]["unavailable"] = dict(self._lacking)
         facts = {
@@ -238,7 +238,7 @@ class _Run:
         try:
             clusters.repair(planned.environment, self._view.say)
         except VicinalError as error:
-            self._view.warn(f"the nodes of {planned.environment} cannot be mended: {error}")
+            self._view.warn(f"the nodes of {planned.environment} cannot be repaired: {error}")
             self.outcome.given_up.append(planned.environment)
             self._given_up |= {
                 (name, each.name)
@@ -247,15 +247,16 @@ class _Run:
             }
 
     def _check_ours(self, environment: str, clusters: StudyClusters) -> None:
-        """Raise VicinalError where another command took nodes away: no trial of ours failed then.
+        """Raise VicinalError if another command removed nodes, because then no trial of this run
+        failed.
 
-        The launch is not kept, so that --resume has it again.
+        The launch is not stored, so that --resume repeats it.
         """
         if clusters.taken_away(environment):
             raise VicinalError(
-                f"another command took away {clusters.name_of(environment)}, the nodes of "
+                f"another command removed {clusters.name_of(environment)}, the nodes of "
                 f"{environment}, while the study ran",
-                "leave them alone, and go on with --resume",
+                "keep the cluster until the study ends, and resume with --resume",
             )
 
     def _keep_failure(self, tried: Tried) -> None:

@@ -1,7 +1,7 @@
-"""One trial: a fresh launch, its time limit, what it printed, and what the machine was like.
+"""One trial: a fresh launch, its time limit, its output, and the machine's condition.
 
-Conditions are counts of the whole host from the beginning of the trial to its end, with those of
-the trial itself.
+Conditions are counters of the whole host between the beginning and the end of the trial. They
+include the trial itself.
 """
 
 import os
@@ -30,7 +30,7 @@ class Tried:
 
     trial: Trial
     measured: Measured | None
-    """None where it failed."""
+    """The measurements; None after a failure."""
     failure: str = ""
     launched: Launched | None = None
 
@@ -43,7 +43,7 @@ def run_trial(
     tools: Tools,
     seconds: float,
 ) -> Tried:
-    """Launch it, for so many seconds at most. Whatever goes wrong with it is a failed trial."""
+    """Launch a workload, for at most `seconds`. Any error of the launch makes a failed trial."""
     started, conditions = now(), Conditions()
     program = driver.program(workload, environment.environment.mpi, tools)
     launched = environment.launch(program, seconds)
@@ -75,12 +75,12 @@ def run_trial(
 
 def _lacking(measured: Measured) -> str | None:
     if not measured.series and not measured.figures:
-        return "the program ended well and printed nothing that was measured"
+        return "the program succeeded but printed no measured values"
     return None
 
 
 class Conditions:
-    """Begins to count when it is made."""
+    """Starts counting at construction."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -90,7 +90,9 @@ class Conditions:
         self._stalled = _stalled_microseconds()
 
     def end(self) -> dict[str, Any]:
-        """All of it, as a trial has it; what this kernel does not say is left out."""
+        """All conditions, as a trial stores them; without values that this kernel does not
+        report.
+        """
         seconds = time.monotonic() - self._began
         times, stats = psutil.cpu_times(), psutil.cpu_stats()
         found: dict[str, Any] = {
@@ -116,19 +118,19 @@ class Conditions:
 
 
 def _busy(times: Any) -> float:
-    """Seconds of processor time that were used, by whomever on this host."""
+    """Seconds of processor time that all processes on this host used."""
     return float(_total(times) - times.idle - times.iowait - getattr(times, "steal", 0.0))
 
 
 def _total(times: Any) -> float:
     """Seconds of all processors together."""
-    # What virtual machines used is in `user` and `nice` already.
+    # `user` and `nice` already include the time of virtual machines.
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return float(sum(times) - guests)
 
 
 def _stalled_microseconds() -> int | None:
-    """For how long some task had to wait for a processor; None where the kernel does not count."""
+    """How long some task had to wait for a processor; None if the kernel does not count it."""
     with suppress(OSError, ValueError, StopIteration):
         lines = _PRESSURE.read_text().splitlines()
         some = next(line for line in lines if line.startswith("some"))
@@ -138,24 +140,24 @@ def _stalled_microseconds() -> int | None:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of what a study puts up with."""
+    """Limits for the launches of a study."""
 
     least_seconds: float = 60.0
-    """That every launch is given, however little it is to do: machines may be busy."""
+    """Time that every launch gets, even if it has little to do, because machines may be busy."""
     times_expected: float = 10.0
-    """So many times as long as its workload says may it take on top of that."""
+    """A launch may take this multiple of its workload's expected time in addition."""
     given_seconds: float | None = None
-    """By the user, for every launch, in place of what the two above make."""
+    """The user's limit for every launch, instead of the limit that the two fields above give."""
     failures: int = 3
-    """In a row, after which a workload is given up in an environment."""
+    """Failures in a row after which a workload is given up in an environment."""
 
     def seconds(self, workload: Workload, patience: float) -> float:
-        """For one launch; `patience` is the environment's."""
+        """The limit for one launch; `patience` is the environment's."""
         if self.given_seconds is not None:
             return self.given_seconds
         return (self.least_seconds + self.times_expected * expected_seconds(workload)) * patience
 
 
 def expected_seconds(workload: Workload) -> float:
-    """What a launch takes, about, as long as none was measured."""
+    """The approximate time of a launch while no launch was measured yet."""
     return workload.seconds * max(1, len(workload.sizes)) * 1.25 + 1.0

@@ -1,6 +1,6 @@
 """What a study shows while it runs.
 
-Nothing is drawn while a trial runs: its ranks may need every processor.
+Nothing is drawn while a trial runs, because its ranks may need every processor.
 """
 
 import time
@@ -17,27 +17,27 @@ from rich.text import Text
 from vicinal.labs.study.file.model import Study
 
 _LINE_SECONDS = 10.0
-"""Between lines in a log, at least."""
+"""Time between lines in a log, at least."""
 _BAR_WIDTH = 32
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How far a study is."""
+    """The progress of a study."""
 
     now: str
-    """What runs now."""
+    """The current launch."""
     block: int
     blocks: int | None
-    """None where it is not known how many there will be."""
+    """Number of blocks; None if unknown."""
     trials: int
-    """Done."""
+    """Trials that are done."""
     planned: int
     seconds_left: float
-    """From what launches took so far."""
+    """Estimate from the times of earlier launches."""
     failures: int = 0
     estimates: Sequence[Sequence[str]] = ()
-    """Rows of cells: what is known so far."""
+    """Rows of cells with the values measured so far."""
 
 
 class View(Protocol):
@@ -46,20 +46,20 @@ class View(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None:
-        """End, and leave what people may want to read again."""
+        """End the display, and leave lines that people may want to read again."""
 
     def say(self, line: str) -> None:
         """Print a line that stays on the display."""
 
     def warn(self, line: str) -> None:
-        """As say(), of something that is not as it should be."""
+        """Print a line about a problem; it stays on the display."""
 
     def show(self, shown: Shown) -> None:
         """Show the progress before a launch begins."""
 
 
 def duration(seconds: float) -> str:
-    """For people: seconds, minutes or hours, as many as they are."""
+    """A duration for people, in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -67,19 +67,19 @@ def duration(seconds: float) -> str:
 
 
 def view_for(study: Study, console: Console, *, quiet: bool) -> View:
-    """What suits where it is shown."""
+    """The view that fits the console."""
     if quiet:
         return Lines(console, quiet=True)
     return LiveView(study, console) if console.is_terminal else Lines(console)
 
 
 class LiveView:
-    """A table that is drawn anew before each launch, and lines above it that stay."""
+    """A table that is redrawn before each launch, below lines that stay."""
 
     def __init__(self, study: Study, console: Console) -> None:
         self._study = study
         self._console = console
-        # No thread draws: while a trial runs, its ranks may need every processor.
+        # No thread draws, because the ranks of a running trial may need every processor.
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -112,7 +112,7 @@ class LiveView:
 
 
 class Lines:
-    """A line now and then; with `quiet`, only warnings."""
+    """A log line from time to time; with `quiet`, only warnings."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self._console = console
@@ -133,7 +133,7 @@ class Lines:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, shown: Shown) -> None:
-        """A line for each block, and some more of those that take long."""
+        """Print a line for each block, and further lines for a long block."""
         block, before = self._last
         now = time.monotonic()
         if self._quiet or (shown.block == block and now - before < _LINE_SECONDS):
