@@ -156,14 +156,14 @@ def test_garbage_is_refused(asked: Workload, name: str, text: str) -> None:
     ("asked", "name", "old", "new", "problem"),
     [
         (HPCC, "hpcc-2.txt", "CommWorldProcs=2", "CommWorldProcs=4", "did not run on 2 ranks"),
-        (HPCC, "hpcc-2.txt", "\nSuccess=1", "\nSuccess=0", "says that a test failed"),
+        (HPCC, "hpcc-2.txt", "\nSuccess=1", "\nSuccess=0", "reports that a test failed"),
         (HPCC, "hpcc-2.txt", "PASSED\n", "FAILED\n", "did not pass its check"),
         (HPCC, "hpcc-2.txt", "HPL_time=0.333", "HPL_time=0.433", "do not agree"),
-        (HPCC, "hpcc-2.txt", "HPL_N=500", "HPL_N=5x0", "'5x0' where a whole number should be"),
+        (HPCC, "hpcc-2.txt", "HPL_N=500", "HPL_N=5x0", "'5x0' instead of a whole number"),
         (LJ, "lammps-lj-2.txt", "on 2 procs", "on 1 procs", "did not run on 2 ranks"),
-        (LJ, "lammps-lj-2.txt", "for 50 steps", "for 60 steps", "made 60 steps, not as many"),
+        (LJ, "lammps-lj-2.txt", "for 50 steps", "for 60 steps", "ran 60 steps instead of"),
         (LJ, "lammps-lj-2.txt", "Comm    |", "Cxmm    |", "unknown part 'Cxmm'"),
-        (LJ, "lammps-lj-2.txt", "Total wall", "Total w", "did not come to its end"),
+        (LJ, "lammps-lj-2.txt", "Total wall", "Total w", "did not finish"),
         (LJ, "lammps-lj-2.txt", "Loop time of 0.1", "Loop time of 0.2", "do not agree"),
         (LJ, "lammps-lj-2.txt", "LAMMPS (", "ERROR: no\nLAMMPS (", "it reports an error"),
         (ROUND_TRIPS, "sockperf.txt", "=== size 1400", "=== size 64", "began 64 bytes twice"),
@@ -171,7 +171,13 @@ def test_garbage_is_refused(asked: Workload, name: str, text: str) -> None:
         (ROUND_TRIPS, "sockperf.txt", "\n5, ", "\n6, ", "packet 6 is out of order"),
         (ROUND_TRIPS, "sockperf.txt", "ReceivedMessages=", "ReceivedMessages:", "'' where a whole"),
         (RATE, "iperf3.txt", '"start"', '"error": "no way", "start"', "no way"),
-        (RATE, "iperf3.txt", '"sum_received"', '"sum"', r"no JSON of its kind \(KeyError"),
+        (
+            RATE,
+            "iperf3.txt",
+            '"sum_received"',
+            '"sum"',
+            r"not the JSON that iperf3 prints \(KeyError",
+        ),
         (RATE, "iperf3.txt", '"blksize":\t65536', '"blksize":\t1', "did not write 65536 bytes"),
         (PING_PONG, "fi_pingpong.txt", "=100", "=99", "did not send 100 times 64 bytes"),
     ],
@@ -211,8 +217,8 @@ def test_a_workload_that_makes_no_sense_is_refused(asked: Workload, problem: str
 @pytest.mark.parametrize(
     ("asked", "package"),
     [
-        (HPCC, "hpcc, or say where it is by --with-hpcc PATH"),
-        (LJ, "lammps, or say where it is by --with-lammps PATH"),
+        (HPCC, "hpcc, or name its path with --with-hpcc PATH"),
+        (LJ, "lammps, or name its path with --with-lammps PATH"),
         (ROUND_TRIPS, "sockperf"),
         (RATE, "iperf3"),
         (PING_PONG, "libfabric-bin"),
@@ -233,7 +239,7 @@ def test_a_program_of_another_mpi_is_not_started(tmp_path: Path) -> None:
     assert driver.missing(LJ, Mpi.MPICH, tools) is None
     missing = driver.missing(LJ, Mpi.OPENMPI, tools)
     assert missing is not None
-    assert "lmp is linked with MPICH, and the environment has Open MPI" in missing
+    assert "lmp is linked with MPICH, but the environment uses Open MPI" in missing
     assert missing.endswith("such as mpi: mpich")
 
 

@@ -207,10 +207,10 @@ def test_without_a_device_nothing_is_started(
     monkeypatch.setattr(perftest, "_DEVICES", tmp_path / "none")
     missing = drivers()["perftest"].missing(SEND, Mpi.MPICH, tools)
     assert missing is not None
-    assert missing.startswith("this host has no RDMA device: where virtual machines have one")
+    assert missing.startswith("this host has no RDMA device: if virtual machines have one")
     inside = workload("perftest", "send-latency", options={"device": "rxe0"})
     assert drivers()["perftest"].missing(inside, Mpi.MPICH, tools) is None
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     missing = drivers()["perftest"].missing(inside, Mpi.MPICH, Tools())
     assert missing is not None
-    assert "install Debian's package perftest, or say where it is by --with-perftest" in missing
+    assert "install Debian's package perftest, or name its path with --with-perftest" in missing

@@ -137,12 +137,13 @@ REFUSED: list[tuple[Workload, str, str]] = [
         LATENCY,
         "osu-7.4-latency-fail.txt",
         "osu_latency received other data than were sent: its own validation failed at 2 bytes; "
-        "it says '2                       1.62              Fail': use no figure",
+        "the line is '2                       1.62              Fail': use no figure",
     ),
     (
         BANDWIDTH,
         "osu-7.4-bandwidth-error.txt",
-        "its own validation failed; it says 'DATA VALIDATION ERROR: osu_bw exited with status 1",
+        "its own validation failed; the line is "
+        "'DATA VALIDATION ERROR: osu_bw exited with status 1",
     ),
     (
         IMB_ALLREDUCE,
@@ -152,12 +153,12 @@ REFUSED: list[tuple[Workload, str, str]] = [
     (
         IMB_ALLREDUCE,
         "imb-2019.6-allreduce-timeout.txt",
-        "it left out 4096 bytes; it says '4096 time-out.; Time limit",
+        "it skipped 4096 bytes; the line is '4096 time-out.; Time limit",
     ),
     (
         FT,
         "npb-3.4.3-ft-unverified.txt",
-        "its own verification did not succeed; it says 'Verification = UNSUCCESSFUL'",
+        "its own verification did not succeed; the line is 'Verification = UNSUCCESSFUL'",
     ),
 ]
 """Files that are whole and must be refused, with what the error says."""
@@ -276,28 +277,32 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "osu-7.4-latency-validation.txt",
             "Latency(us) ",
             "Latency(days) ",
-            ["its Avg Latency is in 'days'", "it says '# Size       Avg L", "expected is a time"],
+            ["its Avg Latency is in 'days'", "the line is '# Size       Avg L", "expected a time"],
         ),
         (
             LATENCY,
             "osu-7.4-latency-validation.txt",
             "Avg Latency(us) ",
             "Half Latency(us) ",
-            ["its columns 0 times", "it says '# Size       Half Latency(us)", "one line of known"],
+            [
+                "its columns 0 times",
+                "the line is '# Size       Half Latency(us)",
+                "one line of known",
+            ],
         ),
         (
             LATENCY,
             "osu-7.4-latency-validation.txt",
             "1.62              Pass",
             "1.62              Maybe",
-            ["its validation is 'Maybe'", "it says '2  ", "expected is Pass or Fail"],
+            ["its validation is 'Maybe'", "the line is '2  ", "expected Pass or Fail"],
         ),
         (
             LATENCY,
             "osu-7.4-latency-validation.txt",
             "1.62              Pass",
             "1.62",
-            ["a line of 3 columns has 2", "it says '2                       1.62'"],
+            ["a line of 3 columns has 2", "the line is '2                       1.62'"],
         ),
         (
             LJ,
@@ -318,14 +323,22 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "lammps-2022-06-23.txt",
             "on 2 procs for",
             "on 2 nodes for",
-            ["its time has an unknown form", "it says 'Loop time of 0.5 on 2 nodes", "RANKS procs"],
+            [
+                "its time has an unknown form",
+                "the line is 'Loop time of 0.5 on 2 nodes",
+                "RANKS procs",
+            ],
         ),
         (
             LJ,
             "lammps-2024-08-29-timer-full.txt",
             "avg time",
             "mid time",
-            ["has no head", "it says 'Section |  min time  |  mid time", "expected is columns Sec"],
+            [
+                "has no head",
+                "the line is 'Section |  min time  |  mid time",
+                "expected columns Sec",
+            ],
         ),
         (
             PING_PONG,
@@ -339,7 +352,7 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "sockperf-3.7-latency.txt",
             "latency(usec)",
             "latency(days)",
-            ["its log has unknown columns", "it says 'packet, txTime", "with units of time"],
+            ["its log has unknown columns", "the line is 'packet, txTime", "with units of time"],
         ),
         (
             workload("imb", "latency", sizes=(8, 4096)),
@@ -347,9 +360,9 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "t[usec]",
             "t[cycles]",
             [
-                "it has no figures; it says '#bytes",
+                "it prints no values; the line is '#bytes",
                 "t[cycles]",
-                "expected is a column t[usec], t_avg",
+                "expected a column t[usec], t_avg",
             ],
         ),
         (
@@ -357,7 +370,7 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "npb-3.3.1-ft.txt",
             "Mop/s total",
             "Mop/s whole",
-            ["it says nothing of Mop/s total", "expected is a line 'Mop/s total = VALUE'"],
+            ["it prints no Mop/s total", "expected a line 'Mop/s total = VALUE'"],
         ),
         (
             workload("hpcc", "HPL"),
@@ -365,8 +378,8 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "HPL_Tflops",
             "HPL_Pflops",
             [
-                "it says HPL_Tflops 0 times",
-                "expected is one line 'HPL_Tflops=VALUE' in its summary",
+                "it prints HPL_Tflops 0 times",
+                "expected one line 'HPL_Tflops=VALUE' in its summary",
             ],
         ),
         (
@@ -374,28 +387,39 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "graph500-2.1.4.txt",
             "mean_time",
             "mid_time",
-            ["it says bfs mean_time 0 times", "expected is one line 'bfs mean_time: VALUE'"],
+            ["it prints bfs mean_time 0 times", "expected one line 'bfs mean_time: VALUE'"],
         ),
         (
             TCP_RATE,
             "iperf-3.17.txt",
             '"sum_received"',
             '"sum_got"',
-            ["no JSON of its kind (KeyError: 'sum_received')", "bits_per_second in end.sum_rec"],
+            [
+                "not the JSON that iperf3 prints (KeyError: 'sum_received')",
+                "bits_per_second in end.sum_rec",
+            ],
         ),
         (
             TCP_RATE,
             "iperf-3.17.txt",
             '"intervals":',
             '"intervals"=',
-            ["no JSON of its kind (JSONDecodeError", """it says '"intervals"=\\t[],'"""],
+            [
+                "not the JSON that iperf3 prints (JSONDecodeError",
+                """the line is '"intervals"=\\t[],'""",
+            ],
         ),
         (
             WRITES,
             "perftest-24.04-write-bandwidth.txt",
             "average[MiB/sec]",
             "average[qubits]",
-            ["bandwidth is not in MB a second", "it says '#bytes", "average[qubits]", "MiB/sec or"],
+            [
+                "bandwidth is not in MB a second",
+                "the line is '#bytes",
+                "average[qubits]",
+                "MiB/sec or",
+            ],
         ),
         (
             WRITES,
@@ -404,8 +428,8 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "BW average",
             [
                 "columns of unknown form",
-                "it says '#bytes     #iterations    BW peak",
-                "expected is",
+                "the line is '#bytes     #iterations    BW peak",
+                "expected",
             ],
         ),
         (
@@ -413,7 +437,7 @@ def test_a_failure_that_the_program_reports_is_a_failed_trial_with_words(
             "perftest-24.04-send-latency.txt",
             "#, usec",
             "#, cycles",
-            ["its times are in 'cycles'", "it says '#, cycles'", "expected is a time, as usec"],
+            ["its times are in 'cycles'", "the line is '#, cycles'", "expected a time, as usec"],
         ),
     ],
 )
@@ -424,4 +448,4 @@ def test_what_cannot_be_read_is_quoted_with_what_was_expected_and_a_remedy(
     assert old in text
     message = refusal(asked, text.replace(old, new))
     assert [part for part in parts if part not in message] == []
-    assert "look at the output of that trial" in message
+    assert "read the output of the trial" in message

@@ -1,10 +1,10 @@
-"""Workloads: what is run to be measured, one driver a file."""
+"""Workloads: the programs that studies measure, one driver a file."""
 
 from vicinal.labs.study.workloads.driver import Driver
 
 
 def drivers() -> dict[str, Driver]:
-    """All drivers, by the names that study files know them by."""
+    """All drivers, by their names in study files."""
     from vicinal.labs.study.workloads.graph500 import Graph500
     from vicinal.labs.study.workloads.hpcc import Hpcc
     from vicinal.labs.study.workloads.imb import Imb

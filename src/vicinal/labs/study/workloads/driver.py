@@ -1,4 +1,4 @@
-"""What a driver of a workload is: it knows one family of programs, their output and their needs."""
+"""The protocol of a driver, which knows one family of programs, their output and their needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,25 +13,26 @@ from vicinal.mpi.libraries import Mpi
 
 @dataclass(frozen=True)
 class Tools:
-    """Programs that the user has and said where, by what they are: `osu`, `imb`, `npb`, ..."""
+    """Paths of programs that the user named, by tool: `osu`, `imb`, `npb`, ..."""
 
     paths: dict[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Program:
-    """The command lines that start a workload, and what they are given."""
+    """The command lines that start a workload, with their input."""
 
     command: Sequence[str]
-    """Absolute path and arguments; a launcher of the environment's MPI starts it on all ranks."""
+    """Absolute path and arguments. A launcher of the environment's MPI library starts it on all
+    ranks."""
     ranks: int
     server: Sequence[str] = ()
-    """Where it is no MPI program: this is started on the first node and `command`, in which
-    `{server}` stands for that node's address, on the last one; `ranks` is 2 then."""
+    """Only for programs that are not MPI: starts on the first node. `command` then starts on the
+    last node, with `{server}` replaced by the first node's address, and `ranks` is 2."""
     variables: dict[str, str] = field(default_factory=dict)
     stdin: bytes = b""
     files: dict[str, str] = field(default_factory=dict)
-    """Text by name: input that is to be in the working directory."""
+    """Input files for the working directory, text by name."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,22 @@ class Measured:
     series: Sequence[Series] = ()
     figures: Sequence[Figure] = ()
     facts: dict[str, object] = field(default_factory=dict)
-    """What the program said of itself: its version, and what ProgramFact names: its clock, what
-    recording cost. They become a trial's Condition.PROGRAM."""
+    """What the program printed about itself: its version, and what ProgramFact names, such as its
+    clock and the cost of recording. A trial stores them as Condition.PROGRAM."""
     work: float | None = None
-    """How much it did, in messages or bytes, where that is more than the series have."""
+    """Messages or bytes that the program transferred, if the series do not contain them all."""
 
 
 class Driver(Protocol):
-    """A family of programs that workloads name: how they are started and their output is read."""
+    """Starts a family of programs that workloads name, and reads their output."""
 
     name: str
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Why the workload cannot run here, and what to install; None where it can."""
+        """Why the workload cannot run here, and what to install; None if it can run."""
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """What to start. Raises VicinalError where the workload's options make no sense."""
+        """What to start. Raises VicinalError for invalid options of the workload."""
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """What it printed. Raises VicinalError where that is not whole or makes no sense."""
+        """What the program measured. Raises VicinalError if the output is incomplete or invalid."""

@@ -1,4 +1,4 @@
-"""The driver of Graph500's reference code, where the user has it: breadth-first searches."""
+"""The driver of the user's Graph500 reference code: breadth-first searches."""
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.study.file.model import Workload
@@ -18,12 +18,12 @@ _NEAR = 0.02
 
 
 class Graph500:
-    """Means over all searches: of their times, and of traversed edges a second (harmonic)."""
+    """Means over all searches: of their times, and of traversed edges a second (harmonic mean)."""
 
     name = "graph500"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the user has the program, linked with that MPI."""
+        """Whether the user has the program, linked with this MPI library."""
         del workload
         try:
             user_program(tools, "graph500", (_PROGRAM,), mpi)
@@ -39,7 +39,7 @@ class Graph500:
         ranks = options.ranks(1)
         if ranks & (ranks - 1):
             raise options.error(
-                f"is to run on {ranks} ranks", "give it a power of two, as the reference code wants"
+                f"cannot run on {ranks} ranks", "use a power of two, as the reference code requires"
             )
         arguments = [str(options.number("scale", _SCALE, most=48))]
         arguments.append(str(options.number("edgefactor", _EDGES, most=1024)))
@@ -47,7 +47,7 @@ class Graph500:
         return Program([program, *arguments], ranks)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """The lines NAME: VALUE at its end; names begin with `bfs` since version 3."""
+        """Read the lines NAME: VALUE at the end; since version 3 names begin with `bfs`."""
         options = Options(workload, _OPTIONS)
         found: dict[str, list[str]] = {}
         for line in whole_lines(stdout):

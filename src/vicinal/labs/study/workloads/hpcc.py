@@ -1,7 +1,7 @@
 """The driver of HPC Challenge: HPL, a Fourier transform, random access, a transposition.
 
-It is one program that runs all of its tests, whichever of them is asked for, and writes what came
-out into a file; the first rank's shell prints that.
+One program runs all tests, also if only one is wanted, and writes the results into a file. The
+first rank's shell prints the file.
 """
 
 import re
@@ -27,7 +27,8 @@ LD_LIBRARY_PATH="$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$0" || exit
 _END = "End of HPC Challenge tests."
 _TITLE = re.compile(r"This is the .{1,60} Benchmark version ([0-9][\w.]{0,20})\b.*")
 _NEAR = 0.01
-"""To which part figures agree that are computed from each other, as they are printed."""
+"""Relative difference up to which two figures agree that are computed from each other, as
+printed."""
 
 _LINES = (
     ("HPLinpack benchmark input file", ""),
@@ -75,7 +76,7 @@ class Hpcc:
     name = "hpcc"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the program is there, and linked with that MPI."""
+        """Whether the program exists, and is linked with this MPI library."""
         del workload
         try:
             check_family(debian_program(tools, "hpcc", "hpcc", "hpcc"), mpi)
@@ -84,7 +85,9 @@ class Hpcc:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """Through a shell on each rank, which no launcher looks behind for an MPI library."""
+        """Start the program through a shell on each rank, because then no launcher examines its MPI
+        library.
+        """
         options = Options(workload, ("size", "block", "grid", "broadcast"))
         options.operation(OPERATIONS)
         options.no_sizes()
@@ -104,15 +107,15 @@ class Hpcc:
         )
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """Of the summary at its end, the figures of the operation that was asked for."""
+        """The figures of the wanted operation, from the summary at the end."""
         lines = whole_lines(stdout)
         if _END not in lines:
-            raise refused("hpcc", "it did not come to its end")
+            raise refused("hpcc", "it did not finish")
         values = _Values(lines)
         if values.count("CommWorldProcs") != workload.ranks:
             raise refused("hpcc", f"it did not run on {workload.ranks} ranks")
         if values.text("Success") != "1":
-            raise refused("hpcc", "it says that a test failed")
+            raise refused("hpcc", "it reports that a test failed")
         figures = _READERS[workload.operation](values, lines)
         facts: dict[str, object] = {
             "program": "hpcc",
@@ -193,7 +196,7 @@ _READERS = {"HPL": _hpl, "FFT": _fft, "RandomAccess": _random_access, "PTRANS": 
 
 
 def _grid(options: Options, ranks: int) -> tuple[int, int]:
-    """Rows and columns of processes: as the workload says, or as square as can be."""
+    """Rows and columns of processes: as the workload says, or as square as possible."""
     given = options.workload.options.get("grid")
     if given is None:
         rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
@@ -207,9 +210,10 @@ def _grid(options: Options, ranks: int) -> tuple[int, int]:
 
 
 def hpcc_input(*, size: int, block: int, grid: tuple[int, int], broadcast: int) -> str:
-    """For HPL's matrix of `size` rows, in blocks of `block`, over a grid of processes.
+    """The input file for HPL's matrix of `size` rows, in blocks of `block`, over a grid of
+    processes.
 
-    The other tests take what is about as large.
+    The other tests use problems of about the same size.
     """
     text = "\n".join(f"{value:<12} {meaning}".rstrip() for value, meaning in _LINES) + "\n"
     return text.format(size=size, block=block, rows=grid[0], columns=grid[1], broadcast=broadcast)

@@ -1,7 +1,8 @@
-"""The driver of the Intel MPI benchmarks, where the user has them: means, the programs' own.
+"""The driver of the user's Intel MPI benchmarks, which print means.
 
-Tables are read by the names and units of their columns. Builds that check data have one more,
-`defects`; a size that the program left out, for its time or memory, has words in place of figures.
+The tables are read by the names and units of their columns. Builds that check data have one more
+column, `defects`. If the program skipped a size because of time or memory, the line has words
+instead of figures.
 """
 
 import re
@@ -44,8 +45,9 @@ _COUNTS = ("#bytes", "#repetitions")
 _DEFECTS = "defects"
 _SKIPPED = ("time-out", "out-of-mem", "int-overflow")
 _TIME = re.compile(r"t(?:_avg)?\[(\w{1,8})\]")
-"""Its least and greatest times are ranks' means, too, and are not read; nor are its MB, which are
-2^20 bytes in older versions: bandwidth comes from the rate of messages."""
+"""The mean time. Minimum and maximum are over ranks' means and are not read. The column of MB is
+not read either, because older versions count 2^20 bytes: bandwidth is computed from the rate of
+messages."""
 _MESSAGES = "Msg/sec"
 _SUITE = re.compile(r"MPI Benchmark(?:s| Suite) V?([0-9][^,]{0,30}),")
 
@@ -56,7 +58,7 @@ class Imb:
     name = "imb"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the user has the program, linked with that MPI."""
+        """Whether the user has the program, linked with this MPI library."""
         del workload
         try:
             user_program(tools, "imb", ("IMB-MPI1",), mpi)
@@ -65,7 +67,7 @@ class Imb:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """One start for all sizes, which it reads from a file."""
+        """One start for all sizes, which the program reads from a file."""
         options = Options(workload)
         operation = options.operation(OPERATIONS)
         ranks = options.ranks(
@@ -83,7 +85,7 @@ class Imb:
         return Program([program, *arguments], ranks, files=files)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """The table under the benchmark's name."""
+        """Read the table under the benchmark's name."""
         lines = [" ".join(line.split()) for line in whole_lines(stdout)]
         wanted = f"# Benchmarking {_BENCHMARKS[workload.operation]}"
         begins = [str(at) for at, line in enumerate(lines) if line == wanted]
@@ -93,7 +95,7 @@ class Imb:
             raise refused("IMB", f"it did not run on {workload.ranks} ranks", line=said)
         head = next((n for n in range(at, len(lines)) if "#repetitions" in lines[n].split()), None)
         if head is None or "# All processes entering MPI_Finalize" not in lines[head:]:
-            raise refused("IMB", "it did not come to its end")
+            raise refused("IMB", "it did not finish")
         columns = lines[head].split()
         figures: list[Figure] = []
         sizes: list[int] = []
@@ -112,7 +114,7 @@ class Imb:
         if not figures:
             raise refused(
                 "IMB",
-                "it has no figures",
+                "it prints no values",
                 line=lines[head],
                 expected="a column t[usec], t_avg[usec] or Msg/sec, and lines below it",
             )
@@ -127,10 +129,10 @@ class Imb:
 
 
 def _rows(lines: list[str], columns: int) -> Iterator[str]:
-    """The lines of the table, which an empty line or a comment ends; other programs' are left out.
+    """The lines of the table, up to an empty line or a comment, without lines of other programs.
 
-    A line of the table begins with a digit, and has as many cells as there are columns or nothing
-    but numbers. Raises VicinalError for one that says why the program left a size out.
+    A line of the table begins with a digit, and has as many cells as there are columns or only
+    numbers. Raises VicinalError for a line that says why the program skipped a size.
     """
     for line in lines:
         if not line or line.startswith("#"):
@@ -139,19 +141,19 @@ def _rows(lines: list[str], columns: int) -> Iterator[str]:
         if not cells[0][0].isdigit():
             continue
         if line.partition(" ")[2].startswith(_SKIPPED):
-            raise refused("IMB", f"it left out {cells[0]} bytes", line=line)
+            raise refused("IMB", f"it skipped {cells[0]} bytes", line=line)
         if len(cells) == columns or all(is_number(cell) for cell in cells):
             yield line
 
 
 def _check_defects(cells: dict[str, str], size: int | None, line: str) -> None:
-    """Raise VicinalError where a build that checks data found some that were wrong."""
+    """Raise VicinalError if a build that checks data found wrong data."""
     if _DEFECTS in cells and number("IMB", cells[_DEFECTS], zero=True, line=line) > 0:
         raise invalid_data("IMB", "" if size is None else f" at {size} bytes", line)
 
 
 def _figures(cells: dict[str, str], size: int | None, line: str) -> list[Figure]:
-    """Means of one line, in µs, M/s and MB/s; a column with an unknown unit is no figure."""
+    """Means of one line, in µs, M/s and MB/s; a column with an unknown unit is skipped."""
     found = []
     for column, cell in cells.items():
         time = _TIME.fullmatch(column)

@@ -1,4 +1,4 @@
-"""Where programs of others are: where the user says, or on this machine; and their MPI library."""
+"""Finds third-party programs, where the user says or on this machine, and their MPI library."""
 
 import shutil
 from pathlib import Path
@@ -13,26 +13,26 @@ USER_TOOLS = {
     "imb": "the Intel MPI benchmarks: the directory with IMB-MPI1 in it, or one above it",
     "npb": "the NAS parallel benchmarks: the directory of their binaries (is.B.8), or one above it",
     "graph500": "Graph500's reference code: the directory of its binaries, or one above it",
-    "hpcc": "the program hpcc, where it is not Debian's",
-    "lammps": "LAMMPS' program lmp, where it is not Debian's",
-    "perftest": "the directory of ib_send_lat and its like, where it is not /usr/bin",
+    "hpcc": "the program hpcc, if it is not Debian's",
+    "lammps": "LAMMPS' program lmp, if it is not Debian's",
+    "perftest": "the directory of ib_send_lat and the other programs, if it is not /usr/bin",
 }
-"""What a user may say where it is (`--with-osu PATH`), by the names of Tools.paths."""
+"""What users can locate by an option (`--with-osu PATH`), by the names of Tools.paths."""
 
 _DEPTH = 6
 _FILES_MAX = 20_000
 
 
 def debian_program(tools: Tools, tool: str, name: str, package: str) -> Path:
-    """A program that the user may have somewhere, and else Debian's package brings.
+    """A program at the place that the user named, or from Debian's package.
 
-    Raises VicinalError where it is not there.
+    Raises VicinalError if the program is not there.
     """
     if tool in tools.paths:
         return user_program(tools, tool, (name,))
     found = shutil.which(name)
     if found is None:
-        with_option = f", or say where it is by --with-{tool} PATH" if tool in USER_TOOLS else ""
+        with_option = f", or name its path with --with-{tool} PATH" if tool in USER_TOOLS else ""
         raise VicinalError(
             f"there is no program {name} on this machine",
             f"install Debian's package {package}{with_option}",
@@ -43,20 +43,20 @@ def debian_program(tools: Tools, tool: str, name: str, package: str) -> Path:
 def user_program(tools: Tools, tool: str, names: tuple[str, ...], mpi: Mpi | None = None) -> Path:
     """The first of these programs at the place that the user named, or below it.
 
-    With `mpi` it is one that is linked with a library of that family. Raises VicinalError where
-    it is not there.
+    With `mpi`, the program must be linked with a library of the same family. Raises VicinalError if
+    there is no such program.
     """
     place = tools.paths.get(tool)
     if place is None:
         raise VicinalError(
-            f"{names[0]} is no part of Vicinal or Debian",
-            f"build it, and say where it is by --with-{tool} PATH ({USER_TOOLS[tool]})",
+            f"neither Vicinal nor Debian contains {names[0]}",
+            f"build it, and name its path with --with-{tool} PATH ({USER_TOOLS[tool]})",
         )
     found = _below(place, names)
     if not found:
         raise VicinalError(
             f"there is no program {names[0]} in {place}",
-            f"--with-{tool} names {USER_TOOLS[tool]}",
+            f"give --with-{tool} {USER_TOOLS[tool]}",
         )
     refusal: VicinalError | None = None
     for program in found:
@@ -71,16 +71,16 @@ def user_program(tools: Tools, tool: str, names: tuple[str, ...], mpi: Mpi | Non
 
 
 def check_family(program: Path, mpi: Mpi) -> None:
-    """Raise VicinalError where a program cannot be run with an MPI library.
+    """Raise VicinalError if a program cannot run with an MPI library.
 
-    MPICH's and Intel's have one binary interface; so have Open MPI's from 4 on.
+    MPICH and Intel MPI have one binary interface, and so has Open MPI from version 4 on.
     """
     linked = linked_mpi(program)
     if linked is not None and (linked[0].family is Family.OPENMPI) != (
         mpi.family is Family.OPENMPI
     ):
         raise VicinalError(
-            f"{program} is linked with {linked[0].family.full_name}, and the environment has "
+            f"{program} is linked with {linked[0].family.full_name}, but the environment uses "
             f"{mpi.full_name}",
             f"give the environment another MPI, such as mpi: {_for(linked[0])}",
         )
@@ -92,7 +92,7 @@ def _for(mpi: Mpi) -> str:
 
 
 def _below(place: Path, names: tuple[str, ...]) -> list[Path]:
-    """Executable files of these names at a place or below it, the first name first."""
+    """Executable files of these names at a place or below it, sorted by the order of the names."""
     if place.is_file():
         return [place]
     found: dict[str, list[Path]] = {name: [] for name in names}

@@ -1,7 +1,7 @@
-"""The driver of LAMMPS: a melt of Lennard-Jones atoms or of chains, with what its time went to.
+"""The driver of LAMMPS: a melt of Lennard-Jones atoms or of chains, and the parts of its time.
 
-Its rate is in more units with every version: tau/day and timesteps/s, since 2022 atom-step/s after
-k, M or G as well. What is known of them must agree with its time; the rest is left out.
+Newer versions print the rate in more units: tau/day and timesteps/s, and since 2022 also
+atom-step/s after k, M or G. Known units must agree with the time; the others are skipped.
 """
 
 import re
@@ -25,8 +25,8 @@ from vicinal.mpi.libraries import Mpi
 
 OPERATIONS = ("lj", "chain")
 
-# In reduced units, in which the mass of an atom and the two constants of its potential are 1. The
-# usual conditions of both melts: density 0.8442 and 0.85.
+# In reduced units: the mass of an atom and the two constants of its potential are 1. Both melts
+# have their usual densities, 0.8442 and 0.85.
 _LJ = """\
 units           lj
 atom_style      atomic
@@ -66,7 +66,7 @@ thermo          {steps}
 run             {steps}
 """
 _CHAIN_LENGTH = 64
-"""Divides the beads of every cubic lattice whose edge is a multiple of 4."""
+"""Divides the number of beads of every cubic lattice whose edge is a multiple of 4."""
 _PARTS = {
     "Pair": "pair forces",
     "Bond": "bond forces",
@@ -79,21 +79,21 @@ _PARTS = {
 }
 _LEAST_PARTS = {"Pair", "Comm", "Other"}
 _NEAR = 0.02
-"""To which part the sum of all parts is the time of the loop, as they are printed."""
+"""Relative difference up to which the sum of all parts equals the loop's time, as printed."""
 _LOOP = re.compile(r"Loop time of (\S+) on (\S+) procs? for (\S+) steps with (\S+) atoms")
 _TITLE = re.compile(r"LAMMPS \((.{1,80})\)\s*")
 
 DENSITY = 0.85
-"""Beads per volume, in the units of Lennard and Jones."""
+"""Beads per volume, in Lennard-Jones units."""
 
 
 class Lammps:
-    """The time of all steps, and of its parts, as means over ranks: the program's own."""
+    """The time of all steps and of its parts, as means over ranks, by the program."""
 
     name = "lammps"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the program is there, and can be run with that MPI."""
+        """Whether the program exists, and runs with this MPI library."""
         del workload
         try:
             check_family(debian_program(tools, "lammps", "lmp", "lammps"), mpi)
@@ -102,7 +102,7 @@ class Lammps:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """With its input, and the first state of the chains."""
+        """Start the program with its input file, and with the initial state of the chains."""
         del mpi
         options = Options(workload, ("steps", "cells"))
         operation = options.operation(OPERATIONS)
@@ -128,12 +128,12 @@ class Lammps:
         )
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """The time of its loop and the table of what that went to."""
+        """Read the time of the loop and the table of its parts."""
         lines = whole_lines(stdout)
         if any(line.startswith("ERROR") for line in lines):
             raise refused("LAMMPS", "it reports an error")
         if not any(line.startswith("Total wall time:") for line in lines):
-            raise refused("LAMMPS", "it did not come to its end")
+            raise refused("LAMMPS", "it did not finish")
         loop = single("LAMMPS", "its time", [e for e in lines if e.startswith("Loop time of ")])
         words = _LOOP.match(loop)
         if words is None:
@@ -148,7 +148,7 @@ class Lammps:
         seconds = number("LAMMPS", words[1], line=loop)
         steps, atoms = count("LAMMPS", words[3], line=loop), count("LAMMPS", words[4], line=loop)
         if steps != Options(workload, ("steps", "cells")).number("steps", 100):
-            raise refused("LAMMPS", f"it made {steps} steps, not as many as it was asked for")
+            raise refused("LAMMPS", f"it ran {steps} steps instead of the requested number")
         _check_rate(lines, steps / seconds, atoms)
         parts = _parts(lines)
         agree("LAMMPS", "its time and the sum of the parts", sum(parts.values()), seconds, _NEAR)
@@ -167,9 +167,9 @@ class Lammps:
 
 
 def _check_rate(lines: list[str], expected: float, atoms: int) -> None:
-    """Compare the rate with `expected`, in steps a second: it has three digits behind the point.
+    """Compare the printed rate, which has three decimals, with `expected`, in steps a second.
 
-    Raises VicinalError where they disagree, or where no rate is in a known unit.
+    Raises VicinalError if they disagree, or if no rate has a known unit.
     """
     line = single("LAMMPS", "its rate", [e for e in lines if e.startswith("Performance: ")])
     found = False
@@ -179,7 +179,7 @@ def _check_rate(lines: list[str], expected: float, atoms: int) -> None:
         if of_steps is None and of_atoms is None:
             continue
         found = True
-        # In the unit in which it is printed, as the last digit is.
+        # In the printed unit, because the last digit limits the precision.
         wanted = expected * atoms / of_atoms if of_atoms else expected / (of_steps or 1.0)
         rate = number("LAMMPS", value, zero=True, line=line)
         if abs(rate - wanted) > 0.001 + wanted * 1e-4:
@@ -196,9 +196,9 @@ def _check_rate(lines: list[str], expected: float, atoms: int) -> None:
 
 
 def _parts(lines: list[str]) -> dict[str, float]:
-    """Seconds of each part, as means over ranks, by the names of the table's columns."""
+    """Seconds of each part, as means over ranks, by the table's names."""
     if "MPI task timing breakdown:" not in lines:
-        raise refused("LAMMPS", "it does not say what its time went to")
+        raise refused("LAMMPS", "it prints no parts of its time")
     table = lines[lines.index("MPI task timing breakdown:") + 1 :]
     head = [cell.strip() for cell in table[0].split("|")] if table else []
     if head[:1] != ["Section"] or "avg time" not in head:
@@ -223,21 +223,21 @@ def _parts(lines: list[str]) -> dict[str, float]:
         value = cells[head.index("avg time")]
         found[cells[0]] = number("LAMMPS", value, zero=True, line=line)
     if not found.keys() >= _LEAST_PARTS:
-        raise refused("LAMMPS", "the table of its times is not whole")
+        raise refused("LAMMPS", "the table of its times is incomplete")
     return found
 
 
 def chains(sites: int, length: int) -> str:
     """Chains of `length` beads that wind through a cubic lattice of sites^3 beads.
 
-    The walk goes from each site to a neighbour, and is cut into chains; the number of beads is a
+    The walk goes from each site to a neighbour, and is cut into chains. The number of beads is a
     multiple of `length`.
     """
     edge = (sites**3 / DENSITY) ** (1 / 3)
     walk: list[tuple[int, int, int]] = []
     for x in range(sites):
         for y in range(sites) if x % 2 == 0 else reversed(range(sites)):
-            # Each row goes back the way that the one before it came.
+            # Each row runs in the opposite direction of the previous row.
             forth = len(walk) // sites % 2 == 0
             along = range(sites) if forth else reversed(range(sites))
             walk += [(x, y, z) for z in along]

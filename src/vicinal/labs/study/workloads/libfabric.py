@@ -1,6 +1,6 @@
-"""The driver of libfabric without MPI: its own fi_pingpong, between two nodes.
+"""The driver of libfabric without MPI: libfabric's own fi_pingpong, between two nodes.
 
-Its table is read by the names and units of its columns. It says nothing of its version.
+The table is read by the names and units of its columns. The program does not print its version.
 """
 
 import re
@@ -27,21 +27,22 @@ OPERATIONS = ("latency", "bandwidth")
 _SIZES = (64, 4096, 65536)
 _MOST = 1 << 26
 _NAMES = ("bytes", "#sent", "#ack")
-"""Columns that its table has whatever their order; one of a bandwidth and one of a time follow."""
+"""Columns of the table in any order; a bandwidth column and a time column follow."""
 _PORT = 47592
 _PROVIDER = re.compile(r"[\w;]{1,64}", re.ASCII)
 
 
 class Libfabric:
-    """Means over all iterations, the program's own: half a round trip, and what that is in MB/s.
+    """Means over all iterations, by the program: half a round trip, and the bandwidth that results,
+    in MB/s.
 
-    The environment says which provider it uses, by FI_PROVIDER, or the option `provider`.
+    The environment names the provider by FI_PROVIDER, or the workload by the option `provider`.
     """
 
     name = "libfabric"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the program is there; no MPI is needed."""
+        """Whether the program exists; no MPI library is needed."""
         del workload, mpi
         try:
             debian_program(tools, "libfabric", "fi_pingpong", "libfabric-bin")
@@ -57,7 +58,7 @@ class Libfabric:
         sizes = workload.sizes or _SIZES
         if any(not 1 <= size <= _MOST for size in sizes):
             raise options.error(
-                "has a size that fi_pingpong cannot send", f"sizes are from 1 to {_MOST} bytes here"
+                "has a size that fi_pingpong cannot send", f"use sizes from 1 to {_MOST} bytes"
             )
         path = str(debian_program(tools, "libfabric", "fi_pingpong", "libfabric-bin"))
         both = [path, "-e", options.choice("endpoint", ("rdm", "msg", "dgram"), "rdm")]
@@ -99,12 +100,12 @@ def _figures(size: int, lines: list[str], sent: int) -> list[Figure]:
     columns = lines[at].split()
     rate_column, rate_unit = _column(columns, _bandwidth, lines[at], "a bandwidth, as MB/sec")
     time_column, time_unit = _column(columns, _transfer, lines[at], "a time, as usec/xfer")
-    # From 1024 on it writes about how many there were, such as 1.4k.
+    # From 1024 on the program prints rounded counts, such as 1.4k.
     rows = [line for line in lines[at + 1 :] if _is_row(line, len(columns))]
     if len(rows) != 1:
         raise refused(
             "fi_pingpong",
-            f"it has no figures of {size} bytes",
+            f"it prints no values for {size} bytes",
             line=next(iter(lines[at + 1 :]), ""),
             expected=f"one line of {len(columns)} columns",
         )
@@ -117,7 +118,7 @@ def _figures(size: int, lines: list[str], sent: int) -> list[Figure]:
         raise refused("fi_pingpong", f"it did not send {sent} times {size} bytes", line=rows[0])
     rate = number("fi_pingpong", cells[rate_column], zero=True, line=rows[0]) * rate_unit
     microseconds = number("fi_pingpong", cells[time_column], line=rows[0]) * time_unit
-    # Both come from one time; a hundredth is the last digit of each.
+    # Both are computed from one time; the last digit of each is a hundredth.
     rounding = 0.006 * rate_unit + 0.006 * time_unit * rate / microseconds
     if abs(rate - size / microseconds) > rounding:
         raise refused("fi_pingpong", f"time and rate of {size} bytes do not agree", line=rows[0])
@@ -128,20 +129,20 @@ def _figures(size: int, lines: list[str], sent: int) -> list[Figure]:
 
 
 def _bandwidth(column: str) -> float | None:
-    """How many MB a second the unit of a column is; None for a column of another kind."""
+    """MB a second in the unit of a column; None for a column of another kind."""
     found = in_bytes_per_second(column)
     return None if found is None else found / 1e6
 
 
 def _transfer(column: str) -> float | None:
-    """How many µs the unit of a column of times is; None for a column of another kind."""
+    """µs in the unit of a column of times; None for a column of another kind."""
     return in_microseconds(column.removesuffix("/xfer")) if column.endswith("/xfer") else None
 
 
 def _column(
     columns: list[str], unit: Callable[[str], float | None], head: str, expected: str
 ) -> tuple[str, float]:
-    """The one column whose name is a unit of that kind, and the unit."""
+    """The only column whose name is a unit of this kind, and the unit's factor."""
     found = [(each, factor) for each in columns if (factor := unit(each)) is not None]
     if len(found) != 1:
         raise refused(
@@ -154,6 +155,6 @@ def _column(
 
 
 def _is_row(line: str, columns: int) -> bool:
-    """Whether a line has the table's number of cells and begins with a size."""
+    """Whether a line has as many cells as the table and begins with a size."""
     cells = line.split()
     return len(cells) == columns and cells[0][0].isdigit()

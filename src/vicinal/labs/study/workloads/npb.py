@@ -1,4 +1,4 @@
-"""The driver of the NAS parallel benchmarks, where the user has them."""
+"""The driver of the user's NAS parallel benchmarks."""
 
 import re
 
@@ -13,7 +13,7 @@ from vicinal.mpi.libraries import Mpi
 
 OPERATIONS = ("IS", "EP", "CG", "MG", "FT", "LU", "BT", "SP")
 _SQUARES = ("BT", "SP")
-"""On a square of ranks; the others, but for LU and EP, on a power of two."""
+"""Run on a square number of ranks. All others except LU and EP run on a power of two."""
 _POWERS = ("IS", "CG", "MG", "FT")
 _CLASSES = ("S", "W", "A", "B", "C", "D", "E", "F")
 _LINE = re.compile(r"\s*([A-Z][\w/ ]{1,30}?) *= *(\S.*?)\s*")
@@ -21,12 +21,12 @@ _NEAR = 0.01
 
 
 class Npb:
-    """The time that the benchmark takes of itself, and its operations a second."""
+    """The time that the benchmark measures itself, and its operations a second."""
 
     name = "npb"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the user has the program for that class, linked with that MPI."""
+        """Whether the user has the program for this class, linked with this MPI library."""
         try:
             user_program(tools, "npb", _names(workload), mpi)
         except VicinalError as error:
@@ -34,7 +34,9 @@ class Npb:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """Version 3.4 makes programs for all numbers of ranks (is.B.x), older ones for one."""
+        """Since version 3.4 a program runs on any number of ranks (is.B.x); older programs run on
+        one number.
+        """
         options = Options(workload, ("class",))
         operation = options.operation(OPERATIONS)
         options.no_sizes()
@@ -42,23 +44,23 @@ class Npb:
         ranks = options.ranks(1)
         if operation in _SQUARES and round(ranks**0.5) ** 2 != ranks:
             raise options.error(
-                f"is to run {operation} on {ranks} ranks", "give it a square: 1, 4, 9, 16, ..."
+                f"cannot run {operation} on {ranks} ranks", "use a square: 1, 4, 9, 16, ..."
             )
         if operation in _POWERS and ranks & (ranks - 1):
             raise options.error(
-                f"is to run {operation} on {ranks} ranks", "give it a power of two: 1, 2, 4, 8, ..."
+                f"cannot run {operation} on {ranks} ranks", "use a power of two: 1, 2, 4, 8, ..."
             )
         return Program([str(user_program(tools, "npb", _names(workload), mpi))], ranks)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """The lines NAME = VALUE under `Benchmark Completed`."""
+        """Read the lines NAME = VALUE under `Benchmark Completed`."""
         operation = workload.operation
         lines = whole_lines(stdout)
         end = [at for at, line in enumerate(lines) if "Benchmark Completed" in line]
         expected = f"one line '{operation} Benchmark Completed.'"
-        at = int(single("NPB", "that it is done", [str(each) for each in end], expected=expected))
+        at = int(single("NPB", "that it completed", [str(each) for each in end], expected=expected))
         if lines[at].split()[0] != operation:
-            raise refused("NPB", f"it ran {lines[at].split()[0]} and not {operation}")
+            raise refused("NPB", f"it ran {lines[at].split()[0]} instead of {operation}")
         values: dict[str, str] = {}
         for line in lines[at + 1 :]:
             found = _LINE.fullmatch(line)
@@ -89,7 +91,7 @@ def _names(workload: Workload) -> tuple[str, ...]:
 
 def _value(values: dict[str, str], name: str) -> str:
     if name not in values:
-        raise refused("NPB", f"it says nothing of {name}", expected=f"a line '{name} = VALUE'")
+        raise refused("NPB", f"it prints no {name}", expected=f"a line '{name} = VALUE'")
     return values[name]
 
 

@@ -1,4 +1,4 @@
-"""The options of a workload, as its driver takes them: known ones only, and such as make sense."""
+"""Reads the options of a workload, and refuses unknown and invalid options."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from vicinal.labs.study.file.model import Workload
 
 
 class Options:
-    """Reads a workload's options for a driver, which knows those in `known`.
+    """A workload's options for a driver that knows the options `known`.
 
-    Everything raises VicinalError where the study file has what the driver cannot use.
+    All methods raise VicinalError for a value in the study file that the driver cannot use.
     """
 
     def __init__(self, workload: Workload, known: Sequence[str] = ()) -> None:
@@ -19,11 +19,11 @@ class Options:
             if name not in known:
                 raise self.error(
                     f"has an option {name}, which its driver {workload.driver} does not know",
-                    f"its options are {', '.join(known)}" if known else "leave it out",
+                    f"its options are {', '.join(known)}" if known else "leave out the option",
                 )
 
     def number(self, name: str, default: int, least: int = 1, most: int = 2**31 - 1) -> int:
-        """A whole number within bounds."""
+        """A whole number from `least` to `most`."""
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.error(
@@ -32,25 +32,25 @@ class Options:
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """The value true or false of an option."""
+        """An option that is true or false."""
         value = self._value(name, default)
         if not isinstance(value, bool):
             raise self.error(f"has {name}: {value!r}", "write true or false")
         return value
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """An option whose value is one of some words."""
+        """An option whose value is one of these words."""
         value = self._value(name, default)
         if value not in choices:
             raise self.error(f"has {name}: {value!r}", f"choose one of {', '.join(choices)}")
         return str(value)
 
     def given(self, name: str) -> bool:
-        """Whether the study says anything of it."""
+        """Whether the study sets the option."""
         return name in self.workload.options
 
     def operation(self, known: Sequence[str]) -> str:
-        """The workload's operation, one that the driver knows."""
+        """The workload's operation, if the driver knows it."""
         if self.workload.operation not in known:
             raise self.error(
                 f"has the operation {self.workload.operation!r}, which its driver "
@@ -60,7 +60,7 @@ class Options:
         return self.workload.operation
 
     def ranks(self, least: int, most: int | None = None, multiple: int = 1) -> int:
-        """The workload's ranks, as many as its operation can be run on."""
+        """The workload's number of ranks, if its operation can run on that many."""
         ranks = self.workload.ranks
         if ranks < least or (most is not None and ranks > most) or ranks % multiple != 0:
             wanted = f"{least}" if most == least else f"{least} or more"
@@ -69,21 +69,21 @@ class Options:
             if multiple > 1:
                 wanted += f", a multiple of {multiple}"
             raise self.error(
-                f"is to run {self.workload.operation} on {ranks} ranks", f"give it {wanted}"
+                f"cannot run {self.workload.operation} on {ranks} ranks", f"use {wanted}"
             )
         return ranks
 
     def no_sizes(self) -> None:
-        """For programs that choose sizes by themselves."""
+        """Refuse sizes, for programs that choose sizes by themselves."""
         if self.workload.sizes:
             raise self.error(
-                f"has sizes, and {self.workload.operation} of its driver "
+                f"has sizes, but {self.workload.operation} of its driver "
                 f"{self.workload.driver} has none",
-                "leave them out",
+                "leave out sizes",
             )
 
     def error(self, cause: str, remedy: str) -> VicinalError:
-        """One that says which workload it is."""
+        """An error that names the workload."""
         return VicinalError(f"the workload {self.workload.name} {cause}", remedy)
 
     def _value(self, name: str, default: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The driver of the OSU micro-benchmarks, where the user has them: means, the programs' own.
+"""The driver of the user's OSU micro-benchmarks, which print means.
 
-What they print as least and greatest are those of the ranks' means; of single iterations they keep
-nothing, but for the percentiles that newer ones can print. Their tables are read by the names and
-units of columns, which options and versions add to: one of them says whether the data that arrived
-were those that were sent (`-c`).
+Their minima and maxima are over the ranks' means. They keep no single iterations, except for the
+percentiles that newer versions can print. The tables are read by the names and units of columns,
+because options and versions add columns. One added column says whether received data were correct
+(`-c`).
 """
 
 import re
@@ -59,11 +59,11 @@ _NAMES = {
     "P99 Tail Lat": "P99",
     "Bandwidth": "mean",
 }
-"""Figures of columns by the columns' names without their units."""
+"""Figures by the names of their columns without units."""
 _TITLE = re.compile(r"# OSU .{1,80} Test v([0-9][\w.+-]{0,20})\s*")
 _VALID = {"pass": True, "fail": False}
 _FAILED = "VALIDATION ERROR"
-"""In the line that the programs print before they end early."""
+"""Part of the line that a program prints before it ends early."""
 
 
 class Osu:
@@ -72,7 +72,7 @@ class Osu:
     name = "osu"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the user has the program, linked with that MPI."""
+        """Whether the user has the program, linked with this MPI library."""
         try:
             if workload.operation in _PROGRAMS:
                 user_program(tools, "osu", (_PROGRAMS[workload.operation],), mpi)
@@ -81,7 +81,9 @@ class Osu:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """One start for all sizes from the least to the greatest, of which those between count."""
+        """One start for all sizes from the smallest to the largest; the workload's sizes among them
+        count.
+        """
         options = Options(workload, ("window", "synchronization", "percentiles", "validation"))
         operation = options.operation(OPERATIONS)
         collective = operation in _COLLECTIVES
@@ -104,11 +106,13 @@ class Osu:
 
 
 def osu_sizes(options: Options) -> list[str]:
-    """The switch for the least and the greatest size: the programs go through powers of two."""
+    """The switch for the smallest and the largest size; the programs measure all powers of two
+    between.
+    """
     sizes = options.workload.sizes
     if any(size < 1 or size & (size - 1) for size in sizes):
         raise options.error(
-            "has a size that is no power of two", "the OSU programs measure powers of two only"
+            "has a size that is not a power of two", "use powers of two, as the OSU programs do"
         )
     return ["-m", f"{min(sizes)}:{max(sizes)}"] if sizes else []
 
@@ -117,12 +121,12 @@ def _switches(options: Options, operation: str) -> list[str]:
     found: list[str] = []
     if options.given("window"):
         if "bandwidth" not in operation and "bidirectional" not in operation:
-            raise options.error(f"has the option window, and {operation} has none", "leave it out")
+            raise options.error(f"has the option window, but {operation} has none", "leave it out")
         found += ["-W", str(options.number("window", 64, most=65536))]
     if options.given("synchronization"):
         if operation not in _REMOTE:
             raise options.error(
-                f"has the option synchronization, and {operation} has none", "leave it out"
+                f"has the option synchronization, but {operation} has none", "leave it out"
             )
         ways = ("flush", "lock", "pscw", "fence")
         found += ["-s", options.choice("synchronization", ways, "flush")]
@@ -131,27 +135,27 @@ def _switches(options: Options, operation: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of the table: which figure it has, and in what unit."""
+    """One column of the table: its figure and unit."""
 
     name: str
-    """`mean`, `median`, ..., or the column's own name where it is no figure."""
+    """`mean`, `median`, ..., or the column's own name if it is not a figure."""
     unit: str = ""
-    """Of figures: µs, MB/s or M/s."""
+    """The unit of a figure: µs, MB/s or M/s."""
     factor: float = 1.0
-    """By which its numbers are multiplied to be in that unit."""
+    """Factor from the printed unit to `unit`."""
 
 
 def read_osu(program: str, workload: Workload, stdout: str) -> Measured:
-    """The table that all OSU programs print, with the title over it, of versions 5 to 7.
+    """Read the table that all OSU programs of versions 5 to 7 print, and the title above it.
 
-    Latencies become µs, bandwidths MB/s of 10^6 bytes, and rates of messages M/s. Lines that are
-    not the table's, of a launcher or a library, are left out. Raises VicinalError where the table
-    is not whole, lacks a size that was asked for, or says that the program's validation failed.
+    Latencies become µs, bandwidths MB/s of 10^6 bytes, and message rates M/s. Lines of a launcher
+    or a library are skipped. Raises VicinalError if the table is incomplete, lacks a size of the
+    workload, or says that the program's validation failed.
     """
     lines = whole_lines(stdout)
     titles = {line.strip(): found[1] for line in lines if (found := _TITLE.fullmatch(line))}
     title = single(
-        program, "what it is", sorted(titles), expected="one line such as '# OSU MPI ... Test v7.5'"
+        program, "its title", sorted(titles), expected="one line such as '# OSU MPI ... Test v7.5'"
     )
     failed = next((line for line in lines if _FAILED in line), None)
     if failed is not None:
@@ -161,7 +165,7 @@ def read_osu(program: str, workload: Workload, stdout: str) -> Measured:
         likely = next((line for line in lines if _may_be_head(line)), None)
         raise refused(
             program,
-            f"it says its columns {len(heads)} times and not once",
+            f"it prints its columns {len(heads)} times instead of once",
             line=likely,
             expected="one line of known columns, such as '# Size       Avg Latency(us)'",
         )
@@ -171,11 +175,11 @@ def read_osu(program: str, workload: Workload, stdout: str) -> Measured:
     if columns[0].name == "Size":
         same_sizes(program, workload, [count(program, line.split()[0]) for line in rows])
     elif len(rows) != 1:
-        raise refused(program, f"it has {len(rows)} lines of one figure")
+        raise refused(program, f"it prints {len(rows)} lines instead of one")
     wanted = set(workload.sizes)
     figures = [each for each in figures if not wanted or each.size in wanted]
     if not figures:
-        raise refused(program, "it has no figures", line=lines[heads[0]])
+        raise refused(program, "it prints no values", line=lines[heads[0]])
     facts: dict[str, object] = {
         "program": title.removeprefix("# "),
         "version": titles[title],
@@ -191,7 +195,7 @@ def _names(head: str) -> list[str]:
 
 
 def _is_head(line: str) -> bool:
-    """Known columns and nothing else."""
+    """Whether a line has known columns and nothing else."""
     return (
         line.startswith("# ")
         and _COLUMN.search(line) is not None
@@ -200,12 +204,12 @@ def _is_head(line: str) -> bool:
 
 
 def _may_be_head(line: str) -> bool:
-    """A line for the error to quote: with a known column, and something else."""
+    """Whether an error should quote the line: it has a known column, and something else."""
     return line.startswith("# ") and not _TITLE.fullmatch(line) and bool(_COLUMN.search(line))
 
 
 def _column(program: str, text: str, head: str) -> _Column:
-    """A column by its name in the head; a figure's unit may be any of its kind."""
+    """A column by its name in the head; a figure may have any unit of its kind."""
     if text == "Messages/s":
         return _Column("mean", "M/s", 1e-6)
     label, _, unit = text.rstrip(")").partition("(")
@@ -230,11 +234,11 @@ def _column(program: str, text: str, head: str) -> _Column:
 
 
 def _rows(columns: list[_Column], lines: list[str]) -> Iterator[str]:
-    """The lines of the table, among which there may be others.
+    """The lines of the table, without other lines in between.
 
     A line of the table begins with a digit: a size is never indented. It has as many cells as there
-    are columns, or none but numbers and verdicts: a line that lacks a cell or has one too many is
-    still found, and refused.
+    are columns, or only numbers and verdicts. So a line with a missing or an additional cell is
+    found and refused.
     """
     sized = columns[0].name == "Size"
     for line in lines:
@@ -264,7 +268,7 @@ def _figures(program: str, columns: list[_Column], line: str) -> list[Figure]:
 
 
 def _check_validation(program: str, verdict: str, size: int | None, line: str) -> None:
-    """Raise VicinalError unless the program found the data to be right."""
+    """Raise VicinalError unless the program found the data correct."""
     valid = _VALID.get(verdict.lower())
     if valid is None:
         raise refused(

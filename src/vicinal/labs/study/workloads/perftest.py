@@ -1,9 +1,10 @@
 """The driver of perftest: operations of RDMA verbs without MPI, between two nodes.
 
-Latencies are samples: the program prints all of them (`-U`). Its own mean and maximum leave the two
-longest out; ours do not. Its JSON is none that a reader of JSON takes, so its table is read, by the
-names and units of its columns: they were MB/sec until 2024 and are MiB/sec since, the same 2^20
-bytes, and Gb/sec with --report_gbits; old versions have fewer columns, and some options add others.
+Latencies are samples, because the program prints all of them (`-U`). Its own mean and maximum leave
+out the two longest; Vicinal's include them. Its JSON is not valid JSON, so its table is read, by
+the names and units of columns. The unit was MB/sec until 2024 and is MiB/sec since then, the same
+2^20 bytes, and Gb/sec with --report_gbits. Old versions have fewer columns, and some options add
+columns.
 """
 
 import re
@@ -45,16 +46,17 @@ _MOST = 1 << 30
 _DAY = 86_400e6  # in us
 _LEAST_SAMPLES = 5
 _DIGITS = 1e-4
-"""To which part values agree that are printed with six digits, or two behind the point."""
+"""Relative difference up to which values agree that are printed with six digits, or with two
+decimals."""
 
 
 class Perftest:
-    """Every operation's time, or the mean rate of all."""
+    """Every operation's time, or the mean rate of all operations."""
 
     name = "perftest"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether program and device are there; no MPI is needed."""
+        """Whether program and device exist; no MPI library is needed."""
         del mpi
         try:
             if workload.operation in _PROGRAMS:
@@ -64,7 +66,7 @@ class Perftest:
         if "device" not in workload.options and not (_DEVICES.is_dir() and any(_DEVICES.iterdir())):
             return (
                 "this host has no RDMA device: "
-                "where virtual machines have one, name it by the option device (`device: rxe0`)"
+                "if virtual machines have one, name it by the option device (`device: rxe0`)"
             )
         return None
 
@@ -114,7 +116,7 @@ def _program(operation: str, tools: Tools) -> Path:
 
 
 def _switches(options: Options, operation: str) -> list[str]:
-    """Of the command line, for what the workload says."""
+    """The program's switches for the workload's options."""
     found: list[str] = []
     if options.given("inline"):
         found += ["-I", str(options.number("inline", 0, least=0, most=4096))]
@@ -131,7 +133,7 @@ def _switches(options: Options, operation: str) -> list[str]:
         found += ["-m", str(options.number("mtu", 1024, least=256, most=4096))]
     for name, switch in (("bidirectional", "-b"), ("depth", "-t")):
         if options.given(name) and operation not in _BANDWIDTHS:
-            raise options.error(f"has the option {name}, and {operation} has none", "leave it out")
+            raise options.error(f"has the option {name}, but {operation} has none", "leave it out")
         if name == "bidirectional" and options.flag(name):
             found.append(switch)
         elif name == "depth" and options.given(name):
@@ -144,7 +146,9 @@ _VERSION = re.compile(r"\s*(?:perftest )?version\s*:?\s*v?([0-9][\w.+-]{0,30})\s
 
 
 def _settings(lines: list[str]) -> dict[str, object]:
-    """What it says of the device, two settings in a line, and of its version where it says that."""
+    """What the program prints about the device, two settings in a line, and about its version, if
+    anything.
+    """
     found: dict[str, object] = {}
     for line in lines:
         version = _VERSION.fullmatch(line)
@@ -163,7 +167,7 @@ _COLUMN = re.compile(r"(#\w+)|((?:[\w.%]+ )?\w+)\[([^\]\s]+)\]")
 
 @dataclass(frozen=True)
 class _Row:
-    """The line of the table that has the figures of one size."""
+    """The table's line with the figures of one size."""
 
     program: str
     line: str
@@ -181,18 +185,19 @@ class _Row:
         return self.units.get(column, "")
 
     def refused(self, why: str, expected: str) -> VicinalError:
-        """The error for a head of the table that cannot be read."""
+        """The error for a table head that cannot be read."""
         return refused(self.program, why, line=self.head, expected=expected)
 
 
 def _row(name: str, size: int, lines: list[str], workload: Workload) -> _Row:
-    """Of the table at the end, the only line; where it prints all times, a head is before them.
+    """The only line of the table at the end; if all times are printed, an earlier head precedes
+    them.
 
-    Warnings may lie between head and line.
+    Warnings may be between head and line.
     """
     heads = [at for at, line in enumerate(lines) if line.strip().startswith("#bytes")]
     expected = "a table with the columns #bytes and #iterations"
-    why = f"it has no line of {workload.samples} times {size} bytes"
+    why = f"it prints no line of {workload.samples} times {size} bytes"
     if not heads:
         raise refused(name, why, expected=expected)
     head = lines[heads[-1]]
@@ -234,7 +239,7 @@ def _times(name: str, size: int, lines: list[str], workload: Workload) -> Series
         times.append(number(name, value, line=line) * unit)
     if max(times, default=0.0) > _DAY:
         raise refused(name, f"{max(times):g} us cannot be: no launch takes a day")
-    # Between so many readings of the clock.
+    # One less, because each time is between two readings of the clock.
     if len(times) != workload.samples - 1:
         raise refused(name, f"it printed {len(times)} times of {workload.samples}")
     least = row.number("t_min") * _microseconds(name, row.unit("t_min"), row.head)
@@ -246,7 +251,9 @@ def _times(name: str, size: int, lines: list[str], workload: Workload) -> Series
 
 
 def _microseconds(name: str, unit: str, line: str) -> float:
-    """How many µs a unit of the program is. Raises VicinalError for cycles and unknown units."""
+    """The number of µs in a unit of the program. Raises VicinalError for cycles and unknown
+    units.
+    """
     found = in_microseconds(unit)
     if found is None:
         raise refused(name, f"its times are in {unit!r}", line=line, expected="a time, as usec")
@@ -257,21 +264,21 @@ _AVERAGE, _PEAK, _MESSAGES = "BW average", "BW peak", "MsgRate"
 
 
 def _rates(name: str, size: int, lines: list[str], workload: Workload) -> list[Figure]:
-    """Means. Its MB is 2^20 bytes, which versions since 2024 write MiB."""
+    """Mean rates. The program's MB is 2^20 bytes, which versions since 2024 write MiB."""
     row = _row(name, size, lines, workload)
     unit = row.unit(_AVERAGE)
     each = in_bytes_per_second(unit, binary=True)
-    # Both are always in one unit: where they differ, the head was damaged.
+    # Both always have the same unit; different units mean that the head was damaged.
     if each is None or row.unit(_PEAK) not in ("", unit):
         raise row.refused(
-            "its bandwidth is not in MB a second, nor throughout in another unit that is known",
+            "its bandwidth is not in MB a second, nor throughout in another known unit",
             f"{_AVERAGE} in MB/sec, MiB/sec or Gb/sec, and {_PEAK} in the same",
         )
     million = scale(row.unit(_MESSAGES), "pps")
     if million is None:
         raise row.refused("its rate of messages has an unknown unit", f"{_MESSAGES}[Mpps]")
     bandwidth, messages = row.number(_AVERAGE), row.number(_MESSAGES) * (million / 1e6)
-    # Two digits behind the point, and six.
+    # Two decimals, and six.
     rounding = 0.006 / bandwidth + 6e-7 / messages
     agree(name, "its bandwidth and rate", bandwidth * each, messages * 1e6 * size, rounding)
     return [

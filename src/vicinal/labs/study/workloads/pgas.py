@@ -1,7 +1,7 @@
-"""The driver of PGAS languages: OSU's programs for UPC and OpenSHMEM, where the user has them.
+"""The driver of PGAS languages: the user's OSU programs for UPC and OpenSHMEM.
 
-They are started as MPI programs are: with GASNet's MPI conduit, or an OpenSHMEM that is built on
-MPI. Neither library that Vicinal installs has OpenSHMEM, and Debian's goes past libfabric.
+They start as MPI programs, with GASNet's MPI conduit or an OpenSHMEM that is built on MPI. Neither
+of Vicinal's MPI libraries includes OpenSHMEM, and Debian's OpenSHMEM does not use libfabric.
 """
 
 from vicinal.base.errors import VicinalError
@@ -27,7 +27,7 @@ class Pgas:
     name = "pgas"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the user has the program, linked with that MPI or none."""
+        """Whether the user has the program, linked with this MPI library or with none."""
         try:
             if workload.operation in _PROGRAMS:
                 user_program(tools, "osu", (_PROGRAMS[workload.operation],), mpi)
@@ -36,9 +36,9 @@ class Pgas:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """On two ranks, for all of its sizes: it takes no switch for them.
+        """Start on two ranks for all sizes, because the program has no switch for sizes.
 
-        OpenSHMEM's take their memory from the heap.
+        OpenSHMEM programs take their memory from the heap.
         """
         options = Options(workload)
         operation = options.operation(OPERATIONS)
@@ -49,5 +49,5 @@ class Pgas:
         return Program([program, *arguments], ranks)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """A table as that of OSU's MPI programs."""
+        """Read a table, which has the form of OSU's MPI programs."""
         return read_osu(_PROGRAMS[workload.operation], workload, stdout)

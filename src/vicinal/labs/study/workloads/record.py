@@ -1,7 +1,6 @@
-"""The driver of Vicinal's own program record: every iteration's time of one MPI operation.
+"""The driver of Vicinal's own program record, which times each iteration of one MPI operation.
 
-The program's output is whole or it is refused: the last line has the number of lines and their
-CRC-32.
+Incomplete output is refused: the last line contains the number of lines and their CRC-32.
 """
 
 import binascii
@@ -24,11 +23,11 @@ from vicinal.labs.study.workloads.options import Options
 from vicinal.mpi.libraries import Mpi, installation
 
 PAIRS = ("latency", "bandwidth", "bidirectional")
-"""Between a rank of the first half and one of the second each."""
+"""Operations between pairs of a rank of the first half and a rank of the second half."""
 REMOTE = ("put", "get", "accumulate", "put-bidirectional")
-"""One-sided, between such pairs."""
+"""One-sided operations between the same pairs."""
 COLLECTIVES = ("barrier", "bcast", "allgather", "allreduce", "alltoall")
-"""Of all ranks, each of which records."""
+"""Operations of all ranks; each rank records."""
 
 _SYNCHRONIZATIONS = ("flush", "lock", "pscw", "fence")
 _WINDOWS = ("bandwidth", "bidirectional", *REMOTE)
@@ -39,48 +38,49 @@ _BYTES_MAX = 2**31 - 1
 _SAMPLES_MAX = 100_000_000
 
 FORMAT = 1
-"""Of the program's output, the newest that can be read."""
+"""The newest format of the program's output that can be read."""
 
 _WIDTHS = (2, 4, 8)
 """Bytes of a sample."""
 _COUNT_MAX = 2**31 - 1
 _RECORDED_BYTES_MAX = 2**40
 
-_DAMAGED = "run it again; if it happens again, report it with that output"
+_DAMAGED = "run the trial again; if this happens again, report it with the output"
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What a rank took its times with."""
+    """The clock of a rank."""
 
     name: str
     """`counter`, the processor's time stamp counter, or `system`, CLOCK_MONOTONIC_RAW."""
     nanoseconds_per_tick: float
     calibrated_seconds: float
-    """How long the counter ran beside the system's clock for that to be found out."""
+    """How long the counter was compared with the system's clock."""
     recording_ns: float
-    """What recording added to a sample, measured with iterations that do nothing."""
+    """What recording adds to a sample, measured with empty iterations."""
     iteration_ns: float
-    """And to an iteration: more than that where samples are apart."""
+    """What recording adds to an iteration: more than recording_ns if samples are apart."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One start of the program, whole."""
+    """One complete run of the program."""
 
     operation: str
     sample: str
     """What one sample is, in words."""
     apart: bool
-    """Whether there was a barrier before each sample; else one begins where another ended."""
+    """Whether a barrier preceded each sample; otherwise each sample begins where the previous one
+    ended."""
     synchronization: str | None
-    """Of one-sided operations: flush, lock, pscw or fence."""
+    """flush, lock, pscw or fence; None for operations that are not one-sided."""
     mpi: str
     """The MPI library's own description of itself."""
     hosts: list[str]
     """Host name of each rank."""
     clocks: list[Clock]
-    """Of each rank."""
+    """The clock of each rank."""
     series: list[Series]
 
 
@@ -99,7 +99,7 @@ class Record:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """One start of it for all sizes."""
+        """One start of the program for all sizes."""
         del tools
         options = Options(workload, ("window", "synchronization", "clock"))
         operation = options.operation((*PAIRS, *REMOTE, *COLLECTIVES))
@@ -130,7 +130,7 @@ class Record:
         return Program([str(mpi_program(mpi, "record")), *arguments], ranks)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """All of its samples, of the operation, ranks and sizes that were asked for."""
+        """All samples, after a check that operation, ranks and sizes are the workload's."""
         recording = read_recording(stdout)
         _check_answer(workload, recording)
         facts: dict[str, object] = {
@@ -156,8 +156,8 @@ def _synchronizations(operation: str) -> tuple[str, ...]:
 def _only_for(options: Options, name: str, operation: str, operations: tuple[str, ...]) -> None:
     if operation not in operations:
         raise options.error(
-            f"has the option {name}, and {operation} has none",
-            f"leave it out: it is for {', '.join(operations)}",
+            f"has the option {name}, but {operation} has none",
+            f"leave it out: only {', '.join(operations)} have it",
         )
 
 
@@ -177,13 +177,15 @@ def _check_sizes(options: Options, operation: str) -> None:
         )
     if operation in _NUMBERS and any(size % _NUMBER_BYTES for size in sizes):
         raise options.error(
-            f"has a size that is no multiple of {_NUMBER_BYTES} bytes",
-            f"{operation} adds numbers of {_NUMBER_BYTES} bytes: give it multiples of that",
+            f"has a size that is not a multiple of {_NUMBER_BYTES} bytes",
+            f"{operation} adds numbers of {_NUMBER_BYTES} bytes: give multiples of that size",
         )
 
 
 def _check_answer(workload: Workload, recording: Recording) -> None:
-    """Raise VicinalError where it is whole, and the answer to another question."""
+    """Raise VicinalError if a complete recording is of another operation, or of other ranks or
+    sizes.
+    """
     operation, ranks = workload.operation, workload.ranks
     recording_ranks = range(ranks) if operation in COLLECTIVES else range(ranks // 2)
     sizes = list(workload.sizes)
@@ -194,16 +196,16 @@ def _check_answer(workload: Workload, recording: Recording) -> None:
     wanted = [(size, rank) for size in sizes for rank in recording_ranks]
     found = [(each.size, each.rank) for each in recording.series]
     if recording.operation != operation:
-        problem = f"{recording.operation} and not {operation}"
+        problem = f"{recording.operation} instead of {operation}"
     elif len(recording.hosts) != ranks:
-        problem = f"{len(recording.hosts)} ranks and not {ranks}"
+        problem = f"{len(recording.hosts)} ranks instead of {ranks}"
     elif not found or found != wanted:
         problem = "other sizes or ranks than were asked for"
     else:
         return
     raise VicinalError(
         f"the program record of the workload {workload.name} measured {problem}",
-        "see whether something else wrote to the job's standard output, and run it again",
+        "check whether another program wrote to the job's standard output, and run the trial again",
     )
 
 
@@ -218,15 +220,15 @@ def _clock_facts(clock: Clock) -> dict[str, object]:
 
 
 def read_recording(text: str) -> Recording:
-    """What the program wrote to its standard output.
+    """Read the program's standard output.
 
-    Raises VicinalError if that is not whole, damaged, or of a newer program.
+    Raises VicinalError if the output is incomplete, damaged, or of a newer program.
     """
     lines = list(_json_lines(text))
     if not any(line.startswith('{"end"') for line in lines[-1:]):
         raise VicinalError(
-            "the program record ended before all of its samples were out",
-            "look at what it wrote to its standard error, and run it again",
+            "the program record ended before it printed all samples",
+            "read its standard error, and run the trial again",
         )
     try:
         run, head = json.loads(lines[0]), json.loads(lines[1])
@@ -234,7 +236,7 @@ def read_recording(text: str) -> Recording:
             raise VicinalError(
                 f"the program record writes a newer format ({head['format']}) than this Vicinal "
                 f"reads ({FORMAT})",
-                "use the program of the same version: make programs",
+                "build the program of this version: make programs",
             )
         _check(lines[2:-1], json.loads(lines[-1]))
         ranks = _whole(run["ranks"])
@@ -254,13 +256,13 @@ def read_recording(text: str) -> Recording:
         )
     except (ValueError, KeyError, TypeError, IndexError, ArithmeticError, RecursionError) as error:
         raise VicinalError(
-            f"what the program record printed makes no sense ({type(error).__name__}: {error})",
+            f"the output of the program record cannot be read ({type(error).__name__}: {error})",
             _DAMAGED,
         ) from error
 
 
 def _json_lines(text: str) -> Iterator[str]:
-    """Lines that are the program's; an MPI may print others."""
+    """The program's lines; an MPI library may print other lines."""
     start = 0
     while start < len(text):
         end = text.find("\n", start)
@@ -276,7 +278,7 @@ def _check(lines: list[str], end: dict[str, Any]) -> None:
         crc = zlib.crc32(b"\n", zlib.crc32(line.encode(), crc))
     if (len(lines), crc) != (end["lines"], end["crc32"]):
         raise VicinalError(
-            "what the program record printed was damaged on its way: its checksum does not fit",
+            "the output of the program record was damaged: its checksum does not match",
             _DAMAGED,
         )
 
@@ -297,7 +299,7 @@ def _series(record: dict[str, Any]) -> Series:
     raw = binascii.a2b_base64(record["nanoseconds"])
     values = np.frombuffer(raw, dtype=f"<u{record['width']}").astype(np.int64)
     if len(values) != _whole(record["samples"]) or len(values) == 0:
-        raise ValueError(f"{len(values)} samples where {record['samples']} are said to be")
+        raise ValueError(f"{len(values)} samples instead of {record['samples']}")
     if values.min() < 0:  # more than 63 bits
         raise ValueError("a time of more than 292 years")
     return Series(
@@ -310,17 +312,17 @@ def _series(record: dict[str, Any]) -> Series:
 
 def _whole(value: Any, least: int = 0, most: int = _COUNT_MAX) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value)
 
 
 def _word(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     return value

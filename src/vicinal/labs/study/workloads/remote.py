@@ -1,8 +1,8 @@
-"""Pairs of programs that are no MPI: a server, and a client that is started once for each size.
+"""Pairs of programs that are not MPI: a server, and a client that runs once for each size.
 
-Both are lines of shell, since a trial is one launch. A client begins when the server listens, so
-it tries again for a while, and what it printed then does not count; and each size's output begins
-with a line that names it. What a client writes goes into a directory of its own, which is removed.
+Because a trial is one launch, both are shell scripts. A client may start before the server listens,
+so the script repeats it for a while and drops the output of failed tries. Each size's output begins
+with a line that names the size. A client writes into its own directory, which is removed.
 """
 
 from collections.abc import Sequence
@@ -42,21 +42,21 @@ _TRIES = 100
 def client_script(
     command: Sequence[str], sizes: Sequence[int], *, good: str = "true", then: str = "true"
 ) -> list[str]:
-    """A client for each size in turn: `$size` and `{server}` in its words are what they say.
+    """A client for each size in turn; in its words, `$size` and `{server}` are replaced.
 
-    It is tried again until it succeeds and `good` holds; `then` is what is done after that.
+    The client is repeated until it succeeds and the shell condition `good` holds. Then `then` runs.
     """
     line = " ".join(_word(word) for word in command)
     return _shell(_CLIENT, sizes, line, line=SIZE_LINE, tries=_TRIES, good=good, then=then)
 
 
 def server_script(command: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    """A server for each size in turn, each of which ends with its client."""
+    """A server for each size in turn; each ends with its client."""
     return _shell(_SERVER, sizes, " ".join(_word(word) for word in command))
 
 
 def by_size(program: str, stdout: str) -> dict[int, list[str]]:
-    """The lines of each size's client; those before the first size are left out."""
+    """The output lines of each size's client, without lines before the first size."""
     found: dict[int, list[str]] = {}
     lines: list[str] | None = None
     for line in whole_lines(stdout):
@@ -71,7 +71,7 @@ def by_size(program: str, stdout: str) -> dict[int, list[str]]:
 
 
 def _shell(text: str, sizes: Sequence[int], command: str, **values: object) -> list[str]:
-    # Not str.format(): `{server}` stays, for whoever knows the address.
+    # Not str.format(), because `{server}` is replaced later, when the address is known.
     for name, value in {"sizes": " ".join(map(str, sizes)), **values, "command": command}.items():
         text = text.replace(f"{{{name}}}", str(value))
     return ["/bin/sh", "-c", text]

@@ -1,4 +1,4 @@
-"""The driver of sockets: TCP over whatever network the environment has, by sockperf and iperf3."""
+"""The driver of sockets: TCP over the environment's network, by sockperf and iperf3."""
 
 import json
 import re
@@ -29,17 +29,17 @@ OPERATIONS = ("latency", "bandwidth")
 _PROGRAMS = {"latency": "sockperf", "bandwidth": "iperf3"}
 _PORTS = {"latency": 11111, "bandwidth": 5201}
 _SIZES = {"latency": (64,), "bandwidth": (131072,)}
-"""Where the workload names none: of a message, or of a write into the socket."""
+"""Default sizes of a message, or of a write into the socket."""
 _LEAST = {"latency": 14, "bandwidth": 1}
 _MOST = {"latency": 65507, "bandwidth": 1 << 20}
 _COLUMN = re.compile(r"(packet|txTime|rxTime|latency|rtt)(?:\((\w{1,5})\))?")
 _HALVES = {"latency": 2.0, "rtt": 1.0}
-"""How many of a column's times are a round trip."""
+"""How many of a column's times make a round trip."""
 _SOCKPERF_VERSION = re.compile(r"sockperf: .*== version #(\S{1,40}) ==")
 _IPERF_VERSION = re.compile(r"iperf (\S{1,40})")
 
 _LOG = "sockperf.log"
-"""It would truncate its own output, if that were the log."""
+"""A separate file, because sockperf would truncate its own output if it were the log."""
 
 _SOCKPERF_SERVER = """
 trap 'kill $! 2>/dev/null' EXIT
@@ -50,12 +50,12 @@ wait $!
 
 
 class Sockets:
-    """Every message's round trip, or the rate that the receiver saw."""
+    """Every message's round trip, or the rate that the receiver measured."""
 
     name = "sockets"
 
     def missing(self, workload: Workload, mpi: Mpi, tools: Tools) -> str | None:
-        """Whether the program is there; no MPI is needed."""
+        """Whether the program exists; no MPI library is needed."""
         del mpi
         program = _PROGRAMS.get(workload.operation)
         try:
@@ -66,7 +66,7 @@ class Sockets:
         return None
 
     def program(self, workload: Workload, mpi: Mpi, tools: Tools) -> Program:
-        """A server on the first node, a client for each size on the last."""
+        """A server on the first node, and a client for each size on the last node."""
         del mpi
         options = Options(workload, ("port",))
         operation = options.operation(OPERATIONS)
@@ -75,13 +75,13 @@ class Sockets:
         if any(not _LEAST[operation] <= size <= _MOST[operation] for size in sizes):
             raise options.error(
                 f"has a size that {_PROGRAMS[operation]} cannot send",
-                f"sizes are from {_LEAST[operation]} to {_MOST[operation]} bytes here",
+                f"use sizes from {_LEAST[operation]} to {_MOST[operation]} bytes",
             )
         port = str(options.number("port", _PORTS[operation], least=1024, most=65535))
         name = _PROGRAMS[operation]
         path = str(debian_program(tools, name, name, name))
         seconds = str(max(1, round(workload.seconds)))
-        # Where nobody listens both end without an error: without a log, or with one in words.
+        # Without a server both end with status 0: sockperf has no log, iperf3 an error in JSON.
         if operation == "latency":
             client = [path, "ping-pong", "--tcp", "-i", "{server}", "-p", port, "-t", seconds]
             client += ["-m", "$size", "--full-log", _LOG]
@@ -120,9 +120,10 @@ class Sockets:
 
 
 def _round_trips(size: int, lines: list[str], most: int) -> Series:
-    """Of sockperf's log of all packets: a round trip, or half of it, beside two times.
+    """Read sockperf's log of all packets: a round trip, or half of it, and two times for each
+    packet.
 
-    The columns' names say which, and in what units.
+    The columns' names say which of them the log has, and the units.
     """
     heads = [at for at, line in enumerate(lines) if line.startswith("packet, ")]
     if len(heads) != 1:
@@ -145,7 +146,7 @@ def _round_trips(size: int, lines: list[str], most: int) -> Series:
         )
         logged = number("sockperf", cells[at[which]], zero=True, line=row) * columns[which]
         trip = round((received - sent) * (columns["rxTime"] * 1e3))
-        # To the nanosecond, but for how a number of seconds is kept in 64 bits.
+        # Exact to a nanosecond, except for the rounding of seconds to 64 bits.
         order = count("sockperf", cells[at["packet"]], line=row)
         if order != len(times) or abs(trip - 1000 * _HALVES[which] * logged) > 4:
             raise refused(
@@ -158,9 +159,9 @@ def _round_trips(size: int, lines: list[str], most: int) -> Series:
 
 
 def _log_columns(head: str) -> dict[str, float]:
-    """Names of the log's columns, with how many µs their units are; `packet` has none.
+    """The log's columns by name, with the number of µs in their units; `packet` has no unit.
 
-    Raises VicinalError where a name or a unit is not known.
+    Raises VicinalError for an unknown name or unit.
     """
     found: dict[str, float] = {}
     for cell in head.split(", "):
@@ -186,16 +187,16 @@ def _log_columns(head: str) -> dict[str, float]:
 
 
 def _observations(lines: list[str]) -> int:
-    """How many packets the log has, as sockperf says before it."""
+    """The number of packets in the log, which sockperf prints before it."""
     found = {line.partition("ReceivedMessages=")[2] for line in lines if "[Valid Duration]" in line}
-    total = count("sockperf", single("sockperf", "how many packets came", sorted(found)))
+    total = count("sockperf", single("sockperf", "the number of packets", sorted(found)))
     if total == 0:
         raise refused("sockperf", "no packet came back")
     return total
 
 
 def _rate(size: int, lines: list[str]) -> tuple[Figure, float, str | None]:
-    """What arrived, by the time in which it did; the bytes of it; and the version of iperf3.
+    """The rate at the receiver, the bytes that arrived, and the version of iperf3.
 
     Lines before and after the JSON are another program's.
     """
@@ -218,11 +219,11 @@ def _rate(size: int, lines: list[str]) -> tuple[Figure, float, str | None]:
         )
         version = _IPERF_VERSION.fullmatch(str(output["start"].get("version", "")))
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
-        # Only text that is no JSON has a line to quote; a value that is missing is named.
+        # An error quotes a line only for text that is not JSON; it names a missing value.
         at = first + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else len(lines)
         raise refused(
             "iperf3",
-            f"no JSON of its kind ({type(error).__name__}: {str(error)[:80]})",
+            f"not the JSON that iperf3 prints ({type(error).__name__}: {str(error)[:80]})",
             line=lines[at] if at < len(lines) else None,
             expected="an object with start.test_start.blksize, and with seconds, bytes and "
             "bits_per_second in end.sum_received",
@@ -233,5 +234,5 @@ def _rate(size: int, lines: list[str]) -> tuple[Figure, float, str | None]:
 
 def _value(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("no number")
+        raise ValueError("not a number")
     return number("iperf3", repr(value))

@@ -1,18 +1,16 @@
-"""SPEC MPI 2007, which Vicinal does not start: studies that name it say so, and why."""
+"""SPEC MPI 2007, which Vicinal does not start. Studies that name it say so, and why."""
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.workloads.driver import Measured, Program, Tools
 from vicinal.mpi.libraries import Mpi
 
-_CAUSE = "SPEC MPI 2007 is sold, and starts and checks its programs by its own runspec"
-_REMEDY = (
-    "run it there with `submit = vicinal run -n $ranks $command`, and compare its reports by hand"
-)
+_CAUSE = "SPEC MPI 2007 must be bought, and only its own runspec starts and checks its programs"
+_REMEDY = "run it with `submit = vicinal run -n $ranks $command`, and compare its reports by hand"
 
 
 class Spec:
-    """SPEC MPI 2007, which is always missing: the error says why."""
+    """SPEC MPI 2007 is always missing; the error says why."""
 
     name = "spec"
 

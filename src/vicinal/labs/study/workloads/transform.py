@@ -1,7 +1,8 @@
 """The driver of Vicinal's own program transform: Fourier transforms of a cube over all ranks.
 
-It stands for P3DFFT and its like where those are not: the same exchange of all with all, with lines
-transformed by a plain algorithm, so that computation weighs more than with a tuned library.
+The program stands in for P3DFFT and similar libraries if they are missing. All ranks exchange with
+all, as in these libraries. A plain algorithm transforms the lines, so computation takes a larger
+share than with a tuned library.
 """
 
 import json
@@ -29,7 +30,7 @@ _LONGEST = 1 << 62
 
 
 class Transform:
-    """Times of single transforms, and how much of them is communication."""
+    """Times of single transforms, and the share of communication in them."""
 
     name = "transform"
 
@@ -53,14 +54,17 @@ class Transform:
         ranks = options.ranks(1, size)
         if workload.samples < 1 or not workload.seconds > 0:
             raise options.error(
-                f"asks for {workload.samples} samples in {workload.seconds} s", "ask for some"
+                f"asks for {workload.samples} samples in {workload.seconds} s",
+                "ask for at least one sample in more than 0 s",
             )
         arguments = [operation, "--size", str(size), "--iterations", str(workload.samples)]
         arguments += ["--seconds", f"{workload.seconds:g}"]
         return Program([str(mpi_program(mpi, "transform")), *arguments], ranks)
 
     def read(self, workload: Workload, stdout: str) -> Measured:
-        """Samples of every rank; means as figures, that of the time over each slowest rank."""
+        """Samples of every rank. Figures are means; the total time is the mean over each
+        iteration's slowest rank.
+        """
         size = Options(workload, ("size",)).number("size", _SIZE)
         try:
             printed = _Printed.read([line for line in whole_lines(stdout) if line[:1] == "{"])
@@ -71,7 +75,7 @@ class Transform:
             size,
             workload.ranks,
         ):
-            raise refused("transform", "it is the answer to another question")
+            raise refused("transform", "it ran another operation or size, or on other ranks")
         total = float(np.max(printed.times, axis=0).mean()) / 1e9
         communication = float(printed.communication.mean()) / 1e9
         facts: dict[str, object] = {
@@ -94,7 +98,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class _Printed:
-    """Its lines, whole."""
+    """The program's complete output."""
 
     mpi: str
     hosts: list[str]
@@ -106,19 +110,21 @@ class _Printed:
 
     @classmethod
     def read(cls, lines: list[str]) -> "_Printed":
-        """Raises what json and NumPy raise where it is not what the program prints."""
+        """Parse the lines. Raises the errors of json and NumPy for lines that the program does not
+        print.
+        """
         if len(lines) < 4:
-            raise ValueError("it did not come to its end")
+            raise ValueError("it did not finish")
         run, head, *rows, end = (json.loads(line) for line in lines)
         ranks, iterations = run["ranks"], head["iterations"]
         if end != {"end": True, "ranks": ranks} or [row["rank"] for row in rows] != list(
             range(min(ranks, _RANKS_MOST))
         ):
-            raise ValueError("its ranks are not all there")
+            raise ValueError("ranks are missing")
         hosts = [str(host) for host in run["hosts"]]
         times = np.array([_times(row["nanoseconds"], iterations) for row in rows])
         communication = np.array([_times(row["communication"], iterations) for row in rows])
-        # Both are rounded.
+        # The program rounds both.
         if not (communication <= times + 1).all():
             raise ValueError("more communication than time")
         return cls(str(run["mpi"]), hosts, head["operation"], head["size"], times, communication)
@@ -126,7 +132,7 @@ class _Printed:
 
 def _times(values: Any, count: Any) -> NDArray[np.int64]:
     if type(values) is not list or len(values) != count or count < 1:
-        raise ValueError("a rank has not all of its times")
+        raise ValueError("times of a rank are missing")
     if any(type(value) is not int or not 0 <= value < _LONGEST for value in values):
-        raise ValueError("a time is no number of nanoseconds")
+        raise ValueError("a time is not a number of nanoseconds")
     return np.array(values, dtype=np.int64)
