@@ -385,7 +385,7 @@ def test_samples_with_a_wrong_character_are_refused(data: st.DataObject) -> None
         ('"format": 1', '"format": 2', r"newer format \(2\) than this Vicinal reads \(1\)"),
         ('"ranks": 2', '"ranks": "two"', "cannot be read"),
         ('"operation"', '"opera', "cannot be read"),
-        ('"lines": 4', '"lines": 5', "its checksum does not fit"),
+        ('"lines": 4', '"lines": 5', "its checksum does not match"),
         ('"lines": 4', '"lines": ', "cannot be read"),
     ],
 )

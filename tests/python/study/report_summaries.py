@@ -173,7 +173,7 @@ def summary(chosen: Study | None = None, seed: int = 1) -> Summary:
             RuleChecked(
                 "Intervals",
                 "What varies has a confidence interval.",
-                ("native, put: 5 trials enclose a median with 94 % and not with 95 %",),
+                ("native, put: 5 trials enclose a median with 94 % instead of 95 %",),
             ),
         ),
         warnings=(

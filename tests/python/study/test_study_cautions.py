@@ -56,7 +56,7 @@ def with_conditions(**values: Any) -> Machine:
     [
         (
             with_conditions(emulated=True),
-            ("processors of containers-region and native are emulated by QEMU",),
+            ("QEMU emulates the processors of containers-region and native",),
         ),
         (with_conditions(steal=0.031), ("up to 3 % of processor time", "in 27 trials more than")),
         (with_conditions(load=11.5), ("load was up to 11.5 with 8 threads", "before 27 trials")),

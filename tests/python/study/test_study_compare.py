@@ -209,7 +209,7 @@ def test_damaged_trials_are_said_and_the_others_compared(
     assert compare(*pair) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "000001.json is damaged" in text
-    assert "000002.parquet is damaged: its checksum does not fit" in text
+    assert "000002.parquet is damaged: its checksum does not match" in text
     assert "000003.parquet cannot be read" in text
     assert "worse" in text
 

@@ -350,7 +350,7 @@ def test_command_names_what_is_no_result(vicinal: Vicinal, tmp_path: Path) -> No
     done = vicinal("study", "report", str(tmp_path))
     assert done.returncode == 1
     assert "manifest.json cannot be read" in done.stderr
-    assert "name a folder that vicinal study run has written" in done.stderr
+    assert "name a folder that vicinal study run wrote" in done.stderr
 
 
 @pytest.mark.usefixtures("no_png")

@@ -204,7 +204,9 @@ def test_a_failed_trial_keeps_its_output(folder: Path, writer: ResultWriter) -> 
 
 
 def test_a_summary_has_its_units_and_is_replaced(folder: Path, writer: ResultWriter) -> None:
-    with pytest.raises(VicinalError, match=r"summary[.]json cannot be read .*study report makes"):
+    with pytest.raises(
+        VicinalError, match=r"summary[.]json cannot be read .*with vicinal study report"
+    ):
         open_result(folder).summary()
     writer.add(TRIAL, [series(5)])
     for warning in ("the first", "the second"):
@@ -224,7 +226,7 @@ def test_a_result_that_is_there_is_not_written_over(
         ResultWriter.resume(folder)
     writer.close()
     before = names_below(folder)
-    with pytest.raises(VicinalError, match="is not empty: go on with what is there by --resume"):
+    with pytest.raises(VicinalError, match="is not empty: resume the result in it with --resume"):
         ResultWriter.create(folder, manifest)
     assert names_below(folder) == before
     ResultWriter.resume(folder)[0].close()
@@ -365,8 +367,11 @@ def test_a_full_disk_costs_the_trial_that_does_not_fit(folder: Path, writer: Res
     )
     assert done.returncode == 0, done.stderr
     *kept, error = done.stdout.splitlines()
-    assert "cannot be written (no space left on device); what was kept before it is whole" in error
-    assert error.endswith("make room there and go on with --resume")
+    assert (
+        "cannot be written (no space left on device); all that was stored before is complete"
+        in error
+    )
+    assert error.endswith("free space there and resume with --resume")
     full = folder.with_name("result-full")
     assert [stored.number for stored in checked(full).trials] == [int(line) for line in kept]
     assert len(kept) > 2
@@ -397,7 +402,10 @@ def damage_json(path: Path) -> None:
     ("damage", "problem"),
     [
         (damage_json, r"000002[.]json is damaged"),
-        (Path.unlink, r"000002[.]json is missing: .*--resume measures it again"),
+        (
+            Path.unlink,
+            r"000002[.]json is missing: .*measure the trial again with vicinal study run --resume",
+        ),
         (lambda path: path.write_bytes(b"\xff\xfe"), r"000002[.]json is damaged"),
         (
             lambda path: path.write_text("[]"),
@@ -479,7 +487,7 @@ def test_no_damaged_byte_of_samples_goes_unnoticed(
     path.write_bytes(damaged)
     try:
         result = open_result(folder)
-        with pytest.raises(VicinalError, match="is damaged: its checksum does not fit"):
+        with pytest.raises(VicinalError, match="is damaged: its checksum does not match"):
             list(result.series(result.trials[0]))
     finally:
         path.write_bytes(whole)

@@ -66,8 +66,8 @@ BREAKING = {
         Broken(
             PERFORMANCE,
             (
-                "native, hpl: its program gives a ratio (%) alone",
-                "containers-region, hpl: its program gives a ratio (%) alone",
+                "native, hpl: its program reports only a ratio (%)",
+                "containers-region, hpl: its program reports only a ratio (%)",
             ),
             trial=with_figures(Figure("efficiency", 70.0, "%")),
         ),
@@ -91,7 +91,7 @@ BREAKING = {
             ),
             (
                 "P9 fig1: the study does not compare containers-region with native, so the ratio "
-                "stands without its absolute values",
+                "has no absolute values beside it",
             ),
         ),
     ),
@@ -100,7 +100,8 @@ BREAKING = {
         Broken(
             RATES,
             tuple(
-                f"{name}, bandwidth: its program gives a mean of rates and does not say which mean"
+                f"{name}, bandwidth: its program reports a mean of rates "
+                "and does not say which mean"
                 for name in ("native", "containers-region")
             ),
             trial=with_figures(Figure("mean", 512.0, "MB/s", 8)),
@@ -111,8 +112,8 @@ BREAKING = {
         Broken(
             PERFORMANCE,
             (
-                "native, hpl: ratios of 9 trials are taken together",
-                "containers-region, hpl: ratios of 9 trials are taken together",
+                "native, hpl: ratios of 9 trials are combined",
+                "containers-region, hpl: ratios of 9 trials are combined",
             ),
             trial=with_figures(Figure("efficiency", 0.7, "ratio")),
         ),
@@ -122,8 +123,8 @@ BREAKING = {
         Broken(
             replace(SMALL, design=replace(SMALL.design, trials=4)),
             (
-                "native, latency: 4 trials enclose a median with 88 % and not with 95 %",
-                "containers-region, latency: 4 trials enclose a median with 88 % and not with 95 %",
+                "native, latency: 4 trials enclose a median with 88 % instead of 95 %",
+                "containers-region, latency: 4 trials enclose a median with 88 % instead of 95 %",
             ),
         ),
     ),
@@ -132,10 +133,10 @@ BREAKING = {
         Broken(
             replace(SMALL, workloads=(replace(SMALL.workloads[0], samples=499),)),
             (
-                "native, latency: 499 samples of a trial have 4.99 beyond P99, which is chance, in "
+                "native, latency: 499 samples of a trial have only 4.99 beyond P99, too few, in "
                 "2 sizes",
-                "containers-region, latency: 499 samples of a trial have 4.99 beyond P99, which is "
-                "chance, in 2 sizes",
+                "containers-region, latency: 499 samples of a trial have only 4.99 beyond P99, "
+                "too few, in 2 sizes",
             ),
         ),
     ),
@@ -144,7 +145,7 @@ BREAKING = {
         Broken(
             SMALL,
             tuple(
-                f"{name}, latency: its program gives no samples, so nothing is known of their tail"
+                f"{name}, latency: its program reports no samples, so their tail is unknown"
                 for name in ("native", "containers-region")
             ),
             trial=with_figures(Figure("mean", 1.5, "us", 8)),
@@ -171,9 +172,9 @@ BREAKING = {
         Broken(
             SMALL,
             (
-                "native, latency: nobody noted the machine's load",
-                "native+control, latency: nobody noted the machine's load",
-                "containers-region, latency: nobody noted the machine's load",
+                "native, latency: the machine's load was not recorded",
+                "native+control, latency: the machine's load was not recorded",
+                "containers-region, latency: the machine's load was not recorded",
             ),
             machine=Machine(conditions=without(Machine().conditions, Condition.LOAD)),
         ),
@@ -183,7 +184,7 @@ BREAKING = {
         Broken(
             SMALL,
             tuple(
-                f"{name}, latency: its program does not say by which clock it measures"
+                f"{name}, latency: its program does not name its clock"
                 for name in ("native", "containers-region")
             ),
             machine=Machine(program=without(PROGRAM, "clock")),
@@ -204,10 +205,7 @@ BREAKING = {
         "bounds",
         Broken(
             replace(SMALL, unavailable={NATIVE.name: "it is not there"}),
-            (
-                "containers-region, latency: it was not measured native, which bounds what can be "
-                "expected",
-            ),
+            ("containers-region, latency: there is no native measurement, which would be a bound",),
         ),
     ),
 }

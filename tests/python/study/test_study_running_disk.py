@@ -139,8 +139,11 @@ def test_a_result_that_fills_its_disk_is_gone_on_with(disk: SmallDisk, study_fil
     assert done.returncode == 1, done.stdout
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"vicinal: error: {folder}/"), done.stderr
-    assert "cannot be written (no space left on device); what was kept before it is whole" in line
-    assert line.endswith("make room there and go on with --resume")
+    assert (
+        "cannot be written (no space left on device); all that was stored before is complete"
+        in line
+    )
+    assert line.endswith("free space there and resume with --resume")
     before = disk.result(folder)
     assert 0 < len(before.trials) < TRIALS
     assert not before.problems

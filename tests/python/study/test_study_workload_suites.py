@@ -156,7 +156,7 @@ def test_garbage_is_refused(asked: Workload, name: str, text: str) -> None:
         (LATENCY, "osu-latency.txt", "8       ", "9       ", "it prints no value for 8 bytes"),
         (LATENCY, "osu-latency.txt", "1.64", "nan", "'nan' instead of a number"),
         (LATENCY, "osu-latency.txt", "1.64", "1.64 2", "a line of 2 columns has 3"),
-        (LATENCY, "osu-latency.txt", "# OSU", "# XXX", "says what it is 0 times"),
+        (LATENCY, "osu-latency.txt", "# OSU", "# XXX", "prints its title 0 times"),
         (LATENCY, "osu-latency.txt", "Latency(us)", "Latency(us)  New", "its columns 0 times"),
         (BARRIER, "osu-barrier.txt", "2.41\n", "2.41\n   2.5\n", "2 lines instead of one"),
         (IMB, "imb-pingpong.txt", "#processes = 2", "#processes = 4", "not run on 2 ranks"),

@@ -1,1 +1,1 @@
-"""What samples say: cells in a few figures, comparisons with tests, the published beside them."""
+"""What a result says: cells, comparisons with tests, and published figures beside them."""

@@ -1,6 +1,7 @@
 """Summaries as JSON, for summary.json and for `vicinal study compare --json`.
 
-Names are those of the dataclasses in summary.py; the schema is vicinal/labs/study/result/schema.
+The names are those of the dataclasses in summary.py; the schema is
+vicinal/labs/study/result/schema.
 """
 
 import types
@@ -25,11 +26,11 @@ UNITS = {
     "efficiency": "base/test where lower is better, else test/base",
     "measured": "the unit of the published figure beside it",
 }
-"""Of what is in a summary."""
+"""Units of the values in a summary."""
 
 
 def summary_to_json(summary: Summary) -> dict[str, Any]:
-    """What ResultWriter.write_summary() takes, together with UNITS."""
+    """The argument for ResultWriter.write_summary(), together with UNITS."""
     values = {
         field.name: to_json(getattr(summary, field.name))
         for field in fields(summary)
@@ -39,11 +40,11 @@ def summary_to_json(summary: Summary) -> dict[str, Any]:
 
 
 def summary_from_json(values: Mapping[str, Any]) -> Summary:
-    """The inverse, of what Result.summary() returns.
+    """The summary from what Result.summary() returns.
 
-    Raises VicinalError where the values are no whole summary.
+    Raises VicinalError if the values are not a complete summary.
     """
-    remedy = "make it again from the samples: vicinal study report"
+    remedy = "create it again from the samples: vicinal study report"
     missing = [field.name for field in fields(Summary) if field.name not in values]
     if missing:
         raise VicinalError(f"the summary has no {missing[0]}", remedy)
@@ -62,7 +63,7 @@ def summary_from_json(values: Mapping[str, Any]) -> Summary:
 
 
 def to_json(value: Any) -> Any:
-    """Dataclasses, enumerations and what they are made of, as JSON has them."""
+    """Dataclasses, enumerations, mappings and sequences as JSON."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
@@ -75,7 +76,7 @@ def to_json(value: Any) -> Any:
 
 
 def _from_json(kind: Any, value: Any) -> Any:
-    """The inverse, for a type. The schema has been checked before."""
+    """The inverse of to_json() for a type. The schema was checked before."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         if value is None:

@@ -1,4 +1,4 @@
-"""Published figures, and what was measured beside them, in the published unit."""
+"""Published figures, and the measured values beside them, in the published unit."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,9 @@ P_VALUE = "p"
 
 
 def beside_published(study: Study, cells: Cells) -> tuple[Beside, ...]:
-    """Each published figure of a study with its counterpart, or with why there is none."""
+    """Each published figure of a study with the measured value, or with the reason why there is
+    none.
+    """
     return tuple(
         _of_all_sizes(study, cells, each)
         if each.comparison is not None and each.size is None
@@ -29,9 +31,9 @@ def beside_published(study: Study, cells: Cells) -> tuple[Beside, ...]:
 
 
 def _of_all_sizes(study: Study, cells: Cells, published: Published) -> Beside:
-    """A ratio that was published of no one size, such as `up to`: the farthest of all sizes.
+    """A ratio that was published without a size, such as `up to`: the most extreme of all sizes.
 
-    It is chosen among several, so it is larger than it would be at a size that was named before.
+    It is chosen among several sizes, so it is larger than the ratio at a size chosen in advance.
     """
     sizes = [
         size for each in study.workloads if each.name == published.workload for size in each.sizes
@@ -57,7 +59,7 @@ def _beside(study: Study, cells: Cells, published: Published) -> Beside:
 
 
 def _in_place(study: Study, cells: Cells, published: Published) -> Published:
-    """The figure, with the environments that were measured in place of its own."""
+    """The figure, with its environments replaced by the stand-ins that were measured."""
 
     def measured(name: str) -> str:
         if any(key[:2] == (name, published.workload) for key in cells):
@@ -73,9 +75,9 @@ def _in_place(study: Study, cells: Cells, published: Published) -> Published:
 
 
 def _absolute(study: Study, cells: Cells, published: Published) -> Estimate | str:
-    """What was measured in the environment, or why nothing was."""
+    """The value measured in the environment, or why there is none."""
     if published.environment is None:
-        return "the study does not say whose value it is"
+        return "the study does not name the environment of this value"
     cell = cells.get((published.environment, published.workload, published.size))
     values = cell.values(_statistic(cell, published)) if cell else {}
     if cell is None or not values:
@@ -84,7 +86,7 @@ def _absolute(study: Study, cells: Cells, published: Published) -> Estimate | st
     ends = [convert(end, cell.unit, published.unit) for end in (found.value, found.low, found.high)]
     value, low, high = ends
     if value is None or low is None or high is None:
-        return f"it was measured in {cell.unit}, and published in {published.unit}"
+        return f"it was measured in {cell.unit}, but published in {published.unit}"
     return replace(found, value=value, low=low, high=high)
 
 
@@ -103,11 +105,11 @@ def _compared(study: Study, cells: Cells, published: Published) -> Estimate | st
         return _why_not(study, cells, published, list(published.comparison))
     base, test = pairs.sides
     if min(*base, *test) <= 0:
-        return "a value is zero, and has no ratio"
+        return "a value is zero, so there is no ratio"
     if published.unit == P_VALUE:
         if len(base) < 2:
-            return "a test needs two blocks at least"
-        p_value = paired_t(test, base, Scale.DIFFERENCE).p_value  # as the papers have it
+            return "a test needs at least two blocks"
+        p_value = paired_t(test, base, Scale.DIFFERENCE).p_value  # as in the papers
         return Estimate(p_value, p_value, p_value, 0.0)
     found = paired_ratio_estimate(test, base, confidence=1 - study.design.alpha)
     if published.unit == "%":
@@ -116,7 +118,7 @@ def _compared(study: Study, cells: Cells, published: Published) -> Estimate | st
 
 
 def _statistic(cell: Gathered, published: Published) -> Statistic:
-    """The published one; of a program that gives one value a trial, that value."""
+    """The published statistic, or the only statistic that the program reports for each trial."""
     given = {statistic for trial in cell.trials.values() for statistic in trial.values}
     return next(iter(given)) if len(given) == 1 and cell.pooled is None else published.statistic
 
@@ -136,11 +138,11 @@ def _why_not(study: Study, cells: Cells, published: Published, environments: lis
     if published.size is not None and published.size not in workload.sizes:
         return f"{published.size} B was left out"
     places = [place_of(each, published.workload, published.size) for each in environments]
-    return f"nothing was measured of {' or of '.join(places)}"
+    return f"nothing was measured for {' or for '.join(places)}"
 
 
 def _is_adapted(study: Study, published: Published) -> bool:
-    """Whether an adaptation concerns the figure: one of its names, or the study as a whole."""
+    """Whether an adaptation concerns the figure: one of its names, or the whole study."""
     names = {published.workload, *(published.comparison or [published.environment])}
     for adaptation in study.adaptations:
         concerns = re.match(r"(?:workload|environment) ([^\s:]+)", adaptation.what)

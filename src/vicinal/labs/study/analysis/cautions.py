@@ -1,4 +1,4 @@
-"""What readers of a study should know before they believe a figure."""
+"""Warnings that readers of a study need before they rely on a figure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,13 +13,13 @@ from vicinal.labs.study.result.layout import Condition, StoredTrial
 from vicinal.labs.study.result.reading import Result
 
 STEAL = 0.01
-"""Part of the processors' time from which on it is said that a hypervisor kept it for others."""
+"""Share of processor time given to others from which on a warning mentions it."""
 
 RECORDING = 0.05
-"""Part of a sample from which on it is said that recording was in it."""
+"""Share of a sample from which on a warning mentions the cost of recording."""
 
 HANGS_TOGETHER = 0.2
-"""Autocorrelation from which on neighbouring samples say the same twice."""
+"""Autocorrelation from which on neighbouring samples are not independent."""
 
 
 def cautions(
@@ -29,7 +29,9 @@ def cautions(
     compared: Sequence[Compared],
     control: ControlFound | None,
 ) -> tuple[str, ...]:
-    """All of them, as sentences without a full stop, what concerns most figures first."""
+    """All warnings, as sentences without a full stop; warnings about the most figures come
+    first.
+    """
     shown = [cell for cell in cells.values() if _is_shown(cell, study)]
     return (
         *_of_control(study, control),
@@ -46,19 +48,19 @@ def cautions(
 def _of_control(study: Study, control: ControlFound | None) -> Iterator[str]:
     if control is None:
         if study.design.comparisons:
-            yield "no environment was measured twice, so nobody knows what this machine differs by"
+            yield "no environment was measured twice, so the noise of this machine is unknown"
         return
     for found in control.different:
         yield f"the machine differs from itself: {found}"
     if control.untested:
         yield (
-            f"{_counted(control.untested, 'cell')} of the A/A control had too few blocks to be "
-            "tested; its largest difference is shown and no claim"
+            f"{_counted(control.untested, 'cell')} of the A/A control had too few blocks for a "
+            "test; the largest difference is shown without a claim"
         )
 
 
 def emulated_in(trials: Sequence[StoredTrial]) -> list[str]:
-    """Environments of which a trial ran on processors that QEMU emulated."""
+    """Environments in which a trial ran on processors that QEMU emulated."""
     return sorted(
         {
             stored.trial.environment.removesuffix(control_name(""))
@@ -69,19 +71,19 @@ def emulated_in(trials: Sequence[StoredTrial]) -> list[str]:
 
 
 def _of_trials(trials: Sequence[StoredTrial]) -> Iterator[str]:
-    """Conditions of the machine while it was measured."""
+    """Warnings about the machine's condition during the measurement."""
     conditions = [stored.trial.conditions for stored in trials]
     emulated = emulated_in(trials)
     if emulated:
         yield (
-            f"processors of {_listed(emulated)} are emulated by QEMU: what was measured there is "
-            "true of emulation, and not of virtual machines"
+            f"QEMU emulates the processors of {_listed(emulated)}: values measured there are "
+            "those of emulation, not of virtual machines"
         )
     stolen = [share for each in conditions if (share := _number(each, Condition.STEAL)) > STEAL]
     if stolen:
         yield (
-            f"the hypervisor under this machine kept up to {max(stolen) * 100:.0f} % of processor "
-            f"time for others, in {_counted(len(stolen), 'trial')} more than {STEAL * 100:.0f} %"
+            f"the hypervisor under this machine gave up to {max(stolen) * 100:.0f} % of processor "
+            f"time to others, in {_counted(len(stolen), 'trial')} more than {STEAL * 100:.0f} %"
         )
 
 
@@ -97,7 +99,7 @@ def _of_load(result: Result) -> Iterator[str]:
 
 
 def of_failures(cells: Iterable[Gathered]) -> Iterator[str]:
-    """Which trials gave nothing, and the reason that most of them had."""
+    """Which trials failed, and their most common reason."""
     failed: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.failures:
@@ -163,9 +165,10 @@ def _of_samples(cells: Sequence[Gathered]) -> Iterator[str]:
     ]
     if marked:
         yield (
-            f"neighbouring samples say much the same in {_counted(len(marked), 'cell')} "
+            f"neighbouring samples are correlated in {_counted(len(marked), 'cell')} "
             f"(autocorrelation up to {max(together[place] for place in marked):.2f}): intervals of "
-            "percentiles within a trial are too narrow there; comparisons count trials, and are not"
+            "percentiles within a trial are too narrow there; comparisons count trials and stay "
+            "correct"
         )
     recorded: dict[str, list[float]] = defaultdict(list)
     for place, values in trials.items():
@@ -182,7 +185,7 @@ def _of_samples(cells: Sequence[Gathered]) -> Iterator[str]:
 
 
 def _is_shown(cell: Gathered, study: Study) -> bool:
-    """The control has its own place."""
+    """Whether a cell belongs to the study's own environments; the control is shown separately."""
     return cell.environment in {each.name for each in study.environments}
 
 

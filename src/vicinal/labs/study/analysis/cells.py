@@ -1,7 +1,7 @@
-"""Cells: what the trials of an environment, workload and size gave, read one trial at a time.
+"""Cells: the values of the trials of an environment, workload and size, read one trial at a time.
 
-The samples of one environment and workload are in memory at a time, and of those nothing is kept
-but a value of each trial for each statistic, the description of all, and a few quantiles.
+Only the samples of one environment and workload are in memory at a time. Of these, a value of each
+trial for each statistic, the description of all samples, and a few quantiles are kept.
 """
 
 from collections import defaultdict
@@ -46,33 +46,33 @@ from vicinal.labs.study.result.reading import Result
 from vicinal.labs.study.result.samples import Series
 
 COMPUTATION_TIME = "computation"
-"""The part of a run's time that is left where only its communication is known."""
+"""The remaining part of a run's time if only its communication is known."""
 
 
 @dataclass(frozen=True)
 class TrialValues:
-    """What one trial says of one cell."""
+    """The values of one trial in one cell."""
 
     number: int
-    """Of the trial: those of a block are in the order in which they ran."""
+    """The trial's number, which gives the order within a block."""
     values: Mapping[Statistic, float]
     samples: int = 0
-    """That the values were formed of; 0 where the workload gave the values itself."""
+    """Number of samples behind the values; 0 if the workload itself reported the values."""
     mean: float = 0.0
-    """Of the samples, in the way that suits the quantity."""
+    """Mean of the samples, of the kind that suits the quantity."""
     autocorrelation: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Of a run's time, with the whole of it under TOTAL_TIME, in s."""
+    """Parts of a run's time, and the total under TOTAL_TIME, in s."""
     collective: bool = False
-    """Whether samples are of the slowest of all ranks."""
+    """Whether samples are the times of the slowest of all ranks."""
     recording: float | None = None
-    """What recording cost beside the smallest sample, as a part of it; None where nobody said."""
+    """Cost of recording as a part of a typical sample of the fastest series; None if unknown."""
     program: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass
 class Gathered:
-    """A cell while it is made, its trials by their block."""
+    """A cell under construction, with its trials by block."""
 
     environment: str
     workload: Workload
@@ -89,7 +89,7 @@ class Gathered:
         return place_of(self.environment, self.workload.name, self.size)
 
     def values(self, statistic: Statistic) -> dict[int, float]:
-        """By block, in its order, of the trials that have it."""
+        """Values by block, in the blocks' order, of the trials that have the statistic."""
         return {
             block: trial.values[statistic]
             for block, trial in sorted(self.trials.items())
@@ -97,7 +97,7 @@ class Gathered:
         }
 
     def cell(self, alpha: float) -> Cell:
-        """The medians, intervals and quantiles that a summary keeps."""
+        """The medians, intervals and quantiles that a summary contains."""
         found = {
             statistic: tuple(values.values())
             for statistic in Statistic
@@ -131,7 +131,7 @@ def place_of(environment: str, workload: str, size: int | None) -> str:
 
 
 def gather(result: Result, study: Study) -> Cells:
-    """All cells of the study's workloads that were tried at all, also those of its A/A control."""
+    """All cells of the study's workloads with trials, including cells of the A/A control."""
     wanted = {workload.name: _statistics_wanted(study, workload) for workload in study.workloads}
     by_side: dict[tuple[str, str], list[StoredTrial]] = defaultdict(list)
     for stored in result.trials:
@@ -147,7 +147,7 @@ def gather(result: Result, study: Study) -> Cells:
 
 
 def _statistics_wanted(study: Study, workload: Workload) -> tuple[Statistic, ...]:
-    """Those that are compared, and those that papers give."""
+    """The statistics that are compared, and those that papers published."""
     published = [each.statistic for each in study.published if each.workload == workload.name]
     return tuple(dict.fromkeys((*workload.statistics, *published)))
 
@@ -179,12 +179,12 @@ class _Side:
                 )
             for size, unit, values, samples in found:
                 cell = self._cell(size, unit)
-                cell.trials[stored.trial.block] = values  # of two in a block the later one
+                cell.trials[stored.trial.block] = values  # the later one of two in a block
                 if samples is not None:
                     self.samples[size][stored.trial.block] = samples
 
     def finish(self) -> Iterator[Gathered]:
-        """The cells; where nothing was measured, those that would have been."""
+        """The cells; if nothing was measured, the cells that were planned."""
         if not self.cells:
             for size in self.workload.sizes or (None,):
                 self._cell(size, self.workload.quantity.unit or "")
@@ -268,7 +268,7 @@ def _recording_share(series: Sequence[Series], program: Mapping[str, object]) ->
 
 
 def _pooled(together: Floats, trials: Iterable[TrialValues], quantity: Quantity) -> Description:
-    """All samples in a few figures. A rate's mean is that of all work by all time."""
+    """All samples in a few values. The mean of a rate is all work divided by all time."""
     found = describe(together)
     if quantity.lower_is_better:
         return found
@@ -286,7 +286,7 @@ def _part_estimates(trials: Sequence[TrialValues], confidence: float) -> dict[st
     values = {name: [each[name] for each in named] for name in names}
     if names == [COMMUNICATION_TIME] and all(TOTAL_TIME in each for each in named):
         total = [each[TOTAL_TIME] for each in named]
-        with suppress(ValueError):  # a program that communicates for longer than it runs
+        with suppress(ValueError):  # the program reports more communication than total time
             found = split(total, values[COMMUNICATION_TIME], confidence)
             return {COMMUNICATION_TIME: found.communication, COMPUTATION_TIME: found.computation}
     return {name: mean_estimate(each, confidence) for name, each in values.items()}

@@ -1,12 +1,12 @@
 """Comparisons: each question of a study, for each workload, size and statistic.
 
-A difference is claimed by Wilcoxon's test of the blocks that have both sides, corrected for all
-tests of the study; docs/decisions/0019 says why by this test.
+Wilcoxon's test of the blocks that have both sides, corrected for all tests of the study, decides
+whether a difference is claimed; docs/decisions/0019 says why this test.
 
 The A/A control, one environment measured twice in each block, is compared with itself in the same
 way. `rule_of` says when a study that may stop early looks at its data, and `claiming_rule` what it
-may claim then; vicinal.labs.statistics.stopping says why these intervals hold for whatever reason
-blocks stopped.
+may claim then. vicinal.labs.statistics.stopping says why these intervals hold for any reason to
+stop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Pairs:
-    """Two cells of a question, by the blocks that have both."""
+    """Two cells of a question, in the blocks that have both."""
 
     comparison: Comparison
     base: Gathered
@@ -62,7 +62,7 @@ class Pairs:
 def pair(
     cells: Cells, comparison: Comparison, workload: str, size: int | None, statistic: Statistic
 ) -> Pairs | None:
-    """The pairs of a question; None where no block has both sides."""
+    """The pairs of a question; None if no block has both sides."""
     base = cells.get((comparison.base, workload, size))
     test = cells.get((comparison.test, workload, size))
     if base is None or test is None or base.unit != test.unit:
@@ -72,9 +72,9 @@ def pair(
 
 
 def compare_all(study: Study, cells: Cells) -> tuple[Compared, ...]:
-    """All questions of a study that can be asked of what was measured.
+    """All questions of a study for which there are measurements.
 
-    Where a value is zero there is no ratio, and nothing to compare.
+    A value of zero has no ratio, so it is not compared.
     """
     family = list(_all_pairs(study, cells))
     if study.design.most_trials is None:
@@ -98,9 +98,9 @@ def _all_pairs(study: Study, cells: Cells) -> Iterator[Pairs]:
 
 
 def judge(family: Sequence[Pairs], design: Design) -> tuple[Compared, ...]:
-    """What each of the pairs says, corrected for there being the others.
+    """The comparison of each of the pairs, corrected for the number of pairs.
 
-    Differences are one family, and equivalences another.
+    Tests of difference are one family, and tests of equivalence another.
     """
     tested = [_test(pairs, design) for pairs in family]
     different = _adjusted({i: each.p_different for i, each in enumerate(tested)}, design)
@@ -129,10 +129,11 @@ def judge(family: Sequence[Pairs], design: Design) -> tuple[Compared, ...]:
 
 
 def judge_looks(family: Sequence[Pairs], design: Design, watched: int) -> tuple[Compared, ...]:
-    """The same of a study that looked at its data while it ran: `watched` of its comparisons.
+    """The comparisons of a study that looked at its data while it ran: `watched` of its
+    comparisons.
 
-    The intervals decide that hold at all looks together, and there are no p values: those of a
-    study without looks would be too small.
+    Intervals that hold at all looks together decide. There are no p values, because p values that
+    ignore the looks would be too small.
     """
     rule = claiming_rule(design, watched, len(family))
     found = []
@@ -157,7 +158,7 @@ def _of_look(compared: Compared, margin: float) -> Verdict:
 
 @dataclass(frozen=True)
 class _Tested:
-    """Pairs, and what they say by themselves."""
+    """Pairs, and the results of their own tests."""
 
     pairs: Pairs
     ratio: Estimate | None = None
@@ -165,7 +166,7 @@ class _Tested:
     p_different: float | None = None
     p_equal: float | None = None
     p_least: float | None = None
-    """Of equivalence, where all pairs speak for it: what so many can say at most."""
+    """The smallest p value of equivalence that this number of pairs can reach."""
 
 
 def _test(pairs: Pairs, design: Design) -> _Tested:
@@ -191,7 +192,7 @@ def _adjusted(p_values: Mapping[int, float | None], design: Design) -> dict[int,
 
 
 def _described(pairs: Pairs, design: Design, ratio: Estimate | None) -> Compared:
-    """Both sides and their ratio, and nothing claimed yet."""
+    """Both sides and their ratio, without a claim."""
     base, test = (median_estimate(side, 1 - design.alpha) for side in pairs.sides)
     quantity = pairs.base.workload.quantity
     quotient = test.value / base.value
@@ -229,21 +230,25 @@ def _verdict(
 
 
 def _split(pairs: Pairs) -> SplitChange | None:
-    """How communication and the rest of a run changed, where both sides say that of each trial."""
+    """The changes of communication and of the other time, if both sides report them for
+    each trial.
+    """
     try:
         return compare_splits(_times(pairs.test, pairs.blocks), _times(pairs.base, pairs.blocks))
-    except (KeyError, ValueError):  # it is not said, or more than the run took
+    except (KeyError, ValueError):  # not reported, or longer than the run
         return None
 
 
 def _times(cell: Gathered, blocks: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Of each trial the whole time and that in communication, in s."""
+    """Total time and time in communication of each trial, in s."""
     parts = [cell.trials[block].parts for block in blocks]
     return [each[TOTAL_TIME] for each in parts], [each[COMMUNICATION_TIME] for each in parts]
 
 
 def rule_of(design: Design, comparisons: int) -> Rule | None:
-    """When it is looked; None where so few blocks can decide nothing before the last."""
+    """When the study looks at its data; None if so few blocks can decide nothing before the last
+    one.
+    """
     try:
         rule = even_rule(
             max(design.trials, design.most_trials or 0),
@@ -254,15 +259,15 @@ def rule_of(design: Design, comparisons: int) -> Rule | None:
         )
     except TooFewTrialsError:
         return None
-    # The design has so many blocks at least, and so it is looked at none before.
+    # The design has at least this many blocks, so no look comes earlier.
     return replace(rule, looks=tuple(look for look in rule.looks if look >= design.trials))
 
 
 def claiming_rule(design: Design, watched: int, tests: int) -> Rule | None:
-    """The same looks for all tests that are made in the end, which share alpha.
+    """The same looks for all tests of the final analysis, which share alpha.
 
-    Fewer are `watched` while blocks run: the first statistic of each workload. Looks that are too
-    early for so many tests are left out. None where all are.
+    While blocks run, fewer comparisons are `watched`: the first statistic of each workload. Looks
+    that are too early for the number of tests are left out. None if all looks are.
     """
     rule = rule_of(design, watched)
     looks = rule.looks if rule else ()
@@ -275,15 +280,15 @@ def claiming_rule(design: Design, watched: int, tests: int) -> Rule | None:
 
 
 def last_look(rule: Rule | None, ours: Sequence[float], theirs: Sequence[float]) -> Look | None:
-    """The look that decided, or else the latest one; None before the first."""
+    """The look that decided, otherwise the latest look; None before the first look."""
     return watch(rule, ours, theirs) if rule is not None else None
 
 
 def judge_control(study: Study, cells: Cells) -> ControlFound | None:
     """What the control showed, for the first statistic of each workload and size.
 
-    None where there was no control. Where nothing differs, all that a correction has to keep is
-    the chance of any false finding, and Benjamini and Hochberg's keeps that as Holm's does.
+    None without a control. If nothing differs, a correction only has to limit the chance of any
+    false finding, and Benjamini and Hochberg's correction limits it as Holm's does.
     """
     name = controlled(study, cells)
     if name is None:
@@ -321,7 +326,7 @@ def judge_control(study: Study, cells: Cells) -> ControlFound | None:
 
 
 def controlled(study: Study, cells: Cells) -> str | None:
-    """The environment that was measured twice; None where none was."""
+    """The environment that was measured twice; None if none was."""
     return next(
         (
             environment.name
@@ -333,7 +338,7 @@ def controlled(study: Study, cells: Cells) -> str | None:
 
 
 def _judge(pairs: Pairs) -> Control | None:
-    """With the order in which both ran, or without it where there are too few blocks for that."""
+    """Judge with the order in which both ran, or without it if there are too few blocks."""
     second, first = pairs.sides
     first_ran_first = [
         pairs.test.trials[block].number < pairs.base.trials[block].number for block in pairs.blocks
@@ -347,6 +352,6 @@ def _judge(pairs: Pairs) -> Control | None:
 
 
 def _p_value(judged: Control) -> float:
-    """Of either test: they are corrected for each other."""
+    """The smaller p value of both tests; each is corrected for the other."""
     orders = [] if judged.order_p_value is None else [judged.order_p_value]
     return min([judged.labels_p_value, *orders])

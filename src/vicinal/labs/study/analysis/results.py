@@ -1,7 +1,8 @@
-"""Two results side by side: the same cells on two dates, two machines, or two versions.
+"""Compares two results: the same cells on two dates, two machines, or two versions.
 
-Their trials make no pairs: nothing that slowed one of the days down as a whole can be told from a
-difference. So what differs in how both came about is part of the answer, and comes first.
+Trials of two results are not pairs. So a difference may also come from anything that slowed down
+one of the days as a whole. The differences between both measurements are therefore part of the
+answer, and come first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,18 +26,18 @@ from vicinal.labs.study.result.reading import Result
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that was not the same when both were measured."""
+    """A difference between the circumstances of both measurements."""
 
     what: str
     """`versions.kernel`, `workload latency: samples`."""
     before: str
-    """`-` where it has none."""
+    """`-` if missing."""
     after: str
 
 
 @dataclass(frozen=True)
 class CellsCompared:
-    """One environment, workload, size and statistic of both results, in the unit of the former."""
+    """One environment, workload, size and statistic of both results, in the first result's unit."""
 
     environment: str
     workload: str
@@ -46,26 +47,26 @@ class CellsCompared:
     unit: str
     before: Estimate
     after: Estimate
-    """Medians of the trials."""
+    """Both are medians of the trials."""
     trials_before: int
     trials_after: int
     ratio: Estimate
-    """After/before, Hodges and Lehmann's."""
+    """After/before, by Hodges and Lehmann."""
     gain: float
-    """How much better it is after: of latency 1 - ratio, of bandwidth ratio - 1."""
+    """How much better the second result is: for latency 1 - ratio, for bandwidth ratio - 1."""
     p_value: float
-    """Of the rank-sum test, uncorrected."""
+    """By the rank-sum test, uncorrected."""
     p_corrected: float
     verdict: Verdict
-    """Of what came after."""
+    """The verdict on the second result."""
 
 
 @dataclass(frozen=True)
 class ResultsCompared:
-    """Two results beside each other: what differs around them, and each cell of both."""
+    """Two results: the differences of their circumstances, and each cell of both."""
 
     before: str
-    """Folders, as they were named."""
+    """`before` and `after` are folders, as the user named them."""
     after: str
     created_before: str
     created_after: str
@@ -73,15 +74,15 @@ class ResultsCompared:
     differences: tuple[Difference, ...]
     cells: tuple[CellsCompared, ...]
     only_before: tuple[str, ...]
-    """Cells that the other one lacks, in words."""
+    """Cells that the other result lacks, in words."""
     only_after: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def compare_results(before: Result, after: Result) -> ResultsCompared:
-    """Compare what both have, by the first one's design.
+    """Compare the cells that both results have, by the first result's design.
 
-    Raises VicinalError where they have nothing in common, or a manifest has no whole study.
+    Raises VicinalError if they have nothing in common, or if a manifest has no complete study.
     """
     studies = [study_from_json(each.manifest["study"]) for each in (before, after)]
     gathered = [gather(each, study) for each, study in zip((before, after), studies, strict=True)]
@@ -120,7 +121,7 @@ class _Sides:
 
 
 def _shown(cells: Cells, study: Study) -> dict[tuple[str, str, int | None], Gathered]:
-    """Those that have values, without the A/A control's."""
+    """The cells with values, without cells of the A/A control."""
     names = {environment.name for environment in study.environments}
     return {key: cell for key, cell in cells.items() if cell.trials and cell.environment in names}
 
@@ -147,7 +148,7 @@ def _both(
 
 
 def _judged(family: list[_Sides], design: Design) -> Iterator[CellsCompared]:
-    """What they say, corrected for there being so many."""
+    """Comparisons of the cells, corrected for their number."""
     correction, alpha = FAMILIES[design.correction], design.alpha
 
     def adjusted(values: Iterable[float]) -> list[float]:
@@ -189,17 +190,17 @@ def _judged(family: list[_Sides], design: Design) -> Iterator[CellsCompared]:
 
 
 def _differences(before: Result, after: Result, study: Study, other: Study) -> Iterator[Difference]:
-    """Machine, versions and variables, then what the studies asked for."""
+    """Differences of machine, versions and variables, then of the studies."""
     for part in ("machine", "versions", "variables"):
         sides = [dict(_leaves(each.manifest[part], f"{part}.")) for each in (before, after)]
         for side in sides:
-            side.pop("machine.load", None)  # that of a moment: each trial has its own
+            side.pop("machine.load", None)  # momentary; each trial has its own
         yield from _unequal(*sides)
     yield from _unequal(dict(_asked(study)), dict(_asked(other)))
 
 
 def _asked(study: Study) -> Iterator[tuple[str, Any]]:
-    """What a study asked for that changes what a cell is."""
+    """The parts of a study that determine what a cell is."""
     values = study_to_json(study)
     yield "study", values["name"]
     for kind, group in (("environment", "environments"), ("workload", "workloads")):

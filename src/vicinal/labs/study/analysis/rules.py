@@ -1,8 +1,8 @@
-"""The rules of benchmarking that a report must keep, each checked by this program.
+"""The rules of benchmarking that a report must keep, each checked by this module.
 
-They are those of Hoefler and Belli ("Scientific benchmarking of parallel computing systems", SC15)
-as far as a program can judge them: of a result it knows what was measured, of which kind values
-are, and what is documented.
+The rules are those of Hoefler and Belli ("Scientific benchmarking of parallel computing systems",
+SC15), as far as a program can judge them. It knows what a result measured, the kind of its values,
+and what is documented.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,12 +18,12 @@ from vicinal.labs.study.result.layout import Condition, ProgramFact
 from vicinal.labs.study.result.reading import Result
 
 BEYOND = 5
-"""Samples that a percentile of a trial has to have beyond it, to be more than chance."""
+"""Samples of a trial that a percentile needs beyond it to be more than chance."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rules are checked against."""
+    """The data for the checks."""
 
     result: Result
     study: Study
@@ -32,7 +32,7 @@ class Evidence:
 
     @property
     def measured(self) -> list[Gathered]:
-        """Cells with values, without the A/A control's."""
+        """Cells with values, without cells of the A/A control."""
         names = {environment.name for environment in self.study.environments}
         return [each for each in self.cells.values() if each.trials and each.environment in names]
 
@@ -40,7 +40,7 @@ class Evidence:
 def check_rules(
     result: Result, study: Study, cells: Cells, compared: Sequence[Compared]
 ) -> tuple[RuleChecked, ...]:
-    """All rules, in the order in which they are told."""
+    """All rules, in the order in which they are shown."""
     evidence = Evidence(result, study, cells, compared)
     return tuple(
         RuleChecked(name, text, tuple(dict.fromkeys(broken(evidence))))
@@ -51,7 +51,7 @@ def check_rules(
 def _absolute_values(evidence: Evidence) -> Iterator[str]:
     for cell in evidence.measured:
         if cell.unit in RATIO_UNITS:
-            yield f"{_side(cell)}: its program gives a ratio ({cell.unit or 'no unit'}) alone"
+            yield f"{_side(cell)}: its program reports only a ratio ({cell.unit or 'no unit'})"
     shown = {
         (each.comparison.base, each.comparison.test, each.workload, each.size)
         for each in evidence.compared
@@ -68,7 +68,7 @@ def _absolute_values(evidence: Evidence) -> Iterator[str]:
         if both and (*sides, published.workload, published.size) not in shown:
             yield (
                 f"{published.source}: the study does not compare {sides[0]} with {sides[1]}, so "
-                "the ratio stands without its absolute values"
+                "the ratio has no absolute values beside it"
             )
 
 
@@ -77,13 +77,13 @@ def _means(evidence: Evidence) -> Iterator[str]:
         if cell.workload.quantity in (Quantity.BANDWIDTH, Quantity.MESSAGE_RATE) and any(
             Statistic.MEAN in trial.values and trial.samples == 0 for trial in cell.trials.values()
         ):
-            yield f"{_side(cell)}: its program gives a mean of rates and does not say which mean"
+            yield f"{_side(cell)}: its program reports a mean of rates and does not say which mean"
 
 
 def _averaged_ratios(evidence: Evidence) -> Iterator[str]:
     for cell in evidence.measured:
         if cell.unit in RATIO_UNITS and len(cell.trials) > 1:
-            yield f"{_side(cell)}: ratios of {len(cell.trials)} trials are taken together"
+            yield f"{_side(cell)}: ratios of {len(cell.trials)} trials are combined"
 
 
 def _intervals(evidence: Evidence) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _intervals(evidence: Evidence) -> Iterator[str]:
         if reached < confidence:
             yield (
                 f"{_side(cell)}: {len(cell.trials)} trials enclose a median with "
-                f"{reached * 100:.0f} % and not with {confidence * 100:.0f} %"
+                f"{reached * 100:.0f} % instead of {confidence * 100:.0f} %"
             )
 
 
@@ -104,11 +104,11 @@ def _percentiles(evidence: Evidence) -> Iterator[str]:
         if cell.workload.quantity is not Quantity.LATENCY:
             continue
         if cell.pooled is None:
-            yield f"{_side(cell)}: its program gives no samples, so nothing is known of their tail"
+            yield f"{_side(cell)}: its program reports no samples, so their tail is unknown"
             continue
         fewest = min(trial.samples for trial in cell.trials.values())
         for statistic in cell.workload.statistics:
-            quantile = PERCENTILES.get(statistic.value)  # None: it is no percentile of a tail
+            quantile = PERCENTILES.get(statistic.value)  # None: not a percentile of the tail
             if quantile is not None and fewest * (1 - quantile) < BEYOND:
                 few.setdefault((_side(cell), statistic), []).append(fewest)
     for (side, statistic), counts in few.items():
@@ -116,8 +116,8 @@ def _percentiles(evidence: Evidence) -> Iterator[str]:
         beyond = fewest * (1 - PERCENTILES[statistic.value])
         sizes = "1 size" if len(counts) == 1 else f"{len(counts)} sizes"
         yield (
-            f"{side}: {fewest} samples of a trial have {beyond:.3g} beyond {statistic.value}, "
-            f"which is chance, in {sizes}"
+            f"{side}: {fewest} samples of a trial have only {beyond:.3g} beyond "
+            f"{statistic.value}, too few, in {sizes}"
         )
 
 
@@ -132,8 +132,8 @@ def _factors(evidence: Evidence) -> Iterator[str]:
     for stored in evidence.result.trials:
         if stored.failure is None and Condition.LOAD not in stored.trial.conditions:
             yield (
-                f"{stored.trial.environment}, {stored.trial.workload}: nobody noted the machine's "
-                "load"
+                f"{stored.trial.environment}, {stored.trial.workload}: the machine's load was not "
+                "recorded"
             )
 
 
@@ -141,7 +141,7 @@ def _time(evidence: Evidence) -> Iterator[str]:
     for cell in evidence.measured:
         for trial in cell.trials.values():
             if ProgramFact.CLOCK not in trial.program:
-                yield f"{_side(cell)}: its program does not say by which clock it measures"
+                yield f"{_side(cell)}: its program does not name its clock"
             elif trial.collective and ProgramFact.APART not in trial.program:
                 yield f"{_side(cell)}: its program does not say whether ranks begin together"
 
@@ -157,28 +157,28 @@ def _bounds(evidence: Evidence) -> Iterator[str]:
     }
     for cell in evidence.measured:
         if cell.environment not in native and (cell.workload.name, cell.size) not in bounded:
-            yield f"{_side(cell)}: it was not measured native, which bounds what can be expected"
+            yield f"{_side(cell)}: there is no native measurement, which would be a bound"
 
 
 _RULES: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
     (
         "absolute values",
-        "Beside every ratio stand the absolute values that it is of.",
+        "Every ratio has its absolute values beside it.",
         _absolute_values,
     ),
     (
         "means",
-        "Costs have arithmetic means, and rates harmonic ones.",
+        "Means of costs are arithmetic, and means of rates are harmonic.",
         _means,
     ),
     (
         "no averaged ratios",
-        "Ratios are not averaged: a ratio is of two values, or the median of pairs.",
+        "Ratios are not averaged: a ratio is that of two values, or the median of pairs.",
         _averaged_ratios,
     ),
     (
         "intervals",
-        "What varies from trial to trial has an interval of the confidence that was asked for.",
+        "Values that vary between trials have an interval of the requested confidence.",
         _intervals,
     ),
     (
@@ -188,17 +188,17 @@ _RULES: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
     ),
     (
         "factors",
-        "What may have made a difference is written down: machine, versions, load.",
+        "Factors that may have made a difference are recorded: machine, versions, load.",
         _factors,
     ),
     (
         "time",
-        "It is said by which clock was measured, and whether ranks began together.",
+        "The clock is named, and whether ranks began together.",
         _time,
     ),
     (
         "bounds",
-        "Beside what is virtual stands the native machine, which bounds it.",
+        "Virtual environments have the native machine beside them, as a bound.",
         _bounds,
     ),
 )

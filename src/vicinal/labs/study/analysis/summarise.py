@@ -1,4 +1,4 @@
-"""From a result's folder to all that a report shows of it."""
+"""Computes the summary of a result, which contains all that a report shows."""
 
 from vicinal.labs.study.analysis.beside import beside_published
 from vicinal.labs.study.analysis.cautions import cautions, emulated_in
@@ -12,9 +12,9 @@ from vicinal.labs.study.result.reading import Result
 
 
 def summarise(result: Result) -> Summary:
-    """Everything that a result says, by the rules of its study.
+    """The summary of a result, by the rules of its study.
 
-    One trial is read at a time. Raises VicinalError where the manifest has no whole study.
+    Reads one trial at a time. Raises VicinalError if the manifest has no complete study.
     """
     study = study_from_json(result.manifest["study"])
     cells = gather(result, study)
@@ -33,9 +33,9 @@ def summarise(result: Result) -> Summary:
 
 
 def measured_cells(result: Result) -> tuple[Study, tuple[Cell, ...]]:
-    """A result's study and cells alone, of which nothing is compared yet.
+    """A result's study and cells, without comparisons.
 
-    Raises VicinalError where the manifest has no whole study.
+    Raises VicinalError if the manifest has no complete study.
     """
     study = study_from_json(result.manifest["study"])
     cells = _in_order(study, gather(result, study))
@@ -43,7 +43,7 @@ def measured_cells(result: Result) -> tuple[Study, tuple[Cell, ...]]:
 
 
 def _in_order(study: Study, cells: Cells) -> list[Gathered]:
-    """The study's order, smaller sizes first; without those of the A/A control."""
+    """Cells in the study's order, smaller sizes first; without cells of the A/A control."""
     workloads = {workload.name: place for place, workload in enumerate(study.workloads)}
     environments = {each.name: place for place, each in enumerate(study.environments)}
     return sorted(

@@ -1,4 +1,4 @@
-"""What came out of a study: all that a report shows, and nothing that it has to compute."""
+"""The outcome of a study: all that a report shows, without anything left to compute."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,22 +11,22 @@ from vicinal.labs.study.file.model import Comparison, Published, Quantity, Stati
 
 
 class Verdict(StrEnum):
-    """What a comparison says, after correction."""
+    """The outcome of a comparison, after correction."""
 
     BETTER = "better"
-    """The test environment is."""
+    """The test environment is better."""
     WORSE = "worse"
     EQUIVALENT = "equivalent"
     """Within the margin."""
     OPEN = "open"
     """Neither a difference nor equivalence was established."""
     TOO_FEW = "too few trials"
-    """For any test: the figures are shown, and no claim."""
+    """Too few for any test: the values are shown without a claim."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One environment, workload and size, over all of its trials, in the quantity's unit."""
+    """One environment, workload and size, over all its trials, in the quantity's unit."""
 
     environment: str
     workload: str
@@ -34,20 +34,20 @@ class Cell:
     quantity: Quantity
     unit: str
     trials: int
-    """That gave values."""
+    """Trials with values."""
     failures: tuple[str, ...]
-    """Why the others gave none."""
+    """Why the other trials have no values."""
     across: Mapping[Statistic, Estimate]
-    """Of each trial's value: their median (of costs) with its interval; what is compared."""
+    """The median of the trials' values for each statistic, with its interval; this is compared."""
     values: Mapping[Statistic, tuple[float, ...]]
-    """Of each trial, in the order of blocks."""
+    """The value of each trial, in the order of blocks."""
     pooled: Description | None
-    """All samples together; None where the workload gives none."""
+    """All samples together; None for a workload without samples."""
     tail: tuple[tuple[float, float], ...] = ()
-    """Quantiles for a plot: part of the samples, value; rare ones finer."""
+    """Quantiles for a plot: share of the samples, value; finer for rare values."""
     parts: Mapping[str, Estimate] = field(default_factory=dict)
-    """Of an application's time, in s, in its own order: `communication`, `computation`, ...; none
-    where it does not say. Means over trials, since parts of means add up."""
+    """Parts of an application's time, in s, in the application's order: `communication`,
+    `computation`, ...; empty if not reported. Means over trials, because means of parts add up."""
 
 
 @dataclass(frozen=True)
@@ -63,60 +63,61 @@ class Compared:
     base: Estimate
     test: Estimate
     ratio: Estimate | None
-    """test/base of pairs; None where there are too few."""
+    """test/base of pairs; None if there are too few."""
     gain: float
-    """How much better the test is, as a part: of latency 1 - ratio, of bandwidth ratio - 1."""
+    """How much better the test is, as a part: for latency 1 - ratio, for bandwidth ratio - 1."""
     efficiency: float
-    """Of the test beside the base: base/test where lower is better, else test/base."""
+    """Efficiency of the test: base/test if lower is better, otherwise test/base."""
     pairs: int
     p_t: float | None
-    """Of the paired t-test, of logarithms, two-tailed, uncorrected."""
+    """By the paired t-test of logarithms, two-tailed, uncorrected."""
     p_signed_rank: float | None
-    """Of Wilcoxon's, uncorrected."""
+    """By Wilcoxon's test, uncorrected."""
     p_corrected: float | None
-    """Of Wilcoxon's, by the study's correction over all of its comparisons."""
+    """By Wilcoxon's test, with the study's correction over all its comparisons."""
     verdict: Verdict
     split: SplitChange | None = None
-    """Of an application's time in communication and the rest, test beside base; None where the
-    application does not say."""
+    """Changes of an application's time in communication and of the other time, test against base;
+    None if not reported."""
 
 
 @dataclass(frozen=True)
 class ControlFound:
-    """What the A/A control showed: an environment beside itself."""
+    """The outcome of the A/A control, which compares an environment with itself."""
 
     environment: str
     tests: int
     different: tuple[str, ...]
-    """The cells in which it differed from itself, after correction, in words."""
+    """The cells in which the environment differed from itself, after correction, in words."""
     widest: float
-    """The largest |ratio - 1| of all cells: below it, differences are the machine's noise."""
+    """The largest |ratio - 1| of all cells: smaller differences are the machine's noise."""
     untested: int = 0
-    """Cells that had too few blocks for the control's test."""
+    """Cells with too few blocks for the control's test."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A published figure, and what was measured."""
+    """A published figure, and the measured value."""
 
     published: Published
     measured: Estimate | None
     why_not: str = ""
-    """Where nothing was measured."""
+    """Why nothing was measured."""
     adapted: bool = False
-    """Whether it was measured under other conditions than the study file asks for."""
+    """Whether the conditions of the measurement differ from the study file's."""
     at: int | None = None
-    """Of a figure that names no size: that with the ratio furthest in the published direction."""
+    """For a figure without a size: the size with the most extreme ratio in the published
+    direction."""
 
 
 @dataclass(frozen=True)
 class RuleChecked:
-    """One of the rules of benchmarking, and whether this result keeps it."""
+    """A rule of benchmarking, and whether this result keeps it."""
 
     name: str
     text: str
     broken: tuple[str, ...]
-    """Where, in words; none where it is kept."""
+    """Places that break the rule, in words; empty if it is kept."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,6 @@ class Summary:
     published: tuple[Beside, ...]
     rules: tuple[RuleChecked, ...]
     warnings: tuple[str, ...]
-    """For people: what they should know before they believe a figure."""
+    """What readers should know before they rely on a figure."""
     emulated: tuple[str, ...] = ()
-    """Environments whose processors QEMU emulated: their times are emulation's."""
+    """Environments whose processors QEMU emulated; their times are those of emulation."""

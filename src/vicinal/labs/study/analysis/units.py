@@ -1,9 +1,9 @@
-"""Units: which of them say the same thing, and how much of one is in another."""
+"""Units: which units are comparable, and conversion between them."""
 
 from vicinal.labs.study.file.model import Quantity
 
 RATIO_UNITS = {"", "1", "%", "ratio", "percent"}
-"""Of figures that are no absolute values."""
+"""Units of figures that are not absolute values."""
 
 _KINDS: tuple[dict[str, float], ...] = (
     {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0}
@@ -27,9 +27,9 @@ _KIND_OF = {
 
 
 def can_be(unit: str, quantity: Quantity) -> bool:
-    """Whether a figure in this unit is one of the quantity.
+    """Whether a figure in this unit can be of this quantity.
 
-    Performance is whatever is neither a time nor a bare number.
+    Any unit except a unit of time can be of a performance.
     """
     if quantity is Quantity.PERFORMANCE:
         return unit not in _TIMES
@@ -37,12 +37,12 @@ def can_be(unit: str, quantity: Quantity) -> bool:
 
 
 def is_time(unit: str) -> bool:
-    """Whether it is a unit of time."""
+    """Whether this is a unit of time."""
     return unit in _TIMES
 
 
 def convert(value: float, unit: str, into: str) -> float | None:
-    """The value in another unit; None where one does not say the same thing as the other."""
+    """The value in another unit; None if the units are not comparable."""
     if unit == into:
         return value
     for kind in _KINDS:

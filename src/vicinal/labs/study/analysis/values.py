@@ -1,4 +1,4 @@
-"""From what a trial measured to values in a quantity's unit, one for each statistic."""
+"""Converts the measurements of a trial to one value for each statistic, in the quantity's unit."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,17 +22,17 @@ class Samples:
     """All samples of a trial at one size."""
 
     values: Floats
-    """In the quantity's unit, in the order in which they were, one rank after the other."""
+    """In the quantity's unit, in their order, one rank after the other."""
     mean: float
-    """Arithmetic of costs; of rates the harmonic one, which is all work by all time. Where several
-    pairs work side by side, it is the sum of the pairs' rates."""
+    """Arithmetic for costs. For rates harmonic, which is all work divided by all time; if several
+    pairs work at the same time, the sum of the pairs' rates."""
 
 
 def samples_of(series: Sequence[Series], workload: Workload) -> Samples:
     """The samples of all ranks at one size.
 
-    Raises VicinalError where ranks that belong together have different numbers of samples, or a
-    rate's sample took no time.
+    Raises VicinalError if ranks that belong together have different numbers of samples, or if a
+    sample of a rate took no time.
     """
     if workload.quantity.lower_is_better:
         scale = 1e-3 if workload.quantity is Quantity.LATENCY else 1e-9
@@ -45,9 +45,10 @@ def samples_of(series: Sequence[Series], workload: Workload) -> Samples:
 
 
 def is_collective(series: Sequence[Series], workload: Workload) -> bool:
-    """Whether all ranks recorded the same calls, so that the slowest one's time is a call's.
+    """Whether all ranks recorded the same calls, so that the slowest rank's time is the call's
+    time.
 
-    Of pairs of ranks only one records.
+    In a pair of ranks only one records.
     """
     return (
         workload.ranks > 1
@@ -61,7 +62,7 @@ def _rates(series: Sequence[Series], quantity: Quantity) -> Samples:
     if len(lengths) != 1:
         raise VicinalError(
             "pairs of ranks have different numbers of samples, so their rates do not add up",
-            "look at what the workload printed, and measure it again",
+            "read the workload's output, and measure it again",
         )
     values = np.zeros(lengths.pop())
     mean = 0.0
@@ -69,7 +70,7 @@ def _rates(series: Sequence[Series], quantity: Quantity) -> Samples:
         if (each.nanoseconds <= 0).any():
             raise VicinalError(
                 "a sample took no time, so it has no rate",
-                "have more messages in a sample: its clock is too coarse for so few",
+                "use more messages in a sample: the clock is too coarse for so few",
             )
         work = each.messages * (each.size if quantity is Quantity.BANDWIDTH else 1) * 1e3
         values += work / each.nanoseconds
@@ -92,17 +93,17 @@ def statistics_of(description: Description, wanted: Iterable[Statistic]) -> dict
 
 
 def described(samples: Samples) -> Description:
-    """In a few figures, with the mean that suits the quantity."""
+    """A description of the samples, with the mean that suits the quantity."""
     return replace(describe(samples.values), mean=samples.mean)
 
 
 def figure_values(
     figures: Sequence[Figure], workload: Workload, unit: str
 ) -> dict[Statistic, float]:
-    """What figures of one size say, in a unit.
+    """The values of figures of one size, in a unit.
 
-    Those that are named after a statistic are it; else the first one in a unit that the quantity
-    can have is the workload's first statistic, as a trial has only this one value.
+    Figures with a statistic's name give that statistic. Otherwise the first figure in a unit of the
+    quantity gives the workload's first statistic, because the trial has only this value.
     """
     suitable = _suitable(figures, workload.quantity)
     found = {
@@ -119,7 +120,7 @@ def figure_values(
 
 
 def figure_unit(figures: Sequence[Figure], workload: Workload) -> str | None:
-    """In which unit figures are shown; None where none of them suits the workload's quantity."""
+    """The unit in which figures are shown; None if no figure suits the workload's quantity."""
     suitable = _suitable(figures, workload.quantity)
     if not suitable:
         return None
@@ -127,7 +128,7 @@ def figure_unit(figures: Sequence[Figure], workload: Workload) -> str | None:
 
 
 def parts_of(figures: Sequence[Figure]) -> dict[str, float]:
-    """A run's time and its parts, in s, by name and in the order of the figures."""
+    """A run's total time and its parts, in s, by name and in the order of the figures."""
     return {
         figure.name: seconds
         for figure in figures
@@ -139,7 +140,9 @@ def parts_of(figures: Sequence[Figure]) -> dict[str, float]:
 
 
 def _suitable(figures: Sequence[Figure], quantity: Quantity) -> list[Figure]:
-    """Those of the quantity: of times, that of the whole run first; bare numbers last."""
+    """The figures of the quantity: for times, the total time comes first; for performance, ratios
+    come last.
+    """
     found = [each for each in figures if can_be(each.unit, quantity) and math.isfinite(each.value)]
     if quantity is Quantity.TIME:
         found.sort(key=lambda each: each.name != TOTAL_TIME)

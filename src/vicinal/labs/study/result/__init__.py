@@ -1,1 +1,1 @@
-"""Results: a folder for each, which keeps all that was measured, and where it comes from."""
+"""Results: a folder for each, with all that was measured and where it comes from."""

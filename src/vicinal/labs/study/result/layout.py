@@ -1,4 +1,4 @@
-"""The content of a result's folder, and its units: the same as docs/reference/results.md."""
+"""The content of a result's folder and its units, as docs/reference/results.md describes them."""
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
-"""Version of everything below; a reader refuses newer ones."""
+"""Version of all formats below; readers refuse newer versions."""
 
 MANIFEST = "manifest.json"
 SUMMARY = "summary.json"
@@ -15,7 +15,7 @@ SAMPLES = "samples"
 OUTPUTS = "outputs"
 REPORT = "report"
 PART = ".part"
-"""What the names of files end in that are not whole yet."""
+"""Suffix of the names of incomplete files."""
 
 UNITS = {
     "nanoseconds": "ns, one iteration of one rank",
@@ -25,48 +25,49 @@ UNITS = {
 
 
 TOTAL_TIME = "time"
-"""Name of the figure that is the time of a whole run, in s."""
+"""Name of the figure for the time of a whole run, in s."""
 
 COMMUNICATION_TIME = "communication"
-"""And of what of that went to communication; other figures in s beside it are other parts of it."""
+"""Name of the figure for the time in communication. Other figures in s are other parts of the
+total."""
 
 
 class Condition(StrEnum):
-    """Names in a trial's `conditions` that the analysis reads; there may be others."""
+    """Keys of a trial's `conditions` that the analysis reads; there may be others."""
 
     LOAD = "load"
-    """Load average of one minute, right before the launch."""
+    """Load average of one minute, directly before the launch."""
     STEAL = "steal"
-    """Part, 0 to 1, of this machine's processor time that its hypervisor kept for others."""
+    """The share, 0 to 1, of this machine's processor time that its hypervisor gave to others."""
     EMULATED = "emulated"
-    """True where ranks ran on processors that QEMU emulates."""
+    """True if ranks ran on processors that QEMU emulates."""
     PROGRAM = "program"
-    """What the program said of itself, as Measured.facts has it."""
+    """What the program printed about itself: Measured.facts."""
 
 
 class ProgramFact(StrEnum):
-    """Names in Condition.PROGRAM that the analysis reads; there may be others."""
+    """Keys of Condition.PROGRAM that the analysis reads; there may be others."""
 
     CLOCK = "clock"
-    """What times were taken with: `counter`, `system`, or in the program's own words."""
+    """The clock of the measurement: `counter`, `system`, or the program's own name for it."""
     RECORDING = "recording_ns"
-    """What recording added to a sample: the most of all ranks."""
+    """What recording added to a sample; the maximum of all ranks."""
     APART = "apart"
-    """Whether a barrier was before each sample, so that all ranks begin it together."""
+    """Whether a barrier preceded each sample, so that all ranks begin it together."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A value that a workload itself gave: GFLOPS, or the part of its time in communication."""
+    """A value that a workload itself reports: GFLOPS, or its time in communication."""
 
     name: str
-    """Of a statistic (`mean`, `P99`) where the program gives one of its samples alone; TOTAL_TIME,
-    COMMUNICATION_TIME; or what the program calls it. The first one in a unit that the workload's
-    quantity can have is what is compared."""
+    """A statistic (`mean`, `P99`) if the program reports only this statistic of its samples;
+    TOTAL_TIME or COMMUNICATION_TIME; or the program's own name. The first figure in a unit that
+    fits the workload's quantity is compared."""
     value: float
     unit: str
     size: int | None = None
-    """Bytes, where it is of one size."""
+    """Bytes, if the figure belongs to one size."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +77,20 @@ class Trial:
     environment: str
     workload: str
     block: int
-    """In which each environment was once."""
+    """The block, which contains each environment once."""
     started: str
-    """UTC, as ISO 8601 has it."""
+    """UTC, in ISO 8601."""
     seconds: float
     """From the launch to its end."""
     conditions: dict[str, Any] = field(default_factory=dict)
-    """What the machine was like meanwhile: load, steal time, interrupts, frequency: Condition."""
+    """The machine's condition during the trial: load, steal time, interrupts, frequency. Keys:
+    Condition."""
     figures: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True)
 class SeriesFacts:
-    """What is known of a series without reading its samples."""
+    """Facts about a series that are known without reading its samples."""
 
     size: int
     rank: int
@@ -98,21 +100,21 @@ class SeriesFacts:
 
 @dataclass(frozen=True)
 class StoredTrial:
-    """A trial as it is in the folder."""
+    """A trial as the folder stores it."""
 
     number: int
-    """From 1, in the order in which they were made."""
+    """From 1, in the order of the launches."""
     trial: Trial
     failure: str | None = None
-    """Why there are no samples."""
+    """Why there are no samples; None after success."""
     series: tuple[SeriesFacts, ...] = ()
     samples_crc32: int | None = None
-    """Of the samples' file, as zlib has it; None where there is none."""
+    """CRC-32 of the samples' file, as zlib computes it; None without samples."""
     outputs: tuple[str, ...] = ()
     """Names of files in outputs/."""
 
     def to_json(self) -> dict[str, Any]:
-        """As its file in trials/ has it."""
+        """The content of the trial's file in trials/."""
         return {
             "schema": SCHEMA,
             "number": self.number,
@@ -126,7 +128,7 @@ class StoredTrial:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "StoredTrial":
-        """Of values that fit the schema."""
+        """The trial of values that fit the schema."""
         return cls(
             number=values["number"],
             trial=Trial(
@@ -154,7 +156,7 @@ def _facts(values: dict[str, Any]) -> SeriesFacts:
 
 
 def trial_file(folder: Path, number: int) -> Path:
-    """What makes trial `number` count: it is written last."""
+    """The file that makes trial `number` count; it is written last."""
     return folder / TRIALS / f"{number:06}.json"
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a result: under which conditions it came about."""
+"""The manifest of a result: the conditions under which it was measured."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +16,7 @@ from vicinal.mpi.libraries import Mpi
 def make_manifest(study: dict[str, Any], mpis: Sequence[Mpi], *, seed: int) -> dict[str, Any]:
     """Describe this machine as it is now, for a study that begins.
 
-    `study` is the study as it is run, with its `name`: design, environments, workloads, and what
-    was adapted to this machine.
+    `study` is the adapted study, with its `name`: design, environments, workloads and adaptations.
     """
     origin = describe_origin(mpis)
     origin["machine"] |= {"network": describe_network(), "hypervisor": describe_hypervisor()}

@@ -1,7 +1,7 @@
-"""Samples as Parquet, by Arrow: a file for each trial, in it a row group for each series.
+"""Samples as Parquet, by Arrow: a file for each trial, with a row group for each series.
 
-Each row says all about itself, so that all files together are one table for pandas, R or DuckDB.
-What is equal within a row group costs next to nothing.
+Each row is self-contained, so all files together form one table for pandas, R or DuckDB. Columns
+that are constant within a row group take almost no space.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _SCHEMA = pyarrow.schema(
     ]
 )
 _COUNTED = "iteration"
-"""Goes up by one: its differences are what is stored."""
+"""Increases by one in each row, so its differences are stored."""
 
 
 def to_parquet(stored: StoredTrial, series: Sequence[Series]) -> memoryview:
@@ -72,7 +72,7 @@ def _table(stored: StoredTrial, series: Series) -> Any:
 
 
 def from_parquet(content: bytes, wanted: Sequence[tuple[int, SeriesFacts]]) -> Iterator[Series]:
-    """The row groups that are numbered in `wanted`, their times alone, one after the other."""
+    """The times of the row groups with the numbers in `wanted`, one series after the other."""
     with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content)) as file:
         for group, facts in wanted:
             column = file.read_row_group(group, columns=["nanoseconds"]).column(0)

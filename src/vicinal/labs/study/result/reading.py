@@ -1,6 +1,6 @@
-"""Reading a result's folder: what is known at once, samples when they are asked for.
+"""Reads a result's folder; samples are read only when they are asked for.
 
-What is damaged or missing is a problem of its own, and all the rest can still be read.
+A damaged or missing part is reported as a problem, and all other parts can still be read.
 """
 
 import json
@@ -26,20 +26,20 @@ from vicinal.labs.study.result.layout import (
 from vicinal.labs.study.result.samples import Series
 from vicinal.labs.study.result.schema import problem_of
 
-_REMEASURE = "vicinal study run --resume measures it again"
+_REMEASURE = "measure the trial again with vicinal study run --resume"
 _TRIAL_NAME = re.compile(r"[0-9]{6}[.]json")
 
 
 @dataclass(frozen=True)
 class Result:
-    """A folder's content. Samples are read each time that they are asked for."""
+    """A folder's content. Samples are read from the disk at each request."""
 
     folder: Path
     manifest: dict[str, Any]
     trials: list[StoredTrial]
-    """Those that can be read, failed ones too, by number."""
+    """Readable trials, including failed ones, by number."""
     problems: list[VicinalError] = field(default_factory=list)
-    """Trials that are damaged or missing."""
+    """Errors for damaged and missing trials."""
 
     def series(
         self,
@@ -48,9 +48,9 @@ class Result:
         sizes: Collection[int] | None = None,
         ranks: Collection[int] | None = None,
     ) -> Iterator[Series]:
-        """The samples of a trial, one series after the other, of these sizes and ranks or of all.
+        """The samples of a trial, series by series, of these sizes and ranks or of all.
 
-        Raises VicinalError where the file of samples is missing or damaged.
+        Raises VicinalError if the file of samples is missing or damaged.
         """
         from vicinal.labs.study.result.parquet import from_parquet  # heavy
 
@@ -64,24 +64,24 @@ class Result:
         yield from from_parquet(self._checked(stored), wanted)
 
     def summary(self) -> dict[str, Any]:
-        """What was written as the summary. Raises VicinalError where there is none."""
-        return _read(self.folder / SUMMARY, "summary", "vicinal study report makes it anew")
+        """The stored summary. Raises VicinalError if there is none."""
+        return _read(self.folder / SUMMARY, "summary", "create it again with vicinal study report")
 
     def output(self, stored: StoredTrial, name: str) -> str:
-        """A kept output of a trial that failed."""
+        """A stored output of a failed trial."""
         try:
             return (self.folder / OUTPUTS / name).read_text(errors="replace")
         except OSError as error:
             raise VicinalError(
                 f"output {name} of trial {stored.number} cannot be read "
                 f"({describe_os_error(error)})",
-                "the rest of the result is as good without it",
+                "use the result without it: nothing else depends on it",
             ) from error
 
     def _checked(self, stored: StoredTrial) -> bytes:
-        """The samples' file: it is compressed, so all of it can be read for a part of it."""
+        """The content of the samples' file, after its checksum was checked."""
         path = samples_file(self.folder, stored.number)
-        remedy = "copy it again from where it was whole, or leave that trial out"
+        remedy = "copy the file again from an undamaged result, or leave out the trial"
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -89,18 +89,16 @@ class Result:
                 f"{path} cannot be read ({describe_os_error(error)})", remedy
             ) from error
         if zlib.crc32(content) != stored.samples_crc32:
-            raise VicinalError(f"{path} is damaged: its checksum does not fit", remedy)
+            raise VicinalError(f"{path} is damaged: its checksum does not match", remedy)
         return content
 
 
 def open_result(folder: Path) -> Result:
-    """Read what a folder has, without its samples.
+    """Read a folder, without its samples.
 
-    Raises VicinalError where it is no result, or one of a newer schema, or without its manifest.
+    Raises VicinalError if the folder is not a result, has a newer schema, or has no manifest.
     """
-    manifest = _read(
-        folder / MANIFEST, "manifest", "name a folder that vicinal study run has written"
-    )
+    manifest = _read(folder / MANIFEST, "manifest", "name a folder that vicinal study run wrote")
     trials, problems = [], []
     numbers = trial_numbers(folder)
     for number in numbers:
@@ -108,7 +106,7 @@ def open_result(folder: Path) -> Result:
         try:
             stored = StoredTrial.from_json(_read(path, "trial", _REMEASURE))
             if stored.number != number:
-                raise VicinalError(f"{path} has the number {stored.number} in it", _REMEASURE)
+                raise VicinalError(f"{path} contains the number {stored.number}", _REMEASURE)
             trials.append(stored)
         except VicinalError as error:
             problems.append(error)
@@ -117,18 +115,20 @@ def open_result(folder: Path) -> Result:
 
 
 def trial_numbers(folder: Path) -> list[int]:
-    """The numbers of the trials that there are, damaged ones too, in order."""
+    """The numbers of the existing trials, including damaged ones, in order."""
     names = (path.name for path in (folder / TRIALS).glob("*.json"))
     return sorted(int(name.partition(".")[0]) for name in names if _TRIAL_NAME.fullmatch(name))
 
 
 def _gaps(folder: Path, numbers: list[int]) -> list[VicinalError]:
-    """Trials are numbered without gaps, and a summary knows how many there were."""
+    """Errors for missing trials: numbers have no gaps, and a summary knows how many trials
+    existed.
+    """
     if not (folder / TRIALS).is_dir():
         return [VicinalError(f"{folder / TRIALS} is missing", "copy the whole folder again")]
     last = numbers[-1] if numbers else 0
     if (folder / SUMMARY).is_file():
-        with suppress(VicinalError):  # said when it is asked for
+        with suppress(VicinalError):  # reported when the summary is read
             last = max(last, _read(folder / SUMMARY, "summary", "")["trials"])
     return [
         VicinalError(f"{trial_file(folder, number)} is missing", _REMEASURE)
@@ -137,7 +137,7 @@ def _gaps(folder: Path, numbers: list[int]) -> list[VicinalError]:
 
 
 def _read(path: Path, kind: str, remedy: str) -> dict[str, Any]:
-    """A JSON file that fits its schema."""
+    """Read a JSON file that fits its schema."""
     try:
         values = json.loads(path.read_text())
     except OSError as error:
@@ -147,9 +147,9 @@ def _read(path: Path, kind: str, remedy: str) -> dict[str, Any]:
     schema = values.get("schema") if isinstance(values, dict) else None
     if isinstance(schema, int) and schema > SCHEMA:
         raise VicinalError(
-            f"{path} was written by a newer Vicinal (schema {schema}; this one knows up to "
+            f"{path} was written by a newer Vicinal (schema {schema}; this version reads up to "
             f"{SCHEMA})",
-            "read it with that version: manifest.json names it under versions.vicinal",
+            "read it with the version that manifest.json names under versions.vicinal",
         )
     problem = problem_of(values, kind)
     if problem is not None:

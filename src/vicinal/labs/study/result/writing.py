@@ -1,8 +1,8 @@
-"""Writing a result's folder, trial by trial, so that nothing measured is lost.
+"""Writes a result's folder, trial by trial, so that no measurement is lost.
 
-A trial counts from the moment when its file in trials/ has its name; its samples and outputs are
-there before. Whatever ends the writer in the middle (Ctrl-C, a kill, a full disk) costs that trial
-and no other.
+A trial counts from the moment when its file in trials/ has its final name; its samples and outputs
+exist before. If the writer is interrupted (Ctrl-C, a kill, a full disk), only the current trial is
+lost.
 """
 
 import os
@@ -37,7 +37,7 @@ from vicinal.labs.study.result.whole import write_json, write_whole
 
 
 class ResultWriter:
-    """The one writer of a folder, from opening it to close(); a context manager."""
+    """The only writer of a folder, from construction to close(); a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,16 +45,16 @@ class ResultWriter:
 
     @classmethod
     def create(cls, folder: Path, manifest: Mapping[str, Any]) -> Self:
-        """Begin a result in a folder that is empty or not there.
+        """Create a result in a folder that is empty or does not exist.
 
-        Raises VicinalError where it has something in it, or cannot be written.
+        Raises VicinalError if the folder is not empty, or cannot be written.
         """
         writer = cls(folder)
         try:
             if any(path.name != ".lock" for path in folder.iterdir()):
                 raise VicinalError(
                     f"{folder} is not empty",
-                    "go on with what is there by --resume, or choose another folder",
+                    "resume the result in it with --resume, or choose another folder",
                 )
             _check(manifest, "manifest")
             with _changing(folder):
@@ -68,11 +68,11 @@ class ResultWriter:
 
     @classmethod
     def resume(cls, folder: Path) -> tuple[Self, Result]:
-        """Go on with a result, and return what it has.
+        """Open a result for more trials, and return its content.
 
-        Raises VicinalError where there is none, or where another is writing to it.
+        Raises VicinalError if there is no result, or if another process writes to it.
         """
-        open_result(folder)  # before anything is changed in what may be no result
+        open_result(folder)  # changes nothing in a folder that is not a result
         writer = cls(folder)
         try:
             with _changing(folder):
@@ -95,14 +95,14 @@ class ResultWriter:
             self._lock = None
 
     def amend(self, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest anew, with what was found out since."""
+        """Write the manifest again, with facts found since."""
         _check(manifest, "manifest")
         write_json(self.folder / MANIFEST, manifest)
 
     def add(self, trial: Trial, series: Sequence[Series] = ()) -> StoredTrial:
-        """Keep a trial and its samples; when this returns, they are on the disk.
+        """Store a trial and its samples; they are on the disk when this returns.
 
-        Raises VicinalError where they cannot be written; all trials before are kept.
+        Raises VicinalError if they cannot be written; all earlier trials stay stored.
         """
         from vicinal.labs.study.result.parquet import to_parquet  # heavy
 
@@ -119,9 +119,9 @@ class ResultWriter:
         return self._commit(stored)
 
     def add_failure(self, trial: Trial, failure: str, outputs: Mapping[str, bytes]) -> StoredTrial:
-        """Keep a trial that failed, why it did, and what it wrote.
+        """Store a failed trial, its reason, and its outputs.
 
-        `outputs` are bytes by a word for what they are: `stdout`, `stderr`, `log`.
+        `outputs` are bytes by kind: `stdout`, `stderr`, `log`.
         """
         number = self._next()
         names = []
@@ -131,7 +131,7 @@ class ResultWriter:
         return self._commit(StoredTrial(number, trial, failure=failure, outputs=tuple(names)))
 
     def write_summary(self, summary: Mapping[str, Any], units: Mapping[str, str]) -> None:
-        """Write the summary, with the units of all that is in it, in place of any before."""
+        """Write the summary and the units of its values, replacing an earlier summary."""
         head = {
             "schema": SCHEMA,
             "created": now(),
@@ -153,7 +153,7 @@ class ResultWriter:
         return stored
 
     def _sweep(self) -> None:
-        """Remove what a writer that was killed has left: parts, and samples without a trial."""
+        """Remove what a killed writer left: incomplete files, and samples without a trial."""
         whole = {f"{number:06}" for number in trial_numbers(self.folder)}
         for directory in (
             self.folder,
@@ -170,18 +170,18 @@ class ResultWriter:
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[None]:
-    """Says in our words why a folder cannot be changed."""
+    """Turns errors about the folder into a VicinalError."""
     try:
         yield
     except OSError as error:
         raise VicinalError(
             f"no result can be written to {folder} ({describe_os_error(error)})",
-            "choose a folder on a disk with room that this user may write to",
+            "choose a folder that this user may write to, on a disk with free space",
         ) from error
 
 
 def _lock(folder: Path) -> int | None:
-    """Keep other writers out. The kernel drops the lock of a process that ends."""
+    """Keep other writers out. The kernel drops the lock when the process ends."""
     with _changing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -194,7 +194,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _check(values: Mapping[str, Any], kind: str) -> None:
-    """What is written fits its schema: anything else is a mistake of this program's."""
+    """Raise ValueError if values do not fit their schema, which is an error in this program."""
     problem = problem_of(values, kind)
     if problem is not None:
         raise ValueError(f"{kind}: {problem}")

@@ -1,4 +1,4 @@
-"""JSON schemas of a result's files, and checking against them."""
+"""JSON schemas of a result's files, and validation by them."""
 
 import json
 from functools import cache
@@ -10,7 +10,7 @@ from vicinal.base.schema_faults import faults_of
 
 
 def problem_of(values: object, name: str) -> str | None:
-    """The reason why data does not fit the schema `name` (manifest, trial or summary), or None."""
+    """The first violation of the schema `name` (manifest, trial or summary), or None."""
     schema = _schema(name)
     if surely_fits(schema, values):
         return None
