@@ -178,7 +178,7 @@ def test_what_a_machine_does_not_have() -> None:
     }
     debian = "{name: region, mpi: openmpi-debian, cluster: {nodes: [{name: n, backend: vm}]}}"
     lacking = adapt(study(NETWORK, debian), SMALL).unavailable
-    assert lacking == {"region": "virtual machines do not have Debian's Open MPI"}
+    assert lacking == {"region": "the image of virtual machines does not contain Debian's Open MPI"}
 
 
 def test_other_hosts_have_to_be_named() -> None:

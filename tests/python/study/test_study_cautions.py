@@ -188,7 +188,7 @@ def test_units_of_papers_are_converted() -> None:
     assert micro.measured is not None
     assert nano.measured is not None
     assert nano.measured.value == pytest.approx(1000 * micro.measured.value)
-    assert wrong.why_not == "it was measured in µs, and published in MB/s"
+    assert wrong.why_not == "it was measured in µs, but published in MB/s"
 
 
 @pytest.mark.parametrize(("value", "size"), [(0.5, 64), (1.5, 8)])

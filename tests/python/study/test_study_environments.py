@@ -121,7 +121,7 @@ MISTAKES = [
         None,
         "study.yaml:5: environments_from cannot be 3: give the path of a file of environments",
     ),
-    (("shared/two.yaml", "study.yaml"), None, "study.yaml:5: study.yaml leads back to itself: "),
+    (("shared/two.yaml", "study.yaml"), None, "study.yaml:5: study.yaml leads back to this file: "),
     (
         ("mpi: openmpi", "cma: false"),
         None,
@@ -135,7 +135,7 @@ MISTAKES = [
     (
         None,
         ("environments:", "environments_from: ../study.yaml\nenvironments:"),
-        "shared/two.yaml:1: ../study.yaml leads back to itself: ",
+        "shared/two.yaml:1: ../study.yaml leads back to this file: ",
     ),
     (
         None,

@@ -132,7 +132,7 @@ MISTAKES = [
         "control: other",
         ":38: there is no environment other: use network, region",
     ),
-    ("most_trials: 40", "most_trials: 4", ":36: most_trials is 4, and trials is 12"),
+    ("most_trials: 40", "most_trials: 4", ":36: most_trials is 4, less than trials (12)"),
     ("- workload: hpl", "- workload: hlp", ":49: there is no workload hlp: did you mean hpl?"),
     ("    unit: GFLOPS\n", "", ":49: figures of performance have no default unit"),
     (
@@ -179,7 +179,11 @@ MISTAKES = [
     ),
     ("    environment: region\n", "", ":49: a published figure needs either an environment"),
     ("trials: 12", "trials: [", ":37: "),
-    (WHOLE, "- x", ":1: the file is not a study file, which has keys and values: begin with what"),
+    (
+        WHOLE,
+        "- x",
+        ":1: the file is not a study file, which has keys and values: start from the output",
+    ),
 ]
 
 

@@ -154,8 +154,8 @@ def test_transform_wants_no_more_ranks_than_its_cube_has_planes(cluster: Ephemer
     [
         ("sin", {}, "operation 'sin', .* choose one of sine, rand, inverse, spec"),
         ("sine", {"options": {"size": 48}}, "has size: 48: write a power of two"),
-        ("sine", {"ranks": 128}, "sine on 128 ranks: give it 1 to 64"),
-        ("sine", {"sizes": (8,)}, "has sizes, and sine"),
+        ("sine", {"ranks": 128}, "sine on 128 ranks: use 1 to 64"),
+        ("sine", {"sizes": (8,)}, "has sizes, but sine"),
         ("sine", {"samples": 0}, "asks for 0 samples"),
     ],
 )

@@ -189,7 +189,7 @@ def test_options_become_switches(tools: Tools) -> None:
         ("send", {}, "operation 'send', .* choose one of send-latency, write-latency"),
         ("atomic-latency", {"sizes": (64,)}, "a size that atomic-latency cannot have: use 8 by"),
         ("send-latency", {"samples": 2}, "asks for 2 samples: ask for at least 5"),
-        ("send-latency", {"options": {"depth": 4}}, "option depth, and send-latency has none"),
+        ("send-latency", {"options": {"depth": 4}}, "option depth, but send-latency has none"),
         ("send-latency", {"options": {"events": 1}}, "has events: 1: write true or false"),
         ("send-latency", {"options": {"device": "a;b"}}, "has device: 'a;b': write its name"),
     ],

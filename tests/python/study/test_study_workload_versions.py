@@ -137,7 +137,7 @@ REFUSED: list[tuple[Workload, str, str]] = [
         LATENCY,
         "osu-7.4-latency-fail.txt",
         "osu_latency received other data than were sent: its own validation failed at 2 bytes; "
-        "the line is '2                       1.62              Fail': use no figure",
+        "the line is '2                       1.62              Fail': use no value",
     ),
     (
         BANDWIDTH,
