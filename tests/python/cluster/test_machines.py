@@ -345,7 +345,7 @@ def test_what_fails_first_is_said_at_once() -> None:
     assert sorted(done) == [0, 1, 2]
 
 
-def test_no_job_runs_over_containers_and_machines(
+def test_no_job_over_both_kinds(
     vicinal: Vicinal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have a region in common, and no network."""
