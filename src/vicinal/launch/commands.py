@@ -19,7 +19,6 @@ from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile
 from vicinal.cluster.hosts.remote.reach import Reach
 from vicinal.cluster.manager import find_name
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
-from vicinal.cluster.nodes.job_nodes import JobNodes
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.cluster_job import job_on_cluster
 from vicinal.launch.host_job import HostJob
@@ -198,21 +197,19 @@ def run(
             isolated = stack.enter_context(EphemeralCluster(wanted, regions=shared))
         for limitation in isolated.limitations:
             _note(f"this system does not give the nodes {limitation}")
-        return _run(job, isolated, timeout, show_paths)
-
-
-def _run(job: Job, cluster: JobNodes, timeout: float | None, show_paths: bool) -> int:
-    return _attend(RunningJob(job, cluster, stdin=_input()), timeout, show_paths)
+        return _attend(RunningJob(job, isolated, stdin=_input()), timeout, show_paths)
 
 
 def _attend(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
-    """Wait for a job of this host, forward signals to the job, and show its paths at the end."""
+    """Wait for a started job, forward signals to the job, and show its paths at the end."""
     with _closing(job), _signals_forwarded(job):
         try:
             status = job.wait(timeout)
         except Ended as ended:
             job.stop(ended.number)
             raise
+        for name in job.lost:
+            _note(f"the connection to {name} was lost while the job ran")
         if show_paths:
             _show_paths(job)
         return status
@@ -274,17 +271,7 @@ def _run_on_hosts(
     with told(f"waiting for {names} to get ready") as word:
         running = HostJob(job, hosts, reach=reach, stdin=_input())
     _say_started(word)
-    with _closing(running), _signals_forwarded(running):
-        try:
-            status = running.wait(timeout)
-        except Ended as ended:
-            running.stop(ended.number)
-            raise
-        for name in running.lost:
-            _note(f"the connection to {name} was lost while the job ran")
-        if show_paths:
-            _show_paths(running)
-        return status
+    return _attend(running, timeout, show_paths)
 
 
 def _show_paths(running: StartedJob) -> None:

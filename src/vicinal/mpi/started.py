@@ -32,6 +32,9 @@ class StartedJob(ABC):
     notes: Sequence[str] = ()
     """Notes for the user about this way of running the job, printed at its start."""
 
+    lost: Sequence[str] = ()
+    """Names of hosts whose connection was lost while the job ran."""
+
     def __init__(self) -> None:
         self.started = time.monotonic()
         self._launcher: subprocess.Popen[bytes] | None = None
