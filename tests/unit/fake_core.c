@@ -58,7 +58,7 @@ void fake_close(struct fake_world *world)
 			continue;
 		const struct transport *transport =
 			far->node.messenger != NULL ? far->node.messenger->transport : NULL;
-		/* Nobody steps the others meanwhile: do not wait for them. */
+		/* The other nodes make no progress meanwhile: do not wait for them. */
 		for (uint32_t slot = 0; transport != NULL && slot < transport->peer_end; slot++) {
 			struct peer *peer = transport->peers[slot];
 			if (peer != NULL && peer->beyond != NULL)

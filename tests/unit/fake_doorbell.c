@@ -15,14 +15,14 @@
 #include "guest/agent/interrupts.h"
 #include "region/member.h"
 
-/* BAR 0 of a device that does not begin with a page. */
+/* The offset of the device's BAR 0 in its page: a BAR need not begin with a page. */
 #define OFFSET 256U
-/* A guard against hanging: the agent needs microseconds. */
+/* Only a limit against hanging. The agent needs microseconds. */
 #define PATIENCE_NANOSECONDS UINT64_C(60000000000)
 
 char fake_socket[64];
 
-/* What the test and the agent's process share beside the register. */
+/* Shared by the test's process and the agent's process, beside the register. */
 struct observed {
 	atomic_bool held;
 	atomic_uint rings;
@@ -34,7 +34,7 @@ static struct observed *observed;
 static pid_t agent;
 static unsigned char *registers;
 static _Atomic uint32_t *doorbell_register;
-/* What the agent's thread and the device's share. */
+/* Shared by the agent's thread and the thread that plays the device. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int eventfds[FAKE_VECTORS];
 
@@ -88,7 +88,7 @@ static __attribute__((noreturn)) void be_agent(int listener)
 	grant_interrupts(&device, listener);
 }
 
-/* ---- the test's ---- */
+/* ---- the test's process ---- */
 
 static int listen_at_socket(void)
 {

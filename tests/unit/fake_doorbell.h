@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fake_doorbell.h - a guest's agent, a process, with a device that is none: granting is the agent's own code,
- * and instead of the device there is a page of memory, which a thread looks at to do what the device would.
- * There is one at a time.
+ * fake_doorbell.h - a guest's agent as a process, without a real device. The code that grants interrupts is
+ * the agent's own. A page of memory stands for the device's registers, and a thread polls it and does what
+ * the device would do. Only one agent can exist at a time.
  */
 #ifndef VICINAL_TESTS_FAKE_DOORBELL_H
 #define VICINAL_TESTS_FAKE_DOORBELL_H
@@ -14,19 +14,21 @@
 #define FAKE_GUEST 7U
 #define FAKE_VECTORS 3U
 
-/* The agent's socket. */
+/* The path of the agent's socket. */
 extern char fake_socket[64];
 
 void fake_doorbell_open(void);
 void fake_doorbell_close(void);
-/* The agent ends, and the device with it. */
+/* End the agent, and the device with it. */
 void fake_doorbell_end(void);
 
-/* Nobody's interrupts come, until it is undone: they are kept. */
+/*
+ * While `hold` is set, the device keeps all interrupts back. Interrupts that were kept are sent afterwards.
+ */
 void fake_doorbell_hold(bool hold);
-/* How many words were written into the register, and the last. */
+/* Returns the number of words written into the register so far, and the last word. */
 uint32_t fake_doorbell_rings(uint32_t *last);
-/* Wait until there were so many: fails the test if that takes too long. */
+/* Wait until `rings` words were written. Fails the test if that takes too long. */
 void fake_doorbell_await(uint32_t rings);
 
 #endif

@@ -2,7 +2,7 @@
 /* fake_end.c - see fake_end.h. */
 #include "fake_end.h"
 
-/* cmocka wants these before itself. */
+/* cmocka needs these headers before its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ bool fake_deliver(struct fake_end *to, const void *bytes, size_t length)
 	return true;
 }
 
-/* For something else that completes. The other half of the queue is for frames that come. */
+/* Is there room for the completion of a send or read? The other half of the queue is for arriving frames. */
 static bool has_room(struct fake_end *end)
 {
 	if (end->refusals == 0)
@@ -98,7 +98,7 @@ static ssize_t ep_recv(struct fid_ep *fid, void *buffer, size_t length, void *de
 	return 0;
 }
 
-/* The key is how many bytes there are, the address is one. */
+/* The key is the length of the exposed memory, and the address is a real address. */
 static ssize_t ep_readmsg(struct fid_ep *fid, const struct fi_msg_rma *message, uint64_t flags)
 {
 	struct fake_end *end = END_OF(fid, endpoint);
@@ -279,7 +279,7 @@ void fake_end_open(struct fake_end *ends, uint8_t index)
 		.name = {.provider = FAKE_PROVIDER, .length = 1, .bytes = {index}},
 		.inject = 128,
 		.reads = true,
-		.reads_pieces = index != 1, /* one cannot */
+		.reads_pieces = index != 1, /* one end cannot */
 		.close = close_core,
 	};
 }

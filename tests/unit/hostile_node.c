@@ -19,7 +19,7 @@ int open_hostile_world(void **state)
 int close_hostile_world(void **state)
 {
 	(void)state;
-	/* It is not stepped: it would wait for a victim that reads no more. */
+	/* The hostile node makes no progress. An orderly close would wait for a victim that reads no more. */
 	node_die(hostile);
 	world_close(&world);
 	return 0;

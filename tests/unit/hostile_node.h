@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hostile_node.h - a victim, and a node that speaks properly until both are connected; then its ring
- * is written by hand.
+ * hostile_node.h - a victim and a hostile node. The hostile node keeps to the protocol until both are
+ * connected; then the test writes its ring by hand.
  */
 #ifndef VICINAL_TESTS_HOSTILE_NODE_H
 #define VICINAL_TESTS_HOSTILE_NODE_H
@@ -16,7 +16,7 @@ int open_hostile_world(void **state);
 int close_hostile_world(void **state);
 #define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_hostile_world, close_hostile_world)
 
-/* What the hostile node writes: any slot, as the next of its ring to the victim. */
+/* A slot that the hostile node writes next into its ring to the victim. Any values are possible. */
 struct slot {
 	uint32_t kind;
 	uint32_t flags;
@@ -27,16 +27,16 @@ struct slot {
 
 void write_slot(const struct slot *slot);
 
-/* chunk and offset as struct wire_piece has them, in one word */
+/* The chunk and offset of a struct wire_piece, in one word. */
 #define CHUNK_AT(chunk, offset) ((uint64_t)(offset) << 32 | (chunk))
 #define SECTION WORLD_SECTION_BYTES
 
-/* The victim's side goes on, alone. */
+/* Only the victim makes progress. */
 void progress(void);
 
-/* The hostile node, as the victim knows it. */
+/* The hostile node as the victim knows it. */
 struct peer *hostile_peer(void);
-/* It lost its connection for breaking the protocol. */
+/* Check that the hostile node lost its connection because it broke the protocol. */
 void assert_violation(const char *what);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* random.h - a small, seeded generator (xorshift): tests say their seed, and repeat exactly. */
+/* random.h - a small, seeded generator (xorshift). Tests state their seed and repeat exactly. */
 #ifndef VICINAL_TESTS_RANDOM_H
 #define VICINAL_TESTS_RANDOM_H
 

@@ -64,7 +64,7 @@ static void close_files(void)
 	}
 }
 
-/* One whose regions are listed, by their digits, the first first: "21". */
+/* `list` has the digits of the endpoint's regions, the first region first: "21". */
 void open_endpoint(uint8_t index, const char *list)
 {
 	struct far_node *far = &world.nodes[index];
@@ -141,7 +141,7 @@ struct address address_of(int index)
 	return address;
 }
 
-/* `whom` as `at` knows it by its address, as an address vector has it. */
+/* `whom` as `at` knows it by its address, as in an address vector. */
 struct msg_peer *meet(int at, int whom)
 {
 	struct address address = address_of(whom);
@@ -163,14 +163,14 @@ struct msg_peer *meet(int at, int whom)
 	return (struct msg_peer *)(void *)peer;
 }
 
-/* By which region they reach each other, as `at` has it; 0: over the network. */
+/* The region through which `at` reaches `whom`, or '0' for the network. */
 char region_between(int at, int whom)
 {
 	const struct peer *peer = &meet(at, whom)->peer;
 
 	if (peer->network != NULL)
 		return '0';
-	/* It is that very member, there too. */
+	/* In this region too, the peer is `whom` itself. */
 	const struct member *member = member_in(whom, (char)('0' + peer->attachment->region->id[1]));
 	assert_int_equal(peer->slot, member->slot);
 	assert_int_equal(peer->epoch, member->epoch);
@@ -185,7 +185,7 @@ void talk(int from, int to, size_t length, uint64_t seed)
 	fake_talk(&world, &world.nodes[from], meet(from, to), &world.nodes[to], source, length, seed);
 }
 
-/* By every protocol, both ways. */
+/* Send messages of every protocol in both directions. */
 void talk_of_all(int one, int other)
 {
 	static const size_t sizes[] = {0, 8, 300, 4096, 16384, 100000, LONG};
@@ -196,10 +196,10 @@ void talk_of_all(int one, int other)
 	}
 }
 
-/* Until nobody moves to another way, or waits to. */
+/* Make progress until no peer switches or waits to switch. */
 void settle_switches(void)
 {
-	enum { GUARD_ROUNDS = 12000 }; /* a minute at least: against hanging */
+	enum { GUARD_ROUNDS = 12000 }; /* at least a minute, only against hanging */
 	const struct timespec pause = {.tv_nsec = 5000000};
 	uint32_t waiting = 1;
 

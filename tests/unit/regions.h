@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * regions.h - endpoints in several regions, which are files that each of them maps for itself, and the part
- * of the provider that chooses among regions. All in one process, and stepped by hand.
+ * regions.h - endpoints in several regions, and the part of the provider that chooses among regions. Regions
+ * are files, and each endpoint maps them for itself. All runs in one process, and the test steps it by hand.
  */
 #ifndef VICINAL_TESTS_REGIONS_H
 #define VICINAL_TESTS_REGIONS_H
@@ -13,22 +13,22 @@
 #define REGIONS 3U
 #define MEMBERS 5U
 #define SECTION_BYTES (512U * 1024U)
-#define LONG 300000U /* more than goes without an answer */
+#define LONG 300000U /* longer than a message that needs no answer */
 
-/* The endpoints, by their places in what follows. */
+/* The indices of the endpoints in the functions below. */
 enum { A, B, C };
 
-extern char said[300]; /* what resolve.c says to the user */
+extern char said[300]; /* what resolve.c reports to the user */
 extern char files[REGIONS][40];
-extern uint64_t heap_bytes; /* of each section beside SECTION_BYTES */
+extern uint64_t heap_bytes; /* of each section, beside SECTION_BYTES */
 extern unsigned char in[LONG];
 extern unsigned char out[LONG];
 extern struct fake_world world;
 extern struct domain domains[FAKE_ENDS];
 
-/* The regions of each are listed by their digits, the first first: "21". */
+/* Each list has the digits of an endpoint's regions, the first region first: "21". */
 void open_endpoints(const char *of_a, const char *of_b, const char *of_c);
-/* The last of them later, if it has no regions there. */
+/* Open the last endpoint later, if its list above was empty. */
 void open_endpoint(uint8_t index, const char *list);
 void close_endpoints(void);
 
@@ -36,22 +36,22 @@ struct transport *transport_of(int index);
 struct member *member_in(int index, char region);
 struct section_header *section_of(int index, char region);
 struct address address_of(int index);
-/* `whom` as `at` knows it by its address, as an address vector has it. */
+/* `whom` as `at` knows it by its address, as in an address vector. */
 struct msg_peer *meet(int at, int whom);
-/* By which region they reach each other, as `at` has it; '0': over the network. */
+/* The region through which `at` reaches `whom`, or '0' for the network. */
 char region_between(int at, int whom);
-/* Both reach each other so. */
+/* Check that both reach each other over the network, or both through a region. */
 void assert_routes(int one, int other, bool by_network);
 
-/* `who` says in `region` that it is `whom`. */
+/* `who` claims in `region` to be `whom`. */
 void forge(int who, int whom, char region);
-/* As any process that may write the file can do at any time. */
+/* Truncate the region's file, as any process that may write the file can at any time. */
 void cut_file(char region);
 
 void talk(int from, int to, size_t length, uint64_t seed);
-/* By every protocol, both ways. */
+/* Send messages of every protocol in both directions. */
 void talk_of_all(int one, int other);
-/* Until nobody moves to another way, or waits to. */
+/* Make progress until no peer switches or waits to switch. */
 void settle_switches(void);
 
 #endif

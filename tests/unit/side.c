@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-/* Longer, and it is taken for a hang. */
+/* If a process waits longer for its peer, it takes the peer for hanging. */
 #define PATIENCE UINT64_C(60000000000)
 
 void side_progress(struct side *side)

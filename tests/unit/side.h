@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* side.h - two processes that share a region, each with one messenger: what one of them does. */
+/* side.h - what one of two processes does. They share a region, and each has one messenger. */
 #ifndef VICINAL_TESTS_SIDE_H
 #define VICINAL_TESTS_SIDE_H
 
@@ -9,7 +9,10 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* In a child no test can fail: it says what is wrong, and the parent sees that it ended so. */
+/*
+ * A child process cannot fail a test: it prints what is wrong and exits, and the parent checks the exit
+ * status.
+ */
 #define CHECK(condition) \
 	do { \
 		if (!(condition)) { \
@@ -19,7 +22,7 @@
 		} \
 	} while (0)
 
-/* One of the two processes. Nothing is allocated from the heaps but by the tests. */
+/* One of the two processes. Only the tests allocate from the heaps. */
 struct side {
 	struct node node;
 	struct msg_peer *other;
@@ -27,15 +30,15 @@ struct side {
 	uint64_t until;
 };
 
-/* One round of progress; fails if the other is taken for hanging. */
+/* One round of progress. Exits if the peer is taken for hanging. */
 void side_progress(struct side *side);
-/* The first takes slot 0, the second slot 1. */
+/* Join the region. The first process takes slot 0, the second slot 1. */
 void join(struct side *side, struct region *region, uint32_t slot);
 void post(struct side *side, unsigned char *bytes, size_t length, uint64_t tag);
 /* Returns 0, or the errno of a peer that is gone. */
 int start_send(struct side *side, unsigned char *bytes, size_t length, uint64_t tag);
 struct completion await(struct side *side, struct completion_queue *queue);
-/* Bytes that differ with `key`. */
+/* Fill `bytes` with values that depend on `key`. */
 void fill(unsigned char *bytes, size_t length, uint64_t key);
 bool has(const unsigned char *bytes, size_t length, uint64_t key);
 void assert_ended_well(pid_t child);

@@ -7,12 +7,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Enough quiet rounds to pass every "now and then" of transport_progress_slow() but the liveness check. */
+/*
+ * The number of rounds without progress after which every periodic part of transport_progress_slow() has run,
+ * except the liveness check.
+ */
 #define QUIET_ROUNDS 256U
 
 /*
- * The kernel takes milliseconds for the memory of a region, and some tests open a thousand worlds. So
- * the last one's is kept for the next: its tables cleared, its arenas as former occupants left them.
+ * The kernel takes milliseconds for the memory of a region, and some tests open a thousand worlds. So the
+ * region of the last world is kept for the next world. Its tables are cleared, and its arenas stay as former
+ * occupants left them.
  */
 static struct region *kept;
 
@@ -78,7 +82,7 @@ void node_open(struct node *node, struct region *region)
 		fail_msg("%s", error.text);
 	assert_int_equal(completion_open(&node->sends, 1), 0);
 	assert_int_equal(completion_open(&node->receives, 1), 0);
-	/* Most tests are of what there is room for; test_send_queue.c is of what there is not. */
+	/* Most tests are about sends that find room; test_send_queue.c is about sends that do not. */
 	node->messenger->send_queues.most = 0;
 	node->messenger->send_completions = &node->sends;
 	node->messenger->receive_completions = &node->receives;
@@ -98,7 +102,10 @@ void node_close(struct node *node)
 
 void node_die(struct node *node)
 {
-	/* Not to be this process is what a forked child is: it leaves without a word. */
+	/*
+	 * The member now seems to belong to another process, as in a forked child: it closes without telling
+	 * its peers.
+	 */
 	node->messenger->transport->attachments[0].member->process = 0;
 	node_close(node);
 }
@@ -167,7 +174,7 @@ struct completion world_await_good(struct world *world, struct completion_queue 
 
 void world_check_peers(struct world *world)
 {
-	/* Twice: what a dead peer sent is read first. */
+	/* Twice, because messages of a dead peer are read first. */
 	for (int round = 0; round < 2; round++) {
 		world_settle(world);
 		for (uint32_t i = 0; i < world->count; i++)
