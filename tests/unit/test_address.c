@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Addresses as text: what is written is read again, and nothing else is read at all. */
+/* Addresses as text: a written address can be read again, and any other text is refused. */
 #include "world.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Attaching: every header and file that cannot be used is refused, with a reason and a remedy. */
+/* Attaching: every unusable header and file is refused, with a reason and a remedy. */
 #include "world.h"
 
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static void spoil_section_overflowing(struct region_header *header)
 	shared_store_u64(&header->section_bytes, UINT64_MAX - REGION_PAGE + 1);
 }
 
-/* Large enough for some members, but not for so many. */
+/* Large enough for some members, but not for this number of members. */
 static void spoil_section_for_its_members(struct region_header *header)
 {
 	shared_store_u32(&header->members, REGION_MEMBERS_MAX);
@@ -75,7 +75,7 @@ static void spoil_heap_odd(struct region_header *header)
 	shared_store_u64(&header->heap_bytes, 64);
 }
 
-/* The heap takes what the tables and chunks need. */
+/* The heap takes the bytes that the tables and chunks need. */
 static void spoil_heap_large(struct region_header *header)
 {
 	shared_store_u64(&header->heap_bytes, REGION_PAGE);
@@ -86,7 +86,7 @@ static void spoil_heap_overflowing(struct region_header *header)
 	shared_store_u64(&header->heap_bytes, UINT64_MAX - REGION_PAGE + 1);
 }
 
-/* Sections agree with their heaps, but nobody has so much. */
+/* Sections agree with their heaps, but are larger than any region. */
 static void spoil_heap_consistently(struct region_header *header)
 {
 	shared_store_u64(&header->section_bytes, REGION_SECTION_MIN + REGION_HEAP_MAX);
@@ -112,7 +112,7 @@ static void spoil_region_bytes(struct region_header *header)
 	shared_store_u64(&header->region_bytes, region_size(MEMBERS, REGION_SECTION_MIN) - 1);
 }
 
-/* It agrees with itself, but not with how much there is. */
+/* The header agrees with itself, but not with the size of the file. */
 static void spoil_consistently(struct region_header *header)
 {
 	shared_store_u64(&header->section_bytes, 2 * (uint64_t)REGION_SECTION_MIN);
@@ -180,7 +180,7 @@ static void test_a_good_header_gives_the_geometry(void **state)
 	region_detach(region);
 }
 
-/* Any header at all: either it is refused, or everything it allows lies inside of `bytes`. */
+/* A random header is either refused, or everything that it allows lies inside `bytes`. */
 static void test_random_headers_never_reach_beyond_the_mapping(void **state)
 {
 	static const uint32_t members[] = {0, 1, 2, 3, 4, 511, 512, 513, 1024, UINT32_MAX};
@@ -266,7 +266,7 @@ static void file_close(const struct file *file)
 	assert_int_equal(rmdir(file->directory), 0);
 }
 
-/* A region's file of `bytes`, reserved or with holes, holding a header for MEMBERS. */
+/* A region's file of `bytes`, reserved or with holes. It holds a header for MEMBERS. */
 static void file_write(const struct file *file, size_t bytes, bool reserved)
 {
 	size_t whole = region_size(MEMBERS, REGION_SECTION_MIN);
@@ -298,7 +298,7 @@ static void assert_refused(const char *name, int code, const char *says)
 	assert_null(strchr(error.text, '\n'));
 }
 
-/* One that holds a region as it should be. */
+/* A file that holds a valid region. */
 static void file_open_good(struct file *file)
 {
 	file_open(file);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The indices of an address vector, with the steps counted that each call takes. */
+/* The indices of an address vector. The tests count the steps of each call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "api/av_table.h"
 
 #define MANY 40000U
-/* Of one insertion or removal. */
+/* The maximum number of steps of one insertion or removal. */
 #define STEPS_MAX 3U
 
 static size_t insert(struct av_table *table, uint32_t source, uint32_t epoch)
@@ -27,7 +27,7 @@ static void drop(struct av_table *table, size_t index)
 	av_table_give(table, index);
 }
 
-/* One peer inserted many times, or many peers: removed from either end, again and again. */
+/* One peer inserted many times, or many peers, removed from either end, repeatedly. */
 static void test_work_does_not_grow_with_entries(void **state)
 {
 	static size_t indices[MANY];
@@ -43,14 +43,14 @@ static void test_work_does_not_grow_with_entries(void **state)
 		for (uint32_t i = 0; i < MANY; i++)
 			drop(&table, indices[round % 2 == 0 ? i : MANY - 1 - i]);
 		assert_true(av_steps <= (uint64_t)MANY * STEPS_MAX);
-		/* All indices of a round are those of the first. */
+		/* Each round gets the same indices as the first round. */
 		assert_int_equal(table.count, MANY);
 		assert_int_equal(av_table_find(&table, 7, 1), AV_NO_ENTRY);
 	}
 	av_table_close(&table);
 }
 
-/* A peer is named by its newest entry, also when entries between were removed and their indices used. */
+/* The newest entry names a peer, even if entries between were removed and their indices used again. */
 static void test_the_newest_entry_names_a_peer(void **state)
 {
 	struct av_table table = {0};
@@ -62,7 +62,7 @@ static void test_the_newest_entry_names_a_peer(void **state)
 	assert_int_equal(av_table_find(&table, 3, 1), third);
 	drop(&table, first);
 	assert_int_equal(av_table_find(&table, 3, 1), third);
-	/* It has the lowest index, and is the newest. */
+	/* It has the lowest index, and is the newest entry. */
 	size_t again = insert(&table, 3, 1);
 	assert_int_equal(again, first);
 	assert_int_equal(av_table_find(&table, 3, 1), again);
@@ -78,7 +78,7 @@ static void test_the_newest_entry_names_a_peer(void **state)
 	av_table_close(&table);
 }
 
-/* An entry that comes to stand for another number is as old there as it was. */
+/* An entry that moves to another number keeps its age there. */
 static void test_an_entry_that_follows_keeps_its_age(void **state)
 {
 	struct av_table table = {0};
@@ -98,7 +98,7 @@ static void test_an_entry_that_follows_keeps_its_age(void **state)
 	av_table_close(&table);
 }
 
-/* A caller that counts for itself gets one index after the other. */
+/* A caller that counts indices itself gets consecutive indices. */
 static void test_indices_in_order(void **state)
 {
 	struct av_table table = {0};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies between application buffers in pieces and the region: every boundary, no byte beside. */
+/*
+ * Copies between application buffers in pieces and the region: at every boundary, and without touching a byte
+ * beside.
+ */
 #include "world.h"
 
 #include <stdlib.h>
@@ -25,7 +28,10 @@ static void test_small_copies_of_every_length(void **state)
 			}
 }
 
-/* The same between blocks of exactly that length: a sanitizer sees what reads or writes beside. */
+/*
+ * The same between blocks of exactly the copied length, so that a sanitizer sees reads and writes beside
+ * them.
+ */
 static void test_small_copies_touch_nothing_beside(void **state)
 {
 	(void)state;
@@ -63,7 +69,7 @@ static void close_pieces(const struct buffer *buffer)
 		free(buffer->pieces[i].iov_base);
 }
 
-/* All pieces in a row. */
+/* Concatenate all pieces. */
 static void join(const struct buffer *buffer, unsigned char *bytes)
 {
 	for (size_t i = 0; i < buffer->count; i++) {

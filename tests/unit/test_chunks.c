@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Chunks: dividing the pool, taking, giving back, and holders that lie. */
+/* Chunks: dividing the pool, taking and returning chunks, and holders that lie. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #define CONNECTION 0xabcdef01U
 #define ARENA_BYTES (WORLD_SECTION_BYTES - SECTION_ARENA_OFFSET(3))
 
-/* An owner, and two holders that keep a credit line each. */
+/* An owner, and two holders with a credit line each. */
 struct bank {
 	struct region *region;
 	struct chunk_pool pool;
@@ -46,7 +46,7 @@ static int collect(struct bank *bank, uint32_t holder)
 	return chunk_collect(&bank->pool, &bank->account[holder]);
 }
 
-/* Bytes of the chunk that begins at the place of a buffer that lies at the end of a line. */
+/* The end of a chunk whose bytes begin at the offset in a line that a buffer at the end of a line needs. */
 static uint64_t chunk_end(const struct chunk_pool *pool, uint32_t chunk)
 {
 	static const uint32_t lengths[CHUNK_CLASSES] = {CHUNK_SMALL, CHUNK_MEDIUM, CHUNK_LARGE};
@@ -55,7 +55,7 @@ static uint64_t chunk_end(const struct chunk_pool *pool, uint32_t chunk)
 	return (uint64_t)chunk_offset(pool, chunk, skewed) + lengths[chunk_class_of(pool, chunk)];
 }
 
-/* What one that has some does not get. */
+/* The number of chunks that a holder with chunks does not get. */
 static uint32_t reserved(const struct chunk_pool *pool)
 {
 	uint32_t count = 0;
@@ -74,7 +74,7 @@ static uint32_t free_chunks(const struct chunk_pool *pool)
 	return count;
 }
 
-/* No chunk overlaps another or leaves the bytes given, however many they are. */
+/* Chunks do not overlap and stay within the given bytes, for any number of bytes. */
 static void check_offsets(const struct chunk_pool *pool, uint64_t offset, uint64_t bytes)
 {
 	uint64_t end = offset;
@@ -108,7 +108,7 @@ static void test_a_huge_arena_has_as_many_chunks_as_bits(void **state)
 
 	(void)state;
 	assert_non_null(pool);
-	/* Only offsets are computed, in addresses where nothing can be touched. */
+	/* Only offsets are computed, from addresses that may not be touched. */
 	region.bytes = region_size(2, REGION_SECTION_MAX);
 	void *base = mmap(NULL, region.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_ptr_not_equal(base, MAP_FAILED);
@@ -129,7 +129,7 @@ static void test_a_chunk_is_as_large_as_asked(void **state)
 		uint32_t chunk = take(&bank, 0, length);
 		assert_int_not_equal(chunk, CHUNK_NONE);
 		assert_true(chunk_end(&bank.pool, chunk) - chunk_offset(&bank.pool, chunk, NULL) >= length);
-		/* The bytes lie as in the buffer that they come from. */
+		/* The bytes have the same offset in a line as the buffer that they come from. */
 		for (uintptr_t place = 0; place < 2 * REGION_LINE; place++)
 			assert_int_equal((chunk_offset(&bank.pool, chunk, (const void *)place) - place) %
 						 REGION_LINE,
@@ -151,7 +151,7 @@ static void test_small_messages_take_small_chunks_first(void **state)
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, CHUNK_MEDIUM + 1)), 2);
 	for (uint32_t i = 0; i < small; i++)
 		assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, CHUNK_SMALL)), 0);
-	/* None left, but for others: a larger one will do. */
+	/* No small chunk is left except the reserve for other holders, so a larger chunk is taken. */
 	assert_int_equal(chunk_class_of(&bank.pool, take(&bank, 0, 1)), 1);
 	assert_int_equal(bank.account[0].outstanding, small + 3);
 	assert_int_equal(bank.account[0].outstanding_of[CHUNK_CLASS_LARGE], 1);
@@ -174,7 +174,10 @@ static void test_an_empty_pool_gives_nothing(void **state)
 	bank_close(&bank);
 }
 
-/* One that gives nothing back has all that it gets, and another still finds a chunk of each size. */
+/*
+ * A holder that returns nothing gets all that it may have, and another holder still finds a chunk of each
+ * size.
+ */
 static void test_nobody_takes_what_others_need(void **state)
 {
 	struct bank bank;
@@ -190,7 +193,7 @@ static void test_nobody_takes_what_others_need(void **state)
 	bank_close(&bank);
 }
 
-/* Every chunk, given back in another order than taken, lap after lap: bits go up and down. */
+/* Every chunk is returned in another order than it was taken, lap after lap, so bits are set and cleared. */
 static void test_returned_chunks_can_be_taken_again(void **state)
 {
 	struct bank bank;
@@ -237,12 +240,12 @@ static void test_lies_of_holders_are_violations(void **state)
 	uint32_t first = take(&bank, 0, 1);
 	uint32_t second = take(&bank, 1, 1);
 
-	/* A chunk that another one holds. */
+	/* A chunk that another holder has. */
 	chunk_return(&bank.returns[0], second);
 	assert_int_equal(collect(&bank, 0), -1);
 	assert_ptr_equal(bank.pool.holder[second], &bank.account[1]);
 
-	/* A chunk that is not outstanding at all, and one given back twice. */
+	/* A chunk that is not outstanding at all, and a chunk that is returned twice. */
 	chunk_return(&bank.returns[1], second);
 	assert_int_equal(collect(&bank, 1), 1);
 	chunk_return(&bank.returns[1], second);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completion queues and pools: they grow, and lose or mix up nothing. */
+/* Completion queues and pools grow without losing or mixing up entries. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void test_a_queue_keeps_order_while_it_grows(void **state)
 		struct completion_queue queue;
 		uint64_t next = 0;
 		assert_int_equal(completion_open(&queue, 1), 0);
-		/* The ends have gone around some way before it is full. */
+		/* Head and tail have moved through the queue before it is full. */
 		for (uint32_t i = 0; i < offset; i++) {
 			add(&queue, i);
 			assert_first(&queue, i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pieces through the cache or past it: copies past the cache are copies, whatever their
- * alignment; and the method that costs less is found, kept, and found again when it changes.
+ * Pieces copied through the cache or past it. Copies past the cache are correct at every alignment. The
+ * cheaper method is found, kept, and found again after a change.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,9 @@
 #include "region/chunks.h"
 #include "region/copy.h"
 
-/* Ticks that a piece costs, by its method: to copy in, and to take out. In proportion to what was measured.
+/*
+ * The ticks that a piece costs with each method: to copy in, and to take out. In proportion to measured
+ * costs.
  */
 struct machine {
 	uint64_t copying[COPY_METHODS];
@@ -29,10 +31,10 @@ static const struct machine separate_caches = {{32000, 32000, 9800}, {14000, 140
 static const struct machine no_difference = {{9000, 9000, 8900}, {5000, 5000, 5000}};
 static const struct machine no_clock = {{0, 0, 0}, {0, 0, 0}};
 
-/* So many pieces pass between what the peer measured and our hearing of it. */
+/* The number of pieces between a measurement by the peer and its arrival here. */
 #define PIECES_PER_MESSAGE 16U
 
-/* One side copies pieces and the other takes them. */
+/* The sender copies pieces, and the receiver takes them. */
 static struct copy_methods sender;
 static struct copy_methods receiver;
 
@@ -44,7 +46,7 @@ static int reset(void **state)
 	return 0;
 }
 
-/* Copy `pieces`; returns how many of them went this method. */
+/* Copy `pieces`. Returns the number of pieces that used `method`. */
 static unsigned copy_pieces(struct machine machine, unsigned pieces, enum copy_method method)
 {
 	unsigned count = 0;
@@ -87,7 +89,7 @@ static void test_copies_of_every_alignment(void **state)
 		}
 }
 
-/* From the beginning, and in the long run, where the others are tried less and less. */
+/* Check the beginning, and the long run, in which the other methods are tried less and less. */
 static void assert_settles(struct machine machine, enum copy_method method)
 {
 	assert_in_range(copy_pieces(machine, 200, method), 60, 200);
@@ -104,7 +106,10 @@ static void test_the_best_method_is_found(void **state)
 	assert_settles(separate_caches, COPY_PAST_CACHE);
 }
 
-/* One whose messages are never cleared is told nothing, and goes by its own copies. */
+/*
+ * A sender whose messages are never cleared gets no costs from the peer, and uses the costs of its own
+ * copies.
+ */
 static void test_without_a_word_from_the_peer(void **state)
 {
 	(void)state;
@@ -129,7 +134,7 @@ static void test_a_change_is_noticed(void **state)
 	for (size_t i = 0; i < 12; i++) {
 		struct machine machine = *states[i % 6].machine;
 		enum copy_method method = states[i % 6].method;
-		/* So many pieces it takes at most until both others were tried, twice. */
+		/* The maximum number of pieces until each of the two other methods was tried twice. */
 		(void)copy_pieces(machine, 4U * 12U * 514U, method);
 		assert_in_range(copy_pieces(machine, 10000, method), 8500, 10000);
 		(void)copy_pieces(machine, 50000, method);
@@ -142,7 +147,7 @@ static void test_equal_costs_change_nothing(void **state)
 	assert_in_range(copy_pieces(no_difference, 100000, COPY_LINEWISE), 98500, 99999);
 }
 
-/* We were taken off the CPU, or the clock jumped back: not a measure of anything. */
+/* We were taken off the CPU, or the clock jumped back: neither is a measurement. */
 static void test_interruptions_do_not_count(void **state)
 {
 	(void)state;
@@ -156,14 +161,14 @@ static void test_interruptions_do_not_count(void **state)
 	assert_memory_equal(&before, &sender, sizeof(before));
 }
 
-/* Without a clock all methods cost nothing, and the first one is kept. */
+/* Without a clock all methods cost nothing, and the first method is kept. */
 static void test_without_a_clock(void **state)
 {
 	(void)state;
 	assert_in_range(copy_pieces(no_clock, 100000, COPY_LINEWISE), 98000, 99999);
 }
 
-/* Whatever a peer says, pieces go one method or the other. */
+/* Whatever a peer reports, each piece uses one of the methods. */
 static void test_a_peer_that_lies(void **state)
 {
 	static const struct wire_taking lies[] = {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regions in /dev/dax and in a memory module's file, and which device is taken when nobody names one.
+ * Regions in /dev/dax and in a memory module's file, and the choice of a device without a name.
  *
- * No such device is here: /sys and /dev are a directory of the test's own, where the provider's calls
- * are led to. What stands for a device is a file, which fstat() shows as one.
+ * This machine has no such device. The provider's calls on /sys and /dev are redirected to a directory of the
+ * test. A file stands for each device, and fstat() shows it as a device.
  */
 #include "world.h"
 
@@ -31,10 +31,10 @@ static const uint64_t region_id[2] = {7, 9};
 /* ---- the machine ---- */
 
 static char root[64];
-static const char *forbidden; /* to be opened by this user */
+static const char *forbidden; /* a device that this user may not open */
 static struct {
 	ino_t file;
-	off_t data; /* where in its file the device begins */
+	off_t data; /* the offset in its file at which the device begins */
 } devices[DEVICES_MAX];
 static uint32_t device_count;
 
@@ -105,7 +105,7 @@ int __wrap_access(const char *path, int mode)
 	return __real_access(lead(path, where), mode);
 }
 
-/* The number of the device that a file stands for, or device_count. */
+/* The index of the device for which a file stands, or device_count. */
 static uint32_t find_device(ino_t file)
 {
 	uint32_t number = 0;
@@ -182,7 +182,7 @@ static int machine_close(void **state)
 
 	(void)state;
 	(void)snprintf(command, sizeof(command), "rm -r -- '%s'", root);
-	return system(command); /* NOLINT(cert-env33-c): its own directory */
+	return system(command); /* NOLINT(cert-env33-c): the test's own directory */
 }
 
 /* ---- memory, and what is in it ---- */
@@ -219,7 +219,7 @@ static void put_info(int fd, uint64_t data_offset, uint32_t start_pad)
 	assert_int_equal(pwrite(fd, info, sizeof(info), DAX_INFO_OFFSET), (ssize_t)sizeof(info));
 }
 
-/* Returns a descriptor of the file that stands for it. */
+/* Returns a descriptor of the file that stands for the device. */
 static int add_dax(const char *name, const char *size, const char *align)
 {
 	uint32_t number = device_count;
@@ -338,7 +338,7 @@ static void test_sizes_that_cannot_be_are_refused(void **state)
 	assert_int_equal(close(fd), 0);
 }
 
-/* It is somebody's: what is in it may be all he has. */
+/* The memory has an owner, and its contents may be all that the owner has. */
 static void test_memory_that_holds_something_else_stays_as_it_is(void **state)
 {
 	unsigned char *before = malloc(2 * HUGE);
@@ -352,7 +352,7 @@ static void test_memory_that_holds_something_else_stays_as_it_is(void **state)
 	assert_int_equal(pwrite(fd, before, 2 * HUGE, 0), (ssize_t)(2 * HUGE));
 	assert_refused("dax:/dev/dax0.0", -ENODATA, "magic");
 	assert_not_found(-ENODEV, "magic");
-	/* One that says to be a region of a version to come is nobody's to write either. */
+	/* Memory that claims to be a region of a later version may not be written either. */
 	put_region(fd, 0, REGION_VERSION + 1);
 	assert_int_equal(pread(fd, before, 2 * HUGE, 0), (ssize_t)(2 * HUGE));
 	assert_refused("dax:/dev/dax0.0", -EPROTONOSUPPORT, "version 2");
@@ -388,7 +388,7 @@ static void test_a_region_in_a_module_begins_where_its_info_block_says(void **st
 	region = attach(text);
 	assert_int_equal(region->offset, HUGE);
 	region_detach(region);
-	/* A region at the beginning is one whatever its slot table says. */
+	/* A region at the beginning is a region, whatever its slot table contains. */
 	put_region(fd, 0, REGION_VERSION);
 	region = attach(text);
 	assert_int_equal(region->offset, 0);
@@ -428,7 +428,7 @@ static void test_info_blocks_that_cannot_be_are_not_followed(void **state)
 	assert_int_equal(close(fd), 0);
 }
 
-/* One member maps the file, as a container would; the other the device that a guest has of it. */
+/* One member maps the file, as a container would. The other maps the device that a guest has of it. */
 static void test_members_of_both_kinds_meet(void **state)
 {
 	int fd = add_dax("dax0.0", "2097152\n", "2097152\n");
@@ -444,7 +444,7 @@ static void test_members_of_both_kinds_meet(void **state)
 	devices[0].data = HUGE;
 	struct region *device = attach("dax:/dev/dax0.0");
 	uint32_t count = device_count;
-	device_count = 0; /* on the host it is but a file */
+	device_count = 0; /* on the host it is only a file */
 	(void)snprintf(name, sizeof(name), "file:%s", in_root("/dev/dax0.0"));
 	struct region *file = attach(name);
 	assert_int_equal(member_join(file, 0, SECOND, &of_file, &error), 0);
@@ -455,9 +455,12 @@ static void test_members_of_both_kinds_meet(void **state)
 	assert_int_equal(shared_load_u32(&section_header(file, of_file->slot)->liveness), LIVENESS_LOCK);
 	struct section_header *header = section_header(file, of_device->slot);
 	assert_int_equal(shared_load_u32(&header->liveness), LIVENESS_HEARTBEAT);
-	/* The file's member sees the other's heart beat, and die; the other takes it for alive. */
+	/*
+	 * The file's member sees the other's heartbeat, and sees it die. The other takes the file's member
+	 * for alive.
+	 */
 	uint64_t beat = shared_load_u64(&header->heartbeat);
-	/* A guard against hanging: a minute at least. */
+	/* At least a minute, only against hanging. */
 	for (int i = 0; i < 60000 && shared_load_u64(&header->heartbeat) == beat; i++)
 		assert_int_equal(usleep(1000), 0);
 	assert_true(shared_load_u64(&header->heartbeat) != beat);
@@ -476,7 +479,7 @@ static void test_members_of_both_kinds_meet(void **state)
 	assert_int_equal(close(fd), 0);
 }
 
-/* As when it is unplugged: the kernel answers with SIGBUS, which must not end the process. */
+/* As after unplugging: the kernel answers with SIGBUS, which must not end the process. */
 static void test_a_device_can_be_taken_away(void **state)
 {
 	int device = add_dax("dax0.0", "4194304\n", "2097152\n");
@@ -510,7 +513,7 @@ static void test_devices_for_other_uses_are_passed_by(void **state)
 	ours = add_ivshmem("0000:00:10.0");
 	put_region(ours, 0, REGION_VERSION);
 	assert_found("pci:0000:00:10.0");
-	/* The first by address, whatever order the directory has. */
+	/* The first device by address is found, whatever the order of the directory. */
 	int another = add_ivshmem("0000:00:05.0");
 	put_region(another, 0, REGION_VERSION);
 	assert_found("pci:0000:00:05.0");
@@ -553,7 +556,7 @@ static void test_a_bar_comes_before_dax_and_dax_before_files(void **state)
 	assert_found("dax:/dev/dax10.0");
 	put_region(second, 0, REGION_VERSION);
 	assert_found("dax:/dev/dax2.0");
-	/* One that this user may not open is not his. */
+	/* A device that this user may not open is passed by. */
 	forbidden = "/dev/dax2.0";
 	assert_found("dax:/dev/dax10.0");
 	put_region(bar, 0, REGION_VERSION);
@@ -564,7 +567,7 @@ static void test_a_bar_comes_before_dax_and_dax_before_files(void **state)
 	assert_int_equal(close(bar), 0);
 }
 
-/* Whatever stands in a device: it is passed by, or a region that lies in it. */
+/* Whatever a device contains, it is passed by, or a region that lies in it is found. */
 static void test_hostile_devices_do_no_harm(void **state)
 {
 	int fd = add_dax("dax0.0", "4194304\n", "2097152\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The manager changes its mind while a pair detaches from a region, or just afterwards: each case is a trace
- * that tests/model found, or tests/fuzz/fuzz_walk.c.
+ * The manager changes its mind while a pair detaches from a region, or just afterwards. Each case is a trace
+ * that tests/model or tests/fuzz/fuzz_walk.c found.
  */
 #include "regions.h"
 
@@ -35,7 +35,7 @@ static void assert_through_region(int one, int other)
 	assert_non_null(meet(other, one)->peer.attachment);
 }
 
-/* Each knows where the other is in the network, and that it is reached there. */
+/* Both know the other's network name, and both have proved that the network reaches the other. */
 static void prove(void)
 {
 	assert_true(network_attach(transport_of(A), &meet(A, B)->peer));
@@ -44,7 +44,7 @@ static void prove(void)
 	beyond(B, A)->proved = true;
 }
 
-/* A has said DETACH to B, which it never sent anything; and B sends to A before it hears that. */
+/* A has sent DETACH to B, to which it never sent a message. B sends to A before DETACH arrives. */
 static void say_detach(void)
 {
 	open_endpoints("1", "1", "");
@@ -80,7 +80,7 @@ static void test_a_detach_that_began_ends(void **state)
 	close_endpoints();
 }
 
-/* What A sends waited for B to expect it, and the region is of no use before B says so. */
+/* A's sends wait until B expects them, and the pair cannot use the region before B answers. */
 static void test_a_detach_that_began_fails_over(void **state)
 {
 	(void)state;
@@ -89,7 +89,7 @@ static void test_a_detach_that_began_fails_over(void **state)
 	settle();
 	assert_int_equal(meet(A, B)->peer.failover, FAILOVER_DONE);
 	static const unsigned char word[8] = {2};
-	for (int tries = 0; tries < 2; tries++) /* the first may be told of the failure */
+	for (int tries = 0; tries < 2; tries++) /* the first send may report the failure */
 		if (fake_send(&world.nodes[A], meet(A, B), word, sizeof(word), 8) == 0)
 			break;
 	settle();
@@ -97,7 +97,7 @@ static void test_a_detach_that_began_fails_over(void **state)
 	close_endpoints();
 }
 
-/* B sees what the manager wants of A before A does, and that it wants it no more after. */
+/* B sees the manager's request to A before A does, and A sees only that it was withdrawn. */
 static void test_who_detached_is_called_back_by_who_stays(void **state)
 {
 	(void)state;
@@ -114,7 +114,7 @@ static void test_who_detached_is_called_back_by_who_stays(void **state)
 	close_endpoints();
 }
 
-/* B is to detach from A, and its core has no room for the word; then the manager wants it no more. */
+/* B is to detach from A, and B's core has no room for the message. Then the manager withdraws the request. */
 static void test_who_could_not_say_that_it_detaches_stays(void **state)
 {
 	(void)state;
@@ -133,7 +133,7 @@ static void test_who_could_not_say_that_it_detaches_stays(void **state)
 	close_endpoints();
 }
 
-/* A has detached from B, and cannot leave. */
+/* A has detached from B, and cannot leave the region. */
 static void part(void)
 {
 	open_endpoints("1", "1", "");
@@ -146,7 +146,7 @@ static void part(void)
 	assert_false(transport_of(A)->attachments[0].region->left);
 }
 
-/* A asks B to meet again, and leaves before it hears an answer. */
+/* A asks B to meet again, and leaves before the answer arrives. */
 static void test_who_calls_back_and_leaves_lives_on(void **state)
 {
 	(void)state;
@@ -160,7 +160,7 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	transport_of(A)->attachments[0].region->lost = false;
 	transport_begin_switches(transport_of(A));
 	assert_true(transport_of(A)->attachments[0].region->left);
-	/* It is long ago for B. */
+	/* For B, A has been gone for long. */
 	meet(B, A)->peer.gone = 1;
 	transport_check_peers(transport_of(B));
 	assert_null(meet(B, A)->peer.attachment);
@@ -170,7 +170,7 @@ static void test_who_calls_back_and_leaves_lives_on(void **state)
 	close_endpoints();
 }
 
-/* B has met A again, and A does not meet B, since it is to leave after all: B hears that A has detached. */
+/* B has met A again. A does not meet B, because A must leave after all: B learns that A has detached. */
 static void test_who_was_not_met_again_is_detached_from(void **state)
 {
 	(void)state;
@@ -189,8 +189,8 @@ static void test_who_was_not_met_again_is_detached_from(void **state)
 }
 
 /*
- * Both came back to the region and detach from it again, each by itself: A has heard that B parts, and B has
- * not said yet that it heard the same of A.
+ * Both came back to the region and detach from it again, each by its own decision. A has received B's detach.
+ * B has not yet confirmed A's.
  */
 static void detach_again(void)
 {
@@ -198,8 +198,7 @@ static void detach_again(void)
 	request_route(A, ROUTE_RETURN);
 	settle();
 	assert_through_region(A, B);
-	/* Polls do not look after peers by the clock: what is said comes in the order that is written here.
-	 */
+	/* No checks by the clock during polls, so that messages come in the order of the calls below. */
 	transport_of(A)->next_check = UINT64_MAX;
 	transport_of(B)->next_check = UINT64_MAX;
 	request_route(A, ROUTE_LEAVE);
@@ -218,7 +217,7 @@ static void detach_again(void)
 	assert_null(meet(A, B)->peer.attachment);
 }
 
-/* A asks B to meet a second time, and B, which met A before, detaches from that meeting still. */
+/* A asks B to meet a second time while B, which met A before, still detaches from the first meeting. */
 static void test_who_detaches_meets_nobody_before_it_detached(void **state)
 {
 	(void)state;
@@ -228,8 +227,7 @@ static void test_who_detaches_meets_nobody_before_it_detached(void **state)
 	transport_check_peers(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	assert_int_equal(beyond(B, A)->detach_heard, DETACH_SECOND);
-	/* If B answered, A would say that it heard that, and move back, before it hears that B has detached.
-	 */
+	/* If B answered, A would confirm and move back before it learns that B has detached. */
 	(void)network_progress_full(transport_of(A));
 	(void)network_progress_full(transport_of(B));
 	transport_begin_switches(transport_of(B));
@@ -242,7 +240,7 @@ static void test_who_detaches_meets_nobody_before_it_detached(void **state)
 	close_endpoints();
 }
 
-/* The same; and when B asks A, the manager wants the network, for a while. */
+/* The same, and when B asks A, the manager wants the network for a while. */
 static void test_who_was_refused_for_a_while_asks_again(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One-sided operations that the initiator carries out by itself, in memory in the region: what is
- * reached so and what is not, in which order, and what a table full of nonsense can do.
+ * One-sided operations that the initiator carries out itself in memory in the region: which memory it can
+ * reach, in which order, and what a table full of nonsense can do.
  */
 #include "world.h"
 
@@ -66,7 +66,7 @@ static int close_world(void **state)
 	return 0;
 }
 
-/* Everything that a request may have; `pieces` are cut as the caller likes. */
+/* A complete request. The caller may divide its `pieces`. */
 static struct remote_request make(enum remote_kind kind, struct iovec *piece, struct fi_rma_iov *place)
 {
 	return (struct remote_request){
@@ -104,7 +104,7 @@ static uint64_t succeed(uint64_t claim)
 	return ((claim >> 32) + 1) << 32 | SLOT_JOINED;
 }
 
-/* It was carried out within the call, and nobody was asked. */
+/* The operation was carried out within the call, without a request to the target. */
 static void assert_direct(ssize_t result, const void *context)
 {
 	assert_int_equal(result, 0);
@@ -116,7 +116,7 @@ static void assert_direct(ssize_t result, const void *context)
 	assert_true(completion_is_empty(&initiator->sends));
 }
 
-/* The target had to do it, and found this. */
+/* The target carried out the operation, with this result. */
 static void assert_asked(ssize_t result, int error)
 {
 	uint64_t before = asked();
@@ -125,7 +125,7 @@ static void assert_asked(ssize_t result, int error)
 	assert_true(before > 0);
 	assert_int_equal(world_await(&world, &initiator->sends).error, error);
 	world_settle(&world);
-	/* So that the next begins as the first did. */
+	/* Reset the counters, so that the next operation begins like the first. */
 	assert_int_equal(world_peer(initiator, target)->remote.answered, before);
 	world_peer(initiator, target)->remote.requests = 0;
 	world_peer(initiator, target)->remote.answered = 0;
@@ -153,13 +153,13 @@ static void test_bytes_go_there_and_back_without_the_target(void **state)
 		assert_bytes(back, length, i);
 		assert_int_equal(back[length], 0);
 	}
-	/* The whole of it, and no byte more. */
+	/* All of the registration, and no byte more. */
 	assert_direct(begin(REMOTE_READ, back, BYTES, KEY, 0, 0), back);
 	assert_asked(begin(REMOTE_READ, back, BYTES, KEY, 1, 0), FI_EACCES);
 	assert_asked(begin(REMOTE_READ, back, 1, KEY, BYTES, 0), FI_EACCES);
 	assert_asked(begin(REMOTE_WRITE, back, 1, KEY, UINT64_MAX, 0), FI_EACCES);
 	assert_asked(begin(REMOTE_WRITE, back, 1, KEY + 2, 0, 0), FI_EKEYREJECTED);
-	/* And private memory as ever. */
+	/* Private memory is reached as before, by a request. */
 	assert_asked(begin(REMOTE_WRITE, source, 100, PRIVATE_KEY, 0, 0), 0);
 	assert_memory_equal(private, source, 100);
 }
@@ -189,7 +189,7 @@ static void test_several_pieces_and_places(void **state)
 	assert_memory_equal(parts[0], all, 50);
 	assert_memory_equal(parts[1], all + 50, 1);
 	assert_memory_equal(parts[2], all + 51, 49);
-	/* One place that is private, or none at all, and the target does all of it. */
+	/* If one range is private, or a range has no memory, the target does all of it. */
 	places[0].key = PRIVATE_KEY;
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
 	places[0] = (struct fi_rma_iov){ADDRESS, 0, KEY};
@@ -197,7 +197,7 @@ static void test_several_pieces_and_places(void **state)
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
 }
 
-/* In each form: alone, in pieces, and not by an instruction. */
+/* Each form: from one piece, from several pieces, and operations that no single instruction carries out. */
 static void test_atomics(void **state)
 {
 	uint64_t operands[4] = {5, 6, 7, 8};
@@ -251,7 +251,7 @@ static void test_atomics(void **state)
 	request.operation = FI_SUM;
 	request.pieces = &piece;
 	request.count = 1;
-	/* Longer than what an instruction changes: under the target's lock. */
+	/* Operands longer than an instruction can change: the target carries them out under its lock. */
 	request.datatype = FI_DOUBLE_COMPLEX;
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
 	request.datatype = FI_FLOAT_COMPLEX;
@@ -262,7 +262,7 @@ static void test_atomics(void **state)
 	assert_asked(messenger_remote(initiator->messenger, &request), FI_EINVAL);
 }
 
-/* For what it was not registered for it is not reached, and the target says so. */
+/* An access that the registration does not allow is not carried out, and the target refuses it. */
 static void test_access_is_kept(void **state)
 {
 	uint64_t value = 1;
@@ -286,7 +286,7 @@ static void test_access_is_kept(void **state)
 	}
 }
 
-/* What the target is to be told of, or counts, it does itself. */
+/* Operations that the target must count or report are carried out by the target. */
 static void test_what_is_counted_goes_through_the_target(void **state)
 {
 	struct completion_counter counter = {0};
@@ -308,11 +308,11 @@ static void test_what_is_counted_goes_through_the_target(void **state)
 	assert_asked(begin(REMOTE_READ, &value, 8, KEY, 0, 0), 0);
 	assert_int_equal(counter.value, 2);
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
-	/* Nothing without bytes either, of which somebody might be told. */
+	/* Operations without bytes too, because the target might report them. */
 	assert_asked(begin(REMOTE_WRITE, &value, 0, KEY, 0, 0), 0);
 }
 
-/* None overtakes what was asked for before; when that is answered they are direct again. */
+/* No direct operation overtakes an earlier request. After the answer, operations are direct again. */
 static void test_the_order_of_both_ways_is_that_of_the_calls(void **state)
 {
 	uint64_t first = 1;
@@ -320,9 +320,9 @@ static void test_the_order_of_both_ways_is_that_of_the_calls(void **state)
 	uint64_t seen = 0;
 
 	(void)state;
-	/* Without an answer, from a target that does not look. */
+	/* No answer comes, because the target makes no progress. */
 	assert_int_equal(begin(REMOTE_WRITE, &first, 8, PRIVATE_KEY, 0, FI_INJECT), 0);
-	private_registration.base = memory; /* the same memory under both keys, as it may be */
+	private_registration.base = memory; /* the same memory under both keys, which is allowed */
 	assert_int_equal(begin(REMOTE_WRITE, &second, 8, KEY, 0, FI_INJECT), 0);
 	assert_int_equal(begin(REMOTE_READ, &seen, 8, KEY, 0, 0), 0);
 	assert_int_equal(asked(), 3);
@@ -335,7 +335,7 @@ static void test_the_order_of_both_ways_is_that_of_the_calls(void **state)
 	assert_int_equal(begin(REMOTE_WRITE, &first, 8, KEY, 0, 0), 0);
 	assert_int_equal(asked(), 3);
 	assert_int_equal(((uint64_t *)(void *)memory)[0], 1);
-	/* An answer is asked for where nobody waits for one: else there would never be one. */
+	/* An answer is requested where nobody waits for one. Otherwise none would ever come. */
 	initiator->sends.head = initiator->sends.tail;
 	assert_int_equal(begin(REMOTE_WRITE, &first, 8, PRIVATE_KEY, 8, FI_INJECT), 0);
 	assert_int_equal(begin(REMOTE_WRITE, &first, 8, KEY, 8, FI_INJECT), 0);
@@ -346,7 +346,7 @@ static void test_the_order_of_both_ways_is_that_of_the_calls(void **state)
 	assert_int_equal(((uint64_t *)(void *)memory)[1], 2);
 }
 
-/* A registration that is closed is not reached any more, and its line is used again. */
+/* A closed registration can no longer be reached, and its line is used again. */
 static void test_what_is_withdrawn_is_out_of_reach(void **state)
 {
 	unsigned char *other = heap_allocate(target->messenger->transport->heap, BYTES, 1, true);
@@ -375,7 +375,7 @@ static void test_what_is_withdrawn_is_out_of_reach(void **state)
 	(void)heap_release(other);
 }
 
-/* More than the table has room for: the others are asked for. */
+/* Registrations beyond the table's room are reached by requests. */
 static void test_a_full_table(void **state)
 {
 	static struct registration many[2 * REGION_EXPOSURES];
@@ -394,7 +394,7 @@ static void test_a_full_table(void **state)
 			assert_asked(result, 0);
 		assert_int_equal(((uint64_t *)(void *)memory)[i], 3);
 	}
-	/* Room again, and the first comer has it. */
+	/* There is room again, and the next registration takes it. */
 	direct_conceal(target->messenger, &many[5]);
 	direct_expose(target->messenger, &many[2 * REGION_EXPOSURES - 1]);
 	assert_asked(begin(REMOTE_WRITE, &value, 8, 1005, 0, 0), 0);
@@ -405,7 +405,7 @@ static void test_a_full_table(void **state)
 	}
 }
 
-/* Of a range that is only partly in the heap, the part that is. */
+/* Of a range that lies only partly in the heap, that part is exposed. */
 static void test_a_range_that_is_larger_than_the_heap(void **state)
 {
 	static struct registration everything;
@@ -422,7 +422,7 @@ static void test_a_range_that_is_larger_than_the_heap(void **state)
 	assert_int_equal(((uint64_t *)(void *)private)[0], 4);
 }
 
-/* Malloc() takes from the first endpoint's heap what a second one registers. */
+/* malloc() takes memory from the first endpoint's heap, and a second endpoint registers it. */
 static void test_memory_in_the_heap_of_another_endpoint(void **state)
 {
 	struct node *other = &world.nodes[2];
@@ -437,10 +437,10 @@ static void test_memory_in_the_heap_of_another_endpoint(void **state)
 	direct_expose(target->messenger, &theirs);
 	assert_direct(begin(REMOTE_WRITE, &value, 8, 9, 16, 0), &value);
 	assert_int_equal(((uint64_t *)(void *)block)[2], 6);
-	/* That endpoint is closed, and its memory lives on. */
+	/* The first endpoint is closed, and its memory stays. */
 	node_close(other);
 	assert_direct(begin(REMOTE_READ, &value, 8, 9, 16, 0), &value);
-	/* But not longer than its slot is held. */
+	/* But only as long as its slot is held. */
 	(void)heap_release(block);
 	node_open(other, world.region);
 	assert_int_equal(node_slot(other), 3);
@@ -454,7 +454,7 @@ static void test_memory_in_the_heap_of_another_endpoint(void **state)
 	assert_int_equal(world_await(&world, &initiator->sends).error, FI_EKEYREJECTED);
 }
 
-/* What leaves or dies is not reached; and nothing of its successor's. */
+/* A target that leaves or dies can no longer be reached, nor can its successor's memory. */
 static void test_a_target_that_is_gone(void **state)
 {
 	uint64_t value = 9;
@@ -472,14 +472,14 @@ static void test_a_target_that_is_gone(void **state)
 		if (way == 0) {
 			(void)heap_release(memory);
 			node_close(target);
-			/* Not through the table any more, although its slot was not taken yet. */
+			/* Not through the table any more, although no member has taken its slot yet. */
 			ssize_t result = messenger_remote(initiator->messenger, &request);
 			assert_true(result == 0 || result == -EAGAIN);
 			assert_int_equal(words[0], 0);
 		} else {
 			node_die(target);
 		}
-		/* A successor, with the same words in its section but the epoch. */
+		/* A successor with the same words in its section, except the epoch. */
 		struct exposure_line line;
 		struct section_header *header = section_header(world.region, slot);
 		memcpy(&line, &header->exposures[0], sizeof(line));
@@ -506,7 +506,10 @@ static void test_a_target_that_is_gone(void **state)
 	assert_direct(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), &value);
 }
 
-/* Who stores just now for a predecessor is waited for: nothing is handed out before it has done. */
+/*
+ * A successor waits for members that still store into its predecessor's heap: before they finish, the heap
+ * gives out no memory.
+ */
 static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **state)
 {
 	struct heap *heap = NULL;
@@ -522,10 +525,12 @@ static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **stat
 	(void)heap_release(memory);
 	world_check_peers(&world);
 	initiator->sends.head = initiator->sends.tail;
-	/* Into its heap, and then not: as if it was stopped in between. */
+	/*
+	 * The initiator announces a store into the dead target's heap, as if it was stopped before the store.
+	 */
 	shared_store_u64(reaching, predecessor);
 	struct node others[2];
-	for (int i = 0; i < 2; i++) /* never used slots come first */
+	for (int i = 0; i < 2; i++) /* slots that were never used come first */
 		node_open(&others[i], world.region);
 	node_open(target, world.region);
 	assert_int_equal(node_slot(target), (uint32_t)predecessor);
@@ -534,7 +539,7 @@ static void test_a_successor_uses_its_heap_when_late_stores_are_over(void **stat
 	assert_non_null(memory = heap_allocate(others[0].messenger->transport->heap, 1, 1, false));
 	(void)heap_release(memory);
 	shared_store_u64(reaching, 0);
-	/* A guard against hanging: a minute at least. */
+	/* At least a minute, only against hanging. */
 	for (int i = 0; i < 60000 && (memory = heap_allocate(heap, BYTES, 1, false)) == NULL; i++)
 		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	assert_non_null(memory);
@@ -547,7 +552,7 @@ static struct exposure_line *line_of(const struct node *node)
 	return &section_header(world.region, node_slot(node))->exposures[0];
 }
 
-/* Lines that cannot be: the connection to the peer that wrote them ends, and nothing is touched. */
+/* Invalid lines: the connection to the peer that wrote them ends, and nothing is touched. */
 static void test_nonsense_in_the_table_costs_the_path(void **state)
 {
 	const uint64_t heap = section_arena_end(world.region);
@@ -565,12 +570,12 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 		{ADDRESS, UINT64_MAX - ADDRESS, heap, 1, 3}, /* far beyond */
 		{ADDRESS, BYTES, UINT64_MAX, 1, 3},          /* wraps */
 		{ADDRESS, 16, UINT64_MAX - 7, 1, 3},         /* wraps */
-		{UINT64_MAX - 10, 100, heap, 1, 3},          /* an address that wraps */
-		{ADDRESS, 0, heap, 1, 3},                    /* nothing */
+		{UINT64_MAX - 10, 100, heap, 1, 3},          /* an address whose end wraps */
+		{ADDRESS, 0, heap, 1, 3},                    /* no bytes */
 		{ADDRESS, BYTES, heap, MEMBERS, 3},          /* no member */
 		{ADDRESS, BYTES, heap, UINT32_MAX, 3},       /* no member */
 		{ADDRESS, BYTES, heap, 0, 3},                /* the heap of another process */
-		{ADDRESS, BYTES, heap, 1, 4},                /* an access that is none */
+		{ADDRESS, BYTES, heap, 1, 4},                /* an invalid access */
 		{ADDRESS, BYTES, heap, 1, UINT32_MAX},
 	};
 
@@ -581,7 +586,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 			(void)open_world(state);
 		}
 		struct exposure_line *line = line_of(target);
-		/* All in this process are one: make the initiator another. */
+		/* All nodes of this process share a process number. Give the initiator another. */
 		struct section_header *own = section_header(world.region, node_slot(initiator));
 		shared_store_u64(&own->process, 12345);
 		shared_store_u32(&line->epoch, 1);
@@ -603,7 +608,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 	}
 }
 
-/* A line in the middle of a change says nothing, and neither does one that somebody else rewrites. */
+/* A line during a change has no meaning, and neither has a line that another member overwrites. */
 static void test_a_line_that_changes_is_not_believed(void **state)
 {
 	struct exposure_line *line = line_of(target);
@@ -615,7 +620,10 @@ static void test_a_line_that_changes_is_not_believed(void **state)
 	shared_store_u64(&line->sequence, sequence + 1);
 	shared_store_u64(&line->offset, UINT64_MAX);
 	assert_asked(begin(REMOTE_WRITE, &value, 8, KEY, 0, 0), 0);
-	/* What was looked up before counts as long as the sequence says so, whatever else is there. */
+	/*
+	 * The result of an earlier look-up stays valid while the sequence is unchanged, whatever else changes
+	 * in the line.
+	 */
 	shared_store_u64(&line->offset, section_arena_end(world.region));
 	shared_store_u64(&line->sequence, sequence + 2);
 	shared_store_u64(&section_header(world.region, node_slot(target))->exposed, 99);
@@ -625,7 +633,7 @@ static void test_a_line_that_changes_is_not_believed(void **state)
 	assert_int_equal(((uint64_t *)(void *)memory)[1], 8);
 }
 
-/* Random operations on both kinds of memory against a model. */
+/* Random operations on both kinds of memory, compared with a model. */
 static void test_a_random_sequence_on_both_kinds_of_memory(void **state)
 {
 	enum { SPAN = 20000, TIMES = 4000, READS = 64 };
@@ -638,7 +646,7 @@ static void test_a_random_sequence_on_both_kinds_of_memory(void **state)
 	uint32_t direct = 0;
 
 	(void)state;
-	private_registration.base = memory; /* one memory, two ways to it */
+	private_registration.base = memory; /* one memory, reached both ways */
 	for (int i = 0; i < TIMES; i++) {
 		static const uint32_t lengths[] = {1, 8, 40, 41, 432, 433, 1000, 4096};
 		uint32_t length = lengths[random_below(&seed, 8)];

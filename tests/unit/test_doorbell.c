@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Interrupts between guests: granted, proved, slept on, lost, and rung by hostile peers' words. */
+/*
+ * Interrupts between guests: granting, proving, sleeping until one comes, losing them, and forged words of
+ * hostile peers.
+ */
 #include "fake_doorbell.h"
 
 #include <stdio.h>
@@ -13,11 +16,11 @@
 #include "region/sleep.h"
 
 #define MEMBERS 4U
-/* A sleep that takes so long was not ended by what should end it: there is no other limit here. */
+/* A sleep of this length was not ended by its expected cause. Sleeps have no other limit here. */
 #define LOST_NANOSECONDS UINT64_C(60000000000)
 #define A_MILLISECOND UINT64_C(1000000)
 
-/* Two processes, or guests, each with a mapping of its own: [0] sends, [1] sleeps. */
+/* Two processes or guests, each with its own mapping: [0] sends, [1] sleeps. */
 static struct region *regions[2];
 static struct node nodes[2];
 static struct sleep_watch watch;
@@ -35,7 +38,10 @@ static struct region *map_again(const struct region *region)
 	return again;
 }
 
-/* It is tried: the device counts that after it has sent the interrupt, when we may already go on. */
+/*
+ * Attaching tries the doorbell. The device counts the word only after it has sent the interrupt, and
+ * attaching may already have returned by then: so wait.
+ */
 static void attach(struct region *region)
 {
 	struct region_error error;
@@ -51,7 +57,7 @@ static int open_regions(void **state)
 	(void)state;
 	fake_doorbell_open();
 	regions[0] = world_region(MEMBERS, WORLD_SECTION_BYTES);
-	regions[0]->kind = REGION_PCI; /* no kernel is shared: no futexes, no locks */
+	regions[0]->kind = REGION_PCI; /* no shared kernel: no futexes, no locks */
 	regions[1] = map_again(regions[0]);
 	return 0;
 }
@@ -67,7 +73,7 @@ static int close_regions(void **state)
 	return 0;
 }
 
-/* Both with doorbells, and connected. */
+/* Both have doorbells and are connected. */
 static void open_pair(void)
 {
 	char byte = 0;
@@ -96,7 +102,7 @@ static struct transport *sleeper(void)
 	return nodes[1].messenger->transport;
 }
 
-/* Begin to sleep. Returns whether all that comes is to end it. */
+/* Begin to sleep. Returns whether every event will end the sleep. */
 static bool lie_down(void)
 {
 	transport_sleep_begin(sleeper());
@@ -138,7 +144,7 @@ static void test_interrupts_are_granted_for_as_long_as_they_are_used(void **stat
 	assert_int_equal(doorbell_attach(regions[0], fake_socket, &error), -EBUSY);
 	assert_non_null(strstr(error.text, "no interrupt left"));
 	assert_null(regions[0]->doorbell);
-	/* One is given back, and soon granted to another. */
+	/* A vector is given back, and soon granted to another process. */
 	uint32_t word = more[1]->doorbell->word;
 	region_detach(more[1]);
 	int result = -EBUSY;
@@ -156,7 +162,7 @@ static void test_without_an_agent_there_is_nothing_to_say(void **state)
 
 	(void)state;
 	assert_int_equal(doorbell_attach(regions[0], "/nonexistent/doorbell", &error), -ENOENT);
-	regions[0]->kind = REGION_FILE; /* which is no device */
+	regions[0]->kind = REGION_FILE; /* a file is no device */
 	assert_int_equal(doorbell_attach(regions[0], NULL, &error), -ENOENT);
 	assert_null(regions[0]->doorbell);
 }
@@ -172,7 +178,7 @@ static void test_what_does_not_interrupt_is_not_relied_on(void **state)
 	assert_null(regions[0]->doorbell);
 }
 
-/* An agent that sends `length` bytes of `grant`, with so many descriptors. */
+/* An agent that sends `length` bytes of `grant` with this number of descriptors. */
 static int request_grant_from(const struct doorbell_grant *grant, size_t length, size_t descriptors)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -227,7 +233,7 @@ static void test_an_agent_that_does_not_fit_is_refused(void **state)
 	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
 	bad.offset = REGION_PAGE;
 	assert_int_equal(request_grant_from(&bad, sizeof(bad), 2), -EPROTO);
-	/* Not a file that can be mapped. */
+	/* The descriptor is not a file that can be mapped. */
 	assert_int_equal(request_grant_from(&good, sizeof(good), 2), -ENODEV);
 	assert_int_equal(request_grant_from(&good, 0, 0), -EBUSY);
 }
@@ -240,19 +246,19 @@ static void test_a_message_interrupts_one_that_sleeps(void **state)
 	open_pair();
 	uint32_t rings = fake_doorbell_rings(NULL);
 	uint32_t last = 0;
-	/* Awake it is not interrupted. */
+	/* A process that is awake is not interrupted. */
 	send_byte();
 	assert_int_equal(fake_doorbell_rings(NULL), rings);
 	assert_true(lie_down());
 	uint32_t sleeping = shared_load_u32(&section_of(1)->sleeping);
 	assert_int_equal(sleeping % SLEEPING_STEP, SLEEPING_INTERRUPTED);
 	assert_int_equal(sleep_for(A_MILLISECOND), SLEEP_ELAPSED);
-	/* Several messages are one interrupt. */
+	/* Several messages cause one interrupt. */
 	for (int i = 0; i < 3; i++)
 		send_byte();
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
 	fake_doorbell_await(rings + 1);
-	/* The next sleep is another. */
+	/* The next sleep causes another interrupt. */
 	transport_progress_full(sleeper());
 	sleep_watch_open(&watch);
 	assert_true(transport_sleep_watch(sleeper(), &watch));
@@ -270,7 +276,7 @@ static void test_an_interrupt_before_the_sleep_is_not_lost(void **state)
 	uint32_t heard = doorbell_count(regions[1]->doorbell);
 	transport_sleep_begin(sleeper());
 	transport_progress_full(sleeper());
-	/* Sent after the look, and all is over before the sleep begins. */
+	/* The message comes after the last poll, and its interrupt before the sleep begins. */
 	send_byte();
 	fake_doorbell_await(rings + 1);
 	while (doorbell_count(regions[1]->doorbell) == heard)
@@ -281,7 +287,7 @@ static void test_an_interrupt_before_the_sleep_is_not_lost(void **state)
 	transport_sleep_end(sleeper());
 }
 
-/* Another thread's doing is a change of a word of this process, which an interrupt is not. */
+/* Another thread wakes the sleeper by changing a word of this process, without an interrupt. */
 static void test_other_words_end_the_sleep_too(void **state)
 {
 	atomic_uint word = 0;
@@ -316,7 +322,7 @@ static void test_members_say_whether_they_can_be_interrupted(void **state)
 	assert_int_equal(shared_load_u64(&section_of(0)->interrupt), 0);
 	assert_int_equal(shared_load_u64(&section_of(1)->interrupt),
 			 INTERRUPTIBLE | regions[1]->doorbell->word);
-	/* One without a device looks by itself, and does not ring. */
+	/* A member without a device polls by itself, and does not ring. */
 	uint32_t rings = fake_doorbell_rings(NULL);
 	assert_false(lie_down());
 	send_byte();
@@ -329,7 +335,7 @@ static void test_members_say_whether_they_can_be_interrupted(void **state)
 
 static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 {
-	/* A vector that nobody has, one that another has, and a guest that there is not. */
+	/* A vector that nobody has, a vector of another process, and a guest that does not exist. */
 	const uint64_t words[] = {FAKE_GUEST << 16 | 2, FAKE_GUEST << 16, UINT32_MAX};
 	uint32_t last = 0;
 
@@ -338,7 +344,7 @@ static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		uint32_t rings = fake_doorbell_rings(NULL);
 		assert_true(lie_down());
-		/* What is above the flag means nothing. */
+		/* Bits above the flag have no meaning. */
 		shared_store_u64(&section_of(1)->interrupt,
 				 UINT64_C(0xabcd) << 40 | INTERRUPTIBLE | words[i]);
 		send_byte();
@@ -348,7 +354,7 @@ static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 		transport_sleep_end(sleeper());
 		assert_true(messenger_progress(nodes[1].messenger) > 0);
 	}
-	/* One that takes its offer back harms itself. */
+	/* A peer that withdraws its word harms only itself. */
 	uint32_t rings = fake_doorbell_rings(NULL);
 	assert_true(lie_down());
 	shared_store_u64(&section_of(1)->interrupt, words[0]);
@@ -369,7 +375,7 @@ static void test_an_agent_that_dies_is_not_waited_for(void **state)
 	assert_false(doorbell_works(regions[1]->doorbell));
 	assert_false(lie_down());
 	assert_int_equal(shared_load_u32(&section_of(1)->sleeping) & SLEEPING_INTERRUPTED, 0);
-	/* It can be left all the same, and has messages. */
+	/* The sleep can still be ended, and the messages are there. */
 	send_byte();
 	transport_sleep_end(sleeper());
 	assert_true(messenger_progress(nodes[1].messenger) > 0);
@@ -386,12 +392,12 @@ static void test_a_forked_child_has_no_interrupts(void **state)
 	if (child == 0) {
 		region_after_fork(regions[1]);
 		bool works = doorbell_works(regions[1]->doorbell);
-		doorbell_detach(regions[1]); /* it does not wait for a thread that is not here */
+		doorbell_detach(regions[1]); /* must not wait for a thread that the child lacks */
 		_exit(works ? 1 : 0);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	/* The parent has them still. */
+	/* The parent still has its interrupts. */
 	assert_true(lie_down());
 	send_byte();
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
