@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which pages are taken: against a model that is one byte a page, in random sequences. */
+/* Which pages are taken, compared with a model of one byte a page, in random sequences. */
 #include "world.h"
 
 #include <stdlib.h>
 
 #include "region/extents.h"
 
-#define PAGES 777U /* no power of two */
+#define PAGES 777U /* not a power of two */
 #define BLOCKS_MAX 200U
 
-/* What must be: the owner of each page, 0 for nobody. */
+/* The expected state: the owner of each page, 0 for none. */
 struct model {
 	struct extents extents;
 	uint32_t pages;
@@ -29,7 +29,7 @@ static void model_open(struct model *model, uint32_t pages, uint64_t origin, uin
 	assert_int_equal(extents_open(&model->extents, pages, origin), 0);
 }
 
-/* The longest run of free pages in which an aligned one of `pages` fits. */
+/* The longest run of free pages that contains an aligned run of `pages`. */
 static bool would_fit(const struct model *model, uint32_t pages, uint32_t alignment)
 {
 	for (uint32_t start = 0; start + pages <= model->pages; start++) {
@@ -104,7 +104,7 @@ static void model_check(const struct model *model)
 		bool begins = block != 0 && model->first[block] == page;
 		taken += block != 0;
 		count += begins;
-		/* Whatever is not the beginning of a block is known not to be. */
+		/* A page that does not begin a block is known not to begin one. */
 		assert_int_equal(extents_length(&model->extents, page), begins ? model->length[block] : 0);
 	}
 	assert_int_equal(model->extents.taken, taken);
@@ -136,7 +136,7 @@ static void model_run(uint64_t seed, uint32_t pages, uint64_t origin, uint32_t s
 			disown(model, block);
 		}
 	model_check(model);
-	/* All is one again, and can be had in one. */
+	/* All pages are one extent again, and can be taken at once. */
 	assert_int_equal(extents_take(&model->extents, pages, 1), 0);
 	assert_int_equal(extents_take(&model->extents, 1, 1), EXTENT_NONE);
 	extents_close(&model->extents);
@@ -180,7 +180,7 @@ static void test_what_is_no_block_is_refused(void **state)
 	extents_close(&extents);
 }
 
-/* A list holds extents of several lengths: that a shorter one is its first must not hide another. */
+/* A list holds extents of several lengths. A shorter first extent must not hide a longer one. */
 static void test_no_room_is_hidden_by_the_lists(void **state)
 {
 	struct extents extents;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers of a region that it is of no use for any more: what was under way ends in error at both ends, and
- * what is posted afterwards goes over the network, whole and in order.
+ * Peers that can no longer use their region. Operations in progress end in error at both ends. Later messages
+ * go over the network, whole and in order.
  */
 #include "fake_core.h"
 
@@ -18,7 +18,7 @@
 #include "transport/switch.h"
 
 #define BYTES ((size_t)1 << 20)
-#define LONG 300000U /* more than goes without an answer */
+#define LONG 300000U /* longer than a message that needs no answer */
 
 static unsigned char in[BYTES];
 static unsigned char out[BYTES];
@@ -33,10 +33,10 @@ static struct connection_line *line(const struct far_node *from, const struct fa
 				  fake_transport(to)->attachments[0].member->slot);
 }
 
-/* Until nobody waits for anybody's answer: they ask now and then. */
+/* Make progress until no peer waits for an answer. Peers repeat their questions from time to time. */
 static void settle(void)
 {
-	enum { GUARD_ROUNDS = 12000 }; /* a minute at least: against hanging */
+	enum { GUARD_ROUNDS = 12000 }; /* at least a minute, only against hanging */
 	const struct timespec pause = {.tv_nsec = 5000000};
 	uint32_t waiting = 1;
 
@@ -56,7 +56,7 @@ static void talk(struct far_node *from, struct far_node *to, size_t length, uint
 		  seed);
 }
 
-/* By every protocol, both ways. */
+/* Send messages of every protocol in both directions. */
 static void talk_of_all(struct far_node *one, struct far_node *other)
 {
 	static const size_t sizes[] = {0, 8, 300, 4096, 16384, 100000, BYTES};
@@ -78,7 +78,7 @@ static int open_world(void **state)
 
 #define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, open_world, fake_teardown)
 
-/* b writes into the ring to a what no slot can be. */
+/* b writes an invalid slot into its ring to a. */
 static void violate(void)
 {
 	ring_push(&fake_neighbour(b, a)->peer.out, control_word(200, 0, 0), 1);
@@ -88,7 +88,7 @@ static void assert_failed_over(struct far_node *at, const struct far_node *whom)
 {
 	const struct peer *there = &fake_neighbour(at, whom)->peer;
 
-	/* Who had nothing under way hears of it when it asks for something. */
+	/* A node without operations in progress learns of the failover at its next call. */
 	if (there->state == PEER_ERROR_PENDING)
 		assert_true(fake_send(at, fake_neighbour(at, whom), "x", 1, 1) < 0);
 	assert_int_equal(there->state, PEER_PRESENT);
@@ -120,7 +120,7 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	static unsigned char kept[4096];
 
 	(void)state;
-	/* One that waits, whole; and large ones, of which the first pieces came. */
+	/* One whole message without a receive, and long messages whose first pieces have arrived. */
 	fill_bytes(kept, sizeof(kept), 7);
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), kept, sizeof(kept), 7), 0);
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), out, LONG, 8), 0);
@@ -133,7 +133,7 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	settle();
 	assert_failed_over(a, b);
 	assert_failed_over(b, a);
-	/* Each of these once. */
+	/* Each of these completes once. */
 	assert_int_equal(fake_next(&a->node.sends).error, EPROTO);
 	assert_int_equal(fake_next(&a->node.receives).error, EPROTO);
 	assert_int_equal(fake_next(&b->node.sends).error, 0);
@@ -141,11 +141,11 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
 	assert_true(completion_is_empty(&a->node.sends) && completion_is_empty(&a->node.receives));
 	assert_true(completion_is_empty(&b->node.sends) && completion_is_empty(&b->node.receives));
-	/* What came whole before is there still, and what did not is not. */
+	/* A message that arrived whole before is still there. A message that did not is lost. */
 	assert_int_equal(fake_receive(a, fake_neighbour(a, b)->peer.source, in, sizeof(kept), 7), 0);
 	assert_int_equal(fake_next(&a->node.receives).error, 0);
 	assert_bytes(in, sizeof(kept), 7);
-	/* And the receive from anybody is posted still. */
+	/* The receive from any source is still posted. */
 	fill_bytes(out, 8, 12);
 	assert_int_equal(fake_send(b, fake_neighbour(b, a), out, 8, 12), 0);
 	fake_settle(&fakes);
@@ -159,7 +159,7 @@ static void test_what_is_under_way_ends_and_the_rest_goes_on(void **state)
 	assert_false(fake_neighbour(a, b)->peer.receiving || fake_neighbour(b, a)->peer.receiving);
 }
 
-/* What is posted while it is not agreed waits; and comes in order, before what is posted after. */
+/* Operations posted before both agree wait, and complete in order, before later ones. */
 static void test_what_is_posted_meanwhile_waits(void **state)
 {
 	const struct iovec piece = {in, 1};
@@ -176,7 +176,7 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 		(void)transport_progress_full(fake_transport(a));
 	}
 	assert_true(transport_is_failing_over(&fake_neighbour(a, b)->peer));
-	/* Nothing was under way, that could have told of it. */
+	/* No operation was in progress that could have reported the failure. */
 	assert_false(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
 	assert_int_equal(transport_refuse(&fake_neighbour(a, b)->peer), -EPROTO);
 	assert_true(messenger_may_receive(a->node.messenger, fake_neighbour(a, b), &request));
@@ -192,7 +192,7 @@ static void test_what_is_posted_meanwhile_waits(void **state)
 	assert_int_equal(in[0], 'y');
 }
 
-/* All that a member can find in the region of another, that cannot be. */
+/* Every invalid value that a member can find in another member's part of the region. */
 static void test_whatever_it_is(void **state)
 {
 	for (int which = 0; which < 7; which++) {
@@ -205,21 +205,21 @@ static void test_whatever_it_is(void **state)
 		struct credit_line *credit = section_credit(a->region, other, self);
 		const struct ring_out *ring = &fake_neighbour(a, b)->peer.out;
 		switch (which) {
-		case 0: /* credit for what was not sent */
+		case 0: /* credit for slots that were not sent */
 			shared_store_u64(&credit->consumed, (uint64_t)ring->connection << 32 | 1000);
 			break;
-		case 1: /* a ring that was closed, as if by b */
+		case 1: /* a ring that seems closed by b */
 			ring_refuse(credit, ring->connection);
 			break;
 		case 2: /* another ring */
 			shared_store_u32(&line(b, a)->id, shared_load_u32(&line(b, a)->id) + 2);
 			transport_ring(&fake_neighbour(b, a)->peer);
 			break;
-		case 3: /* what b would say if it had found something */
+		case 3: /* the word that b writes if it finds a violation */
 			shared_store_u32(&line(b, a)->ended, fake_transport(a)->attachments[0].member->epoch);
 			transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 			break;
-		case 4: /* its slot is another's, which has the nonce that it had */
+		case 4: /* its slot belongs to another member, which has b's nonce */
 			shared_store_u64(&region_slot(a->region, other)->claim,
 					 (uint64_t)9 << 32 | SLOT_JOINED);
 			transport_ring_doorbell(&fake_neighbour(b, a)->peer);
@@ -227,10 +227,10 @@ static void test_whatever_it_is(void **state)
 				(void)transport_progress_full(fake_transport(a));
 			assert_ptr_equal(fake_transport(a)->peers[other], &fake_neighbour(a, b)->peer);
 			break;
-		case 5: /* its slot is nobody's */
+		case 5: /* its slot belongs to no member */
 			shared_store_u64(&region_slot(a->region, other)->claim, (uint64_t)99 << 32);
 			break;
-		default: /* a slot that was written over */
+		default: /* a slot that was overwritten */
 			shared_store_u64(&ring_next(&fake_neighbour(b, a)->peer.out, 0)->control, 0x8000);
 			break;
 		}
@@ -241,13 +241,13 @@ static void test_whatever_it_is(void **state)
 		assert_failed_over(b, a);
 		drop_completions();
 		talk_of_all(a, b);
-		/* Its bell says nothing any more. */
+		/* Its doorbell has no effect any more. */
 		transport_ring_doorbell(&fake_neighbour(b, a)->peer);
 		talk_of_all(b, a);
 	}
 }
 
-/* Both find something, before either hears of the other. */
+/* Both find a violation before either learns of the other's. */
 static void test_both_at_once(void **state)
 {
 	(void)state;
@@ -269,7 +269,7 @@ static void request_route(bool network)
 	}
 }
 
-/* The core still has frames of before: chunks come back, and the frames that come late are dropped. */
+/* The core still has frames from before: their chunks come back, and frames that arrive late are dropped. */
 static void test_frames_of_before_are_dropped(void **state)
 {
 	unsigned char old[FRAME_MAX];
@@ -279,7 +279,7 @@ static void test_frames_of_before_are_dropped(void **state)
 	request_route(true);
 	assert_non_null(fake_neighbour(a, b)->peer.network);
 	talk(a, b, 4000, 5);
-	/* One that is sent, and comes after all else. */
+	/* A frame that is sent now, and arrives after everything else. */
 	b->end->sinks = true;
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), out, 4000, 6), 0);
 	size_t length = a->end->last_length;
@@ -302,13 +302,13 @@ static void test_frames_of_before_are_dropped(void **state)
 	for (uint32_t i = 0; i < CHUNK_CLASSES; i++)
 		back += network->chunks.classes[i].free_count;
 	assert_int_equal(back, network->chunks.count);
-	/* And the manager has no say in it. */
+	/* The manager's request has no effect on this. */
 	request_route(false);
 	assert_failed_over(a, b);
 	talk_of_all(a, b);
 }
 
-/* Its first frame overtakes its answer. */
+/* b's HELLO overtakes its answer. */
 static void test_a_hello_in_place_of_an_answer(void **state)
 {
 	(void)state;
@@ -331,13 +331,13 @@ static void test_a_hello_in_place_of_an_answer(void **state)
 	network_write_hello(fake_transport(b)->network, &frame.hello);
 	a->end->sinks = false;
 	assert_true(fake_deliver(a->end, &frame, sizeof(frame)));
-	/* It went already, into the sink. */
+	/* The answer was sent already, and was lost. */
 	settle();
 	assert_failed_over(a, b);
 	talk_of_all(a, b);
 }
 
-/* Who is in no network, or where nobody answers, is given up, and what was posted meanwhile fails. */
+/* A peer that is in no network, or that does not answer, is given up. Operations posted meanwhile fail. */
 static void test_without_a_way(void **state)
 {
 	(void)state;
@@ -349,7 +349,7 @@ static void test_without_a_way(void **state)
 	violate();
 	fake_settle(&fakes);
 	assert_given_up(a, b);
-	/* It asks, and nobody hears it. */
+	/* b asks, and nothing answers. */
 	assert_true(transport_is_failing_over(&fake_neighbour(b, a)->peer));
 	fake_neighbour(b, a)->peer.beyond->failover_since -= UINT64_C(4000000000);
 	settle();
@@ -370,7 +370,7 @@ static void test_without_a_way(void **state)
 	assert_int_equal(fake_next(&a->node.receives).error, EHOSTUNREACH);
 }
 
-/* Who was taken for dead, and is not, asks, and is told at once. */
+/* A peer that was taken for dead and lives asks, and is refused at once. */
 static void test_one_that_was_taken_for_dead_is_refused(void **state)
 {
 	(void)state;
@@ -383,7 +383,7 @@ static void test_one_that_was_taken_for_dead_is_refused(void **state)
 	assert_int_equal(fake_next(&b->node.receives).error, ECONNABORTED);
 }
 
-/* The network is the last way: who breaks the rules there too is given up. */
+/* The network is the last transport: a peer that breaks the protocol there too is given up. */
 static void test_only_once(void **state)
 {
 	struct frame_slot slot = {.control = (uint64_t)200 << 16};
@@ -434,7 +434,7 @@ static struct failover_frame failover(const struct far_node *from, const struct 
 	return frame;
 }
 
-/* Failovers that cannot be are dropped, and nobody loses anything by them. */
+/* Invalid FAILOVER frames are dropped, without harm to any pair. */
 static void test_failovers_that_cannot_be(void **state)
 {
 	(void)state;
@@ -485,7 +485,9 @@ static void test_failovers_that_cannot_be(void **state)
 	assert_null(fake_neighbour(a, b)->peer.network);
 }
 
-/* One that comes as it should, though nobody found anything: the pair goes on, once. Later ones do nothing.
+/*
+ * A valid FAILOVER frame without any violation: the pair goes over to the network once. Later frames have no
+ * effect.
  */
 static void test_failovers_of_a_liar(void **state)
 {
@@ -505,12 +507,15 @@ static void test_failovers_of_a_liar(void **state)
 	talk_of_all(a, b);
 }
 
-/* ---- the region's file is cut ---- */
+/* ---- the region's file is truncated ---- */
 
 static char file_path[] = "/dev/shm/vicinal-failover-XXXXXX";
 static int file_fd;
 
-/* Each with a mapping of its own, as processes have. Within the test, which has handlers of its own. */
+/*
+ * Each node has a mapping of its own, as processes have. Called within the test, because the test has its own
+ * signal handlers.
+ */
 static void open_on_file(void)
 {
 	static const uint64_t id[2] = {5, 6};
@@ -568,13 +573,13 @@ static void test_all_go_on_when_the_file_is_cut(void **state)
 	assert_failed_over(a, b);
 	assert_failed_over(b, a);
 	talk_of_all(a, b);
-	/* What it says to itself too. */
+	/* Messages to itself too. */
 	talk_of_all(a, a);
 	assert_null(self->peer.network);
 	close_file();
 }
 
-/* Some had not talked before: their addresses tell where they are, and nothing else does. */
+/* Some nodes had not exchanged messages before: only their addresses say where they are. */
 static void test_new_pairs_after_the_cut(void **state)
 {
 	struct member_core where = {.provider = 7, .length = 1, .name = {2}};
@@ -609,7 +614,9 @@ static void test_new_pairs_after_the_cut(void **state)
 	close_file();
 }
 
-/* Our slot is another's: we write nothing there any more, and go on with those that we know. */
+/*
+ * Our slot belongs to another member: we write nothing there any more, and go on with the peers that we know.
+ */
 static void test_one_whose_slot_is_anothers(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers that die, leave or break the protocol in the middle of every protocol: what
- * concerns them ends, in error unless it was whole; nothing hangs; all memory is freed.
+ * Peers that die, leave or break the protocol in the middle of every protocol. Their operations end, in error
+ * unless they were whole; nothing hangs; all memory is freed.
  */
 #include "world.h"
 
@@ -42,13 +42,15 @@ static void run_all_but(struct node *asleep, uint32_t steps)
 				(void)messenger_progress(world.nodes[node].messenger);
 }
 
-/* All that `self` had under way is gone, and its chunks are its own again. */
+/* No operation of `self` is in progress, and it has all its chunks. */
 static void assert_clean(void)
 {
 	const struct messenger *messenger = self->messenger;
 	struct transport *transport = messenger->transport;
 
-	/* The living gave theirs back, which is looked at only when chunks are wanted. */
+	/*
+	 * Living peers returned their chunks, but returned chunks are collected only when chunks are needed.
+	 */
 	for (uint32_t slot = 0; slot < transport->attachments[0].region->members; slot++)
 		if (transport->peers[slot] != NULL && transport->peers[slot]->state == PEER_PRESENT)
 			assert_true(chunk_collect(&transport->attachments[0].chunks,
@@ -77,7 +79,7 @@ static void end(enum ending ending)
 		node_die(other);
 		return;
 	}
-	/* It does not wait for us: what it sent lies in its section, and it goes. */
+	/* The peer leaves without waiting for us. Its messages stay in its section. */
 	other->messenger->transport->attachments[0].member->process = 0;
 	shared_store_u64(&region_slot(world.region, node_slot(other))->claim,
 			 (uint64_t)other->messenger->transport->attachments[0].member->epoch << 32 |
@@ -86,8 +88,8 @@ static void end(enum ending ending)
 }
 
 /*
- * We send; the receiver ends after `steps` rounds, with or without a receive posted. The
- * send has one completion: good if the protocol needed nothing more, else in error.
+ * We send, and the receiver ends after `steps` rounds, with or without a posted receive. The send has one
+ * completion: a success if the protocol needed nothing more, otherwise an error.
  */
 static void run_send(size_t length, uint32_t steps, bool posted, uint64_t flags, enum ending ending)
 {
@@ -141,7 +143,7 @@ static void post(enum receive_kind kind)
 	assert_int_equal(result, 0);
 }
 
-/* Find out whether the message is there, and receive it if so. Returns its completion. */
+/* Check whether the message is there, and receive it if so. Returns its completion. */
 static bool receive_late(enum receive_kind kind, struct completion *entry)
 {
 	if (kind == CLAIMED) {
@@ -182,7 +184,7 @@ static void run_receive(size_t length, uint32_t steps, enum receive_kind kind, e
 	}
 	end(ending);
 	world_check_peers(&world);
-	bool whole_early = length <= 4096; /* one ring slot or chunk has it all: it came before the end */
+	bool whole_early = length <= 4096; /* fits in a slot or chunk: came before the end */
 	if (kind == UNEXPECTED || kind == CLAIMED) {
 		assert_true(completion_is_empty(&self->receives));
 		bool found = receive_late(kind, &entry);
@@ -190,7 +192,7 @@ static void run_receive(size_t length, uint32_t steps, enum receive_kind kind, e
 		if (whole_early && (kind == UNEXPECTED || steps > 0))
 			assert_true(found && entry.error == 0);
 	} else {
-		/* A directed receive ends in any case; the one for several messages stays. */
+		/* A directed receive ends in any case. The receive for several messages stays. */
 		while (!completion_is_empty(&self->receives)) {
 			entry = world_await(&world, &self->receives);
 			taken++;
@@ -249,7 +251,10 @@ static bool may_receive(const struct msg_peer *from, uint64_t tag, uint64_t flag
 	return messenger_may_receive(self->messenger, from, &request);
 }
 
-/* What came before the end can be received after it; nothing waits for what cannot come. */
+/*
+ * Messages that came before the end can be received after it. No receive waits for a message that cannot
+ * come.
+ */
 static void test_only_what_came_is_received_from_the_dead(void **state)
 {
 	int claimer = 0;
@@ -265,12 +270,14 @@ static void test_only_what_came_is_received_from_the_dead(void **state)
 	node_die(other);
 	world_check_peers(&world);
 	assert_false(may_receive(peer, 2, FI_TAGGED));
-	assert_false(may_receive(peer, 1, FI_TAGGED)); /* it is claimed */
+	assert_false(may_receive(peer, 1, FI_TAGGED)); /* the message is claimed */
 	assert_true(may_receive(peer, 1, FI_TAGGED | FI_CLAIM));
 	assert_true(may_receive(peer, 0, FI_MSG));
 	assert_int_equal(node_receive(self, NULL, target, 1, 1, FI_TAGGED | FI_CLAIM, &claimer), 0);
 	assert_int_equal(world_await_good(&world, &self->receives).length, 1);
-	/* A buffer for several messages of the dead takes what there is, and goes back. */
+	/*
+	 * A buffer for several messages takes the messages of the dead peer that are there, and is returned.
+	 */
 	assert_int_equal(messenger_receive(self->messenger,
 					   &(struct receive_request){
 						   .pieces = &(struct iovec){target, LONGEST},
@@ -288,7 +295,7 @@ static void test_only_what_came_is_received_from_the_dead(void **state)
 	assert_false(may_receive(peer, 0, FI_MSG));
 }
 
-/* The successor in a dead member's slot is another member: its predecessor's messages are not its own. */
+/* The successor in a dead member's slot is another member, and its predecessor's messages are not its own. */
 static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 {
 	unsigned char byte = 0;
@@ -296,7 +303,9 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	(void)state;
 	world_close(&world);
 	world_open(&world, 2, 2, WORLD_SECTION_BYTES);
-	/* One message waits, one is claimed, one is half there, a receive is directed at it. */
+	/*
+	 * One message waits, one is claimed, one has half arrived, and one receive is directed at the peer.
+	 */
 	assert_int_equal(node_send(other, self, "a", 1, 1, FI_TAGGED, NULL), 0);
 	assert_int_equal(node_send(other, self, "b", 1, 2, FI_TAGGED | FI_DELIVERY_COMPLETE, NULL), 0);
 	assert_int_equal(node_send(other, self, source, LONGEST, 3, FI_TAGGED, NULL), 0);
@@ -311,13 +320,13 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	node_die(other);
 	node_open(other, world.region);
 	assert_int_equal(node_slot(other), slot);
-	/* The successor says hello; that is how we learn of it. */
+	/* We learn of the successor by its first message. */
 	assert_int_equal(node_send(other, self, "c", 1, 1, FI_TAGGED, NULL), 0);
 	world_settle(&world);
 	struct completion entry = world_await(&world, &self->receives);
 	assert_int_equal(entry.tag, 99);
 	assert_int_equal(entry.error, ECONNRESET);
-	/* The successor asks for its chunks: those of the lost message are not given to it. */
+	/* The successor asks for its chunks, and does not get those of the lost message. */
 	assert_null(world_peer(self, other)->holding);
 	struct peer *back = &world_peer(other, self)->peer;
 	ring_push(&back->out, control_word(WIRE_RECLAIM, 0, 0), 1);
@@ -325,7 +334,10 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	world_settle(&world);
 	assert_int_equal(chunk_collect(&other->messenger->transport->attachments[0].chunks, &back->account),
 			 0);
-	/* What was claimed whole is there; what was not, fails; neither disturbs the successor. */
+	/*
+	 * The claimed message that was whole is there, the incomplete message fails, and neither disturbs the
+	 * successor.
+	 */
 	assert_int_equal(node_receive(self, NULL, &byte, 1, 2, FI_TAGGED | FI_CLAIM, &byte), 0);
 	assert_int_equal(world_await(&world, &self->receives).error, 0);
 	assert_int_equal(byte, 'b');
@@ -343,7 +355,7 @@ static void test_a_successor_is_not_taken_for_its_predecessor(void **state)
 	assert_bytes(target, LONGEST, 1);
 }
 
-/* Three are there, one dies in the middle of everything: the other two go on. */
+/* There are three members, and one dies in the middle of everything: the other two go on. */
 static void test_the_others_go_on(void **state)
 {
 	struct node *third = &world.nodes[2];
@@ -372,7 +384,7 @@ static void test_the_others_go_on(void **state)
 	free(bytes);
 }
 
-/* A peer that never falls silent must not keep us from noticing that another died. */
+/* A peer that is never silent must not keep us from noticing that another peer died. */
 static void test_a_death_is_noticed_in_spite_of_constant_traffic(void **state)
 {
 	struct node *third = &world.nodes[2];
@@ -385,14 +397,14 @@ static void test_a_death_is_noticed_in_spite_of_constant_traffic(void **state)
 	assert_int_equal(node_send(third, self, "x", 1, TAG + 2, FI_TAGGED, NULL), 0);
 	world_settle(&world);
 	node_die(other);
-	/* This takes some 50 ms: the guard is for a minute. */
+	/* This takes about 50 ms. A minute is only against hanging. */
 	uint64_t until = monotonic_now() + UINT64_C(60000000000);
 	uint32_t messages = 0;
 	while (completion_is_empty(&self->receives)) {
 		assert_true(monotonic_now() < until);
 		assert_int_equal(node_send(third, self, "x", 1, TAG + 1, FI_TAGGED, NULL), 0);
 		assert_int_equal(messenger_progress(self->messenger), 1);
-		/* Nothing of it piles up. */
+		/* Receive now and then, so that messages do not pile up. */
 		if (++messages % 100 == 0) {
 			unsigned char dropped[100];
 			for (uint32_t i = 0; i < 100; i++) {
@@ -411,7 +423,7 @@ static void test_a_death_is_noticed_in_spite_of_constant_traffic(void **state)
 	assert_int_equal(world_await(&world, &self->receives).error, ECONNRESET);
 }
 
-/* One that breaks the protocol is told so, and does not wait for us for ever. */
+/* A peer that breaks the protocol learns so, and does not wait for us for ever. */
 static void test_a_violator_is_refused_and_hears_of_it(void **state)
 {
 	(void)state;
@@ -430,7 +442,7 @@ static void test_a_violator_is_refused_and_hears_of_it(void **state)
 	assert_int_equal(world_await(&world, &other->sends).error, ECONNABORTED);
 }
 
-/* The same, where it has sent us nothing and so has no ring that we could close. */
+/* The same for a peer that has sent us nothing, and so has no ring that we could close. */
 static void test_a_violator_without_a_ring_hears_of_it(void **state)
 {
 	(void)state;
@@ -439,7 +451,7 @@ static void test_a_violator_without_a_ring_hears_of_it(void **state)
 	world_settle(&world);
 	assert_int_equal(world_await(&world, &other->receives).error, 0);
 	assert_int_equal(node_receive(other, self, target, 1, TAG, FI_TAGGED, NULL), 0);
-	/* It says that it read what was not written. */
+	/* It claims to have read slots that were not written. */
 	const struct ring_out *ring = &world_peer(self, other)->peer.out;
 	shared_store_u64(&section_credit(world.region, node_slot(other), node_slot(self))->consumed,
 			 (uint64_t)ring->connection << 32 | 1000);
@@ -448,7 +460,10 @@ static void test_a_violator_without_a_ring_hears_of_it(void **state)
 	assert_int_equal(world_await(&world, &other->receives).error, ECONNABORTED);
 }
 
-/* Paused for so long that another took our slot: we speak to nobody any more, and disturb nothing. */
+/*
+ * We were paused for so long that another member took our slot. We send to no peer any more, and disturb
+ * nothing.
+ */
 static void test_one_that_was_replaced_knows_it(void **state)
 {
 	const struct member *member = self->messenger->transport->attachments[0].member;
@@ -483,11 +498,11 @@ static void test_closing_with_everything_under_way_frees_it(void **state)
 	world_settle(&world);
 }
 
-/* ---- one failure in the middle of another's report ---- */
+/* ---- one failure while another is reported ---- */
 
 struct chain {
 	struct transport *transport;
-	struct peer *next; /* fails when another is told */
+	struct peer *next; /* fails while another failure is reported */
 	uint32_t told;
 };
 
@@ -516,7 +531,7 @@ static void test_none_is_forgotten_that_fails_while_another_is_told(void **state
 		peers[i] = transport_meet(chain.transport, member->slot, member->epoch, member->nonce);
 		assert_non_null(peers[i]);
 	}
-	/* The one with the lower slot: reporting has passed it by then. */
+	/* The peer with the lower slot, which reporting has already passed. */
 	assert_true(peers[0]->slot < peers[1]->slot);
 	chain.next = peers[0];
 	transport_fail(chain.transport, peers[1], -EPROTO, "first");

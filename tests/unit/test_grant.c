@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Long reads and writes over the network, whose bytes the core moves: to the end, refused, without room,
- * with peers that fail meanwhile, and with peers that say what cannot be.
+ * Long reads and writes over the network, whose bytes the core moves: successful, refused, without room, with
+ * peers that fail meanwhile, and with peers that send invalid slots.
  */
 #include "fake_core.h"
 
@@ -10,10 +10,10 @@
 #define KEY 77U
 #define READ_ONLY 78U
 #define REACHABLE ((size_t)3 << 20)
-/* Up to so many go by requests; and so many are read at once. */
+/* Operations up to BY_REQUESTS go by requests. At most PIECES_AT_ONCE pieces are read at once. */
 #define BY_REQUESTS ((size_t)128 << 10)
 #define PIECES_AT_ONCE 4U
-#define LONG_BYTES ((size_t)200000) /* in two of them */
+#define LONG_BYTES ((size_t)200000) /* in two of these pieces */
 
 static struct fake_world world;
 static struct far_node *const a = &world.nodes[0]; /* the initiator */
@@ -23,9 +23,9 @@ static unsigned char mine[REACHABLE];
 static struct registration registration;
 static struct registration read_only;
 static struct registration_table table;
-static struct completion_counter written;   /* to the registration */
+static struct completion_counter written;   /* of the registration */
 static struct completion_counter writes;    /* by peers */
-static struct completion_counter reads;     /* likewise */
+static struct completion_counter reads;     /* by peers */
 static struct completion_counter my_writes; /* the initiator's */
 static struct msg_peer *to_b;
 static struct msg_peer *from_a;
@@ -114,9 +114,11 @@ static uint32_t count_completions(struct completion_queue *queue, int error)
 	return found;
 }
 
-/* ---- to the end ---- */
+/* ---- successful operations ---- */
 
-/* Straight from memory to memory, and nothing else is touched; shorter ones go by requests. */
+/*
+ * The core copies straight from memory to memory and touches nothing else. Shorter operations go by requests.
+ */
 static void test_every_length(void **state)
 {
 	static const size_t lengths[] = {BY_REQUESTS,           BY_REQUESTS + 1,       LONG_BYTES,
@@ -139,7 +141,7 @@ static void test_every_length(void **state)
 			assert_bytes(memory + 37, lengths[i], i);
 			assert_int_equal(memory[36], 1);
 			assert_int_equal(memory[37 + lengths[i]], 1);
-			/* What lies in several pieces cannot be exposed as one. */
+			/* Several pieces cannot be exposed as one. */
 			assert_int_equal(to_b->remote.requests == requests, by_core && pieces == 1);
 			requests = to_b->remote.requests;
 			memset(mine, 2, sizeof(mine));
@@ -160,7 +162,7 @@ static void test_every_length(void **state)
 	assert_int_equal(my_writes.value, 12);
 }
 
-/* The target is told when all is there, once, and not before. */
+/* The target gets the completion when all bytes are there, once, and not before. */
 static void test_remote_data(void **state)
 {
 	const struct call call = {REMOTE_WRITE, 0, LONG_BYTES, KEY, FI_REMOTE_CQ_DATA, 1};
@@ -186,7 +188,10 @@ static void test_remote_data(void **state)
 	assert_int_equal(writes.value, 1);
 }
 
-/* Short ones after a long one are carried out and answered while that is under way; a fence waits for it. */
+/*
+ * Short operations after a long one are carried out and answered while the long one is in progress. A fence
+ * waits for it.
+ */
 static void test_what_comes_after_does_not_wait(void **state)
 {
 	uint64_t value = 42;
@@ -221,7 +226,7 @@ static void test_what_comes_after_does_not_wait(void **state)
 	assert_int_equal(count_completions(&a->node.sends, 0), 2);
 }
 
-/* More than may be under way at once, in both directions, where the core now and then has no room. */
+/* More operations than may be in progress at once, in both directions. Now and then the core has no room. */
 static void test_many_at_once(void **state)
 {
 	enum { MANY = 3 * WIRE_GRANTS_MAX };
@@ -233,7 +238,7 @@ static void test_many_at_once(void **state)
 	for (uint32_t i = 0; i < MANY; i++)
 		assert_int_equal(begin_one(i % 2 ? REMOTE_READ : REMOTE_WRITE, 0), 0);
 	fake_settle(&world);
-	/* The reads of the initiator are over. */
+	/* The initiator's reads are over. */
 	assert_int_equal(b->end->held_count, PIECES_AT_ONCE);
 	assert_in_range(from_a->remote.grants, 1, WIRE_GRANTS_MAX);
 	fake_release(b->end);
@@ -250,7 +255,7 @@ static void test_many_at_once(void **state)
 	assert_bytes(memory, LONG_BYTES, 3);
 }
 
-/* ---- what is refused, and what cannot go so ---- */
+/* ---- operations that are refused, or that the core cannot carry out ---- */
 
 static void test_refusals(void **state)
 {
@@ -281,7 +286,7 @@ static void test_refusals(void **state)
 	assert_int_equal(a->end->registered + b->end->registered, 0);
 }
 
-/* Either end's core cannot: they go by requests, and nobody notices. */
+/* The core of one end cannot read or expose memory: operations go by requests, with the same result. */
 static void test_cores_that_cannot(void **state)
 {
 	(void)state;
@@ -306,9 +311,9 @@ static void test_cores_that_cannot(void **state)
 	}
 }
 
-/* ---- ends ---- */
+/* ---- failures ---- */
 
-/* The core cannot read what was exposed: that peer is gone, and all that concerned it ends. */
+/* The core cannot read exposed memory: that peer is gone, and all operations with it end. */
 static void test_reads_that_fail(void **state)
 {
 	for (int kind = REMOTE_WRITE; kind <= REMOTE_READ; kind++) {
@@ -330,8 +335,8 @@ static void test_reads_that_fail(void **state)
 }
 
 /*
- * A peer fails while the core moves bytes: what the core only reads is revoked at once, and what it writes
- * stays until it is done, with the operation of whose buffer it is.
+ * A peer fails while the core moves bytes. Memory that the core only reads is revoked at once. Memory that
+ * the core writes stays until the core is done, as does the operation that owns the buffer.
  */
 static void test_peers_that_fail_meanwhile(void **state)
 {
@@ -347,7 +352,7 @@ static void test_peers_that_fail_meanwhile(void **state)
 	transport_fail(fake_transport(b), &from_a->peer, -ECONNRESET, "it is said to be gone");
 	fake_settle(&world);
 	assert_int_equal(a->end->registered + b->end->registered, 0);
-	/* The write has ended; the read's buffer is still written. */
+	/* The write has ended. The read's buffer is still being written. */
 	assert_int_equal(count_completions(&a->node.sends, FI_ECONNRESET), 1);
 	assert_int_equal(registration.grants, 1);
 	assert_false(messenger_is_quiet(a->node.messenger, to_b));
@@ -361,7 +366,9 @@ static void test_peers_that_fail_meanwhile(void **state)
 	assert_true(messenger_is_quiet(a->node.messenger, to_b));
 }
 
-/* A peer that keeps what it was granted loses its connection, and the memory is its owner's again. */
+/*
+ * A peer that does not return granted memory loses its connection, and the memory's owner may use it again.
+ */
 static void test_recall(void **state)
 {
 	(void)state;
@@ -369,20 +376,20 @@ static void test_recall(void **state)
 	assert_int_equal(begin_one(REMOTE_READ, 0), 0);
 	fake_settle(&world);
 	assert_int_equal(registration.grants, 1);
-	messenger_recall(b->node.messenger, &read_only); /* another */
+	messenger_recall(b->node.messenger, &read_only); /* another registration */
 	fake_settle(&world);
 	assert_int_equal(from_a->peer.state, PEER_PRESENT);
 	messenger_recall(b->node.messenger, &registration);
 	fake_settle(&world);
 	assert_int_equal(registration.grants, 0);
 	assert_int_equal(from_a->peer.state, PEER_FAILED);
-	assert_int_equal(to_b->peer.state, PEER_FAILED); /* it was told */
+	assert_int_equal(to_b->peer.state, PEER_FAILED); /* the peer learned of it */
 	fake_release(a->end);
 	fake_settle(&world);
 	assert_int_equal(count_completions(&a->node.sends, FI_ECONNABORTED), 1);
 }
 
-/* An endpoint closes while the core is at it: fake_close() finds nothing registered, and no grant is left. */
+/* An endpoint closes while the core moves bytes: fake_close() finds no registration, and no grant is left. */
 static void test_closing_meanwhile(void **state)
 {
 	(void)state;
@@ -393,9 +400,9 @@ static void test_closing_meanwhile(void **state)
 	assert_int_equal(registration.grants, 2);
 }
 
-/* ---- what cannot be ---- */
+/* ---- invalid slots ---- */
 
-/* A slot of a's, whatever it means; what is answered it does not hear. */
+/* A slot from a to b, whatever it means. a does not receive the answer. */
 static void say(uint32_t kind, uint64_t word, const uint64_t payload[6])
 {
 	a->end->sinks = true;
@@ -419,7 +426,7 @@ static void again(void **state)
 }
 
 #define SAY(kind, word, ...) say(kind, word, (const uint64_t[6]){__VA_ARGS__})
-/* Of memory of b's, read from `mine`. */
+/* A write of b's memory, read from `mine`. */
 #define WRITE_OF(total) KEY, 0, total, 0, total, (uintptr_t)mine
 
 static void test_requests_that_cannot_be(void **state)
@@ -463,7 +470,7 @@ static void test_returns_that_cannot_be(void **state)
 	SAY(WIRE_RETURN, id, 0);
 	assert_violation("a second return");
 	again(state);
-	/* Of what another was granted. */
+	/* Grants of another peer. */
 	struct far_node *c = &world.nodes[2];
 	struct msg_peer *c_to_b = fake_peer(c, b);
 	const uint64_t range[3] = {KEY, 0, 100};
@@ -478,16 +485,16 @@ static void test_returns_that_cannot_be(void **state)
 	assert_int_equal(fake_peer(b, c)->peer.state, PEER_PRESENT);
 }
 
-/* The initiator's operation, by which the target names it. */
+/* The id of the initiator's operation, by which the target names it. */
 static uint64_t my_id(enum remote_kind kind)
 {
-	b->end->sinks = true; /* the target does not hear of it */
+	b->end->sinks = true; /* the target does not receive it */
 	assert_int_equal(begin_one(kind, 0), 0);
 	b->end->sinks = false;
 	return ((struct remote_operation *)(void *)a->node.messenger->remote_by_core.previous)->id;
 }
 
-/* b's slot to a. */
+/* A slot from b to a. */
 static void answer(uint32_t kind, uint64_t word, uint64_t first, uint64_t second, uint64_t third)
 {
 	const uint64_t payload[3] = {first, second, third};
@@ -510,7 +517,7 @@ static void test_answers_that_cannot_be(void **state)
 			answer(WIRE_ENDED, id + 1, 0, 0, 0);
 			break;
 		case 1:
-			answer(WIRE_ENDED, id, 1, 0, 0); /* an error that is none */
+			answer(WIRE_ENDED, id, 1, 0, 0); /* an invalid error */
 			break;
 		case 2:
 			answer(WIRE_ENDED, id, UINT64_C(1) << 32 | FI_EACCES, 0, 0);

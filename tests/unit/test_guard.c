@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A region's file is cut short while it is used: errors, and no SIGBUS; others' faults stay theirs. */
+/*
+ * A region's file is truncated while it is in use: operations end in errors, without SIGBUS. Faults of other
+ * memory stay with their handlers.
+ */
 #include "world.h"
 
 #include <fcntl.h>
@@ -52,7 +55,7 @@ static struct region *attach(const struct file *file)
 	return region;
 }
 
-/* Two members in the middle of everything, each with a mapping of its own. */
+/* Two members in the middle of everything, each with its own mapping. */
 static void cut_while_sending(off_t length)
 {
 	static unsigned char source[LENGTH];
@@ -90,11 +93,14 @@ static void test_all_ends_in_error_when_the_file_is_cut(void **state)
 {
 	(void)state;
 	cut_while_sending(0);
-	cut_while_sending(4096); /* the header is left, the members are not */
+	cut_while_sending(4096); /* leaves the header, and cuts off the members */
 	cut_while_sending(8191);
 }
 
-/* What is beyond the end alone is missed: the others may go on until they touch it. */
+/*
+ * Only sections beyond the end are missed: members whose sections remain could go on until they touch a
+ * missing one.
+ */
 static void test_a_cut_section_is_like_all_of_it(void **state)
 {
 	struct file file;
@@ -111,7 +117,7 @@ static void test_a_cut_section_is_like_all_of_it(void **state)
 	file_close(&file);
 }
 
-/* ---- faults that are not ours ---- */
+/* ---- faults of other memory ---- */
 
 static sigjmp_buf caught;
 static volatile sig_atomic_t caught_count;
@@ -132,7 +138,7 @@ static void catch_with_information(int number, siginfo_t *information, void *con
 	siglongjmp(caught, 1);
 }
 
-/* A page whose touch raises SIGBUS. */
+/* A page that raises SIGBUS when touched. */
 static volatile unsigned char *bad_page(void)
 {
 	int fd = memfd_create("cut", MFD_CLOEXEC);
@@ -171,7 +177,7 @@ static void test_other_faults_go_to_the_handler_before(void **state)
 			(void)raise(SIGBUS);
 		assert_int_equal(caught_count, 2);
 		assert_false(atomic_load(&first->cut));
-		/* And when nothing is watched any more, all is as it was. */
+		/* After the last region is detached, everything is as before. */
 		region_detach(first);
 		region_detach(second);
 		assert_int_equal(sigaction(SIGBUS, NULL, &after), 0);
@@ -183,7 +189,7 @@ static void test_other_faults_go_to_the_handler_before(void **state)
 	assert_int_equal(munmap((void *)(uintptr_t)page, REGION_PAGE), 0);
 }
 
-/* Without a handler before, the process ends as it always did. */
+/* Without an earlier handler, SIGBUS ends the process as before. */
 static void test_other_faults_kill_where_nobody_handles_them(void **state)
 {
 	struct file file;
@@ -211,7 +217,7 @@ static void test_other_faults_kill_where_nobody_handles_them(void **state)
 	file_close(&file);
 }
 
-/* Somebody handles SIGBUS after us and passes on to us: we must not pass back to him. */
+/* A handler that was installed after ours passes signals on to ours. Ours must not pass them back. */
 static struct sigaction passed_on;
 
 static void pass_on(int number, siginfo_t *information, void *context)
@@ -245,7 +251,7 @@ static void test_handlers_after_ours_do_not_go_in_circles(void **state)
 	file_close(&file);
 }
 
-/* However many a process has mapped: another one, and then each of them is cut. */
+/* A process may map any number of regions: another can be mapped, and truncation of each is noticed. */
 static void test_no_region_is_one_too_many(void **state)
 {
 	enum { MAPPINGS = 40 };
@@ -256,7 +262,7 @@ static void test_no_region_is_one_too_many(void **state)
 	file_open(&file);
 	for (uint32_t i = 0; i < MAPPINGS; i++)
 		regions[i] = attach(&file);
-	/* Places are used again. */
+	/* Slots of the table are used again. */
 	region_detach(regions[3]);
 	regions[3] = attach(&file);
 	assert_int_equal(ftruncate(file.fd, 0), 0);

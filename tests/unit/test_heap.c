@@ -112,7 +112,7 @@ static void test_messages_and_blocks_keep_apart(void **state)
 	free(sent);
 }
 
-/* A former occupant's data, or what somebody wrote there, is never handed out. */
+/* The data of a former occupant, or bytes that a peer wrote, are never given to the application. */
 static void test_pages_are_clear_when_first_handed_out(void **state)
 {
 	struct node node;
@@ -124,7 +124,7 @@ static void test_pages_are_clear_when_first_handed_out(void **state)
 	struct heap *heap = heap_at(&node);
 	unsigned char *first = heap_allocate(heap, 5000, 1, false);
 	assert_true(is_zero(first, 2 * REGION_PAGE));
-	/* It skips pages, which are another's next. */
+	/* Alignment skips pages, which the next blocks get. */
 	unsigned char *aligned = heap_allocate(heap, 5000, 16 * REGION_PAGE, false);
 	assert_true(is_zero(aligned, 2 * REGION_PAGE));
 	assert_int_equal((uintptr_t)aligned % (16 * REGION_PAGE), 0);
@@ -133,7 +133,7 @@ static void test_pages_are_clear_when_first_handed_out(void **state)
 	while ((between[count] = heap_allocate(heap, 1, 1, false)) != NULL)
 		assert_true(is_zero(between[count++], REGION_PAGE));
 	assert_int_equal(count, HEAP_PAGES - 4);
-	/* What was ours before need not be, unless that was asked for. */
+	/* Pages that we used before need not be clear, unless the caller asks for it. */
 	fill_bytes(between[7], REGION_PAGE, 7);
 	assert_true(heap_release(between[7]));
 	assert_ptr_equal(heap_allocate(heap, 100, 1, true), between[7]);
@@ -183,7 +183,7 @@ static void test_what_is_too_much_is_refused(void **state)
 	assert_null(heap_allocate(heap, SIZE_MAX, 1, false));
 	assert_null(heap_allocate(heap, 1, SIZE_MAX / 2 + 1, false));
 	assert_null(heap_allocate(heap, 1, 2 * HEAP_BYTES, false));
-	/* Nobody shared it. */
+	/* No heap was shared. */
 	assert_null(heap_allocate_shared(1, 1, false));
 	heap_share(heap);
 	void *all = heap_allocate_shared(HEAP_BYTES, 1, false);
@@ -207,7 +207,7 @@ static void test_a_region_without_heaps_has_none(void **state)
 	region_detach(bare);
 }
 
-/* The endpoint is closed, its slot is not given away, and its peers see that it left. */
+/* The endpoint is closed. Its slot is kept, and its peers see that it left. */
 static void test_blocks_outlive_their_endpoint(void **state)
 {
 	struct node node;
@@ -227,7 +227,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	heap_share(heap_at(&node));
 	node_close(&node);
 	assert_int_equal(slot_state(slot), SLOT_HELD);
-	/* Nothing more is to be had there. */
+	/* No more memory can be allocated there. */
 	assert_null(heap_allocate_shared(1, 1, false));
 	assert_false(heap_resize(second, 2 * REGION_PAGE));
 	assert_true(heap_resize(block, 90000));
@@ -236,7 +236,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	assert_int_equal(member_observe(other.messenger->transport->attachments[0].member, slot, epoch,
 					&last_heartbeat, monotonic_now(), 1),
 			 MEMBER_LEFT);
-	/* The others take what there is, and that is not ours. */
+	/* The other members take all free slots, and ours is not among them. */
 	for (uint32_t i = 2; i < MEMBERS; i++)
 		node_open(&others[i], region);
 	assert_int_not_equal(messenger_open(&refused, region, 0, UINT64_C(1000000), &error), 0);
@@ -244,7 +244,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	assert_bytes(block, 90000, 3);
 	assert_true(heap_release(second));
 	assert_int_equal(slot_state(slot), SLOT_HELD);
-	/* The last one opens the slot. */
+	/* The last release frees the slot. */
 	assert_true(heap_release(block));
 	assert_int_equal(slot_state(slot), SLOT_FREE);
 	node_open(&node, region);
@@ -255,7 +255,7 @@ static void test_blocks_outlive_their_endpoint(void **state)
 	node_close(&other);
 }
 
-/* The region may be detached meanwhile: the block stays mapped. */
+/* The region may be detached before the block is released: the block stays mapped. */
 static void test_blocks_outlive_their_region(void **state)
 {
 	struct node node;
@@ -265,7 +265,7 @@ static void test_blocks_outlive_their_region(void **state)
 	unsigned char *block = heap_allocate(heap_at(&node), 50000, 1, true);
 	fill_bytes(block, 50000, 9);
 	node_close(&node);
-	/* Another mapping of the same bytes takes its place for the other tests. */
+	/* For the other tests, map the same bytes again. */
 	struct region *first = region;
 	region = calloc(1, sizeof(*region));
 	assert_non_null(region);
@@ -283,8 +283,10 @@ static void test_blocks_outlive_their_region(void **state)
 	assert_true(heap_release(block));
 }
 
-/* It ends while it only holds its slot; a child of its own, if it has one, lives until a byte comes from
- * `end`. */
+/*
+ * A process that ends while it only holds its slot. A child of it, if there is one, lives until a byte comes
+ * from `end`.
+ */
 static uint32_t hold_a_slot_and_end(int end, bool with_child)
 {
 	int ends[2];
@@ -300,11 +302,11 @@ static uint32_t hold_a_slot_and_end(int end, bool with_child)
 		slot = node_slot(&node);
 		bool got = heap_allocate(heap_at(&node), 1, 1, false) != NULL;
 		node_close(&node);
-		/* It is the child that goes on. */
+		/* The child goes on. */
 		if (with_child && fork() != 0)
 			_exit(got ? 0 : 1);
 		(void)!write(ends[1], &slot, sizeof(slot));
-		(void)alarm(600); /* only if the test died: it ends the child itself */
+		(void)alarm(600); /* only if the test died: ends the child */
 		if (with_child)
 			(void)!read(end, &slot, 1);
 		_exit(got ? 0 : 1);
@@ -332,7 +334,7 @@ static void assert_can_be_taken(uint32_t slot)
 		node_close(&nodes[i]);
 }
 
-/* The kernel drops the lock, and another may take the slot: also while a child of the holder lives. */
+/* The kernel drops the lock, and another member may take the slot, even while a child of the holder lives. */
 static void test_the_slot_of_a_dead_holder_is_free(void **state)
 {
 	int alive[2];
@@ -343,12 +345,15 @@ static void test_the_slot_of_a_dead_holder_is_free(void **state)
 	uint32_t slot = hold_a_slot_and_end(alive[0], true);
 	assert_int_equal(close(alive[0]), 0);
 	assert_can_be_taken(slot);
-	/* It lives: somebody reads that pipe still. */
+	/* The child lives, because the pipe still has a reader. */
 	assert_int_equal(write(alive[1], "", 1), 1);
 	assert_int_equal(close(alive[1]), 0);
 }
 
-/* What a child writes is not its parent's, what it releases stays, and it gets nothing. */
+/*
+ * A child's writes do not reach the parent, blocks that the child releases stay, and the child can allocate
+ * nothing.
+ */
 static void test_a_forked_child_disturbs_nothing(void **state)
 {
 	struct node node;
@@ -385,7 +390,7 @@ static void test_a_forked_child_disturbs_nothing(void **state)
 	node_close(&node);
 }
 
-/* A child may have an endpoint of its own, and its own heap. */
+/* A child may open an endpoint of its own, with its own heap. */
 static void test_a_forked_child_can_have_a_heap_of_its_own(void **state)
 {
 	struct node node;
@@ -412,7 +417,7 @@ static void test_a_forked_child_can_have_a_heap_of_its_own(void **state)
 	node_close(&node);
 }
 
-/* One that was taken for dead allocates no more from what is another's now. */
+/* A member that was taken for dead allocates no more memory, because its heap belongs to another member. */
 static void test_an_evicted_endpoint_allocates_no_more(void **state)
 {
 	struct node node;
@@ -428,7 +433,7 @@ static void test_an_evicted_endpoint_allocates_no_more(void **state)
 	assert_null(heap_allocate(heap, 1, 1, false));
 	node_close(&node);
 	assert_true(heap_release(block));
-	/* The successor's word is left alone. */
+	/* The successor's claim word stays as it is. */
 	assert_true(shared_load_u64(&region_slot(region, slot)->claim) == claim + (UINT64_C(1) << 32));
 	shared_store_u64(&region_slot(region, slot)->claim, (claim >> 32 << 32) + (UINT64_C(1) << 32));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_hot_rings.c - the rings that each poll looks at: what the list says of each is so whatever comes,
- * idle ones leave it, and all members of the smallest region find room for their rings.
+ * test_hot_rings.c - the rings that each poll reads. The list is correct after any events, idle rings leave
+ * it, and all members of the smallest region find room for their rings.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,9 @@
 
 #define SENDERS 40U
 #define SECTION_BYTES (964U * 1024U)
-/* As transport/region_progress.c has them: an idle ring is cold after so many polls, but for the first few.
+/*
+ * As in transport/region_progress.c: an idle ring becomes cold after this many polls, except the first few
+ * rings.
  */
 #define POLLS_UNTIL_COLD (2U * 4096U)
 #define RINGS_KEPT 8U
@@ -41,7 +43,7 @@ static void close_all(void)
 	region_detach(region);
 }
 
-/* The list names each ring once, at the place that its peer knows, and where its next slot is. */
+/* The list names each ring once, at the index that its peer knows, with the address of its next slot. */
 static void assert_list(void)
 {
 	uint32_t hot = 0;
@@ -74,12 +76,12 @@ static void test_the_list_is_so_whatever_comes(void **state)
 	for (int step = 0; step < 20000; step++) {
 		uint32_t sender = (uint32_t)random_below(&random, SENDERS);
 		switch (random_below(&random, 2000)) {
-		case 0: /* all that are silent for so long leave the list */
+		case 0: /* all rings that are silent for this long leave the list */
 			for (uint32_t poll = 0; poll < POLLS_UNTIL_COLD; poll++)
 				(void)messenger_progress(receiver.messenger);
 			assert_true(transport()->hot_count <= RINGS_KEPT);
 			break;
-		case 1: /* dies, and another takes the slot */
+		case 1: /* dies, and another member takes the slot */
 			node_die(&senders[sender]);
 			for (int check = 0; check < 4; check++) {
 				transport_check_peers(transport());
@@ -113,7 +115,7 @@ static void test_a_busy_ring_stays(void **state)
 	close_all();
 }
 
-/* Of the smallest sections there can be: the lines that rings are apart take nobody's ring away. */
+/* In the smallest possible sections, the offsets between rings do not cost any peer its ring. */
 static void test_all_have_rings_in_the_smallest_sections(void **state)
 {
 	const uint32_t members[] = {2, 16, 64, 65, 130};
@@ -138,7 +140,7 @@ static void test_all_have_rings_in_the_smallest_sections(void **state)
 	}
 }
 
-/* Else the next slots of all rings would be in the same few sets of the receiver's cache. */
+/* Otherwise the next slots of all rings would share a few sets of the receiver's cache. */
 static void test_rings_of_members_begin_at_different_lines(void **state)
 {
 	uint64_t lines = 0;

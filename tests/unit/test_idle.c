@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A rank that reads in a loop and finds nothing sleeps only if it does nothing else. The provider decides by
- * times, and here the clocks are the test's own. The queue's endpoint takes as long for a poll as the test
- * says.
+ * times. Here the test controls the clocks, and the duration of each poll of the endpoint.
  */
 #include "world.h"
 
@@ -16,7 +15,7 @@
 /* Enough reads to reach a sleep, if the rank sleeps at all. */
 #define READS 200U
 
-static uint64_t clock_shows; /* by all clocks, without the time of other threads */
+static uint64_t clock_shows; /* the time on all clocks, without the time of other threads */
 static uint64_t others_had;
 static uint64_t poll_takes;
 static uint32_t sleeps;
@@ -86,7 +85,10 @@ static int queue_close(void **state)
 	return fi_close(&queue->fid);
 }
 
-/* The sleeps of a rank that reads repeatedly, and before each read works and loses its core for a while. */
+/*
+ * Returns the number of sleeps of a rank that reads repeatedly. Before each read the rank works for `work`,
+ * and loses its core for `lost`.
+ */
 static uint32_t sleeps_with(enum progress_mode mode, uint64_t poll, uint64_t work, uint64_t lost)
 {
 	struct fi_cq_tagged_entry entry;
@@ -113,7 +115,7 @@ static void waiting_ends_in_sleeps(void **state)
 	assert_int_equal(sleeps_with(PROGRESS_POLL, 0, MICROSECOND, 0), 0);
 }
 
-/* The time of a poll, of the network for example, is the provider's own: the rank still waits. */
+/* The time of a poll, for example of the network, is the provider's own: the rank still waits. */
 static void a_long_poll_is_no_work(void **state)
 {
 	(void)state;
@@ -121,7 +123,7 @@ static void a_long_poll_is_no_work(void **state)
 		assert_true(sleeps_with(sleeping[i], 30 * MICROSECOND, MICROSECOND, 0) > READS / 2);
 }
 
-/* An MPI library yields before each read, other threads run, and the way back finds cold caches. */
+/* An MPI library yields before each read. Other threads run, and the return finds cold caches. */
 static void a_rank_that_loses_its_core_waits(void **state)
 {
 	(void)state;

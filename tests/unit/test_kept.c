@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_kept.c - messages that no receive was posted for: one peer's flood is held back, and loses neither
- * its connection nor anybody else's room.
+ * test_kept.c - messages without a posted receive. One peer's flood is held back. It costs the peer neither
+ * its connection nor the room of other peers.
  */
 #include "world.h"
 
@@ -56,7 +56,7 @@ static bool send_one(struct node *from, uint32_t tag)
 	return result == 0;
 }
 
-/* Tags from `first` on, until the peer has no room for the next: that one's tag. */
+/* Send tags from `first` on until the peer has no room. Returns the next tag. */
 static uint32_t flood(uint32_t first, uint32_t end, uint32_t step)
 {
 	uint32_t tag = first;
@@ -86,11 +86,11 @@ static void receive_one(const struct node *from, uint32_t tag)
 static void test_a_flood_is_held_back(void **state)
 {
 	(void)state;
-	/* Of one size a time: INLINE, SHORT and EAGER need no receive to be sent. */
+	/* One size at a time: INLINE, SHORT and EAGER messages are sent without a receive. */
 	for (uint32_t kind = 0; kind < 3; kind++) {
 		uint32_t sent = flood(kind, FLOOD, 3);
 		assert_true(sent < FLOOD);
-		/* Half of the room, and everybody else has the other half. */
+		/* Half of the room. The other half is for all other peers. */
 		assert_int_equal(world_peer(receiver, flooding)->kept, MOST / 2);
 		assert_int_equal(world_peer(receiver, flooding)->peer.state, PEER_PRESENT);
 		for (uint32_t tag = kind; tag < 10; tag += 3)
@@ -98,7 +98,7 @@ static void test_a_flood_is_held_back(void **state)
 		world_settle(&world);
 		for (uint32_t tag = kind; tag < 10; tag += 3)
 			receive_one(other, tag);
-		/* All that was sent comes, in order, and what was refused can be sent. */
+		/* All sent messages arrive in order, and refused messages can be sent. */
 		for (uint32_t tag = kind; tag < sent; tag += 3)
 			receive_one(flooding, tag);
 		assert_int_equal(receiver->messenger->kept.messages, 0);
@@ -110,7 +110,7 @@ static void test_a_flood_is_held_back(void **state)
 	assert_int_equal(told, 1);
 }
 
-/* What a receive waits for needs no room. */
+/* A message for which a receive is posted needs no room. */
 static void test_messages_that_are_awaited_pass(void **state)
 {
 	(void)state;
@@ -127,7 +127,7 @@ static void test_messages_that_are_awaited_pass(void **state)
 		receive_one(flooding, tag);
 }
 
-/* Else receives from it would wait for ever. */
+/* Otherwise receives from it would wait for ever. */
 static void test_one_that_is_held_back_and_dies_is_missed(void **state)
 {
 	(void)state;
@@ -139,7 +139,7 @@ static void test_one_that_is_held_back_and_dies_is_missed(void **state)
 	receiver->receives.head++;
 }
 
-/* Bytes that were asked back go to private memory as far as there is room, and no further. */
+/* When chunks are asked back, their bytes go to private memory only as far as there is room. */
 static void test_private_memory_has_a_bound(void **state)
 {
 	(void)state;

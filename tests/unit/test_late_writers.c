@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who comes after a receiver that died has no memory from its heap while somebody may still write
- * there for the former: region/late_writers.h.
+ * The successor of a dead receiver gets no memory from its heap while a sender may still write there for the
+ * dead receiver: region/late_writers.h.
  */
 #include "world.h"
 
@@ -13,7 +13,7 @@ static struct world world;
 static struct node *left = &world.nodes[0];
 static struct node *right = &world.nodes[1];
 
-/* A message from left is under way into the heap of right. Returns the sender's line. */
+/* A message from `left` is in progress into the heap of `right`. Returns the sender's line. */
 static struct transfer_line *begin_into_heap(unsigned char *source)
 {
 	world = (struct world){.count = 2, .region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES)};
@@ -42,7 +42,7 @@ static struct heap *heap_of(const struct node *node)
 
 static void *allocate(struct node *node)
 {
-	/* It may have been asked just before. */
+	/* The heap may have checked just before. */
 	heap_of(node)->next_check = 0;
 	return heap_allocate(heap_of(node), LENGTH, 1, false);
 }
@@ -62,7 +62,7 @@ static void test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor(voi
 	(void)state;
 	for (int how = 0; how < 3; how++) {
 		struct transfer_line *line = begin_into_heap(source);
-		/* The sender as it is between its claim and the end of its copy. */
+		/* The sender between its claim and the end of its copy. */
 		uint64_t done = shared_load_u64(&line->done);
 		shared_store_u64(&line->claimed, done - 4096);
 		node_die(right);
@@ -79,15 +79,15 @@ static void test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor(voi
 		assert_false(completion_is_empty(&right->receives));
 		right->receives.head++;
 		assert_null(allocate(right));
-		if (how == 0) /* it goes on, and has done what it claimed */
+		if (how == 0) /* goes on, and finishes what it claimed */
 			shared_store_u64(&line->done, done - 4096);
-		else if (how == 1) /* it finds that the receiver is gone */
+		else if (how == 1) /* finds that the receiver is gone */
 			world_check_peers(&world);
-		else /* it dies as well */
+		else /* dies as well */
 			node_die(left);
 		void *block = allocate(right);
 		assert_non_null(block);
-		/* Once open, it stays so, whatever somebody writes. */
+		/* Once open, the heap stays open, whatever a peer writes. */
 		shared_store_u64(&line->done, UINT64_MAX);
 		assert_true(heap_release(block));
 		check_open();
@@ -96,7 +96,7 @@ static void test_a_heap_stays_closed_while_somebody_writes_for_a_predecessor(voi
 	}
 }
 
-/* Claims for others, and for this very occupant, are no matter. */
+/* Claims for other members, and for this very occupant, have no effect. */
 static void test_other_claims_leave_a_heap_open(void **state)
 {
 	static unsigned char source[LENGTH];
@@ -124,7 +124,7 @@ static void test_other_claims_leave_a_heap_open(void **state)
 	}
 }
 
-/* A sender that was away while the slot changed hands writes nothing into it. */
+/* A sender that was paused while the slot changed hands writes nothing into it. */
 static void test_a_sender_that_was_away_does_not_write(void **state)
 {
 	static unsigned char source[LENGTH];
@@ -136,7 +136,7 @@ static void test_a_sender_that_was_away_does_not_write(void **state)
 	const struct transfer_words words = {.claimed = copy->first};
 	node_die(right);
 	node_open(right, world.region);
-	/* It counts its transfers from the beginning again: here is one of the same id. */
+	/* The successor counts its transfers from the beginning: open one with the same id. */
 	transfer_open(section_transfer(world.region, 1, transfer_index(other)), other, &words);
 	memset(heap_of(right)->base, 0x55, LENGTH);
 	for (int i = 0; i < 100; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The layout as docs/reference/region-format.md gives it, in numbers: a change of it must be meant. */
+/* The layout in numbers, as docs/reference/region-format.md gives it: a change must be intended. */
 #include "world.h"
 
 static void test_fields_lie_where_the_format_says(void **state)
@@ -79,7 +79,7 @@ static void test_tables_of_eight_members(void **state)
 	assert_int_equal(region_size(8, 983040), 8192 + 8 * 983040);
 }
 
-/* No table overlaps the next, lines are on lines and pages on pages, for every count. */
+/* For every number of members, tables do not overlap, lines are aligned to lines, and pages to pages. */
 static void test_tables_do_not_overlap(void **state)
 {
 	(void)state;

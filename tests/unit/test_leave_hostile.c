@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers that send what only fits a region, to one that wants to leave it, or has left it. */
+/* Peers that send what is only valid in a region to a member that wants to leave it, or has left it. */
 #include "regions.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "transport/network_transport.h"
 #include "transport/region_transport.h"
 
-/* As the manager does, or any process that may write to the region. */
+/* Write a request, as the manager or any process that may write the region can. */
 static void request_route(int index, enum requested_route wanted)
 {
 	const struct member *member = transport_of(index)->attachments[0].member;
@@ -25,7 +25,7 @@ static void settle(void)
 		settle_switches();
 }
 
-/* `from` says to `to` that it goes on over the network. */
+/* `from` announces to `to` that it continues over the network. */
 static void deliver_failover(int to, int from, uint32_t sequence)
 {
 	const struct member *member = transport_of(from)->attachments[0].member;
@@ -51,8 +51,8 @@ static void deliver_failover(int to, int from, uint32_t sequence)
 }
 
 /*
- * B broke the protocol, and goes on over the network. A is to leave and does not, since its application has
- * memory in the region: so it keeps all that it knows of B, and B may say once more that it goes on.
+ * B broke the protocol and continues over the network. A is to leave, and cannot, because its application has
+ * memory in the region. So A keeps its state for B, and B may announce once more that it continues.
  */
 static void test_who_cannot_leave_forgets_nobody(void **state)
 {
@@ -77,7 +77,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	for (uint32_t sequence = 0; sequence < 2; sequence++)
 		deliver_failover(A, B, sequence);
 	assert_int_equal(peer->state, PEER_PRESENT);
-	/* Without that memory it leaves, and then it has nothing of the region any more. */
+	/* Without that memory A leaves, and keeps no state of the region. */
 	assert_true(heap_release(block));
 	settle();
 	assert_true(transport_of(A)->attachments[0].region->left);
@@ -89,7 +89,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	heap_bytes = 0;
 }
 
-/* Another region is plugged where both were, and both come back to that. */
+/* Another region is attached in place of the one where both were, and both join it. */
 static void move_to_another(void)
 {
 	for (int i = A; i <= B; i++) {
@@ -108,8 +108,9 @@ static void move_to_another(void)
 }
 
 /*
- * A offered a large message to be copied once, in a region that it has left since. B takes the offer in
- * another, where its slot has another number: what that was in the first is memory of A's alone.
+ * A offered a large message for a single copy in a region, and left the region. B answers the offer in
+ * another region, where its slot has another number. In the first region, that number stands for memory that
+ * only A has.
  */
 static void test_an_offer_ends_with_its_region(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_liveness.c - many members of a region find out who died, and ask the kernel seldom. Questions to
- * the kernel are counted, and no test depends on time.
+ * test_liveness.c - many members of a region detect dead members, and rarely ask the kernel. The tests count
+ * questions to the kernel, and do not depend on time.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,18 +11,21 @@
 #include "world.h"
 
 #define MEMBERS 200U
-#define LOOKING 100U /* members 0 to 99 look after their peers, the others compute */
+#define LOOKING 100U /* members 0 to 99 check their peers, the rest compute */
 #define SECTION_BYTES (512U * 1024U)
-/* Of the kernel's walk over its locks, by all members in 50 ms: see transport/region_liveness.c. */
+/*
+ * The bound on steps of the kernel's walk over its locks, by all members in 50 ms: see
+ * transport/region_liveness.c.
+ */
 #define STEPS_MAX 262144U
-/* All peers are looked at in so many checks. */
+/* The number of checks that cover all peers. */
 #define ROUND (MEMBERS / 64U + 1U)
 
 static struct region *region;
 static struct node nodes[MEMBERS];
 static uint32_t questions;
 
-/* The C library's, but for the count. */
+/* The C library's function, with a count. */
 int fcntl(int fd, int command, ...)
 {
 	va_list arguments;
@@ -44,7 +47,7 @@ static const struct peer *peer_of(uint32_t index, uint32_t other)
 	return transport_of(index)->peers[other];
 }
 
-/* Everybody's slot is its index. */
+/* Every member's slot is its index. */
 static void open_all(void)
 {
 	region = world_region(MEMBERS, SECTION_BYTES);
@@ -86,7 +89,7 @@ static void test_nobody_asks_for_those_who_look(void **state)
 {
 	(void)state;
 	open_all();
-	/* The first looks do not know yet who is quiet. */
+	/* In the first checks it is still unknown which members are quiet. */
 	check_all(2 * ROUND);
 	for (uint32_t i = 0; i < LOOKING; i++)
 		for (uint32_t other = 0; other < LOOKING; other++)
@@ -105,7 +108,7 @@ static void test_questions_are_few_however_many_ask(void **state)
 	for (uint32_t check = 0; check < 3 * ROUND; check++) {
 		questions = 0;
 		check_all(1);
-		/* Somebody is asked for, or a death would not be found. */
+		/* Each check asks some questions. Otherwise a death would not be found. */
 		assert_in_range(questions, LOOKING, STEPS_MAX / MEMBERS);
 	}
 	for (uint32_t other = 0; other < MEMBERS; other++)
@@ -131,13 +134,16 @@ static void test_one_that_looked_is_missed_at_once(void **state)
 	open_all();
 	check_all(2 * ROUND);
 	node_die(&nodes[70]);
-	/* Its heart may have beaten since the last look, so the second finds it still. */
+	/* Its heartbeat may have changed since the last check, so only the second check finds it still. */
 	check_all(2 * ROUND);
 	assert_int_equal(count_who_knows(70), LOOKING - 1);
 	close_all();
 }
 
-/* As many quiet ones as may be asked for in turn go by before all have asked for the last. */
+/*
+ * All quiet members are asked about in turn, so all of these checks pass before every member has asked about
+ * the last.
+ */
 static void test_one_that_computed_is_missed_soon(void **state)
 {
 	(void)state;
@@ -157,7 +163,7 @@ static void test_who_is_said_to_be_dead_is_asked_for_first(void **state)
 	open_all();
 	check_all(2 * ROUND);
 	node_die(&nodes[199]);
-	/* Its turn has just been, and comes late. */
+	/* Its turn is just over, so the next turn is far away. */
 	for (uint32_t i = 0; i < LOOKING; i++)
 		transport_of(i)->next_asked = LOOKING;
 	member_publish_death(transport_of(3)->attachments[0].member, 199, peer_of(3, 199)->tenure);
@@ -166,7 +172,7 @@ static void test_who_is_said_to_be_dead_is_asked_for_first(void **state)
 	close_all();
 }
 
-/* What it says is asked about, and is not believed. */
+/* A death notice causes a question, and is not believed by itself. */
 static void test_a_death_notice_that_lies(void **state)
 {
 	(void)state;
@@ -177,7 +183,7 @@ static void test_a_death_notice_that_lies(void **state)
 		(uint64_t)peer_of(0, 150)->tenure << 32 | 150, /* it lives */
 		UINT64_C(1) << 32 | 0xffffffff,                /* no slot */
 		UINT64_C(1) << 32 | MEMBERS,
-		UINT64_C(77) << 32 | 150, /* nobody we know */
+		UINT64_C(77) << 32 | 150, /* not a member that we know */
 		(uint64_t)transport_of(0)->attachments[0].member->epoch << 32 | 0,
 		UINT64_MAX,
 	};
@@ -191,7 +197,7 @@ static void test_a_death_notice_that_lies(void **state)
 	}
 	for (uint32_t other = 0; other < MEMBERS; other++)
 		assert_int_equal(count_who_knows(other), 0);
-	/* One that is dead is found beside it. */
+	/* A dead member is found all the same. */
 	node_die(&nodes[160]);
 	check_all(6 * ROUND);
 	assert_int_equal(count_who_knows(160), LOOKING);
