@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Matching: order between directed and wildcard receives, ignored bits, what waits. */
+/* Matching: the order between directed and wildcard receives, ignored bits, and messages that wait. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void keep(struct match_message *message, uint32_t source, uint64_t tag)
 	match_keep(&queue, message);
 }
 
-/* What a message takes is withdrawn, as the messenger does it. */
+/* Withdraw the matched receive, as the messenger does. */
 static void assert_taken_by(const struct match_receive *receive, uint32_t source, uint64_t tag)
 {
 	struct match_receive *found = match_arrival(&queue, source, tag);
@@ -56,7 +56,7 @@ static void test_receives_match_in_the_order_posted(void **state)
 	assert_taken_by(NULL, 1, 5);
 }
 
-/* Directed and wildcard receives are in two lists, and keep their common order all the same. */
+/* Directed and wildcard receives are in two lists and keep their common order. */
 static void test_directed_and_wildcard_receives_keep_their_order(void **state)
 {
 	struct match_receive receives[6];
@@ -105,7 +105,7 @@ static void test_ignored_bits_need_not_agree(void **state)
 	assert_ptr_equal(match_arrival(&queue, 1, 0xab43), &all);
 	match_withdraw(&queue, &all);
 	assert_ptr_equal(match_arrival(&queue, 1, 0xab43), NULL);
-	/* Bits that are ignored in the receive's own tag count for nothing. */
+	/* Bits of the receive's own tag that are ignored have no effect. */
 	post(&masked, 1, UINT64_MAX, 0xffff);
 	assert_ptr_equal(match_arrival(&queue, 1, UINT64_MAX - 0xffff), &masked);
 	assert_ptr_equal(match_arrival(&queue, 1, UINT64_MAX - 0x10000), NULL);
@@ -173,7 +173,7 @@ static void test_the_walk_meets_every_receive_once(void **state)
 	assert_int_equal(met, (1U << (SOURCES * 3 + 2)) - 1);
 }
 
-/* Against the plainest way to match: one list, searched from its beginning. */
+/* Compared with the simplest matching: one list, searched from its beginning. */
 static void test_like_one_list_searched_in_order(void **state)
 {
 	enum { RECEIVES = 64 };
@@ -213,7 +213,7 @@ static void test_like_one_list_searched_in_order(void **state)
 	}
 }
 
-/* Many go into tables; the last few of them come back into a list. */
+/* Many entries go into tables. The last few come back into a list. */
 static void test_the_few_that_are_left_of_many_keep_their_order(void **state)
 {
 	struct match_receive receives[3 * MATCH_STEPS_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Matching among many: against the plainest way to match, by counting steps, and without
- * memory for tables.
+ * Matching among many: compared with the simplest matching, with steps counted, and without memory for
+ * tables.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ void *__wrap_calloc(size_t count, size_t bytes)
 
 static uint32_t mappings_before_failing = UINT32_MAX;
 
-/* As mmap() is called where files may be large. */
+/* The name of mmap() where files may be large. */
 void *__real_mmap64(void *at, size_t length, int protection, int flags, int file, off_t offset);
 void *__wrap_mmap64(void *at, size_t length, int protection, int flags, int file, off_t offset);
 
@@ -49,15 +49,15 @@ void *__wrap_mmap64(void *at, size_t length, int protection, int flags, int file
 	return __real_mmap64(at, length, protection, flags, file, offset);
 }
 
-/* ---- the plainest way: arrays in order, searched from their beginning ---- */
+/* ---- the simplest matching: arrays in order, searched from their beginning ---- */
 
 enum { MOST = 1200 };
 
-/* Receives or messages, in the order in which they came. */
+/* Receives or messages, in the order of their arrival. */
 struct shelf {
 	void *entries[MOST];
 	uint32_t count;
-	uint32_t most; /* there ever were */
+	uint32_t most; /* the maximum number so far */
 };
 
 struct model {
@@ -66,7 +66,7 @@ struct model {
 	uint64_t seed;
 	struct shelf receives;
 	struct shelf messages;
-	bool tables_of_both; /* both were in tables at a time */
+	bool tables_of_both; /* both were in tables at the same time */
 };
 
 #define CHECK(model, condition) \
@@ -81,7 +81,7 @@ static bool takes(const struct match_receive *receive, uint32_t source, uint64_t
 	       ((receive->key.tag ^ tag) & ~receive->ignore) == 0;
 }
 
-/* A new entry, of which the matching writes what it needs: the rest is as a former user left it. */
+/* A new entry. The matching writes the fields that it needs, and the rest is as a former user left it. */
 static void *shelf_add(struct shelf *shelf, size_t bytes)
 {
 	void *entry = malloc(bytes);
@@ -102,7 +102,7 @@ static void shelf_remove(struct shelf *shelf, uint32_t place)
 		(--shelf->count - place) * sizeof(shelf->entries[0]));
 }
 
-/* What is at `place`; NULL if a search went to the end. */
+/* The entry at `place`; NULL if a search reached the end. */
 static void *shelf_at(const struct shelf *shelf, uint32_t place)
 {
 	return place < shelf->count ? shelf->entries[place] : NULL;
@@ -118,7 +118,7 @@ static struct match_message *message_at(const struct model *model, uint32_t plac
 	return shelf_at(&model->messages, place);
 }
 
-/* ---- what applications and peers do, to both ---- */
+/* ---- operations of applications and peers, on both ---- */
 
 struct habits {
 	uint32_t tags;    /* different tags */
@@ -129,7 +129,7 @@ struct habits {
 	uint32_t any; /* of 100 receives */
 };
 
-/* MPI_ANY_TAG, and a protocol bit that always is ignored. */
+/* MPI_ANY_TAG, and a protocol bit that is always ignored. */
 static const uint64_t mpi_ignores[] = {UINT64_C(0x100000000), UINT64_C(0x100000000), UINT64_C(0x17fffffff)};
 static const uint64_t exact[] = {0};
 static const uint64_t more_than_tables[] = {0, 1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80, 0x7f, UINT64_MAX};
@@ -163,7 +163,7 @@ static void post(struct model *model, const struct habits *habits)
 		receive->ignore = ignore;
 		match_post(&model->queue, receive);
 	} else if (found != NULL && random_below(&model->random, 8) != 0) {
-		/* One in eight only looks. */
+		/* One receive in eight only peeks. */
 		match_take(&model->queue, found);
 		shelf_remove(&model->messages, place);
 	}
@@ -184,7 +184,7 @@ static void arrive(struct model *model, const struct habits *habits)
 		message->key = (struct match_key){tag, source};
 		match_keep(&model->queue, message);
 	} else if (found != NULL && random_below(&model->random, 8) != 0) {
-		/* One in eight is for several messages, and stays. */
+		/* One receive in eight is for several messages, and stays. */
 		match_withdraw(&model->queue, found);
 		shelf_remove(&model->receives, place);
 	}
@@ -215,7 +215,7 @@ static void check_walk(struct model *model)
 	CHECK(model, sum == 0);
 }
 
-/* A source fails: its receives and messages go. */
+/* A source fails: remove its receives and messages. */
 static void fail_source(struct model *model)
 {
 	uint32_t source = random_below(&model->random, SOURCES);
@@ -254,7 +254,10 @@ static void run_model(struct model *model, uint64_t seed, const struct habits *h
 	*model = (struct model){.seed = seed, .random = seed * UINT64_C(0x9e3779b97f4a7c15) | 1};
 	assert_int_equal(match_open(&model->queue, SOURCES, SOURCES), 0);
 	for (uint32_t step = 0; step < steps; step++) {
-		/* Now the application is ahead and now the peers are; in between all is used up. */
+		/*
+		 * In turn the application is ahead, and the peers are. Between the two, all entries are used
+		 * up.
+		 */
 		static const uint32_t tides[] = {90, 50, 10, 50};
 		uint32_t posts = habits->posts + tides[step / 1500 % 4] - 50;
 		uint32_t choice = random_below(&model->random, 100);
@@ -286,7 +289,7 @@ static void run_model(struct model *model, uint64_t seed, const struct habits *h
 static const struct habits all_habits[] = {
 	/* few tags: receives and messages meet often */
 	{.tags = 8, .posts = 50, .cancels = 2, .ignores = exact, .ignore_count = 1, .any = 20},
-	/* many tags: both become many */
+	/* many tags: many receives and messages wait */
 	{.tags = 3000, .posts = 50, .cancels = 2, .ignores = exact, .ignore_count = 1, .any = 20},
 	{.tags = 3000, .posts = 50, .cancels = 10, .ignores = mpi_ignores, .ignore_count = 2, .any = 0},
 	{.tags = 300, .posts = 50, .cancels = 5, .ignores = mpi_ignores, .ignore_count = 3, .any = 25},
@@ -315,7 +318,7 @@ static void test_like_arrays_searched_in_order(void **state)
 		most_messages = model->messages.most > most_messages ? model->messages.most : most_messages;
 		both |= model->tables_of_both;
 	}
-	/* Else this would not have tried what it is for. */
+	/* Otherwise the test would not have covered its purpose. */
 	assert_in_range(most_receives, 500, MOST);
 	assert_in_range(most_messages, 500, MOST);
 	assert_true(both);
@@ -378,8 +381,8 @@ static void make_order(uint32_t *order, uint32_t count, enum order how)
 
 struct pattern {
 	const char *name;
-	uint32_t tags; /* different ones, or 0 for one each */
-	uint32_t any;  /* one of so many receives is from any source; 0 for none */
+	uint32_t tags; /* different tags, or 0 for one each */
+	uint32_t any;  /* one in `any` receives is from any source; 0 for none */
 	uint64_t ignore;
 };
 
@@ -394,7 +397,7 @@ static const struct pattern patterns[] = {
 	{"any tag", 0, 0, UINT64_C(0x17fffffff)},
 };
 
-/* Where the number says a source and a tag: the same for a receive and for its message. */
+/* The source and tag for a number: the same for a receive and for its message. */
 static uint32_t source_of(uint32_t number)
 {
 	return number % SOURCES;
@@ -448,7 +451,9 @@ static void find_message(struct match_queue *queue, const struct pattern *patter
 
 typedef void step(struct match_queue *queue, const struct pattern *pattern, uint32_t number);
 
-/* OUTSTANDING of one side come, then those of the other. Returns the steps that each cost, tables included.
+/*
+ * OUTSTANDING entries of one side arrive, then those of the other. Returns the steps that each costs, tables
+ * included.
  */
 static double count_steps(const struct pattern *pattern, enum order how, step *come, step *find)
 {
@@ -468,7 +473,9 @@ static double count_steps(const struct pattern *pattern, enum order how, step *c
 	return (double)match_steps / OUTSTANDING;
 }
 
-/* The bound is of an average over random hashes: a lookup costs 1 to 2 steps, and two wildcards three tables.
+/*
+ * The bound is for an average over random hashes: a lookup costs 1 to 2 steps, and two wildcards need three
+ * tables.
  */
 #define STEPS_A_MESSAGE 14.0
 

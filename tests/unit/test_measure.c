@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What kind of memory the region is, told from times: with a clock of the test's own. */
+/* Measuring the kind of memory of the region by times, with a clock of the test's own. */
 #include "world.h"
 
 #include <time.h>
@@ -8,11 +8,11 @@
 #define SECOND UINT64_C(1000000000)
 #define SLOW 20.0
 
-/* A measurement reads the clock before and after each of its passes, half of them in the region. */
+/* A measurement reads the clock before and after each of its passes. Half of the passes are in the region. */
 enum { READS = 16, ALL = 1000 };
 
 static uint32_t clock_reads;
-static uint32_t slow_measurements; /* so many, the first ones */
+static uint32_t slow_measurements; /* this many first measurements are slow */
 static uint64_t clock_shows;
 static bool clock_is_ours;
 

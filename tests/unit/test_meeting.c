@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The two ends of a single copy, interleaved at each access to what the other may touch. Both are
- * the provider's own code: its files are compiled here with those accesses replaced by ones at
- * which the other end may run. A store stays invisible to the other until the next store or
- * fence, as in a processor; a copy is made in two parts; and of a line that the kernel reads, words
- * come in parts.
+ * The two ends of a single copy, interleaved at each access to memory that the other end may access. Both
+ * ends are the provider's own code: its files are compiled here with those accesses replaced by accesses at
+ * which the other end may run. A store stays invisible to the other end until the next store or fence, as in
+ * a processor. A copy is made in two parts. The kernel's reads of a line return its words in parts.
  *
- * All schedules with one or two changes in the middle of a poll are tried, and random ones with many.
+ * The tests try all schedules with one or two changes of the running end in the middle of a poll, and random
+ * schedules with many.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
 
-/* Everything that is not to be replaced. */
+/* All headers whose accesses must not be replaced. */
 #include "proto/buffer.h"
 #include "region/process.h"
 #include "transport/transport.h"
@@ -28,7 +28,7 @@
 struct end {
 	ucontext_t context;
 	void *fiber;
-	_Atomic uint64_t *stored; /* not visible to the other yet */
+	_Atomic uint64_t *stored; /* not yet visible to the other end */
 	uint64_t value;
 	bool ended;
 };
@@ -38,7 +38,7 @@ static struct end *current; /* NULL: nothing is interleaved */
 static ucontext_t origin;
 static void *origin_fiber;
 
-/* Where the next changes are, counted in points; or, if `random` is not 0, at one point in eight. */
+/* The points at which the running end changes next. If `seed` is not 0, it changes at one point in eight. */
 static uint32_t points;
 static uint32_t changes[2];
 static uint64_t seed;
@@ -46,7 +46,7 @@ static bool eager; /* stores are visible at once */
 static char broken[200];
 static char name[100];
 
-/* The applications' buffers, and whether they are the provider's just now. */
+/* The applications' buffers, and whether the provider owns them now. */
 #define LENGTH 70000U
 static unsigned char *source_bytes;
 static unsigned char *target_bytes;
@@ -185,7 +185,7 @@ static void read_in(void *target, const shared_bytes *source, size_t length)
 	point();
 }
 
-/* What the kernel would do. Buffers are in one piece here. */
+/* What the kernel would do. Buffers have one piece here. */
 static void kernel_copy(const struct iovec *target, const struct iovec *source)
 {
 	size_t half = target->iov_len / 2;
@@ -280,29 +280,29 @@ static enum process_result kernel_write(const struct process_peer *peer, const s
 #include "proto/single_copy_offer.c"
 /* NOLINTEND(bugprone-suspicious-include) */
 
-/* ---- what the two applications do ---- */
+/* ---- the two applications ---- */
 
 #define SECTION_BYTES (WORLD_SECTION_BYTES + HEAP_BYTES)
 #define HEAP_BYTES (128U * 1024U)
-/* So many polls without an end are taken for a hang. */
+/* If an end polls this often without an end, it hangs. */
 #define POLLS_MAX 20000U
 
 static struct world world;
 static struct node *left = &world.nodes[0];
 static struct node *right = &world.nodes[1];
-static uint32_t messages; /* to be sent; a second one takes the lines of the first */
+static uint32_t messages; /* to be sent; the second uses the lines of the first */
 static uint32_t sent;
 static uint32_t received;
 /*
- * The receiver sends itself a message, and receives it as soon as it has another: by the line that
- * this one's sender may be looking at just now.
+ * The receiver also sends itself a message, and receives it as soon as it has received another message. It
+ * uses the line that the other message's sender may be reading at this moment.
  */
 static unsigned char own_source[LENGTH];
 static unsigned char own_target[LENGTH];
-static uint32_t own_ends; /* of the two */
-static uint32_t number;   /* of the run; bytes differ with it */
+static uint32_t own_ends; /* of the two ends */
+static uint32_t number;   /* of the run; bytes depend on it */
 static size_t room;
-static uint32_t fails_at; /* the receiver's polls; 0: never */
+static uint32_t fails_at; /* counted in the receiver's polls; 0: never */
 static bool failed;
 
 static uint64_t word_at(size_t index, uint32_t message)
@@ -384,7 +384,7 @@ static void be_sender(void)
 		(void)messenger_progress(left->messenger);
 		if (!completion_is_empty(&left->sends))
 			end_send();
-		/* What is noticed now and then is noticed at once. */
+		/* The periodic check runs at every poll here. */
 		if (fails_at != 0)
 			transport_check_peers(left->messenger->transport);
 		flush();
@@ -416,7 +416,7 @@ static void enter(int which)
 		be_sender();
 	else
 		be_receiver();
-	/* The other goes on until it ends as well. */
+	/* The other end goes on until it ends as well. */
 	ends[which].ended = true;
 	flush();
 	current = ends[!which].ended ? NULL : &ends[!which];
@@ -426,7 +426,10 @@ static void enter(int which)
 		go_to(&ends[which].context, &origin, origin_fiber);
 }
 
-/* By itself: it may return twice, for all that the compiler knows, and that is nobody else's concern. */
+/*
+ * A function of its own: the compiler assumes that getcontext() may return twice, which then concerns no
+ * other code.
+ */
 static __attribute__((noinline)) void open_context(ucontext_t *context)
 {
 	(void)getcontext(context);
@@ -454,7 +457,7 @@ static void run(void)
 		origin_fiber = __tsan_get_current_fiber();
 #endif
 	}
-	/* The receive is there first, so that the copy begins as soon as it can. */
+	/* The receive is posted first, so that the copy begins as soon as possible. */
 	receive_next();
 	own_ends = 0;
 	memset(own_source, (int)(number & 0xff), LENGTH);
@@ -507,7 +510,7 @@ static void open_world(enum place place)
 	kernel_refuses = false;
 	changes[0] = 0;
 	changes[1] = 0;
-	/* Connected, and each knows what the other does. */
+	/* Both are connected, and each knows the other's methods. */
 	RUN("the first");
 }
 
@@ -518,10 +521,12 @@ static void close_world(void)
 		free(private_bytes[i]);
 }
 
-/* So many points after the first change are more than a claim, a look, a copy and what is done after. */
+/*
+ * The number of points after the first change that cover a claim, a check, a copy and the steps afterwards.
+ */
 #define APART_MAX 40U
 
-/* Under a sanitizer one schedule in so many. */
+/* Under a sanitizer, try one schedule in STRIDE. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define STRIDE 29U
 #else
@@ -565,7 +570,7 @@ static void test_random_schedules(void **state)
 	}
 }
 
-/* One end cannot go on through the kernel: the rest goes in pieces, or the other does it. */
+/* The kernel refuses one end's copies: the rest goes in pieces, or the other end copies it. */
 static void test_a_kernel_that_refuses(void **state)
 {
 	(void)state;
@@ -574,14 +579,14 @@ static void test_a_kernel_that_refuses(void **state)
 		seed = start * UINT64_C(0x9e3779b97f4a7c15);
 		kernel_refuses = true;
 		RUN("seed %llu", (unsigned long long)start);
-		/* Forgiven, for the next run. */
+		/* Reset the refusal for the next run. */
 		for (int i = 0; i < 2; i++)
 			world_peer(&world.nodes[i], &world.nodes[!i])->process_epoch = 0;
 	}
 	close_world();
 }
 
-/* The receiver ends the connection in the middle: its buffer stays its own from then on. */
+/* The receiver ends the connection in the middle. From then on its buffer stays unchanged. */
 static void test_a_failure_in_the_middle(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Membership: joining, leaving, proving who is there, and taking the slots of the dead. */
+/* Membership: joining, leaving, proving who is there, and taking the slots of dead members. */
 #include "region/route.h"
 #include "world.h"
 
@@ -48,7 +48,7 @@ static enum member_state observe(const struct member *self, uint32_t slot, uint3
 	return member_observe(self, slot, epoch, &last_heartbeat, monotonic_now(), SECOND);
 }
 
-/* A child that joins and is killed while it is a member. Returns the slot that it had. */
+/* A child joins and is killed while it is a member. Returns its slot. */
 static uint32_t join_and_be_killed(uint32_t *epoch, uint64_t *nonce)
 {
 	int ends[2];
@@ -167,7 +167,7 @@ static void test_a_full_region_is_refused_until_one_leaves(void **state)
 		member_leave(members[i]);
 }
 
-/* What a member left can be read as long as possible: a free slot is not used again at once. */
+/* A member's last messages can be read for as long as possible: a free slot is not used again at once. */
 static void test_the_slot_freed_longest_ago_is_taken(void **state)
 {
 	(void)state;
@@ -191,7 +191,7 @@ static void test_leaving_is_seen_and_does_not_look_like_dying(void **state)
 	assert_int_equal(observe(watcher, watcher->slot, watcher->epoch), MEMBER_ALIVE);
 	member_leave(other);
 	assert_int_equal(observe(watcher, slot, epoch), MEMBER_LEFT);
-	/* Its successor is somebody else. */
+	/* The next occupant of the slot is another member. */
 	struct member *successor = join();
 	while (successor->slot != slot) {
 		member_leave(successor);
@@ -203,7 +203,7 @@ static void test_leaving_is_seen_and_does_not_look_like_dying(void **state)
 	member_leave(watcher);
 }
 
-/* Newcomers are to look for it in the network, whatever the manager wanted after it had left. */
+/* Newcomers look for it in the network, whatever the manager requested after it had left. */
 static void test_one_that_left_for_the_network_is_known_as_such(void **state)
 {
 	static const struct {
@@ -247,7 +247,7 @@ static void test_a_killed_member_is_dead_and_its_slot_free_to_take(void **state)
 	uint32_t slot = join_and_be_killed(&epoch, &nonce);
 	assert_int_equal(observe(members[0], slot, epoch), MEMBER_DIED);
 	assert_true(member_confirm(region, slot, epoch, nonce));
-	/* All other slots are taken by the living. */
+	/* Living members have all other slots. */
 	struct member *heir = join();
 	assert_int_equal(heir->slot, slot);
 	assert_int_equal(heir->epoch, epoch + 1);
@@ -286,12 +286,12 @@ static void test_a_heartbeat_is_timed_by_its_observer(void **state)
 	shared_store_u64(&header->heartbeat, 1);
 	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now, SECOND),
 			 MEMBER_ALIVE);
-	now += SECOND; /* still for just the timeout */
+	now += SECOND; /* still for exactly the timeout */
 	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now, SECOND),
 			 MEMBER_ALIVE);
 	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now + 1, SECOND),
 			 MEMBER_DIED);
-	shared_store_u64(&header->heartbeat, 0); /* any change is life, also one backwards */
+	shared_store_u64(&header->heartbeat, 0); /* any change means life, even backwards */
 	assert_int_equal(member_observe(watcher, other->slot, other->epoch, &last_heartbeat, now + 2, SECOND),
 			 MEMBER_ALIVE);
 	member_leave(other);
@@ -323,7 +323,7 @@ static int open_full_region(void **state)
 
 static int close_full_region(void **state)
 {
-	/* All hearts at once: each ends at its next beat. */
+	/* Stop all heartbeat threads first: each ends at its next beat. */
 	for (uint32_t i = 0; i < MEMBERS; i++)
 		atomic_store(&beating[i]->stop, true);
 	for (uint32_t i = 0; i < MEMBERS; i++)
@@ -331,7 +331,7 @@ static int close_full_region(void **state)
 	return close_region(state);
 }
 
-/* It ends as if its guest was destroyed: without a word. */
+/* It ends as if its guest was destroyed, without telling anyone. */
 static uint32_t destroy(struct member *member)
 {
 	uint32_t slot = member->slot;
@@ -349,7 +349,7 @@ static void ignore(int number)
 	(void)number;
 }
 
-/* Signals end a pause early, and must not make anybody look dead for that. */
+/* Signals end a pause early. They must not make a member look dead. */
 static void interrupt_every(suseconds_t microseconds)
 {
 	const struct sigaction action = {.sa_handler = ignore};
@@ -370,7 +370,7 @@ static void test_a_slot_whose_heart_stands_still_is_taken(void **state)
 	interrupt_every(0);
 	assert_int_equal(beating[1]->slot, slot);
 	assert_true(monotonic_now() - began > SECOND);
-	/* Who waits is told once, and why. */
+	/* A member that waits is told once, and why. */
 	assert_int_equal(notices, 1);
 	assert_non_null(strstr(noticed, " of its 4 members show no life: waiting up to 1.0 s"));
 }
@@ -381,7 +381,7 @@ static void test_nobody_waits_for_the_living(void **state)
 	struct region_error error = {""};
 
 	(void)state;
-	/* If it waited, the guard of the test run would end the program. */
+	/* If it waited, the time limit of the test run would end the program. */
 	assert_int_equal(member_join(region, 0, HOUR, &late, &error), -ENOSPC);
 	assert_non_null(strstr(error.text, "is full"));
 }
@@ -401,22 +401,22 @@ static void test_a_slot_that_becomes_free_meanwhile_is_taken(void **state)
 	uint32_t slot = beating[2]->slot;
 
 	(void)state;
-	/* One that is dead, for somebody to wait for. */
+	/* A dead member, for which the newcomer waits. */
 	uint32_t dead = destroy(beating[0]);
 	assert_int_equal(pthread_create(&leaving, NULL, leave_soon, beating[2]), 0);
 	struct region_error error;
 	if (member_join(region, 0, HOUR, &beating[2], &error) != 0)
 		fail_msg("%s", error.text);
 	assert_int_equal(pthread_join(leaving, NULL), 0);
-	assert_int_equal(beating[2]->slot, slot); /* and not after the hour, which is the dead member's */
-	/* The manager's word spares us to wait for the other. */
+	assert_int_equal(beating[2]->slot, slot); /* not the dead one's after an hour */
+	/* The manager's verdict makes it unnecessary to wait for the other. */
 	struct member_verdict *verdict = region_verdict(region, dead);
 	shared_store_u64(&verdict->verdict, UINT64_C(1) << 32 | 1);
 	beating[0] = join();
 	assert_int_equal(beating[0]->slot, dead);
 }
 
-/* A child of fork() has its parent's memory, and must not leave in its name. */
+/* A child of fork() has its parent's memory, and must not leave on its behalf. */
 static void test_a_forked_child_does_not_leave_for_its_parent(void **state)
 {
 	struct member *member = join();
@@ -449,7 +449,7 @@ static void test_one_who_was_replaced_leaves_without_a_trace(void **state)
 	assert_int_equal(shared_load_u64(&region_slot(region, slot)->claim), successor);
 }
 
-/* Epochs count up for ever; the one that nobody would take for a member's is left out. */
+/* Epochs count up without end, and skip the one value that no peer would take for a member's. */
 static void test_the_epoch_after_the_last_is_a_member_s(void **state)
 {
 	uint32_t epoch = 0;

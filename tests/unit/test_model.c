@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ring, credit and chunks together against a plain queue: a sender and a receiver take
- * steps in random order, and after each the two must agree. Seeds are fixed and printed
- * with a failure.
+ * Ring, credit and chunks together, compared with a plain queue. A sender and a receiver take steps in random
+ * order, and after each step both must agree with the queue. Seeds are fixed, and printed with a failure.
  */
 #include "world.h"
 
@@ -13,7 +12,7 @@
 #define POOL_BYTES 400000U
 #define NO_CHUNK UINT32_MAX
 
-/* What was sent: in how many slots, and with which chunk. */
+/* A sent message: its slots, and its chunk. */
 struct item {
 	uint64_t number;
 	uint32_t slots;
@@ -71,7 +70,7 @@ static void sender_pushes(struct model *model)
 			return;
 		item.offset = chunk_offset(&model->pool, item.chunk,
 					   (const void *)(uintptr_t)random_below(&model->random, 4096));
-		/* Its first and last bytes stand for the whole: a wrong place shows. */
+		/* Its first and last bytes stand for the whole: they reveal a wrong offset. */
 		model->pool.section[item.offset].hidden = (unsigned char)item.number;
 		model->pool.section[item.offset + item.length - 1].hidden = (unsigned char)item.number;
 	}
@@ -131,7 +130,7 @@ static void receiver_takes(struct model *model)
 	if (item->chunk != NO_CHUNK) {
 		check_chunk(model, item);
 		if (random_below(&model->random, 3) == 0)
-			model->held[model->held_count++] = *item; /* unexpected: it stays a while */
+			model->held[model->held_count++] = *item; /* unexpected: it stays for some time */
 		else
 			give_back(model, item);
 	}
@@ -185,7 +184,7 @@ static void run(struct model *model, uint32_t slots, uint32_t position, uint64_t
 		shared_store_u64(&memory[slot].control, ring_lap(position - slots, model->out.shift));
 	ring_publish(&model->in);
 	for (uint32_t step = 0; step < steps; step++) {
-		/* Now one is faster and now the other, so that the ring is full and empty by turns. */
+		/* In turn each side is faster, so that the ring is sometimes full and sometimes empty. */
 		uint32_t bias = step / 97 % 3 == 0 ? 7 : 4;
 		uint32_t choice = random_below(&model->random, 10);
 		if (choice < bias)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers beyond the region: what goes over the network, and what any process that reaches our port sends. */
+/* Peers beyond the region: messages over the network, and frames from any process that reaches our port. */
 #include "fake_core.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static struct network_peer *known(struct far_node *at, const struct far_node *wh
 	return fake_peer(at, whom)->peer.network;
 }
 
-/* Every protocol, expected and not, cut or whole. */
+/* Every protocol, expected and unexpected, truncated and whole. */
 static void test_messages_of_all_sizes(void **state)
 {
 	static const size_t sizes[] = {0, 8, 48, 49, 300, 440, 441, 4096, 16384, 16385, 100000, BYTES};
@@ -51,7 +51,7 @@ static void test_messages_of_all_sizes(void **state)
 	fake_close(&world);
 }
 
-/* The core has no room for a while: all comes, in order, in fewer frames. */
+/* The core has no room for a while: all messages arrive in order, in fewer frames. */
 static void test_slots_wait_for_the_core(void **state)
 {
 	enum { MANY = 40 };
@@ -73,11 +73,11 @@ static void test_slots_wait_for_the_core(void **state)
 		memcpy(&value, in + 8 * i, 8);
 		assert_int_equal(value, i);
 	}
-	assert_in_range(a->end->frames, 2, 4); /* a hello, and 40 slots by 25 */
+	assert_in_range(a->end->frames, 2, 4); /* a HELLO, and 40 slots, 25 in a frame */
 	fake_close(&world);
 }
 
-/* The ring is full, and says so; nothing is lost. */
+/* A send to a full ring is refused, and nothing is lost. */
 static void test_a_full_ring_is_told(void **state)
 {
 	uint64_t sent = 0;
@@ -100,7 +100,7 @@ static void test_a_full_ring_is_told(void **state)
 	fake_close(&world);
 }
 
-/* A chunk is free again once the core has sent it: more messages go than there are chunks. */
+/* A chunk is free again once the core has sent it: more messages are sent than there are chunks. */
 static void test_chunks_come_back_from_the_core(void **state)
 {
 	static const uint32_t chunks[] = NETWORK_CHUNKS;
@@ -117,7 +117,7 @@ static void test_chunks_come_back_from_the_core(void **state)
 	fake_close(&world);
 }
 
-/* One that our application was not told of: a receive from anybody gets it. */
+/* A peer that our application has not inserted: a receive from any source gets its message. */
 static void test_a_stranger_says_who_it_is(void **state)
 {
 	(void)state;
@@ -128,7 +128,7 @@ static void test_a_stranger_says_who_it_is(void **state)
 	struct completion got = fake_next(&b->node.receives);
 	assert_int_equal(got.length, 8);
 	assert_int_equal((uint32_t)got.source, b->region->members);
-	/* And it can be answered. */
+	/* It can be answered. */
 	assert_int_equal(fake_receive(a, MATCH_ANY_SOURCE, in, 8, 2), 0);
 	assert_int_equal(fake_send(b, fake_peer(b, a), "87654321", 8, 2), 0);
 	fake_settle(&world);
@@ -136,7 +136,7 @@ static void test_a_stranger_says_who_it_is(void **state)
 	fake_close(&world);
 }
 
-/* The end of a peer, as the core tells it: of a send, and of a read. */
+/* The core reports an error of a peer, at a send and at a read, and the peer ends. */
 static void test_what_the_core_says_ends_a_peer(void **state)
 {
 	(void)state;
@@ -149,7 +149,7 @@ static void test_what_the_core_says_ends_a_peer(void **state)
 	assert_int_equal(fake_send(a, to_b, out, 4096, 1), 0);
 	fake_settle(&world);
 	assert_int_equal(fake_next(&a->node.receives).error, FI_ECONNRESET);
-	assert_true(completion_is_empty(&a->node.receives)); /* from anybody: it may still come */
+	assert_true(completion_is_empty(&a->node.receives)); /* from any source: its message may still come */
 	assert_int_equal(fake_next(&a->node.sends).error, 0);
 	assert_int_equal(fake_next(&a->node.sends).error, FI_ECONNRESET);
 	assert_int_equal(fake_send(a, to_b, out, 8, 1), -FI_ECONNRESET);
@@ -166,7 +166,7 @@ static void test_what_the_core_says_ends_a_peer(void **state)
 	fake_close(&world);
 }
 
-/* A leave comes after all that was sent, and before it nothing is lost. */
+/* A LEAVE arrives after all messages that were sent before it, and none of them is lost. */
 static void test_who_leaves_is_told(void **state)
 {
 	(void)state;
@@ -196,7 +196,7 @@ static uint64_t strays(const struct far_node *at)
 	return at->node.messenger->transport->network->strays;
 }
 
-/* What is not for us, or from nobody that we know, is dropped and nothing else. */
+/* A frame that is not for us, or is from a peer that we do not know, is dropped without other effects. */
 static void test_strays_are_dropped(void **state)
 {
 	unsigned char frame[FRAME_MAX];
@@ -216,7 +216,7 @@ static void test_strays_are_dropped(void **state)
 		header.to ^= change == 1;
 		header.from ^= change == 2;
 		if (change == 4) {
-			header.kind = FRAME_HELLO; /* of the wrong length */
+			header.kind = FRAME_HELLO; /* a HELLO of the wrong length */
 		}
 		memcpy(changed, frame, length);
 		memcpy(changed, &header, sizeof(header));
@@ -225,7 +225,7 @@ static void test_strays_are_dropped(void **state)
 		assert_int_equal(strays(b), ++expected);
 	}
 	assert_true(fake_deliver(b->end, frame, 0));
-	assert_true(fake_deliver(b->end, world.ends, sizeof(frame) + 1)); /* longer than any */
+	assert_true(fake_deliver(b->end, world.ends, sizeof(frame) + 1)); /* longer than any frame */
 	fake_settle(&world);
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
@@ -242,8 +242,8 @@ static void hear(const char *text)
 }
 
 /*
- * Who knows our nonce and speaks another version is of our job: it is said once, which versions they
- * are, and the peer fails at both ends, so that nobody waits for it.
+ * A peer that knows our nonce and uses another protocol version belongs to our job. The versions are reported
+ * once, and the peer fails at both ends, so that no operation waits for it.
  */
 static void test_another_version_is_said_once(void **state)
 {
@@ -259,7 +259,7 @@ static void test_another_version_is_said_once(void **state)
 	fake_settle(&world);
 	memcpy(&header, frame, sizeof(header));
 	header.version = FRAME_VERSION + 6;
-	header.from ^= 1; /* somebody that we do not know: said all the same */
+	header.from ^= 1; /* a peer that we do not know: reported all the same */
 	memcpy(frame, &header, sizeof(header));
 	assert_true(fake_deliver(b->end, frame, length));
 	fake_settle(&world);
@@ -278,7 +278,7 @@ static void test_another_version_is_said_once(void **state)
 	fake_close(&world);
 }
 
-/* A hello in another's name, of another place, or with a name that cannot be. */
+/* A HELLO in another peer's name, from another place, or with an invalid name. */
 static void test_hellos_that_cannot_be(void **state)
 {
 	struct {
@@ -301,18 +301,18 @@ static void test_hellos_that_cannot_be(void **state)
 	frame.header.from++;
 	frame.hello.length = CORE_NAME_MAX + 1;
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
-	frame.hello.length = 2; /* the core's have one byte */
+	frame.hello.length = 2; /* the core's names have one byte */
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	frame.hello.length = 1;
 	frame.hello.provider = 8;
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	frame.hello.provider = 7;
-	b->end->info.addr_format = FI_SOCKADDR_IN; /* so the first bytes say how long it is */
+	b->end->info.addr_format = FI_SOCKADDR_IN; /* then the first bytes give the name's length */
 	assert_true(fake_deliver(b->end, &frame, sizeof(frame)));
 	fake_settle(&world);
 	assert_int_equal(strays(b), 5);
 	assert_int_equal(b->directory.count, 1);
-	/* Nor does the application's word make it an address. */
+	/* An address that the application inserts stays invalid, too. */
 	frame.header.from++;
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {2}};
 	uint32_t place = directory_add(&b->directory, frame.header.from, &name);
@@ -326,9 +326,9 @@ static void test_hellos_that_cannot_be(void **state)
 static void keep_back(unsigned char frames[3][FRAME_MAX], size_t lengths[3])
 {
 	(void)fake_peer(b, a);
-	(void)frame_of(frames[0], 8); /* with the hello */
+	(void)frame_of(frames[0], 8); /* with the HELLO */
 	for (int i = 0; i < 3; i++) {
-		a->end->ends = NULL; /* what leaves now comes by hand */
+		a->end->ends = NULL; /* frames sent from here on are delivered by hand */
 		struct fake_end lost[FAKE_ENDS] = {{.posted_count = 1, .posted = {{.length = 0}}}};
 		for (uint32_t k = 0; k < FAKE_ENDS; k++)
 			lost[k].posted_count = 1;
@@ -338,7 +338,7 @@ static void keep_back(unsigned char frames[3][FRAME_MAX], size_t lengths[3])
 	}
 }
 
-/* A frame that is lost or comes again is noticed; one that only comes too soon waits for its turn. */
+/* A lost or repeated frame is detected. A frame that arrives too early waits for its turn. */
 static void test_the_order_of_frames(void **state)
 {
 	unsigned char frames[3][FRAME_MAX];
@@ -361,7 +361,7 @@ static void test_the_order_of_frames(void **state)
 	fake_settle(&world);
 	assert_int_equal(known(b, a)->peer->failure, -EPROTO);
 	assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
-	/* And it hears of it. */
+	/* It learns of the failure. */
 	assert_int_equal(known(a, b)->peer->failure, -ECONNABORTED);
 	fake_close(&world);
 }
@@ -417,7 +417,7 @@ static void test_a_frame_of_too_many_slots(void **state)
 	}
 }
 
-/* Frames with any byte or length changed: whatever becomes of the peer, nothing else is harmed. */
+/* Frames with any byte or the length changed: whatever happens to the peer, nothing else is harmed. */
 static void test_frames_of_a_hostile_peer(void **state)
 {
 	static const size_t sizes[] = {8, 300, 4096, 100000};
@@ -431,7 +431,7 @@ static void test_frames_of_a_hostile_peer(void **state)
 		uint32_t from_a = fake_peer(b, a)->peer.source;
 		assert_int_equal(fake_receive(b, from_a, in, sizeof(in), 1), 0);
 		size_t length = frame_of(frame, sizes[round % 4]);
-		b->end->read_error = EIO; /* of an offer: the fake one would read from anywhere */
+		b->end->read_error = EIO; /* of an offer: the fake core would read from any address */
 		fake_settle(&world);
 		for (int repeat = 0; repeat < 8; repeat++) {
 			struct frame_header header;
@@ -439,7 +439,7 @@ static void test_frames_of_a_hostile_peer(void **state)
 			header.sequence++;
 			memcpy(frame, &header, sizeof(header));
 			for (uint32_t changes = 1 + random_below(&seed, 3); changes > 0; changes--) {
-				/* Not the nonces, or nobody listens. */
+				/* Not the nonces, because the frame would be dropped at once. */
 				size_t at = random_below(&seed, 4) == 0
 						    ? 4 + random_below(&seed, 4)
 						    : 28 + random_below(&seed, (uint32_t)length - 28);
@@ -451,7 +451,7 @@ static void test_frames_of_a_hostile_peer(void **state)
 			fake_settle(&world);
 		}
 		failed += known(b, a)->peer->state == PEER_FAILED;
-		/* Others go on. */
+		/* Other peers go on. */
 		struct far_node *c = &world.nodes[2];
 		assert_int_equal(fake_receive(b, MATCH_ANY_SOURCE, in, 8, 0x7e57), 0);
 		while (!completion_is_empty(&b->node.receives))
@@ -465,8 +465,8 @@ static void test_frames_of_a_hostile_peer(void **state)
 }
 
 /*
- * Who polls now and then, between other work, and talks with others through its region, hears what comes
- * over the network in a few polls and not in hundreds.
+ * A process that polls now and then between other work, and exchanges messages with other peers through its
+ * region, receives messages over the network within a few polls, not after hundreds.
  */
 static void test_polls_that_are_far_apart(void **state)
 {
@@ -491,7 +491,10 @@ static void test_polls_that_are_far_apart(void **state)
 		}
 		assert_in_range(polls, 1, FEW);
 		assert_int_equal(fake_next(receives).length, 8);
-		/* It is not taken for one that is awaited next: that is looked for at every poll. */
+		/*
+		 * The peer must not count as the one that is expected next: its network is read at every
+		 * poll.
+		 */
 		fake_transport(b)->network->patience = 1;
 		(void)messenger_progress(b->node.messenger);
 	}

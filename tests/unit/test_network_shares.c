@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What one peer in the network may have of what all of them need: buffers, frames, reads. */
+/* One peer's share of the resources for all network peers: buffers, frames, reads. */
 #include "fake_core.h"
 
 static unsigned char in[8];
@@ -15,7 +15,7 @@ static struct network_peer *known(struct far_node *at, const struct far_node *wh
 	return fake_peer(at, whom)->peer.network;
 }
 
-/* A frame of `from` to b: one slot that means nothing, so many frames ahead of what b expects, and bytes. */
+/* A frame of `from` to b with one slot without meaning, `ahead` frames before its turn, and with `bytes`. */
 static void deliver_ahead(struct far_node *from, uint32_t ahead, uint32_t bytes)
 {
 	static struct {
@@ -39,7 +39,7 @@ static void deliver_ahead(struct far_node *from, uint32_t ahead, uint32_t bytes)
 	fake_settle(&world);
 }
 
-/* The frames of one peer that wait take no buffer that others need, and do not wait for ever. */
+/* The waiting frames of one peer take no buffer that other peers need, and do not wait for ever. */
 static void test_waiting_frames_take_no_buffers(void **state)
 {
 	(void)state;
@@ -50,7 +50,7 @@ static void test_waiting_frames_take_no_buffers(void **state)
 		assert_int_equal(b->end->posted_count, NETWORK_BUFFERS);
 	}
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
-	/* The frame that is missing does not come, at so many looks after the peer. */
+	/* The missing frame does not come during this many checks of the peer. */
 	for (uint64_t i = 0; i < fake_transport(b)->timeout / LIVENESS_INTERVAL + 3; i++)
 		network_check(fake_transport(b), monotonic_now());
 	assert_int_equal(known(b, a)->peer->failure, -EPROTO);
@@ -59,7 +59,10 @@ static void test_waiting_frames_take_no_buffers(void **state)
 	fake_close(&world);
 }
 
-/* What all peers may have wait is bounded: the peer that has most of it makes room for another's frame. */
+/*
+ * The waiting frames of all peers together are bounded: the peer with the most of them makes room for another
+ * peer's frame.
+ */
 static void test_room_for_waiting_frames_is_bounded(void **state)
 {
 	(void)state;
@@ -68,7 +71,7 @@ static void test_room_for_waiting_frames_is_bounded(void **state)
 	(void)fake_peer(b, c);
 	for (uint32_t ahead = 1; ahead <= NETWORK_HELD_MAX; ahead++)
 		deliver_ahead(a, ahead, FRAME_CHUNK_MAX);
-	/* Other peers have the rest of the room. */
+	/* Other peers have used the rest of the room. */
 	fake_transport(b)->network->held_bytes = NETWORK_HELD_BYTES_MAX;
 	deliver_ahead(c, 1, 8);
 	assert_int_equal(known(b, a)->peer->state, PEER_FAILED);
@@ -78,7 +81,7 @@ static void test_room_for_waiting_frames_is_bounded(void **state)
 	fake_close(&world);
 }
 
-/* A peer that takes nothing leaves frames, and reads, to the others. */
+/* A peer that takes nothing leaves frames and reads for other peers. */
 static void test_a_stuck_peer_leaves_room(void **state)
 {
 	(void)state;
@@ -95,7 +98,7 @@ static void test_a_stuck_peer_leaves_room(void **state)
 	for (uint32_t i = 0; i < 2 * NETWORK_FRAMES; i++)
 		(void)fake_send(a, to_b, out, 440, 1);
 	assert_int_equal(stuck->in_flight, NETWORK_FRAMES / 2 + 1);
-	/* Even if many others took what is left, every peer has one. */
+	/* Even if many other peers took the rest, every peer gets one. */
 	network->free_count = 0;
 	assert_int_equal(fake_send(a, to_c, out, 440, 2), 0);
 	assert_int_equal(to_c->peer.network->in_flight, 1);
@@ -104,7 +107,7 @@ static void test_a_stuck_peer_leaves_room(void **state)
 	fake_settle(&world);
 	assert_int_equal(network->free_count, NETWORK_FRAMES);
 
-	/* It is the same with reads. */
+	/* The same holds for reads. */
 	struct network_grant grant = {.address = (uintptr_t)out, .key = sizeof(out)};
 	a->end->holds_reads = true;
 	uint32_t reads = 0;
@@ -116,12 +119,15 @@ static void test_a_stuck_peer_leaves_room(void **state)
 	assert_int_equal(network_fetch(&to_c->peer, &grant, 0, in, 8, NULL), 0);
 	assert_int_equal(network_fetch(&to_c->peer, &grant, 0, in, 8, NULL), -EAGAIN);
 	network->fetches_taken = taken;
-	a->end->head = a->end->tail; /* nobody waits for those reads */
+	a->end->head = a->end->tail; /* nobody waits for these reads */
 	a->end->held_count = 0;
 	fake_close(&world);
 }
 
-/* What the core copies costs its memory, of which it says nothing: a peer that takes nothing gets no more. */
+/*
+ * Frames that the core copies cost its memory, of which it reports nothing: a peer that takes nothing gets no
+ * more.
+ */
 static void test_the_core_copies_few_frames_of_a_peer(void **state)
 {
 	enum { MANY = 8 * NETWORK_COPIED_MAX };
@@ -138,7 +144,7 @@ static void test_the_core_copies_few_frames_of_a_peer(void **state)
 		fake_settle(&world);
 	}
 	assert_in_range(a->end->frames - before, NETWORK_COPIED_MAX / 2, NETWORK_COPIED_MAX + NETWORK_FRAMES);
-	/* They are sent, and more go. */
+	/* Once they are sent, more go out. */
 	before = a->end->frames;
 	fake_release_sends(a->end);
 	fake_settle(&world);
@@ -150,7 +156,7 @@ static void test_the_core_copies_few_frames_of_a_peer(void **state)
 	fake_close(&world);
 }
 
-/* Of what waits few frames go in one look, of all peers in turn. */
+/* Each poll sends few waiting frames, of all peers in turn. */
 static void test_what_waits_takes_turns(void **state)
 {
 	enum { EACH = 3 * NETWORK_FRAMES_PER_POLL };
@@ -184,7 +190,7 @@ static void test_what_waits_takes_turns(void **state)
 	fake_close(&world);
 }
 
-/* What waited for a peer with its sender goes in few frames. */
+/* Messages that waited for a peer at the sender go in few frames. */
 static void test_what_waited_goes_in_few_frames(void **state)
 {
 	enum { MANY = 1000 };

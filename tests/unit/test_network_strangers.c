@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers that nobody told of, and what they cost: places, descriptors, and what leaves for the addresses that
- * they name. All sockets are of this process, at loopback addresses.
+ * Peers that the application has not inserted, and their costs: directory entries, descriptors, and datagrams
+ * to the addresses that they name. All sockets are of this process, at loopback addresses.
  */
 #include "fake_core.h"
 
@@ -15,7 +15,7 @@
 
 static struct fake_world world;
 static struct far_node *b = &world.nodes[1];
-/* A socket at an address that the strangers name. */
+/* A socket at the address that the strangers name. */
 static int named;
 static struct sockaddr_in named_at;
 
@@ -43,7 +43,7 @@ static int open_at_loopback(void)
 	return opened;
 }
 
-/* b's core has an address of the internet, and so b has a keepalive socket. */
+/* b's core has an internet address, so b has a keepalive socket. */
 static int setup(void **state)
 {
 	(void)state;
@@ -111,7 +111,7 @@ static uint32_t count_descriptors(void)
 	return count;
 }
 
-/* What came to the address that the strangers named. */
+/* The number of datagrams to the address that the strangers named. */
 static uint32_t count_datagrams(void)
 {
 	char bytes[64];
@@ -122,7 +122,7 @@ static uint32_t count_datagrams(void)
 	return count;
 }
 
-/* As time goes on, nothing is heard of anybody. */
+/* Time passes without a message from any peer. */
 static void check_for_seconds(uint32_t seconds)
 {
 	static uint64_t ahead;
@@ -141,7 +141,7 @@ static struct network_peer *stranger(uint64_t nonce)
 	return fake_transport(b)->peers[fake_transport(b)->members + place]->beyond;
 }
 
-/* Of the address that a stranger names nothing is asked, and nothing is answered to it. */
+/* The address that a stranger names gets no questions and no answers. */
 static void test_strangers_cost_no_descriptors(void **state)
 {
 	uint32_t before = count_descriptors();
@@ -186,7 +186,7 @@ static void contact(int from, uint64_t to, uint64_t nonce, uint64_t answer)
 	say(from, (struct datagram){.to = to, .from = nonce, .answer = answer});
 }
 
-/* What came to the named address, if it is a challenge of one with this nonce; 0: nothing came. */
+/* The challenge to the peer with this nonce that arrived at the named address; 0 if nothing arrived. */
 static uint64_t take_challenge(uint64_t nonce)
 {
 	struct datagram said = {0};
@@ -200,7 +200,9 @@ static uint64_t take_challenge(uint64_t nonce)
 	return said.challenge;
 }
 
-/* It answered from there, before its hello or after it: it is treated as everybody else. */
+/*
+ * A stranger that answers from its named address, before or after its HELLO, is treated like any other peer.
+ */
 static void test_an_address_is_proved_by_its_answer(void **state)
 {
 	int elsewhere = open_at_loopback();
@@ -214,7 +216,10 @@ static void test_an_address_is_proved_by_its_answer(void **state)
 	assert_false(network_is_confirmed(stranger(1)));
 	assert_int_equal(count_datagrams(), 0);
 
-	/* A source can be forged: one datagram goes there for each, and nothing else before it answers. */
+	/*
+	 * A source address can be forged: each contact costs one datagram to it, and nothing else before its
+	 * answer.
+	 */
 	contact(named, own, 1, 0);
 	check_for_seconds(3);
 	assert_false(network_is_confirmed(stranger(1)));
@@ -234,7 +239,7 @@ static void test_an_address_is_proved_by_its_answer(void **state)
 	assert_true(network_is_confirmed(stranger(1)));
 	assert_true(count_datagrams() > 0);
 
-	/* Or the application says so. */
+	/* Or the application inserts the address. */
 	deliver(FRAME_HELLO, 3);
 	assert_false(network_is_confirmed(stranger(3)));
 	struct core_name name = named_core();
@@ -257,8 +262,8 @@ static void test_an_answer_before_the_hello_counts(void **state)
 	assert_int_equal(count_datagrams(), 0);
 	deliver(FRAME_HELLO, 1);
 	assert_true(network_is_confirmed(stranger(1)));
-	/* Asked before its hello, it may answer after it. */
-	(void)count_datagrams(); /* the first is asked whether it lives */
+	/* Challenged before its HELLO, it may answer afterwards. */
+	(void)count_datagrams(); /* drop the keepalive question to the first stranger */
 	contact(named, own, 2, 0);
 	network_keepalive_take(network_of_b());
 	challenge = take_challenge(2);
@@ -269,7 +274,7 @@ static void test_an_answer_before_the_hello_counts(void **state)
 	assert_true(network_is_confirmed(stranger(2)));
 }
 
-/* Or who forges an address could have us send to it. */
+/* Otherwise a forged address could make us send datagrams to it. */
 static void test_only_known_peers_are_answered(void **state)
 {
 	struct datagram asks = {.to = network_of_b()->nonce, .from = 1, .challenge = 77};
@@ -297,7 +302,7 @@ static void test_only_known_peers_are_answered(void **state)
 	assert_int_equal(close(elsewhere), 0);
 }
 
-/* What the application asked for waits for that, and few are answered without it. */
+/* The application's requests wait for the proof, and few peers are answered without it. */
 static void test_few_are_answered_without_proof(void **state)
 {
 	(void)state;
@@ -321,7 +326,7 @@ static void hear(const char *text)
 	said++;
 }
 
-/* They leave places to whom the application knows, and that there are too many is said once. */
+/* Strangers leave room for peers that the application inserts. That there are too many is reported once. */
 static void test_strangers_are_bounded(void **state)
 {
 	struct core_name name = named_core();
@@ -334,13 +339,13 @@ static void test_strangers_are_bounded(void **state)
 	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MAX);
 	assert_int_equal(said, 1);
 	assert_int_not_equal(directory_add(&b->directory, 999999, &name), DIRECTORY_NONE);
-	/* One that the application comes to know makes room for another. */
+	/* When the application inserts a stranger, there is room for another one. */
 	assert_int_not_equal(directory_add(&b->directory, 1, &name), DIRECTORY_NONE);
 	deliver(FRAME_HELLO, NETWORK_STRANGERS_MAX + 1);
 	assert_int_equal(b->directory.count, NETWORK_STRANGERS_MAX + 2);
 }
 
-/* Datagrams of those who do not know our nonce do not have an endpoint look at its core. */
+/* Datagrams from a sender that does not know our nonce do not make an endpoint poll its core. */
 static void test_only_who_knows_the_nonce_makes_contact(void **state)
 {
 	struct sockaddr_in keepalive = address_of(network_of_b()->keepalive);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operation ids: what was given out is found, and nothing else is. */
+/* Operation ids: an id that was given out is found, and no other. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void test_ids_find_their_operations(void **state)
 	operations_close(&table);
 }
 
-/* A peer may come back with an id whose place was used again since. */
+/* A peer may answer with an old id whose table entry was used again. */
 static void test_an_ended_id_finds_nothing(void **state)
 {
 	struct operation_table table;
@@ -91,7 +91,7 @@ static void test_ids_like_a_map(void **state)
 			assert_ptr_equal(operations_find(&table, ids[other]),
 					 live[other] ? &operations[other] : NULL);
 	}
-	assert_int_equal(table.capacity, 64); /* places are used again: the table does not grow */
+	assert_int_equal(table.capacity, 64); /* entries are used again: the table does not grow */
 	operations_close(&table);
 }
 
