@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* When something runs out: slots of a ring, chunks, room for rings. Nothing is lost, nothing hangs. */
+/* When something runs out (slots of a ring, chunks, room for rings), nothing is lost and nothing hangs. */
 #include "world.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static void open_world(uint32_t nodes, uint32_t members, uint64_t section_bytes)
 	world_open(&world, nodes, members, section_bytes);
 }
 
-/* Send messages of `length` bytes until there is no room. Returns how many went. */
+/* Send messages of `length` bytes until there is no room. Returns the number of messages sent. */
 static uint32_t send_until_full(size_t length)
 {
 	unsigned char *bytes = malloc(length);
@@ -65,8 +65,8 @@ static void test_a_full_ring_says_so_and_recovers(void **state)
 }
 
 /*
- * Many unexpected messages hold chunks, and then comes one that is larger than all of
- * them and is matched first: it can only go on if the others give their chunks back.
+ * Many unexpected messages hold chunks. Then a message arrives that is larger than all of them together, and
+ * is matched first: it can only go on if the others return their chunks.
  */
 static void run_exhausted(size_t length, uint64_t section_bytes, uint64_t flags)
 {
@@ -94,7 +94,7 @@ static void run_exhausted(size_t length, uint64_t section_bytes, uint64_t flags)
 	assert_int_equal(node_send(sender, receiver, large, LARGE, UNEXPECTED, FI_TAGGED, large), 0);
 	assert_ptr_equal(world_await_good(&world, &receiver->receives).context, target);
 	assert_bytes(target, LARGE, 5);
-	/* And all the others are there still. */
+	/* All other messages are still there. */
 	for (uint32_t tag = UNEXPECTED; tag-- > 0;)
 		receive_one(length, tag);
 	for (uint32_t i = 0; i <= UNEXPECTED; i++) {
@@ -119,8 +119,8 @@ static void test_a_large_message_passes_many_unexpected_ones(void **state)
 }
 
 /*
- * Injected messages lie in chunks, which nobody receives. They are refused while there are no more,
- * and go on when the receiver, which is asked for them, has given them back.
+ * Injected messages that nobody receives hold chunks. When no chunk is left, sends are refused. They go on
+ * when the receiver has returned the chunks that it is asked for.
  */
 static void inject_many(struct node *to)
 {
@@ -140,7 +140,7 @@ static void inject_many(struct node *to)
 		assert_int_equal(result, 0);
 	}
 	assert_true(refused > 0);
-	fill_bytes(bytes, sizeof(bytes), MANY); /* it was the application's again at once */
+	fill_bytes(bytes, sizeof(bytes), MANY); /* the application may use the buffer again at once */
 	for (uint32_t tag = MANY; tag-- > 0;) {
 		assert_int_equal(node_receive(to, NULL, bytes, sizeof(bytes), tag, FI_TAGGED, NULL), 0);
 		assert_int_equal(world_await_good(&world, &to->receives).length, sizeof(bytes));
@@ -156,7 +156,7 @@ static void test_injected_messages_wait_for_chunks(void **state)
 	inject_many(sender);
 }
 
-/* One receiver holds every chunk; a large message to another must get through all the same. */
+/* One receiver holds every chunk. A large message to another peer must get through nevertheless. */
 static void test_chunks_come_back_from_one_peer_for_another(void **state)
 {
 	unsigned char *large = malloc(LARGE);
@@ -183,7 +183,7 @@ static void test_chunks_come_back_from_one_peer_for_another(void **state)
 	free(target);
 }
 
-/* More large messages at once than there are chunks, both ways. */
+/* More large messages at once than chunks, in both directions. */
 static void test_many_large_messages_at_once(void **state)
 {
 	enum { COUNT = 60, BYTES = 150000 };
@@ -227,7 +227,7 @@ static void test_many_large_messages_at_once(void **state)
 	free(targets[1]);
 }
 
-/* `count` messages come in, and the answers to all wait: the ring that they go by is full. */
+/* `count` messages arrive, and all their answers wait, because the ring to the sender is full. */
 static void let_answers_wait(uint32_t count)
 {
 	static unsigned char target[8];
@@ -237,7 +237,7 @@ static void let_answers_wait(uint32_t count)
 	while (node_send(receiver, sender, "12345678", 8, 1000, FI_TAGGED, NULL) == 0)
 		sent++;
 	assert_true(sent > 0);
-	/* The sender does not read; the receiver has an answer for each message. */
+	/* The sender does not read. The receiver has an answer for each message. */
 	for (sent = 0; sent < count;) {
 		if (node_send(sender, receiver, "abcdefgh", 8, sent, FI_TAGGED | FI_DELIVERY_COMPLETE,
 			      NULL) == 0) {
@@ -277,7 +277,7 @@ static void test_answers_to_the_dead_are_dropped(void **state)
 
 enum { CROWD_MAX = 64 };
 
-/* `members` members, and one of them says something to all. */
+/* A region of `members` members, one of which sends to all others. */
 static void reach_all(uint32_t members, uint64_t section_bytes)
 {
 	struct node *nodes[CROWD_MAX];
@@ -302,25 +302,25 @@ static void reach_all(uint32_t members, uint64_t section_bytes)
 		assert_int_equal(value, at);
 	}
 	for (uint32_t i = 0; i < members; i++) {
-		node_die(nodes[i]); /* nobody has anything under way: only not to wait for idle credit */
+		node_die(nodes[i]); /* nothing is in progress: avoids waiting for credit */
 		free(nodes[i]);
 	}
 	region_detach(region);
 }
 
-/* Small sections, many members: the rings get smaller, and everybody still reaches everybody. */
+/* Small sections and many members: the rings get smaller, and every member still reaches every other. */
 static void test_rings_for_as_many_as_there_are(void **state)
 {
 	(void)state;
 	reach_all(CROWD_MAX, WORLD_SECTION_BYTES);
-	/* Of the smallest sections, and so many members that their rings are no whole number of pages. */
+	/* The smallest sections, with numbers of members whose rings do not fill whole pages. */
 	for (uint32_t members = CROWD_MAX - 3; members < CROWD_MAX; members++)
 		reach_all(members, REGION_SECTION_MIN);
 }
 
 enum { COLD_PEERS = 24 };
 
-/* More peers than are polled at every poll, and all of them have said something. */
+/* More peers than each poll reads, all of which have sent a message. */
 struct crowd {
 	struct region *region;
 	struct node hub;
@@ -387,7 +387,7 @@ static uint32_t find_cold(void)
 	return COLD_PEERS;
 }
 
-/* It sends, and its doorbell gets lost. */
+/* The peer sends, and its doorbell gets lost. */
 static void send_unheard(uint32_t at, uint64_t tag)
 {
 	struct attachment *attachment = &crowd.hub.messenger->transport->attachments[0];
@@ -407,15 +407,15 @@ static void test_cold_rings_are_woken(void **state)
 	(void)state;
 	open_crowd();
 	for (uint32_t round = 0; round < 200; round++) {
-		/* Long idle times now and then, in which all but a few rings go cold. */
+		/* Now and then a long idle time, in which all but a few rings go cold. */
 		if (round % 10 == 0)
 			idle(6000, 0);
 		if (round % 10 == 0 && round > 50)
 			assert_true(crowd.hub.messenger->transport->hot_count <= 9);
-		/* A doorbell, not the sweep, finds it. */
+		/* A doorbell, not the sweep, finds the message. */
 		hear(random_below(&seed, COLD_PEERS), 1000 + round, 200, 0);
 	}
-	/* And with its doorbell lost, the sweep finds a message in the end. */
+	/* If its doorbell is lost, the sweep finds the message in the end. */
 	idle(20000, 0);
 	send_unheard(find_cold(), 9999);
 	for (uint32_t poll = 0; completion_is_empty(&crowd.hub.receives); poll++) {
@@ -425,7 +425,7 @@ static void test_cold_rings_are_woken(void **state)
 	close_crowd();
 }
 
-/* Who works between two polls counts by the clock, and not in polls. */
+/* For a process that works between polls, the time between polls counts, not the number of polls. */
 static void test_seldom_polls_hear_cold_rings(void **state)
 {
 	enum { FAR_MICROSECONDS = 20, LEARNING = 512, MOST = 3, SWEEP_POLLS = 3000 };
@@ -438,7 +438,7 @@ static void test_seldom_polls_hear_cold_rings(void **state)
 		idle(LEARNING, FAR_MICROSECONDS);
 		hear(cold, 2000 + round, MOST, FAR_MICROSECONDS);
 	}
-	/* And one whose doorbell is lost is found at the next look for peers that are gone. */
+	/* If the doorbell is lost, the next check for dead peers finds the message. */
 	idle(20000, 0);
 	idle(LEARNING, FAR_MICROSECONDS);
 	send_unheard(find_cold(), 9999);
@@ -450,7 +450,7 @@ static void test_seldom_polls_hear_cold_rings(void **state)
 	close_crowd();
 }
 
-/* Who finds us in the region as soon as we are there may ring before we look for the first time. */
+/* A peer that finds us in the region as soon as we join may ring before our first poll. */
 static void test_who_rings_before_the_first_look_is_heard(void **state)
 {
 	struct node early;
@@ -462,7 +462,7 @@ static void test_who_rings_before_the_first_look_is_heard(void **state)
 	node_open(&early, region);
 	node_open(&node, region);
 	assert_int_equal(node_send(&early, &node, "x", 1, 7, FI_TAGGED, NULL), 0);
-	/* The same words, as if meant for the next to take the slot: it finds all of them. */
+	/* The same words, offered to the next occupant of the slot, which finds all of them. */
 	struct connection_line *line = section_connection(region, node_slot(&early), node_slot(&node));
 	shared_store_u32(&line->receiver_epoch, node.messenger->transport->attachments[0].member->epoch + 1);
 	node_die(&node);
@@ -473,7 +473,7 @@ static void test_who_rings_before_the_first_look_is_heard(void **state)
 		(void)messenger_progress(node.messenger);
 	}
 	assert_int_equal(byte, 'x');
-	/* What was offered to a former occupant is none of its successor's. */
+	/* A ring that was offered to a former occupant is not for its successor. */
 	node_die(&node);
 	node_open(&node, region);
 	assert_null(node.messenger->transport->peers[node_slot(&early)]);

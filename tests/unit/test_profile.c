@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Profiles: what a file can say, what it cannot, who may have written it, and which file it is. */
+/* Profiles: valid and invalid contents, allowed owners, and the choice of the file. */
 #include "world.h"
 
 #include "api/profile.h"
@@ -47,7 +47,7 @@ static void test_ranges_hold_what_is_usual(void **state)
 		assert_in_range(each->usual, each->least, each->most);
 		assert_int_equal(threshold_get(&thresholds, each), each->usual);
 	}
-	/* What these rely on: see thresholds.c. */
+	/* Assumptions of these thresholds: see thresholds.c. */
 	assert_int_equal(threshold_named("short_bytes")->most, WIRE_SHORT_BYTES);
 	assert_true(threshold_named("eager_bytes")->least >= MESSENGER_INJECT_BYTES);
 	assert_true(threshold_named("eager_bytes")->most <= CHUNK_LARGE);
@@ -73,7 +73,7 @@ static void test_what_a_profile_says(void **state)
 	assert_int_equal(thresholds.single_copy_bytes, 1048576);
 	assert_int_equal(thresholds.polls_per_read, 1);
 	assert_int_equal(thresholds.short_bytes, WIRE_SHORT_BYTES);
-	/* And beside lines that are wrong. */
+	/* Even beside invalid lines. */
 	assert_int_equal(profile_parse("p", "x\neager_bytes = 8K\n", 19, &thresholds, &error), 1);
 	assert_int_equal(thresholds.eager_bytes, 8192);
 }
@@ -112,7 +112,7 @@ static void test_lines_that_say_nothing(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		size_t length = bad[i].length > 0 ? bad[i].length : strlen(bad[i].text);
-		/* A block of just this length: a sanitizer sees a byte beside. */
+		/* A block of exactly this length, so that a sanitizer sees a byte beside. */
 		char *text = malloc(length);
 		struct thresholds thresholds;
 		struct region_error error;

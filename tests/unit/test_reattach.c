@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Endpoints that leave a region for good, as before their machine goes to another host, and come back to
- * another region or the same one. Each maps its regions for itself, as guests do; what is plugged where is a
- * file's name.
+ * another region or to the same one. Each maps its regions for itself, as guests do. The name of a file
+ * stands for the place where a device is plugged.
  */
 #include "regions.h"
 
@@ -25,14 +25,17 @@ static struct attachment *attachment_of(int index)
 	return home->next != NULL ? home->next : home;
 }
 
-/* The manager's word of `index`, wherever it is now. */
+/* The manager's request to `index` in its current region. */
 static void request_route(int index, enum requested_route wanted)
 {
 	const struct member *member = attachment_of(index)->member;
 	struct region *region = NULL;
 	struct region_error error;
 
-	/* By a mapping of the manager's: that of the endpoint may be its own memory by now. */
+	/*
+	 * Written through a mapping of the manager, because the endpoint's mapping may be private memory by
+	 * now.
+	 */
 	assert_int_equal(region_attach(member->region->name, &region, &error), 0);
 	shared_store_u64(&region_slot(region, member->slot)->requested_route,
 			 (uint64_t)member->epoch << 32 | wanted);
@@ -44,7 +47,7 @@ static bool has_left(int index)
 	return attachment_of(index)->region->left;
 }
 
-/* Who left does not look for a region meanwhile, unless the test says so. */
+/* A member that left does not search for a region meanwhile, unless the test asks for it. */
 static void settle(void)
 {
 	for (int round = 0; round < 8; round++)
@@ -70,7 +73,7 @@ static void leave(int index)
 	assert_true(has_left(index));
 }
 
-/* Another region is plugged where the first one of them was. */
+/* Another region is plugged in place of the first region. */
 static void plug(char which, char where)
 {
 	assert_int_equal(unlink(files[where - '1']), 0);
@@ -111,13 +114,13 @@ static void test_who_leaves_has_nothing_of_the_region(void **state)
 	assert_int_equal(attachment_of(A)->member->lock_fd, -1);
 	assert_int_equal(claim_in_file(files[0], slot), (uint64_t)epoch << 32 | SLOT_FREE);
 	assert_int_equal(shared_load_u64(&region_slot(region, attachment_of(B)->member->slot)->claim), 0);
-	/* The others are as they were, and A is with them by the network, whom it had not met too. */
+	/* The others are as before, and A reaches them over the network, even a peer that it had not met. */
 	assert_true(through_region(B, C));
 	talk_of_all(A, B);
 	talk_of_all(A, C);
 	talk_of_all(B, C);
 	talk_of_all(A, A);
-	/* What becomes of the region is nothing to it any more. */
+	/* The region's further fate does not concern it. */
 	cut_file('1');
 	settle();
 	talk_of_all(A, A);
@@ -125,7 +128,7 @@ static void test_who_leaves_has_nothing_of_the_region(void **state)
 	close_endpoints();
 }
 
-/* Nothing that waits is lost: neither what nobody received yet, nor what one says to itself. */
+/* No waiting message is lost: neither messages that nobody received yet, nor messages to itself. */
 static void test_what_waits_stays(void **state)
 {
 	static unsigned char first[5000];
@@ -159,8 +162,10 @@ static void test_what_waits_stays(void **state)
 	close_endpoints();
 }
 
-/* A copy to itself that was offered, or accepted, before it leaves: its words are not the region's
- * afterwards. */
+/*
+ * A single copy to itself that was offered or accepted before the endpoint leaves. Afterwards its words are
+ * not in the region.
+ */
 static void test_a_copy_to_itself_survives(void **state)
 {
 	(void)state;
@@ -174,7 +179,7 @@ static void test_a_copy_to_itself_survives(void **state)
 		if (accepted)
 			assert_int_equal(fake_receive(&world.nodes[A], source, in, LONG, 3), 0);
 		assert_int_equal(fake_send(&world.nodes[A], meet(A, A), out, LONG, 3), 0);
-		if (accepted) /* it takes the offer, and has not heard the answer */
+		if (accepted) /* takes the offer, and has no answer yet */
 			(void)messenger_progress(world.nodes[A].node.messenger);
 		leave(A);
 		if (!accepted)
@@ -189,7 +194,7 @@ static void test_a_copy_to_itself_survives(void **state)
 	}
 }
 
-/* And one that said nothing to itself before it left. */
+/* An endpoint that sent itself no message before it left. */
 static void test_who_meets_itself_afterwards(void **state)
 {
 	(void)state;
@@ -224,7 +229,7 @@ static void test_another_region_is_joined(void **state)
 	assert_int_equal(world.ends[A].frames, frames);
 	talk_of_all(A, B);
 	talk_of_all(A, A);
-	/* And on to the third, and back to the first, where B is. */
+	/* On to the third region, and back to the first, where B is. */
 	leave(A);
 	talk_of_all(A, C);
 	plug('3', '1');
@@ -235,7 +240,7 @@ static void test_another_region_is_joined(void **state)
 	close_endpoints();
 }
 
-/* May a word be read or written there that is not ours any more? */
+/* Check that `pointer` does not point into memory of the region that is gone. */
 static void assert_outside(const struct region *gone, const void *pointer)
 {
 	uintptr_t place = (uintptr_t)pointer - (uintptr_t)gone->base;
@@ -243,7 +248,7 @@ static void assert_outside(const struct region *gone, const void *pointer)
 	assert_true(place >= gone->bytes);
 }
 
-/* The region that it left is unmapped when it joins the next: nothing that it keeps may point there. */
+/* The endpoint's old region is unmapped when it joins the next: none of its pointers may point there. */
 static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 {
 	(void)state;
@@ -256,7 +261,7 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 	assert_true(through_region(A, B));
 	talk_of_all(A, B);
 	talk_of_all(A, C);
-	/* One of them fails there. */
+	/* One of its peers fails there. */
 	transport_fail(transport_of(A), &meet(A, C)->peer, -ECONNRESET, "the test says so");
 	settle();
 	const struct region gone = *attachment_of(A)->region;
@@ -288,7 +293,7 @@ static void test_nothing_is_kept_of_a_region_that_is_unmapped(void **state)
 	close_endpoints();
 }
 
-/* As when moving to another host failed: it stays away until the manager does not want that any more. */
+/* As when moving to another host failed: the endpoint stays away until the manager withdraws the request. */
 static void test_the_same_region_again(void **state)
 {
 	(void)state;
@@ -314,7 +319,7 @@ static void test_the_same_region_again(void **state)
 	close_endpoints();
 }
 
-/* The manager thinks better of it, when they have detached and A could not leave yet. */
+/* The manager withdraws the request after the peers have detached, and before A could leave. */
 static void test_who_is_called_back_in_time(void **state)
 {
 	(void)state;
@@ -323,7 +328,7 @@ static void test_who_is_called_back_in_time(void **state)
 	talk_of_all(A, C);
 	hold_still(A);
 	request_route(A, ROUTE_LEAVE);
-	/* C does not hear of it: it makes no progress. */
+	/* C does not learn of it, because it makes no progress. */
 	struct messenger *stopped = world.nodes[C].node.messenger;
 	world.nodes[C].node.messenger = NULL;
 	for (int round = 0; round < 20; round++) {
@@ -344,7 +349,10 @@ static void test_who_is_called_back_in_time(void **state)
 	close_endpoints();
 }
 
-/* The same, when A has said that it detaches, and B may have heard it and forgotten the region. */
+/*
+ * The same after A has announced that it detaches. B may have received that, and dropped its state of the
+ * region.
+ */
 static void test_who_is_called_back_while_it_detaches(void **state)
 {
 	(void)state;
@@ -367,7 +375,7 @@ static void test_who_is_called_back_while_it_detaches(void **state)
 					transport_begin_switches(transport_of(A));
 			}
 		}
-		/* On a slow machine B may have looked by its clock, and answered: that must end well, too. */
+		/* On a slow machine B may have checked by its clock and answered: that must end well, too. */
 		if (heard) {
 			(void)network_progress_full(transport_of(B));
 			transport_begin_switches(transport_of(B));
@@ -385,7 +393,7 @@ static void test_who_is_called_back_while_it_detaches(void **state)
 	}
 }
 
-/* Both go to the host of C, one after the other; between them it is a region again too. */
+/* Both go to the host of C, one after the other. Between them there is a region again, too. */
 static void test_all_meet_in_a_region_of_another(void **state)
 {
 	(void)state;
@@ -396,8 +404,7 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	plug('2', '1');
 	search_now(A);
 	talk_of_all(A, B);
-	/* B's own mapping is of the file that has no name any more: what the manager writes, it writes there.
-	 */
+	/* B still maps the file that has no name any more, and the manager's requests are written there. */
 	const struct member *b = attachment_of(B)->member;
 	transport_of(B)->attachments[0].next_search = UINT64_MAX;
 	shared_store_u64(&region_slot(b->region, b->slot)->requested_route,
@@ -406,7 +413,7 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	assert_true(has_left(B));
 	search_now(B);
 	assert_true(through_region(A, B));
-	/* These two hear of each other only now. */
+	/* These two learn of each other only now. */
 	talk_of_all(A, C);
 	settle();
 	for (int one = A; one <= C; one++)
@@ -418,7 +425,7 @@ static void test_all_meet_in_a_region_of_another(void **state)
 	close_endpoints();
 }
 
-/* Messages of every kind are under way whenever anything changes. */
+/* Messages of every kind are in progress at every change. */
 static void test_traffic_while_it_changes(void **state)
 {
 	static unsigned char bytes[4][LONG];
@@ -466,7 +473,7 @@ static void test_traffic_while_it_changes(void **state)
 	close_endpoints();
 }
 
-/* A BAR that was unplugged reads as zeros, with no fault: put there by the test, in A's mapping alone. */
+/* An unplugged BAR reads as zeros, without a fault. The test puts zeros there, in A's mapping only. */
 static void unplug(int index)
 {
 	const struct region *region = attachment_of(index)->region;
@@ -481,7 +488,7 @@ static void test_a_device_that_is_unplugged_unasked(void **state)
 	(void)state;
 	open_endpoints("1", "1", "1");
 	talk_of_all(A, B);
-	/* Not a file's words, but for what people are told of it. */
+	/* It matters only for messages to the user that this is not a file. */
 	struct region *region = attachment_of(A)->region;
 	region->kind = REGION_PCI;
 	assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, 8, 1), 0);
@@ -493,7 +500,7 @@ static void test_a_device_that_is_unplugged_unasked(void **state)
 	close_endpoints();
 }
 
-/* A slot that A left is given to a newcomer, while A lives on: neither is taken for the other. */
+/* A newcomer gets the slot that A left, while A lives on: neither is taken for the other. */
 static void test_a_newcomer_in_its_slot(void **state)
 {
 	struct region *mapping = NULL;
@@ -508,7 +515,7 @@ static void test_a_newcomer_in_its_slot(void **state)
 	leave(A);
 	(void)snprintf(name, sizeof(name), "file:%s", files[0]);
 	assert_int_equal(region_attach(name, &mapping, &error), 0);
-	/* Until it is that slot. */
+	/* Join until it is that slot. */
 	struct member *others[MEMBERS] = {NULL};
 	for (uint32_t i = 0; newcomer == NULL && i < MEMBERS; i++) {
 		assert_int_equal(member_join(mapping, 0, WORLD_TIMEOUT, &others[i], &error), 0);
@@ -518,12 +525,12 @@ static void test_a_newcomer_in_its_slot(void **state)
 	assert_non_null(newcomer);
 	struct peer *before = &meet(B, A)->peer;
 	struct transport *transport = transport_of(B);
-	/* Without a place in the network it cannot be told apart, and is not met. */
+	/* Without a network name it cannot be told apart, and is not met. */
 	assert_null(transport_meet(transport, slot, newcomer->epoch, newcomer->nonce));
 	const struct core_name *core = network_name(transport->network);
 	struct member_core where = {.provider = core->provider, .length = core->length, .flags = core->flags};
 	memcpy(where.name, core->bytes, core->length);
-	where.name[0] ^= 0x55; /* somewhere else */
+	where.name[0] ^= 0x55; /* another name */
 	member_publish_core(newcomer, &where);
 	struct peer *peer = transport_meet(transport, slot, newcomer->epoch, newcomer->nonce);
 	assert_non_null(peer);
@@ -540,7 +547,7 @@ static void test_a_newcomer_in_its_slot(void **state)
 	close_endpoints();
 }
 
-/* C joins the region that A left: by A's address it finds out that A is reached over the network. */
+/* C joins the region that A left. From A's address it learns that the network reaches A. */
 static void test_who_comes_later(void **state)
 {
 	(void)state;
@@ -550,7 +557,7 @@ static void test_who_comes_later(void **state)
 		struct address address = address_of(A);
 		leave(A);
 		open_endpoint(C, "1");
-		if (first == 0) /* as one does whose address vector had it before */
+		if (first == 0) /* as if the address was inserted before */
 			assert_null(
 				transport_meet(transport_of(C), address.slot, address.epoch, address.nonce)
 					->attachment);
@@ -574,7 +581,7 @@ static void test_who_comes_later(void **state)
 
 /* ---- members that lie ---- */
 
-/* A frame from `from`, as it comes to `to`. */
+/* A frame from `from`, delivered to `to`. */
 static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, uint32_t bytes,
 		    const struct frame_region *place)
 {
@@ -609,7 +616,10 @@ static struct frame_region place_of(int index)
 	};
 }
 
-/* C is in a region with B, and A says that it is there too; but is not believed, and nothing else happens. */
+/*
+ * C shares a region with B, and A claims to be there as well. The claim is not believed, and nothing else
+ * happens.
+ */
 static void test_who_is_not_there_is_not_believed(void **state)
 {
 	(void)state;
@@ -618,7 +628,7 @@ static void test_who_is_not_there_is_not_believed(void **state)
 	talk_of_all(B, C);
 	struct frame_region place = place_of(A); /* another region's */
 	deliver(C, A, FRAME_REGION, 0, 0, &place);
-	place = place_of(B); /* another's place, without its nonce, or with it in another epoch, or nowhere */
+	place = place_of(B); /* another place, a wrong nonce, epoch or slot */
 	place.nonce++;
 	deliver(C, A, FRAME_REGION, 0, 0, &place);
 	place = place_of(B);
@@ -629,7 +639,7 @@ static void test_who_is_not_there_is_not_believed(void **state)
 		place.slot = slot == place_of(B).slot ? UINT32_MAX : slot;
 		deliver(C, A, FRAME_REGION, slot % 4, 0, &place);
 	}
-	place = place_of(B); /* that of somebody who is met there already, and our own */
+	place = place_of(B); /* that of a peer that was met there, and our own */
 	deliver(C, A, FRAME_REGION, 0, 0, &place);
 	place = place_of(C);
 	deliver(C, A, FRAME_REGION, 0, 0, &place);
@@ -641,7 +651,7 @@ static void test_who_is_not_there_is_not_believed(void **state)
 	close_endpoints();
 }
 
-/* Who is beyond our regions has nothing to detach from; and of another time and place it says nothing. */
+/* A peer beyond our regions has nothing to detach from. A DETACH for another time and place has no effect. */
 static void test_a_detach_of_another_time_is_dropped(void **state)
 {
 	(void)state;
@@ -661,7 +671,7 @@ static void test_a_detach_of_another_time_is_dropped(void **state)
 	close_endpoints();
 }
 
-/* It says that it sends nothing through the region, and its ring is there. */
+/* The peer announced that it sends nothing through the region, and sends. */
 static void test_who_detaches_and_sends_loses_its_connection(void **state)
 {
 	(void)state;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receives of all kinds: too short, for several messages, peeked, claimed, discarded, cancelled. */
+/* Receives of all kinds: too short, for several messages, peeking, claiming, discarding, cancelled. */
 #include "world.h"
 
 #include <stdlib.h>
 
 #define TAG 42U
 
-/* One size of every protocol, and one that takes several rounds of pieces. */
+/* One size of every protocol, and one size that takes several rounds of pieces. */
 static const size_t protocols[] = {0, 1, 40, 48, 49, 300, 440, 441, 2048, 4096, 4097, 20000, 65536, 1000000};
 #define PROTOCOLS (sizeof(protocols) / sizeof(protocols[0]))
 #define LONGEST 1000000U
@@ -57,9 +57,9 @@ static void run_truncated(size_t length, size_t room, bool expected, uint64_t fl
 	assert_int_equal(entry.overflow, length - room);
 	assert_int_equal(entry.tag, TAG);
 	assert_bytes(target, room, 1);
-	/* It is the receiver's fault: the sender's completion is good. */
+	/* The fault is the receiver's: the sender's completion is a success. */
 	(void)world_await_good(&world, &sender->sends);
-	/* And the next message is not touched by it. */
+	/* It does not affect the next message. */
 	assert_int_equal(node_receive(receiver, NULL, target, room, TAG, FI_TAGGED, target), 0);
 	send_bytes(room, TAG, 0);
 	(void)world_await_good(&world, &receiver->receives);
@@ -95,7 +95,7 @@ static void send_untagged(size_t length)
 static void run_several(size_t length, bool expected)
 {
 	size_t count = length == 0 ? 5 : LONGEST * 2 / length < 20 ? 3 : 20;
-	size_t room = count * length + 10; /* less than the minimum is left at the end */
+	size_t room = count * length + 10; /* leaves less than the minimum at the end */
 	unsigned char *buffer = malloc(room);
 	uint32_t released = 0;
 
@@ -115,7 +115,7 @@ static void run_several(size_t length, bool expected)
 		struct completion entry = world_await_good(&world, &receiver->receives);
 		assert_int_equal(entry.length, length);
 		assert_ptr_equal(entry.context, buffer);
-		/* Parts of large messages may end in another order, but each lies in its place. */
+		/* Parts of large messages may end in another order, but each lies at its offset. */
 		size_t place = (size_t)((unsigned char *)entry.buffer - buffer);
 		assert_true(length == 0 || (place % length == 0 && place / length < count));
 		assert_bytes(entry.buffer, length, 1);
@@ -133,7 +133,10 @@ static void run_several(size_t length, bool expected)
 static void test_one_buffer_takes_several_messages(void **state)
 {
 	(void)state;
-	/* Messages not above the minimum would release the buffer early: it is set below them. */
+	/*
+	 * The minimum is set below the length of the messages, because shorter messages would release the
+	 * buffer early.
+	 */
 	for (size_t i = 0; i < PROTOCOLS; i++) {
 		receiver->messenger->multi_receive_minimum = protocols[i] == 0 ? 1 : 11;
 		if (protocols[i] == 1)
@@ -157,7 +160,7 @@ static void test_a_buffer_goes_back_when_too_little_is_left(void **state)
 	entry = world_await_good(&world, &receiver->receives);
 	assert_ptr_equal(entry.buffer, buffer + 700);
 	assert_int_equal(entry.flags & FI_MULTI_RECV, FI_MULTI_RECV);
-	/* It is not posted any more. */
+	/* The buffer is no longer posted. */
 	send_untagged(10);
 	world_settle(&world);
 	assert_true(completion_is_empty(&receiver->receives));
@@ -182,7 +185,7 @@ static void test_the_last_message_may_be_too_long_for_what_is_left(void **state)
 	free(buffer);
 }
 
-/* ---- looking before receiving ---- */
+/* ---- peeking before receiving ---- */
 
 static void look(uint64_t tag, uint64_t flags, void *context)
 {
@@ -281,7 +284,7 @@ static void test_claimed_messages_are_freed_with_their_endpoint(void **state)
 		world_settle(&world);
 		look(TAG, FI_PEEK | FI_CLAIM, &contexts[i]);
 		(void)world_await_good(&world, &receiver->receives);
-		send_bytes(protocols[i], TAG, 0); /* and another that just waits */
+		send_bytes(protocols[i], TAG, 0); /* and another message that only waits */
 	}
 	world_settle(&world);
 }
@@ -322,7 +325,7 @@ static void test_a_receive_under_way_is_not_cancelled(void **state)
 	free(target);
 }
 
-/* The buffer goes back when the message that is under way into it has ended. */
+/* The buffer is returned when the message in progress into it has ended. */
 static void test_a_buffer_for_several_is_cancelled_while_one_is_under_way(void **state)
 {
 	unsigned char *buffer = malloc(2 * LONGEST);
@@ -358,7 +361,7 @@ static void test_receives_complete_without_an_entry_if_so_asked(void **state)
 	world_settle(&world);
 	assert_true(completion_is_empty(&receiver->receives));
 	assert_int_equal(receiver->received.value, 1);
-	/* But an error is always told. */
+	/* An error is always reported. */
 	assert_int_equal(messenger_receive(receiver->messenger, &request), 0);
 	send_bytes(9, TAG, 0);
 	assert_int_equal(world_await(&world, &receiver->receives).error, FI_ETRUNC);

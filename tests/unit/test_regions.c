@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Endpoints in several regions: which of those that two of them share is used, by all that goes on there.
- */
+/* Endpoints in several regions: which shared region a pair uses, and everything that happens there. */
 #include "regions.h"
 
 #include <stdio.h>
@@ -22,7 +20,7 @@ static void test_each_pair_by_what_it_shares(void **state)
 	for (int one = A; one <= C; one++)
 		for (int other = A; other <= C; other++)
 			talk_of_all(one, other);
-	/* What each region says of it, for people. */
+	/* The counts that each region publishes for people. */
 	for (int i = A; i <= C; i++)
 		transport_publish_counts(transport_of(i));
 	const struct region *first = domains[A].regions[0];
@@ -37,7 +35,7 @@ static void test_each_pair_by_what_it_shares(void **state)
 	close_endpoints();
 }
 
-/* One that takes from whom it comes: in order of each sender, whichever way that is. */
+/* A receive from any source gets the messages of each sender in order, whatever their transport. */
 static void test_wildcards_over_all_ways(void **state)
 {
 	uint64_t next[FAKE_ENDS] = {0};
@@ -71,7 +69,7 @@ static bool has(const char *list, char region)
 	return strchr(list, region) != NULL;
 }
 
-/* What both must come to, from their lists alone: see resolve.c. */
+/* The choice that both must make from their lists only: see resolve.c. */
 static char expected_between(const char *one, const char *other)
 {
 	char best = '0';
@@ -100,7 +98,7 @@ static void test_both_ends_choose_the_same(void **state)
 			open_endpoints(lists[i], lists[k], "3");
 			assert_int_equal(region_between(A, B), expected);
 			assert_int_equal(region_between(B, A), expected);
-			/* To itself by the one that both have first. */
+			/* To itself, each uses the first region of its list. */
 			assert_int_equal(region_between(A, A), lists[i][0]);
 			close_endpoints();
 		}
@@ -123,7 +121,7 @@ static void test_a_region_that_is_full(void **state)
 	assert_non_null(strstr(error.text, "is full"));
 	for (uint32_t i = 0; i < MEMBERS; i++)
 		member_leave(members[i]);
-	/* All is as before. */
+	/* Everything is as before. */
 	assert_int_equal(transport_of(C)->attachment_count, 1);
 	assert_int_equal(transport_of(C)->members, MEMBERS);
 	talk_of_all(C, C);
@@ -137,7 +135,7 @@ static void test_no_more_regions_than_there_is_room_for(void **state)
 
 	(void)state;
 	open_endpoints("123", "1", "3");
-	/* One may be joined twice by who does not look: it is another member there. */
+	/* An endpoint that does not check may join a region twice: it is another member there. */
 	assert_int_equal(messenger_join(world.nodes[A].node.messenger, domains[A].regions[1], 0, &error), 0);
 	assert_int_equal(messenger_join(world.nodes[A].node.messenger, domains[A].regions[2], 0, &error),
 			 -E2BIG);
@@ -147,7 +145,7 @@ static void test_no_more_regions_than_there_is_room_for(void **state)
 
 /* ---- the heap ---- */
 
-/* Not mapped to those of other regions: what lies there reaches them all the same, and is copied twice. */
+/* Other regions do not map the heap. Their members still get messages from it, copied twice. */
 static void test_the_heap_is_in_the_first_region(void **state)
 {
 	(void)state;
@@ -173,7 +171,7 @@ static void test_the_heap_is_in_the_first_region(void **state)
 		assert_bytes(in, LONG, 5);
 		talk_of_all(to, A);
 	}
-	/* It is the first region's: nothing of it goes with the second. */
+	/* The heap is in the first region: it does not end with the second. */
 	cut_file('2');
 	settle_switches();
 	assert_true(transport_of(A)->attachments[1].cut);
@@ -187,7 +185,7 @@ static void test_the_heap_is_in_the_first_region(void **state)
 
 /* ---- polling and sleeping ---- */
 
-/* Nobody looks but in polls, of which one in 64 hears the doorbells of one region. */
+/* Peers are found only by polls, one in 64 of which reads the doorbells of one region. */
 static void test_polls_hear_each_region(void **state)
 {
 	uint64_t words[FAKE_ENDS] = {0, 1, 2};

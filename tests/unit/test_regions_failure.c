@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Endpoints in several regions, one of which is of no use any more, or is not to be used: the others go on.
+ * Endpoints in several regions, one of which cannot be used any more, or is not to be used: the others go on.
  */
 #include "regions.h"
 
@@ -13,7 +13,7 @@ static void test_the_others_go_on_when_a_file_is_cut(void **state)
 		open_endpoints("12", "1", "2");
 		talk(A, B, 8, 1);
 		talk(A, C, 8, 2);
-		/* Half way: one of each. */
+		/* In the middle of one message with each peer. */
 		assert_int_equal(fake_receive(&world.nodes[A], meet(A, B)->peer.source, in, LONG, 3), 0);
 		assert_int_equal(fake_receive(&world.nodes[A], meet(A, C)->peer.source, in, LONG, 4), 0);
 		cut_file(which == 0 ? '1' : '2');
@@ -33,7 +33,7 @@ static void test_the_others_go_on_when_a_file_is_cut(void **state)
 		assert_int_equal(meet(gone, A)->peer.failover, FAILOVER_DONE);
 		assert_routes(A, gone, true);
 		assert_int_equal(meet(A, stays)->peer.failover, FAILOVER_NONE);
-		/* Where nothing was under way the first who asks is told. */
+		/* Without an operation in progress, the next call reports the failure. */
 		assert_int_equal(fake_send(&world.nodes[gone], meet(gone, A), out, 8, 9), -ECONNABORTED);
 		talk_of_all(A, B);
 		talk_of_all(A, C);
@@ -41,7 +41,7 @@ static void test_the_others_go_on_when_a_file_is_cut(void **state)
 	}
 }
 
-/* Our slot in one of them was taken by another, while we were paused. */
+/* While we were paused, another member took our slot in one region. */
 static void test_the_others_go_on_when_a_slot_is_lost(void **state)
 {
 	(void)state;
@@ -56,7 +56,7 @@ static void test_the_others_go_on_when_a_slot_is_lost(void **state)
 	assert_false(transport_of(A)->attachments[0].evicted);
 	assert_routes(A, B, false);
 	talk_of_all(A, B);
-	/* The other found out as well, or is told; both go on. */
+	/* The other peer has noticed as well, or is told. Both go on. */
 	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->failover, FAILOVER_DONE);
 	close_endpoints();
 }
@@ -95,8 +95,8 @@ static void request_of_a(char region, enum requested_route wanted)
 }
 
 /*
- * Two that share another region meet there, whichever region one of them is to leave: met in both they would
- * be two, of whom only one has a place in the network.
+ * Two members that share another region meet there, whichever region one of them is to leave. If they met in
+ * both regions, they would be two peers, and only one of these has a network name.
  */
 static void test_who_leaves_one_of_two_that_are_shared(void **state)
 {
@@ -145,7 +145,7 @@ static void test_a_member_that_dies(void **state)
 	close_endpoints();
 }
 
-/* In a forked child all of them are its parent's. */
+/* In a forked child all regions belong to the parent. */
 static void test_all_are_lost_in_a_child(void **state)
 {
 	(void)state;
@@ -162,13 +162,13 @@ static void test_all_are_lost_in_a_child(void **state)
 	}
 	assert_int_equal(transport_of(A)->peers[member_in(B, '1')->slot]->state, PEER_FAILED);
 	assert_int_equal(transport_of(A)->peers[MEMBERS + member_in(C, '2')->slot]->state, PEER_FAILED);
-	/* The core is the parent's as well. */
+	/* The core belongs to the parent as well. */
 	assert_false(world.ends[A].closed);
 	world.ends[A].closed = true;
 	close_endpoints();
 }
 
-/* One that never spoke beyond its region listens there only once that is gone: not in a child. */
+/* An endpoint that never used the network listens there only once its region is gone, and not in a child. */
 static void test_a_child_does_not_begin_to_listen(void **state)
 {
 	(void)state;

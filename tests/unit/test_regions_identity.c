@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Endpoints in several regions: nobody is taken for another, whatever stands there.
- */
+/* Endpoints in several regions: no member is taken for another, whatever the sections contain. */
 #include "regions.h"
 
 #include <string.h>
@@ -14,7 +12,7 @@ static void test_two_that_say_they_are_one(void **state)
 	assert_int_equal(region_between(A, B), '0');
 	assert_non_null(strstr(said, "claim to be the same endpoint"));
 	assert_non_null(strstr(said, files[1]));
-	/* Neither does the one that it was said of use the region for others. */
+	/* The member whose identity was claimed does not use the region for others, either. */
 	said[0] = '\0';
 	assert_int_equal(region_between(B, A), '0');
 	assert_non_null(strstr(said, "claim to be the same endpoint"));
@@ -22,7 +20,7 @@ static void test_two_that_say_they_are_one(void **state)
 	close_endpoints();
 }
 
-/* Where both are at home nobody can pose as another in a section of its own. */
+/* In the first region of both, no member can pose as another in its own section. */
 static void test_a_liar_where_two_are_not_at_home(void **state)
 {
 	(void)state;
@@ -31,7 +29,7 @@ static void test_a_liar_where_two_are_not_at_home(void **state)
 	assert_int_equal(region_between(A, B), '3');
 	assert_int_equal(region_between(B, A), '3');
 	close_endpoints();
-	/* Not in the region that the address names either: slot and epoch there are the liar's own. */
+	/* Not even in the region that the address names: the liar has its own slot and epoch there. */
 	open_endpoints("2", "1", "12");
 	forge(C, B, '1');
 	assert_int_equal(region_between(A, B), '0');
@@ -61,14 +59,17 @@ static void test_each_word_must_agree(void **state)
 		assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 		shared_store_u32(halves[i], half);
 	}
-	/* Nobody is in the slot, or somebody who joins just now. */
+	/* The slot is free, or a member is just joining. */
 	uint64_t whose = shared_load_u64(claim);
 	shared_store_u64(claim, 0);
 	assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 	shared_store_u64(claim, (whose & ~UINT64_C(3)) | SLOT_CLAIMED);
 	assert_int_equal(domain_resolve(&domains[A], &address, &epoch), RESOLVE_NONE);
 	shared_store_u64(claim, whose);
-	/* An address without an epoch is nobody's, and a section of one that is at home says 0. */
+	/*
+	 * An address without an epoch belongs to no member. A section of a member whose first region this is
+	 * says 0.
+	 */
 	struct address none = address;
 	none.epoch = 0;
 	shared_store_u32(&header->home_epoch, 0);
@@ -80,7 +81,7 @@ static void test_each_word_must_agree(void **state)
 	close_endpoints();
 }
 
-/* Whatever stands there: a look at each slot, and no answer but the three. */
+/* Whatever the words are: each slot is read once, and only three answers are possible. */
 static void test_words_at_random(void **state)
 {
 	uint64_t random = 1;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Endpoints in several regions: who calls before its address is known is the same peer afterwards, whatever
- * became of the region meanwhile.
+ * Endpoints in several regions: a peer that sends before its address is known is the same peer afterwards,
+ * whatever happened to the region meanwhile.
  */
 #include "regions.h"
 
 #include "transport/region_transport.h"
 
-/* Of A and B, and the region by which they reach each other. */
+/* The regions of A and B, and the region through which they reach each other. */
 static const struct {
 	const char *of_a;
 	const char *of_b;
@@ -15,7 +15,7 @@ static const struct {
 } lists[] = {{"12", "21", '1'}, {"1", "21", '1'}, {"12", "2", '2'}, {"12", "12", '1'}, {"312", "2", '2'}};
 #define LISTS (sizeof(lists) / sizeof(lists[0]))
 
-/* A takes a message from anybody. By which number it calls the sender, and in which epoch. */
+/* A receives a message from any source. Returns the sender's number and epoch. */
 static uint64_t hear(uint64_t expected)
 {
 	uint64_t word = 0;
@@ -28,7 +28,7 @@ static uint64_t hear(uint64_t expected)
 	return got.source;
 }
 
-/* B calls A, which does not know its address. */
+/* B sends to A, which does not know B's address. */
 static uint64_t call(struct msg_peer *to)
 {
 	const uint64_t word = 99;
@@ -37,7 +37,10 @@ static uint64_t call(struct msg_peer *to)
 	return hear(word);
 }
 
-/* A is told of the address now, and this is who it is; from here on they talk. */
+/*
+ * A's application inserts the address now, and A knows B under this number. From here on they exchange
+ * messages.
+ */
 static void assert_known_as(uint64_t source, bool was_broken)
 {
 	const struct peer *stranger = transport_of(A)->peers[(uint32_t)source];
@@ -45,7 +48,7 @@ static void assert_known_as(uint64_t source, bool was_broken)
 	assert_ptr_equal(stranger, &meet(A, B)->peer);
 	assert_int_equal(msg_peer_source(meet(A, B)), source);
 	settle_switches();
-	/* Where nothing was under way the first who asks is told. */
+	/* Without an operation in progress, the next call reports the failure. */
 	if (was_broken) {
 		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
 		assert_true(fake_send(&world.nodes[A], meet(A, B), out, 8, 9) < 0);
@@ -66,7 +69,10 @@ static void test_a_stranger_is_told_of_later(void **state)
 	}
 }
 
-/* The region in which it was met is of no use when its address comes; that is known already, or not yet. */
+/*
+ * When its address comes, the region in which it was met cannot be used any more. A may or may not know that
+ * yet.
+ */
 static void test_a_stranger_of_a_region_that_is_cut(void **state)
 {
 	(void)state;
@@ -82,7 +88,7 @@ static void test_a_stranger_of_a_region_that_is_cut(void **state)
 		}
 }
 
-/* The same of the words that say who it is. */
+/* The same for the words that identify the member. */
 static void test_a_stranger_whose_words_were_written_over(void **state)
 {
 	(void)state;
@@ -100,7 +106,7 @@ static void test_a_stranger_whose_words_were_written_over(void **state)
 		}
 }
 
-/* It is met when there are no words any more that say where it is first. */
+/* It is met after the words that name its first region are gone. */
 static void test_a_stranger_that_comes_after_the_cut(void **state)
 {
 	(void)state;
@@ -117,14 +123,17 @@ static void test_a_stranger_that_comes_after_the_cut(void **state)
 			    (uint64_t)(lists[i].shared - '0'))
 				source = transport_of(A)->attachments[k].base + slot;
 		assert_non_null(transport_of(A)->peers[source]);
-		/* B had called, as far as it knows; A had not. */
+		/* B believes that it had sent to A; A had not received anything. */
 		assert_true(fake_send(&world.nodes[B], meet(B, A), out, 8, 9) < 0);
 		assert_known_as(msg_peer_source((void *)transport_of(A)->peers[source]), false);
 		close_endpoints();
 	}
 }
 
-/* It found no region that both are in, and called over the network: so it is answered, in spite of ours. */
+/*
+ * B found no region that both are in, and sent over the network: A answers there, although A sees a shared
+ * region.
+ */
 static void test_a_stranger_beyond(void **state)
 {
 	(void)state;
@@ -142,7 +151,9 @@ static void test_a_stranger_beyond(void **state)
 	}
 }
 
-/* One that has a slot of its own, and says that it is B, is not taken for it once the region is cut. */
+/*
+ * A member with a slot of its own that claims to be B is not taken for B once the region's file is truncated.
+ */
 static void test_a_liar_is_not_told_of(void **state)
 {
 	(void)state;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One-sided operations stepped by hand: no room, no chunks, answers that wait, peers that die. */
+/*
+ * One-sided operations stepped by hand: without room, without chunks, with answers that wait, with peers that
+ * die.
+ */
 #include <stdlib.h>
 
 #include "world.h"
@@ -43,7 +46,7 @@ static int open_world(void **state)
 	world_open(&world, 2, 4, WORLD_SECTION_BYTES);
 	open_table();
 	memset(memory, 0, sizeof(memory));
-	/* The rings are there: nobody waits for a doorbell. */
+	/* Connect the rings, so that no test waits for a doorbell. */
 	assert_int_equal(node_send(initiator, target, "x", 1, 0, FI_MSG, NULL), 0);
 	assert_int_equal(node_send(target, initiator, "y", 1, 0, FI_MSG, NULL), 0);
 	world_settle(&world);
@@ -103,14 +106,14 @@ static ssize_t fetch_add(uint64_t *operand, uint64_t *result, uint64_t address, 
 						      });
 }
 
-/* Only the target steps: what it answers is not read. */
+/* Only the target makes progress, and its answers are not read. */
 static void step_target(uint32_t times)
 {
 	for (uint32_t i = 0; i < times; i++)
 		(void)messenger_progress(target->messenger);
 }
 
-/* A full ring says so, and what was taken arrives. */
+/* A request to a full ring is refused, and accepted requests arrive. */
 static void test_a_full_ring_refuses_and_loses_nothing(void **state)
 {
 	uint64_t sent = 0;
@@ -134,7 +137,7 @@ static void test_a_full_ring_refuses_and_loses_nothing(void **state)
 	assert_int_equal(count_completions(initiator, 0), sent);
 }
 
-/* So many requests may wait for an answer, and no more; one DONE answers many. */
+/* The number of unanswered requests is bounded. One DONE answers many. */
 static void test_unanswered_requests_are_bounded(void **state)
 {
 	uint64_t value = 5;
@@ -144,14 +147,14 @@ static void test_unanswered_requests_are_bounded(void **state)
 	for (uint32_t i = 0; i < 100000; i++) {
 		if (begin(REMOTE_WRITE, &value, 8, 0, 0, NULL) == 0)
 			sent++;
-		if (i % 16 == 0) /* it reads on, and its answers are not read */
+		if (i % 16 == 0) /* goes on reading; its answers are not read */
 			step_target(1);
 	}
 	assert_int_equal(sent, WIRE_REQUESTS_MAX);
 	assert_true(completion_is_empty(&initiator->sends));
 	world_settle(&world);
 	assert_int_equal(count_completions(initiator, 0), sent);
-	/* And reads wait for bytes. */
+	/* Reads wait for their bytes as well. */
 	unsigned char bytes[64];
 	uint32_t reads = 0;
 	while (begin(REMOTE_READ, bytes, 48, 0, 0, NULL) == 0)
@@ -163,7 +166,7 @@ static void test_unanswered_requests_are_bounded(void **state)
 	world_settle(&world);
 }
 
-/* Answers that find the ring full wait, in order; what they say was read when it was asked for. */
+/* Answers that find the ring full wait in order. Their values were read when the request was carried out. */
 static void test_answers_wait_for_room_in_order(void **state)
 {
 	enum { TIMES = 60 };
@@ -173,7 +176,7 @@ static void test_answers_wait_for_room_in_order(void **state)
 	uint32_t filled = 0;
 
 	(void)state;
-	/* The target's ring to the initiator is full of messages that it does not read. */
+	/* The target's ring to the initiator is full of messages that the initiator does not read. */
 	while (node_send(target, initiator, "x", 1, 0, FI_TAGGED, NULL) == 0)
 		filled++;
 	for (int i = 0; i < TIMES; i++) {
@@ -197,7 +200,7 @@ static void test_answers_wait_for_room_in_order(void **state)
 	assert_true(filled > 0);
 }
 
-/* A long read's bytes are read when there is room; then its registration may be gone. */
+/* A long read copies its bytes when there is room. By then its registration may be gone. */
 static void test_a_read_that_waited_finds_its_memory_gone(void **state)
 {
 	static unsigned char bytes[60000];
@@ -218,7 +221,7 @@ static void test_a_read_that_waited_finds_its_memory_gone(void **state)
 	assert_int_equal(world_await(&world, &initiator->sends).error, 0);
 }
 
-/* All chunks lie with messages that nobody receives: they are asked back. */
+/* Messages that nobody receives hold all chunks: they are asked back. */
 static void test_chunks_are_asked_back(void **state)
 {
 	static unsigned char bytes[100000];
@@ -269,13 +272,13 @@ static void test_messages_pass_long_operations(void **state)
 		assert_int_equal(node_send(initiator, target, "s", 1, 5, FI_TAGGED, NULL), 0);
 		assert_int_equal(node_receive(target, NULL, &small, 1, 5, FI_TAGGED, NULL), 0);
 		(void)world_await_good(&world, &target->receives);
-		/* The write is not over: of the two, only the message is complete. */
+		/* The write is not over: only the message is complete. */
 		assert_int_equal(count_completions(initiator, 0), 1);
 		assert_int_equal(world_await(&world, &initiator->sends).error, 0);
 	}
 }
 
-/* A long write goes in many pieces and is counted once: programs wait for a number of writes. */
+/* A long write goes in many pieces and is counted once, because programs wait for a number of writes. */
 static void test_a_write_is_counted_once_however_long_it_is(void **state)
 {
 	static const size_t lengths[] = {8, WIRE_SHORT_BYTES, REACHABLE};
@@ -295,7 +298,7 @@ static void test_a_write_is_counted_once_however_long_it_is(void **state)
 	}
 }
 
-/* Whatever is under way with one that dies ends with an error, once. */
+/* Every operation in progress with a peer that dies ends with an error, once. */
 static void test_operations_with_the_dead_end(void **state)
 {
 	static unsigned char bytes[REACHABLE];
@@ -328,13 +331,13 @@ static void test_operations_with_the_dead_end(void **state)
 			assert_int_equal(pool->classes[i].free_count, pool->classes[i].count);
 		node_open(target, world.region);
 		target->messenger->registrations = &table;
-		/* And with its successor all begins anew. */
+		/* With its successor everything begins anew. */
 		assert_int_equal(begin(REMOTE_READ, bytes, 8, 0, 0, NULL), 0);
 		assert_int_equal(world_await(&world, &initiator->sends).error, 0);
 	}
 }
 
-/* The target's side of it: answers owed to the dead are given up. */
+/* The target's side: answers to a dead initiator are dropped. */
 static void test_answers_to_the_dead_are_given_up(void **state)
 {
 	static unsigned char bytes[REACHABLE];
@@ -352,7 +355,7 @@ static void test_answers_to_the_dead_are_given_up(void **state)
 	node_open(initiator, world.region);
 }
 
-/* Random operations against a model: what is ordered is carried out in order. */
+/* Random operations compared with a model: ordered operations are carried out in order. */
 static void test_a_random_sequence_is_carried_out_in_order(void **state)
 {
 	enum { BYTES = 20000, TIMES = 4000 };
@@ -393,7 +396,7 @@ static void test_a_random_sequence_is_carried_out_in_order(void **state)
 		assert_memory_equal(memory, model, BYTES);
 		reads = 0;
 	}
-	/* Nothing was refused. */
+	/* No operation was refused. */
 	for (; !completion_is_empty(&initiator->sends); initiator->sends.head++)
 		assert_int_equal(completion_first(&initiator->sends)->error, 0);
 }

@@ -112,7 +112,10 @@ static void test_what_is_not_granted_is_refused(void **state)
 				(uint64_t)chunk_offset(&transport->attachments[0].chunks, chunk, NULL) << 32 |
 				chunk;
 		}
-		/* It counts on, as an honest one does whose bytes had left: it is told of the error alone. */
+		/*
+		 * Count the request as an honest initiator does whose bytes were sent. The answer has only
+		 * the error.
+		 */
 		to->remote.requests++;
 		remote_push(&to->peer,
 			    control_word(refusals[i].kind, WIRE_LAST | WIRE_ACKNOWLEDGED, refusals[i].length),
@@ -125,7 +128,7 @@ static void test_what_is_not_granted_is_refused(void **state)
 	for (size_t at = 0; at < sizeof(memory); at++)
 		assert_int_equal(memory[at], 0x5a);
 	assert_int_equal(world_peer(target, initiator)->peer.state, PEER_PRESENT);
-	/* What is in range is granted, to the last address that there is. */
+	/* A range inside the registration is granted, up to the last possible address. */
 	for (int high = 0; high < 2; high++) {
 		const uint64_t bytes[2] = {high ? UINT64_MAX - 8 : REACHABLE - 8, 0x1234567 + (uint64_t)high};
 		to->remote.requests++;

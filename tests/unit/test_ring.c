@@ -12,8 +12,8 @@ struct pair {
 };
 
 /*
- * A ring whose two ends have come to `position`, a multiple of its size: every slot holds
- * what the lap before left in it.
+ * A ring whose two ends are at `position`, a multiple of its size: every slot holds its contents of the lap
+ * before.
  */
 static void pair_open(struct pair *pair, uint32_t slots, uint32_t position)
 {
@@ -59,7 +59,7 @@ static void assert_next_word(struct pair *pair, uint64_t word)
 	ring_consume(&pair->in, 1);
 }
 
-/* Two laps, first slot by slot and then as many as fit: nothing is lost, doubled or reordered. */
+/* Two laps, first slot by slot, then with as many slots as fit: nothing is lost, doubled or reordered. */
 static void run_across(uint32_t slots, uint32_t position)
 {
 	struct pair pair;
@@ -91,7 +91,7 @@ static void run_across(uint32_t slots, uint32_t position)
 		assert_true(ring_is_sound(&pair.in));
 		word += slots;
 	}
-	/* Who is a lap ahead or behind finds what cannot be there. */
+	/* A reader that is a lap ahead or behind finds an invalid slot. */
 	pair.in.position += slots;
 	assert_false(ring_is_sound(&pair.in));
 	pair.in.position -= 3 * slots;
@@ -103,7 +103,7 @@ static void test_every_size_at_every_boundary(void **state)
 {
 	(void)state;
 	for (uint32_t slots = RING_SLOTS_MIN; slots <= RING_SLOTS_MAX; slots *= 2) {
-		/* Lap 65534, 65535, 0 and 1 follow each other; then positions pass 2^32. */
+		/* Laps 65534, 65535, 0 and 1 follow each other; then positions pass 2^32. */
 		const uint32_t lap_wrap = slots * 65536U;
 		const uint32_t starts[] = {
 			0,
@@ -121,7 +121,7 @@ static void test_every_size_at_every_boundary(void **state)
 	}
 }
 
-/* The smallest ring, from its first lap through all 65536 of them and on, without a jump. */
+/* The smallest ring, through all of its 65536 laps and on, without a jump. */
 static void test_all_laps_in_turn(void **state)
 {
 	struct pair pair;
@@ -152,7 +152,7 @@ static void test_a_fresh_ring_is_empty(void **state)
 	}
 }
 
-/* The slots that follow a first one are not seen before it. */
+/* The slots after the first are not visible before it. */
 static void test_staged_slots_appear_together(void **state)
 {
 	struct pair pair;
@@ -209,7 +209,7 @@ static void test_credit_that_cannot_be_is_a_violation(void **state)
 		pair_open(&pair, 64, position);
 		for (uint32_t word = 0; word < 10; word++)
 			push_word(&pair, word);
-		/* From what was published before up to what was sent: possible. */
+		/* Any credit from the last published position up to the last sent slot is valid. */
 		for (uint32_t consumed = position - 54; consumed != position + 11; consumed++) {
 			shared_store_u64(&pair.credit->consumed, id | consumed);
 			assert_int_equal(ring_credit(&pair.out), RING_CREDIT_OK);
@@ -229,7 +229,7 @@ static void test_credit_that_cannot_be_is_a_violation(void **state)
 		ring_refuse(pair.credit, pair.in.connection);
 		assert_int_equal(ring_credit(&pair.out), RING_CREDIT_CLOSED);
 		assert_int_equal(pair.out.limit, limit);
-		/* Another connection's line is no credit, and no violation. */
+		/* Another connection's line is neither credit nor a violation. */
 		shared_store_u64(&pair.credit->consumed, UINT64_C(0x7654321) << 32 | impossible[0]);
 		assert_int_equal(ring_credit(&pair.out), RING_CREDIT_OK);
 		assert_int_equal(pair.out.limit, limit);
