@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sends to a peer that takes nothing: they return at once, wait in memory of the sender's, and
- * arrive in order when the peer takes them; nobody else waits for that.
+ * Sends to a peer that takes nothing return at once, wait in the sender's memory, and arrive in order when
+ * the peer takes them. Sends to other peers do not wait for that.
  */
 #include "world.h"
 
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #define LONGEST 100000U
-/* More than a ring has slots and a section chunks, many times. */
+/* Many times the slots of a ring and the chunks of a section. */
 #define MANY 3000U
-/* Tries of one send: each looks once, and the last of them a tenth of a millisecond later. */
+/* Tries of one send. Each polls once, and the last is a tenth of a millisecond after the first. */
 #define TRIES 10000000U
 
 static struct world world;
@@ -48,7 +48,7 @@ static int close_world(void **state)
 	return 0;
 }
 
-/* All but the busy one make progress. */
+/* All nodes make progress except the busy one. */
 static void step_others(uint32_t rounds)
 {
 	for (uint32_t i = 0; i < rounds; i++) {
@@ -57,7 +57,7 @@ static void step_others(uint32_t rounds)
 	}
 }
 
-/* As an MPI library does: progress, and try again, while there is no room. */
+/* As an MPI library does: make progress and try again while there is no room. */
 static void send_to_busy(const void *from, size_t length, uint64_t tag, uint64_t flags, bool at_once)
 {
 	ssize_t result = node_send(sender, busy, from, length, tag, FI_TAGGED | flags, NULL);
@@ -90,7 +90,10 @@ static uint32_t drain_completions(void)
 	return count;
 }
 
-/* As many as tx_attr.size offers are taken without a look at the peer, and more as it stays still. */
+/*
+ * As many sends as tx_attr.size offers are taken without a poll of the peer, and more while the peer stands
+ * still.
+ */
 static void test_sends_return_while_the_peer_takes_nothing(void **state)
 {
 	static const size_t lengths[] = {0, 8, 48, 49, 400, 441, 1000, 4000, 4096};
@@ -100,7 +103,7 @@ static void test_sends_return_while_the_peer_takes_nothing(void **state)
 		for (uint32_t tag = 0; tag < MANY; tag++) {
 			fill_bytes(bytes, lengths[i], tag);
 			send_to_busy(bytes, lengths[i], tag, FI_INJECT, tag < SEND_QUEUE_FREE);
-			memset(bytes, 0xee, lengths[i]); /* injected: ours again */
+			memset(bytes, 0xee, lengths[i]); /* injected: the buffer is ours again */
 		}
 		assert_int_not_equal(sender->messenger->send_queues.count, 0);
 		receive_all(lengths[i], MANY);
@@ -167,7 +170,7 @@ static void test_a_message_waits_whole(void **state)
 	assert_ptr_equal(world_await_good(&world, &sender->sends).context, first);
 }
 
-/* Whatever waits for the busy one, a message to another goes its usual way, in chunks. */
+/* While messages wait for the busy node, a message to another node goes in chunks as usual. */
 static void test_others_are_sent_to_meanwhile(void **state)
 {
 	static const size_t lengths[] = {8, 400, 4000};
@@ -195,7 +198,9 @@ static void test_others_are_sent_to_meanwhile(void **state)
 	}
 }
 
-/* Beyond the bound a send waits, somebody is told once, and as the peer takes messages there is room. */
+/*
+ * Beyond the bound a send is refused and the user is told once. There is room when the peer takes messages.
+ */
 static void test_the_queues_have_a_bound(void **state)
 {
 	uint32_t sent = 0;
@@ -224,11 +229,11 @@ static void test_the_queues_have_a_bound(void **state)
 	assert_int_equal(drain_completions(), sent + 1);
 }
 
-/* A peer that takes messages, but slowly, is not run ahead of. */
+/* The sender does not run ahead of a peer that takes messages slowly. */
 static void test_a_fast_sender_runs_no_further_ahead_than_that(void **state)
 {
 	(void)state;
-	sender->messenger->send_queues.still = UINT64_MAX; /* nobody is taken for still on a busy machine */
+	sender->messenger->send_queues.still = UINT64_MAX; /* a busy machine: take no peer for still */
 	fill_bytes(bytes, 8, 0);
 	for (uint32_t tag = 0; tag < 20000; tag++) {
 		ssize_t result = 0;
@@ -248,7 +253,10 @@ static void test_a_fast_sender_runs_no_further_ahead_than_that(void **state)
 	assert_int_equal(drain_completions(), 20000);
 }
 
-/* Many wait since the peer stood still. As it goes on, a send waits for a few of them, and not for all. */
+/*
+ * Many messages wait because the peer stood still. When it goes on, a send waits for a few of them, not for
+ * all.
+ */
 static void test_a_send_waits_for_few_of_many(void **state)
 {
 	struct send_queues *queues = &sender->messenger->send_queues;
@@ -258,7 +266,7 @@ static void test_a_send_waits_for_few_of_many(void **state)
 	fill_bytes(bytes, 8, 0);
 	for (uint32_t tag = 0; tag < MANY; tag++)
 		send_to_busy(bytes, 8, 0, FI_INJECT, tag < SEND_QUEUE_FREE);
-	queues->still = UINT64_MAX; /* from here on it is at work */
+	queues->still = UINT64_MAX; /* from here on the peer works */
 	while (node_send(sender, busy, bytes, 8, 0, FI_TAGGED | FI_INJECT, NULL) == 0)
 		accepted++;
 	assert_true(accepted <= 1);
@@ -273,7 +281,7 @@ static void test_a_send_waits_for_few_of_many(void **state)
 		assert_true(queues->count <= before);
 		before = queues->count;
 	}
-	/* One for two. */
+	/* One send is accepted for two messages that are taken. */
 	gone = queues->gone - gone;
 	assert_true(gone > MANY / 3);
 	assert_in_range(accepted - extra, gone / 3, gone * 2 / 3);
@@ -285,7 +293,10 @@ static void test_a_send_waits_for_few_of_many(void **state)
 	assert_int_equal(drain_completions(), MANY + accepted);
 }
 
-/* What is not injected is told its end; what is, is lost as what is in a ring. */
+/*
+ * A send that was not injected completes with an error. An injected message is lost, like a message in a
+ * ring.
+ */
 static void test_what_waits_ends_with_its_peer(void **state)
 {
 	enum { COUNT = 500 };
@@ -322,7 +333,7 @@ static void test_what_waits_ends_with_its_peer(void **state)
 	node_open(busy, world.region);
 }
 
-/* In one process nobody else steps the peer: closing must not wait for it for ever. */
+/* In one process nobody else makes progress for the peer: closing must not wait for it for ever. */
 static void test_closing_waits_only_for_other_processes(void **state)
 {
 	struct node other;
@@ -333,7 +344,7 @@ static void test_closing_waits_only_for_other_processes(void **state)
 	for (uint32_t tag = 0; tag < 500; tag++)
 		assert_int_equal(node_send(&other, busy, bytes, 8, tag, FI_TAGGED | FI_INJECT, NULL), 0);
 	assert_false(send_queues_owed(other.messenger));
-	/* As another process' section would say. */
+	/* As the section of a member of another process would. */
 	struct section_header *header = section_header(world.region, node_slot(busy));
 	uint64_t own = shared_load_u64(&header->process);
 	shared_store_u64(&header->process, own + 1);
@@ -342,7 +353,7 @@ static void test_closing_waits_only_for_other_processes(void **state)
 	node_close(&other);
 }
 
-/* Who holds a lock asks again and again, and lets go of it between. */
+/* A caller that holds a lock asks repeatedly, and releases the lock in between. */
 static void test_closing_can_be_asked_for_in_steps(void **state)
 {
 	struct node other;
@@ -350,7 +361,7 @@ static void test_closing_can_be_asked_for_in_steps(void **state)
 	(void)state;
 	node_open(&other, world.region);
 	assert_int_equal(node_send(&other, busy, bytes, 8, 7, FI_TAGGED | FI_INJECT, NULL), 0);
-	/* Each returns at once: the peer has read nothing, and has all the time that it needs. */
+	/* Each call returns at once: the peer has read nothing, and has as much time as it needs. */
 	for (int step = 0; step < 3; step++) {
 		(void)messenger_may_close(other.messenger);
 		other.messenger->closing.leaves = false;

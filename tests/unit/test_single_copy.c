@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages copied once: through the kernel between private buffers (the nodes of a world share
- * a process, and reach each other as processes do), and in the region.
+ * Messages copied once: through the kernel between private buffers, and in the region. The nodes of a world
+ * share a process, and the kernel copies between them as between processes.
  */
 #include "world.h"
 
@@ -16,7 +16,7 @@ static struct world world;
 static struct node *left = &world.nodes[0];
 static struct node *right = &world.nodes[1];
 
-/* A world on a region with heaps, or without. Nothing is allocated in them but by the tests. */
+/* A world on a region with or without heaps. Only the tests allocate from the heaps. */
 static void open_with(enum single_copy_policy policy, bool heaps)
 {
 	struct region *region = world_region_with_heaps(4, SECTION_BYTES, heaps ? HEAP_BYTES : 0);
@@ -26,7 +26,7 @@ static void open_with(enum single_copy_policy policy, bool heaps)
 	node_open(right, region);
 	assert_int_equal(single_copy_open(left->messenger, policy), 0);
 	assert_int_equal(single_copy_open(right->messenger, policy), 0);
-	/* Connected both ways: the ends find each other at once. */
+	/* Connect both directions, so that the ends find each other at once. */
 	assert_int_equal(node_send(left, right, "x", 1, 0, FI_TAGGED, NULL), 0);
 	assert_int_equal(node_send(right, left, "y", 1, 0, FI_TAGGED, NULL), 0);
 	char byte = 0;
@@ -38,7 +38,7 @@ static void open_with(enum single_copy_policy policy, bool heaps)
 	(void)world_await_good(&world, &right->receives);
 }
 
-/* Where the application's memory begins in the section of a node. */
+/* The beginning of a node's heap. */
 static unsigned char *heap_of(const struct node *node)
 {
 	return node->messenger->transport->heap->base;
@@ -51,7 +51,7 @@ static int open_world(void **state)
 	return 0;
 }
 
-/* Nothing is left over: every transfer is closed and in the table again. */
+/* Nothing is left: every transfer is closed and back in the table. */
 static int close_world(void **state)
 {
 	(void)state;
@@ -72,7 +72,7 @@ static int close_world(void **state)
 	return 0;
 }
 
-/* Which way did the last answer of `right` say? Its ring to `left` has it. */
+/* The copy method in the last answer of `right`, read from its ring to `left`. */
 static uint32_t last_method(void)
 {
 	const struct ring_out *ring = &world_peer(right, left)->peer.out;
@@ -94,7 +94,7 @@ struct lengths {
 	size_t room;
 };
 
-/* One message from left to right; both buffers are changed at once when they are ours again. */
+/* Send one message from left to right. Both buffers are overwritten as soon as they are ours again. */
 static void exchange(unsigned char *from, unsigned char *to, const struct lengths *lengths, bool late,
 		     uint64_t flags)
 {
@@ -157,11 +157,11 @@ static void exchange_many(unsigned char *from, unsigned char *to, uint32_t metho
 		exchange(from, to, &cases[i / 2], i % 2 != 0, i % 3 == 0 ? FI_DELIVERY_COMPLETE : 0);
 		assert_int_equal(last_method(), method);
 	}
-	/* Truncated to what came early, or to nothing: there is no more to copy. */
+	/* Truncated to the early bytes, or to nothing: nothing is left to copy. */
 	exchange(from, to, &(struct lengths){LENGTH, 0}, false, 0);
 	exchange(from, to, &(struct lengths){LENGTH, 10}, true, 0);
 	exchange(from, to, &(struct lengths){LENGTH, 0}, true, FI_DELIVERY_COMPLETE);
-	/* Short ones go as ever. */
+	/* Short messages are copied as usual. */
 	exchange(from, to, &(struct lengths){65536, 65536}, false, 0);
 	exchange(from, to, &(struct lengths){100, 100}, false, 0);
 	exchange(from, to, &(struct lengths){0, 0}, true, 0);
@@ -188,7 +188,7 @@ static void test_buffers_in_the_region(void **state)
 	assert_non_null(private);
 	for (int both = 0; both < 3; both++) {
 		open_with(SINGLE_COPY_AUTO, true);
-		/* The sender learns from the first that the receiver takes it. */
+		/* From the first message the sender learns that the receiver accepts the copy. */
 		exchange(both != 1 ? heap_of(left) : private, both != 2 ? heap_of(right) : private,
 			 &(struct lengths){LENGTH, LENGTH}, false, 0);
 		exchange_many(both != 1 ? heap_of(left) + 4096 : private,
@@ -209,7 +209,7 @@ static void test_off_is_off(void **state)
 	exchange(from, to, &(struct lengths){LENGTH, LENGTH}, false, 0);
 	assert_int_equal(last_method(), WIRE_BY_PIECES);
 	(void)close_world(state);
-	/* One that will not does not hinder one that would. */
+	/* An end that does not want single copies does not hinder an end that does. */
 	world_open(&world, 2, 4, SECTION_BYTES);
 	assert_int_equal(single_copy_open(left->messenger, SINGLE_COPY_ON), 0);
 	exchange(from, to, &(struct lengths){LENGTH, LENGTH}, false, 0);
@@ -219,7 +219,7 @@ static void test_off_is_off(void **state)
 	free(to);
 }
 
-/* Both ends take part: neither did it all. */
+/* Both ends copy a part. */
 static void test_both_ends_copy(void **state)
 {
 	unsigned char *from = malloc(LENGTH);
@@ -251,7 +251,7 @@ static void test_both_ends_copy(void **state)
 	free(to);
 }
 
-/* Buffers of several pieces on both sides, cut at other places. */
+/* Buffers of several pieces at both ends, divided at different offsets. */
 static void test_buffers_of_several_pieces(void **state)
 {
 	unsigned char *from = malloc(LENGTH);
@@ -290,7 +290,10 @@ static void test_buffers_of_several_pieces(void **state)
 	free(to);
 }
 
-/* Discarded: it is not copied at all, and its sender completes. Claimed: it comes when received. */
+/*
+ * A discarded message is not copied at all, and its send completes. A claimed message is copied when it is
+ * received.
+ */
 static void test_discarded_and_claimed(void **state)
 {
 	unsigned char *from = malloc(LENGTH);
@@ -352,7 +355,7 @@ static void test_parts_of_a_buffer_for_several(void **state)
 	free(to);
 }
 
-/* More at once than there are transfers: the others go in pieces. */
+/* More messages at once than transfers: the rest goes in pieces. */
 static void test_more_messages_than_transfers(void **state)
 {
 	const uint32_t count = REGION_TRANSFERS + 20;
@@ -381,7 +384,7 @@ static void test_more_messages_than_transfers(void **state)
 	free(to);
 }
 
-/* The receiver cannot read what the sender sends: it goes in pieces, and so do later ones. */
+/* The receiver cannot read the sender's buffer: the message goes in pieces, and so do later ones. */
 static void test_memory_that_the_kernel_will_not_copy(void **state)
 {
 	unsigned char *to = malloc(LENGTH);
@@ -396,7 +399,7 @@ static void test_memory_that_the_kernel_will_not_copy(void **state)
 	assert_int_equal(node_send(left, right, from, LENGTH, 5, FI_TAGGED, from), 0);
 	world_settle(&world);
 	assert_int_equal(node_receive(right, left, to, LENGTH, 5, FI_TAGGED, to), 0);
-	/* What the receiver knows of the sender's buffer leads nowhere. */
+	/* The receiver's record of the sender's buffer points nowhere. */
 	for (uint32_t i = 0; i < REGION_TRANSFERS; i++)
 		right->messenger->single->copies[i].there.pieces[0].iov_base = NULL;
 	(void)world_await_good(&world, &right->receives);
@@ -408,7 +411,7 @@ static void test_memory_that_the_kernel_will_not_copy(void **state)
 	free(to);
 }
 
-/* One that dies in the middle ends it for the other, with an error, and nothing stays open. */
+/* If one end dies in the middle, the copy ends with an error at the other, and nothing stays open. */
 static void test_an_end_that_dies(void **state)
 {
 	unsigned char *from = malloc(LENGTH);
@@ -426,7 +429,7 @@ static void test_an_end_that_dies(void **state)
 		fill_bytes(source, LENGTH, (uint64_t)round);
 		assert_int_equal(node_receive(right, left, target, LENGTH, 5, FI_TAGGED, NULL), 0);
 		assert_int_equal(node_send(left, right, source, LENGTH, 5, FI_TAGGED, NULL), 0);
-		/* The receiver begins, the sender has its answer and begins. */
+		/* The receiver begins. The sender gets the answer and begins. */
 		(void)messenger_progress(right->messenger);
 		(void)messenger_progress(left->messenger);
 		assert_int_equal(last_method(), round >= 2 ? WIRE_BY_REGION : WIRE_BY_PROCESS);
@@ -435,19 +438,19 @@ static void test_an_end_that_dies(void **state)
 		world_check_peers(&world);
 		struct completion entry =
 			world_await(&world, stays == left ? &left->sends : &right->receives);
-		/* What it sent is there still, if it lies in the region. */
+		/* The dead sender's bytes are still there if they are in the region. */
 		assert_int_equal(entry.error, round == 2 ? 0 : ECONNRESET);
 		if (round == 2)
 			assert_bytes(target, LENGTH, 2);
 		(void)close_world(state);
 		if (round == 0 || round == 3)
-			open_with(SINGLE_COPY_ON, false); /* for the next, or for the teardown */
+			open_with(SINGLE_COPY_ON, false); /* for the next round, or for the teardown */
 	}
 	free(from);
 	free(to);
 }
 
-/* A receive that failed while its sender was writing ends only when that is over. */
+/* A receive that fails while its sender writes ends only after the write. */
 static void test_a_failed_receive_waits_for_the_last_write(void **state)
 {
 	unsigned char *from = malloc(LENGTH);
@@ -459,7 +462,7 @@ static void test_a_failed_receive_waits_for_the_last_write(void **state)
 	assert_int_equal(node_receive(right, left, to, LENGTH, 5, FI_TAGGED, NULL), 0);
 	assert_int_equal(node_send(left, right, from, LENGTH, 5, FI_TAGGED, NULL), 0);
 	(void)messenger_progress(right->messenger);
-	/* The sender as it is between its claim and the end of its copy. */
+	/* The sender between its claim and the end of its copy. */
 	struct process_line *line = &left->messenger->single->offer.record->transfers[0].line;
 	assert_int_not_equal(line->id, 0);
 	line->claimed = LENGTH - 1000;

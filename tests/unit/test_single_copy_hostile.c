@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a hostile peer can say and show of a single copy: it costs that peer its path, or nothing.
- * The victim's operation ends, and so does what it opened for it.
+ * Answers and words of a hostile peer about a single copy: they cost that peer its connection, or nothing.
+ * The victim's operation ends, and its transfer is closed.
  */
 #include "world.h"
 
@@ -11,14 +11,14 @@
 #define HEAP_BYTES (512U * 1024U)
 #define SECTION_BYTES (WORLD_SECTION_BYTES + HEAP_BYTES)
 #define LENGTH 300000U
-/* Of a message of this length, in its first chunks. */
+/* The bytes in the first chunks of a message of this length. */
 #define EARLY 8192U
 #define GUARD_BYTES 4096U
 
 static struct world world;
 static struct node *victim = &world.nodes[0];
 static struct node *hostile = &world.nodes[1];
-/* Of the victim, in private memory. */
+/* The victim's buffer in private memory. */
 static unsigned char guarded[GUARD_BYTES + LENGTH + GUARD_BYTES];
 static unsigned char *private_bytes = guarded + GUARD_BYTES;
 static unsigned char hostile_bytes[LENGTH];
@@ -37,7 +37,7 @@ static int close_region(void **state)
 	return 0;
 }
 
-/* Connected both ways, so that what one does is the other's news at its next poll. */
+/* Connected in both directions, so that each end sees the other's changes at its next poll. */
 static void open_nodes(enum single_copy_policy policy)
 {
 	char byte = 0;
@@ -64,7 +64,7 @@ static void step(struct node *node, uint32_t times)
 		(void)messenger_progress(node->messenger);
 }
 
-/* The hostile node dies, and with it ends everything; `operations` of the victim did by then. */
+/* The hostile node dies, and all operations end. By then `operations` of the victim have ended. */
 static void end_nodes(const char *what, uint32_t operations)
 {
 	node_die(hostile);
@@ -72,7 +72,7 @@ static void end_nodes(const char *what, uint32_t operations)
 		step(victim, 100);
 		transport_check_peers(victim->messenger->transport);
 	}
-	/* Who failed before is asked for some times a second. */
+	/* Failed peers are checked several times a second. */
 	uint32_t ended = 0;
 	for (uint32_t round = 0; round < WORLD_PATIENCE; round++) {
 		step(victim, 100);
@@ -108,7 +108,7 @@ static unsigned char *heap_of(const struct node *node)
 	return node->messenger->transport->heap->base;
 }
 
-/* One message between the two, as far as the stage says. */
+/* Begin one message between the two, and go as far as `stage`. */
 static void begin(bool victim_sends, bool in_region, uint32_t stage)
 {
 	struct node *from = victim_sends ? victim : hostile;
@@ -119,9 +119,9 @@ static void begin(bool victim_sends, bool in_region, uint32_t stage)
 	assert_int_equal(node_receive(to, from, victim_sends ? its : mine, LENGTH, 5, FI_TAGGED, NULL), 0);
 	assert_int_equal(node_send(from, to, victim_sends ? mine : its, LENGTH, 5, FI_TAGGED, NULL), 0);
 	if (stage >= 1)
-		step(to, 1); /* it has answered, and begun */
+		step(to, 1); /* has answered and begun */
 	if (stage >= 2)
-		step(from, 1); /* and the sender as well */
+		step(from, 1); /* the sender has begun as well */
 }
 
 static const uint64_t values[] = {
@@ -146,7 +146,7 @@ static void try_lines(bool victim_sends, uint32_t word, uint32_t stage, uint64_t
 		lines++;
 		shared_store_u64(words[word], value);
 	}
-	/* A sender's is there from the beginning. */
+	/* A sender's line is there from the beginning. */
 	assert_int_equal(lines, victim_sends && stage == 0 ? 0 : 1);
 	step(victim, 200);
 	end_nodes(what, 1);
@@ -213,13 +213,13 @@ static void test_every_word_of_a_record(void **state)
 	(void)state;
 	for (int victim_sends = 0; victim_sends < 2; victim_sends++)
 		for (uint32_t stage = (uint32_t)victim_sends; stage < 3; stage++)
-			/* Behind the line it is looked at once, when the victim begins. */
+			/* The words behind the line are read once, when the victim begins. */
 			for (uint32_t word = 0; word < (stage == (uint32_t)victim_sends ? 10U : 4U); word++)
 				for (size_t i = 0; i < VALUES; i++)
 					try_record(victim_sends, word, stage, values[i]);
 }
 
-/* The hostile end's open lines say that it has claimed and copied up to `until`. */
+/* The hostile end's open lines claim and report as copied everything up to `until`. */
 static void show_until(bool in_region, uint64_t until)
 {
 	struct process_transfer *transfers = hostile->messenger->single->offer.record->transfers;
@@ -237,8 +237,8 @@ static void show_until(bool in_region, uint64_t until)
 }
 
 /*
- * Neither end copies what came early. A sender that claims it claims the rest as well: were it believed, the
- * receive would end with nothing of the rest in its buffer.
+ * Neither end copies the early bytes. A sender that claims them claims the rest as well. If that were
+ * believed, the receive would end without the rest in its buffer.
  */
 static void test_claims_of_what_came_early(void **state)
 {
@@ -283,7 +283,7 @@ static void resume(uint64_t id, uint64_t from)
 	step(victim, 100);
 }
 
-/* The victim offers a message; the hostile node does not answer by itself. Returns the send's id. */
+/* The victim offers a message, and the hostile node does not answer by itself. Returns the send's id. */
 static uint64_t offer(bool in_region)
 {
 	unsigned char *bytes = in_region ? heap_of(victim) : private_bytes;
@@ -293,7 +293,7 @@ static uint64_t offer(bool in_region)
 	return ((const struct send *)(void *)victim->messenger->awaiting.previous)->id;
 }
 
-/* The receiver's line may be any; this is the first one, of the first transfer. */
+/* The receiver's line may be any line. This is the first line of the first transfer. */
 #define FIRST_TRANSFER 0x100U
 
 static void test_answers_that_cannot_be(void **state)
@@ -430,7 +430,7 @@ static void test_resumptions_that_cannot_be(void **state)
 	}
 }
 
-/* It claims all of the message, has done nothing of it, breaks the protocol, and lives. */
+/* The peer claims the whole message, copies nothing, breaks the protocol, and lives. */
 static void test_a_liar_that_lives_holds_no_receive(void **state)
 {
 	const struct match_link *pulling = NULL;
@@ -447,7 +447,7 @@ static void test_a_liar_that_lives_holds_no_receive(void **state)
 	write_slot(200, 0, 0, NULL, 0);
 	step(victim, 100);
 	assert_failed("a slot of no kind", true);
-	/* It may be in the middle of a part: its receive waits, but not for as long as it likes. */
+	/* It may be copying a part: its receive waits, but not for as long as the peer likes. */
 	assert_true(completion_is_empty(&victim->receives));
 	assert_false(match_is_empty(pulling));
 	struct single_copy *copy = (struct single_copy *)(void *)pulling->next;
@@ -459,7 +459,7 @@ static void test_a_liar_that_lives_holds_no_receive(void **state)
 	end_nodes("a liar that lives", 1);
 }
 
-/* Who offered nothing is not taken at its word. */
+/* An answer from a peer to which nothing was offered is not believed. */
 static void test_an_answer_to_no_offer(void **state)
 {
 	(void)state;
@@ -476,7 +476,7 @@ static void test_an_answer_to_no_offer(void **state)
 	node_close(victim);
 }
 
-/* While it is copied once no piece comes, and no acknowledgement before it is cleared. */
+/* During a single copy no piece may come, and no acknowledgement before the CLEAR. */
 static void test_pieces_and_acknowledgements_out_of_turn(void **state)
 {
 	const struct wire_piece piece = {.chunk = 0, .offset = (uint32_t)SECTION_ARENA_OFFSET(2)};

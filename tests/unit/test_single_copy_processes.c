@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Single copies between two processes: answers checked under load, an end that is killed in the
- * middle, and one that forks there.
+ * Single copies between two processes: contents checked under load, an end that is killed in the middle, and
+ * an end that forks there.
  */
 #include "side.h"
 
@@ -17,14 +17,14 @@
 #define MESSAGES 120U
 #define SEED 20261U
 
-/* ---- answers ---- */
+/* ---- contents ---- */
 
 struct plan {
 	size_t length;
 	size_t room;
 	bool from_heap;
 	bool to_heap;
-	bool late; /* the receive is posted when the message has come */
+	bool late; /* the receive is posted after the message arrived */
 };
 
 static struct plan plan_of(uint32_t number, uint32_t sender)
@@ -42,7 +42,7 @@ static struct plan plan_of(uint32_t number, uint32_t sender)
 	};
 }
 
-/* Both send and receive at once, so that each is busy elsewhere at times. */
+/* Both send and receive at once, so that each is busy with other work at times. */
 static void talk(struct side *side, uint32_t slot)
 {
 	unsigned char *private_source = malloc(LARGEST);
@@ -72,7 +72,7 @@ static void talk(struct side *side, uint32_t slot)
 		memset(target, 0x22, fits);
 		CHECK(await(side, &side->node.sends).error == 0);
 		memset(source, 0x11, out.length);
-		/* Nobody writes into it any more. */
+		/* Nothing writes into the rest any more. */
 		for (size_t i = 0; i < fits; i++)
 			CHECK(target[i] == 0x22);
 	}
@@ -106,7 +106,7 @@ static void test_answers_of_two_processes(void **state)
 
 #define LENGTH 1000001U
 
-/* One message after the other, until it is killed. */
+/* Send or receive one message after the other, until killed. */
 static void go_on(struct side *side, bool sends, unsigned char *bytes)
 {
 	for (uint32_t number = 0;; number++) {
@@ -121,7 +121,7 @@ static void go_on(struct side *side, bool sends, unsigned char *bytes)
 	}
 }
 
-/* Its peer is killed after some of our polls. Returns the error that this had, 0 if none at all. */
+/* Kill the peer after some of our polls. Returns the resulting error, 0 if there was none. */
 static int live_on(struct side *side, bool sends, unsigned char *bytes, pid_t child, uint32_t polls)
 {
 	struct completion_queue *queue = sends ? &side->node.sends : &side->node.receives;
@@ -137,7 +137,7 @@ static int live_on(struct side *side, bool sends, unsigned char *bytes, pid_t ch
 			post(side, bytes, LENGTH, number);
 		}
 		while (completion_is_empty(queue)) {
-			/* The first message says that it is at work. */
+			/* The first message shows that the peer works. */
 			if (number > 0 && polls-- == 0)
 				(void)kill(child, SIGKILL);
 			side_progress(side);
@@ -172,7 +172,7 @@ static void test_an_end_that_is_killed(void **state)
 		int error = live_on(&side, sends, bytes, child, random_below(&random, 60));
 		assert_int_equal(error, ECONNRESET);
 		assert_int_equal(waitpid(child, NULL, 0), child);
-		/* It is the application's again, and stays as it left it. */
+		/* The buffer is the application's again, and stays as the application left it. */
 		memset(bytes, 0x33, LENGTH);
 		for (int i = 0; i < 300; i++)
 			side_progress(&side);
@@ -180,7 +180,7 @@ static void test_an_end_that_is_killed(void **state)
 			if (bytes[i] != 0x33)
 				fail_msg("round %u: byte %zu was written after the end", round, i);
 		assert_int_equal(side.node.messenger->single->free_count, REGION_TRANSFERS);
-		/* Who takes its slot has its heap at once. */
+		/* The successor in its slot has its heap at once. */
 		struct node successor;
 		node_open(&successor, region);
 		assert_int_equal(node_slot(&successor), 1);
@@ -196,14 +196,17 @@ static void test_an_end_that_is_killed(void **state)
 
 /* ---- a fork in the middle ---- */
 
-/* The child has the receive, or the send, of its parent: it ends there, and disturbs nobody. */
+/*
+ * The child has a copy of its parent's receive or send. The operation ends there, and disturbs no other
+ * process.
+ */
 static void be_forked(struct side *side, struct region *region, bool sends, unsigned char *bytes)
 {
 	struct completion_queue *queue = sends ? &side->node.sends : &side->node.receives;
 
 	region_after_fork(region);
 	transport_after_fork(side->node.messenger->transport);
-	/* The acknowledgement may be in its parent's ring when it looks there for the last time. */
+	/* The acknowledgement may be in the parent's ring when the child reads the ring for the last time. */
 	int error = await(side, queue).error;
 	CHECK(error == ECONNABORTED || (sends && error == 0));
 	memset(bytes, 0x44, LENGTH);
@@ -211,7 +214,7 @@ static void be_forked(struct side *side, struct region *region, bool sends, unsi
 	_exit(0);
 }
 
-/* A message of this side's is under way: it has been copied in part. Or it is over, which fails. */
+/* Begin a message of this side, and continue until a part is copied. Fails if the message is over. */
 static void begin(struct side *side, const struct completion_queue *queue)
 {
 	while (match_is_empty(&side->node.messenger->incoming) &&
@@ -221,7 +224,7 @@ static void begin(struct side *side, const struct completion_queue *queue)
 
 static void test_a_fork_in_the_middle(void **state)
 {
-	/* The parent has forked: until then the other does nothing any more, so that it does not end. */
+	/* The parent has forked. Until then the other process does nothing, so that the copy does not end. */
 	atomic_bool *forked_now =
 		mmap(NULL, REGION_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * With which peers an end copies through the kernel: those that may trace it, see region/process.h. The
- * peer is a process of its own, whose rights are changed before it joins.
+ * The peers with which an end copies through the kernel: only peers that may trace it, see region/process.h.
+ * The peer is a process of its own, whose rights change before it joins.
  */
 #include "side.h"
 
@@ -23,10 +23,10 @@
 #define LENGTH 600001U
 #define MESSAGES 4U
 #define ANOTHER_ID 12345U
-/* A call that does not come back would hold the test for ever. */
+/* The time limit against a call that does not return. */
 #define HUNG_SECONDS 60U
 
-/* Calls of this process that read or write another one's memory. */
+/* The number of calls of this process that read or write another process's memory. */
 static uint32_t calls;
 
 ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count,
@@ -51,7 +51,7 @@ ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *local, unsigned 
 	return __real_process_vm_writev(pid, local, local_count, remote, remote_count, flags);
 }
 
-/* ---- the peers: each changes one thing. They return whether that could be done. ---- */
+/* ---- the peers: each changes one thing, and returns whether that was possible ---- */
 
 static bool stay_equal(void)
 {
@@ -102,7 +102,7 @@ static bool write_file(const char *path, const char *text)
 	return is_written;
 }
 
-/* Its ids there are those that it has here, and it has all capabilities there. */
+/* In the new namespace its ids are the same as here, and it has all capabilities. */
 static bool enter_user_namespace(void)
 {
 	char users[64];
@@ -150,14 +150,14 @@ static void send_all(struct side *side, uint64_t key)
 	}
 }
 
-/* Calls of ours while we receive and while we send, and the peer's while it receives. */
+/* The number of our calls while we receive and while we send, and of the peer's while it receives. */
 struct counts {
 	uint32_t receiving;
 	uint32_t sending;
 	uint32_t received;
 };
 
-/* False if there can be no such peer here. */
+/* Returns false if no such peer is possible on this machine. */
 static bool talk_with(bool (*become)(void), struct counts *counts)
 {
 	struct region *region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES);
@@ -201,7 +201,7 @@ static bool talk_with(bool (*become)(void), struct counts *counts)
 	return is_ready == 'y';
 }
 
-/* With kernel.yama.ptrace_scope above 0 only a process above may trace another, and the peer is below. */
+/* With kernel.yama.ptrace_scope above 0 only an ancestor may trace a process, and the peer is a child. */
 static bool may_be_traced_from_below(void)
 {
 	char scope = '0';
@@ -283,7 +283,7 @@ static void test_a_pid_namespace_below(void **state)
 	assert_left_alone("a peer in a PID namespace below ours", enter_pid_namespace);
 }
 
-/* The peer takes the offer and reads our memory; that we do not write into its memory is our decision. */
+/* The peer takes the offer and reads our memory. We decide not to write into its memory. */
 static void test_a_sender_decides_too(void **state)
 {
 	struct counts counts = {0};
@@ -297,7 +297,7 @@ static void test_a_sender_decides_too(void **state)
 	assert_int_equal(counts.sending, 0);
 }
 
-/* ---- a peer that keeps the pages of its buffer back ---- */
+/* ---- a peer that withholds the pages of its buffer ---- */
 
 static bool hold_pages(unsigned char *from, size_t length)
 {
@@ -309,7 +309,7 @@ static bool hold_pages(unsigned char *from, size_t length)
 	return fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &range) == 0;
 }
 
-/* It sends what it holds back, and then does nothing any more. */
+/* Send the withheld buffer, and then do nothing. */
 static void be_hostile(struct region *region, int says)
 {
 	const size_t early = (size_t)16 * REGION_PAGE;
@@ -325,7 +325,7 @@ static void be_hostile(struct region *region, int says)
 		_exit(0);
 	join(&side, region, 1);
 	CHECK(start_send(&side, held, LENGTH, 1) == 0);
-	/* Until it is killed; not for ever, if the test fails before. */
+	/* Until it is killed. The limit holds if the test fails before that. */
 	(void)sleep(HUNG_SECONDS);
 	_exit(1);
 }
@@ -356,7 +356,7 @@ static void test_a_peer_that_holds_pages_back(void **state)
 	post(&side, bytes, LENGTH, 1);
 	while (match_is_empty(&side.node.messenger->incoming))
 		side_progress(&side);
-	/* It has been taken: from here on the buffer would be read. All these calls come back. */
+	/* The offer was taken: from here on the buffer would be read. All these calls return. */
 	for (uint32_t i = 0; i < 1000; i++)
 		(void)messenger_progress(side.node.messenger);
 	assert_int_equal(calls, 0);
@@ -371,7 +371,7 @@ static void test_a_peer_that_holds_pages_back(void **state)
 	region_detach(region);
 }
 
-/* ---- what a peer is known by ---- */
+/* ---- how a peer is identified ---- */
 
 static void test_a_forked_child_has_no_secret(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sleeping over rings: no wake is lost, what cannot be relied on is said, and nobody is woken twice. */
+/* Sleeping over rings: no wake is lost, unreliable wakes are reported, and no sleeper is woken twice. */
 #include "world.h"
 
 #include <pthread.h>
@@ -8,10 +8,10 @@
 
 #define ROUNDS 20000U
 #define SEED 20262U
-/* A sleep that takes so long was not ended by its message: there is no other limit here. */
+/* A sleep of this length was not ended by its message. Sleeps have no other limit here. */
 #define LOST_NANOSECONDS UINT64_C(60000000000)
 
-/* ---- two that sleep by turns ---- */
+/* ---- two members that sleep in turn ---- */
 
 struct side {
 	struct node node;
@@ -23,7 +23,7 @@ struct side {
 	bool begins;
 };
 
-/* Looks, and then sleeps until the next message is there. False if a wake was lost. */
+/* Poll, and then sleep until the next message is there. Returns false if a wake was lost. */
 static bool await_message(struct side *side)
 {
 	struct transport *transport = side->node.messenger->transport;
@@ -31,7 +31,7 @@ static bool await_message(struct side *side)
 
 	while (completion_is_empty(queue)) {
 		struct sleep_watch watch;
-		/* Not always at the same distance from the message. */
+		/* Vary the time before the message. */
 		for (uint32_t looks = random_below(&side->random, 200); looks > 0; looks--)
 			(void)messenger_progress(side->node.messenger);
 		if (!completion_is_empty(queue))
@@ -69,7 +69,7 @@ static void *play(void *argument)
 			side->failure = "a receive failed";
 		if (side->failure != NULL || !await_message(side))
 			break;
-		/* As a rank that computes: the other is asleep by then. */
+		/* Like a rank that computes: the other is asleep by then. */
 		if (random_below(&side->random, 64) == 0)
 			(void)usleep(random_below(&side->random, 100));
 		if (!side->begins &&
@@ -101,7 +101,7 @@ static void test_no_wake_is_lost(void **state)
 	for (int i = 0; i < 2; i++) {
 		if (sides[i].failure != NULL)
 			fail_msg("seed %u, side %d: %s", SEED, i, sides[i].failure);
-		/* Else nothing was tested. */
+		/* Otherwise nothing was tested. */
 		assert_true(sides[i].sleeps > ROUNDS / 100);
 	}
 	for (int i = 0; i < 2; i++)
@@ -109,7 +109,7 @@ static void test_no_wake_is_lost(void **state)
 	region_detach(region);
 }
 
-/* ---- what is published ---- */
+/* ---- published words ---- */
 
 static uint32_t published(const struct node *node)
 {
@@ -135,7 +135,7 @@ static uint32_t rung(const struct node *at, const struct node *by)
 						node_slot(at), node_slot(by)));
 }
 
-/* A pair that is connected, from 0 to 1. */
+/* A pair that is connected from 0 to 1. */
 static void open_pair(struct world *world)
 {
 	char byte = 0;
@@ -146,7 +146,7 @@ static void open_pair(struct world *world)
 	(void)world_await_good(world, &world->nodes[1].receives);
 }
 
-/* A poll that hears a doorbell after it looked at the ring has not found that there is nothing. */
+/* If a poll hears a doorbell after it read the ring, it has not found the ring empty. */
 static void test_a_poll_that_hears_a_doorbell_is_not_the_last(void **state)
 {
 	struct world world;
@@ -189,17 +189,17 @@ static void test_senders_ring_one_that_sleeps(void **state)
 	uint32_t first = published(sleeper);
 	assert_int_equal(node_send(sender, sleeper, &byte, 1, 0, FI_MSG, NULL), 0);
 	assert_int_equal(rung(sleeper, sender), rings + 1);
-	/* So it does not fall asleep any more. */
+	/* So the member does not fall asleep any more. */
 	if (sleep_waits_on_many())
 		assert_int_equal(sleep_until(&watch, monotonic_now() + LOST_NANOSECONDS), SLEEP_RUNG);
-	/* The next sleep is another, and is over soon if nothing comes. */
+	/* The next sleep is independent, and ends soon if nothing comes. */
 	transport_progress_full(sleeper->messenger->transport);
 	sleep_watch_open(&watch);
 	(void)transport_sleep_watch(sleeper->messenger->transport, &watch);
 	assert_int_not_equal(published(sleeper), first);
 	assert_int_equal(sleep_until(&watch, monotonic_now() + 1000000), SLEEP_ELAPSED);
 
-	/* Two sleep: the first to end leaves it to the other. */
+	/* Two sleeps: the end of the first does not end the other. */
 	transport_sleep_begin(sleeper->messenger->transport);
 	transport_sleep_end(sleeper->messenger->transport);
 	assert_int_equal(active(sleeper), 0);
@@ -230,15 +230,15 @@ static void test_what_cannot_be_relied_on_is_said(void **state)
 	sleep_watch_open(&watch);
 	assert_false(transport_sleep_watch(transport, &watch));
 	shared_store_u32(membarrier, sleep_is_ordered());
-	/* Room: nobody rings for it for sure. */
+	/* Room: no peer is sure to ring for it. */
 	transport->short_of_room = true;
 	sleep_watch_open(&watch);
 	assert_false(transport_sleep_watch(transport, &watch));
 	assert_true((published(&world.nodes[1]) & SLEEPING_FOR_ROOM) != 0);
-	/* It was so once. */
+	/* Now it is reliable again. */
 	sleep_watch_open(&watch);
 	assert_int_equal(transport_sleep_watch(transport, &watch), possible);
-	/* More words than a call takes. */
+	/* More words than one call can wait for. */
 	sleep_watch_open(&watch);
 	for (uint32_t i = 0; i < SLEEP_WORDS_MAX - 2; i++)
 		sleep_on_private(&watch, &word, 0);
@@ -247,7 +247,7 @@ static void test_what_cannot_be_relied_on_is_said(void **state)
 	world_close(&world);
 }
 
-/* The receiver gives credit back in batches; who sleeps for it gets it at once. */
+/* The receiver returns credit in batches. A sender that sleeps until it gets credit gets it at once. */
 static void test_who_waits_for_room_is_rung(void **state)
 {
 	struct world world;
@@ -259,7 +259,7 @@ static void test_who_waits_for_room_is_rung(void **state)
 	open_pair(&world);
 	struct node *sender = &world.nodes[0];
 	struct node *receiver = &world.nodes[1];
-	/* Both ways: the receiver looks at the sender's word only if it polls its ring, which it does. */
+	/* Connect both directions: the receiver reads the sender's word only if it polls its ring. */
 	for (int i = 0; i < 10000 && result == 0; i++)
 		result = node_send(sender, receiver, bytes, sizeof(bytes), 0, FI_MSG, NULL);
 	assert_int_equal(result, -EAGAIN);

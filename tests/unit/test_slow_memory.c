@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A region whose memory is mapped uncached: an endpoint refuses it in one line with the remedy, or uses
- * it where that is allowed. No such memory is here: how slow it is says the test.
+ * A region whose memory is mapped uncached: an endpoint refuses it in one line with the remedy, or uses it if
+ * that is allowed. This machine has no such memory, so the test says how slow the memory is.
  */
 #include "world.h"
 
@@ -86,7 +86,7 @@ static int machine_close(void **state)
 	return unlink(bar);
 }
 
-/* Enable an endpoint; returns what that does, and what was said on standard error. */
+/* Enable an endpoint. Returns its result, and the text on standard error. */
 static int enable(char said[1024])
 {
 	struct fid_ep *endpoint = NULL;

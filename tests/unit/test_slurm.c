@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of Slurm's plugin does not call Slurm: values of --vicinal, its arguments, its files. */
+/*
+ * The parts of Slurm's plugin that do not call Slurm: values of --vicinal, the plugin's arguments, its files.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,7 +95,7 @@ static void test_values_that_mean_nothing(void **state)
 		"region,section=300001",
 		"region,heap=4097",
 		"region,heap=999999999G",
-		"region,members=512,heap=33554432G", /* 2^64 bytes together */
+		"region,members=512,heap=33554432G", /* together 2^64 bytes */
 		"region,members=512,section=1G",
 		"region,heap=3G",
 		"region,members=4;rm -rf /",
@@ -158,7 +160,7 @@ static void test_arguments_of_the_plugin(void **state)
 	good[3] = functions;
 	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
 	assert_string_equal(settings.functions, "vf");
-	/* Only root can have it, unless an administrator chooses another. */
+	/* Only root can have this port, unless an administrator chooses another. */
 	assert_true(settings.network_port > 0 && settings.network_port < 1024);
 	good[3] = vlans;
 	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
@@ -196,7 +198,7 @@ static void test_variables_are_read(void **state)
 	(void)fclose(file);
 }
 
-/* A file that may be one of a job: as many member slots, and in slot 1 a member or not. */
+/* A file that may be the region of a job. `members` is its number of slots, and slot 1 may have a member. */
 static int make_file(const char *directory, const char *name, uint32_t members)
 {
 	char path[PATH_MAX];
@@ -231,7 +233,10 @@ static void test_regions_of_jobs(void **state)
 	assert_int_equal(members, 7);
 	assert_int_equal(job_region_find(path, geteuid() + 1, &members), JOB_REGION_FOREIGN);
 
-	/* Of another open file description, as a member's: of this one it would be no other's. */
+	/*
+	 * A lock of another open file description, like a member's. A lock of the same description would not
+	 * count as another's.
+	 */
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
 
 	assert_true(job_region_any_idle(directory));

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of functions of Slurm's jobs does not call Slurm: its words for GRES, and the files on a host. */
+/*
+ * The parts of the functions of Slurm's jobs that do not call Slurm: the words for GRES, and the files on a
+ * host.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,13 +87,13 @@ static void test_what_is_known_of_a_job(void **state)
 
 	put("functions-42", "A=1\n");
 	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_GIVEN);
-	job_functions_note_none(directory, path); /* is no reason to forget them */
+	job_functions_note_none(directory, path); /* must not forget the functions */
 	assert_true(job_functions_remain(directory, 42));
 	assert_int_equal(job_functions_find(path), JOB_FUNCTIONS_GIVEN);
 	assert_false(job_functions_remain(directory, 4));
 	take_away("functions-42");
 
-	put("functions-42.lock", ""); /* a command was killed before it had more */
+	put("functions-42.lock", ""); /* a command was killed before it wrote more */
 	assert_true(job_functions_remain(directory, 42));
 	take_away("functions-42.lock");
 }
@@ -172,14 +175,20 @@ static void test_functions_that_are_for_nodes(void **state)
 	assert_int_equal(node_functions_read(directory, 7, &found), NODE_FUNCTIONS_GIVEN);
 	assert_int_equal(found.count, 2);
 	assert_string_equal(found.lines[1], "ffff:02:08.0 infiniband ib0 a b");
-	/* Neither one whose interface stays the host's, nor one that there is none of, nor one twice. */
+	/*
+	 * Refused: a function whose interface stays the host's, a function that does not exist, and the same
+	 * function twice.
+	 */
 	found.granted[0] = true;
 	for (uint32_t number = 0; number < 4; number++) {
 		assert_int_equal(node_functions_grant(&found, number, -1, said, sizeof(said)), -1);
 		assert_string_equal(
 			said, "vicinal: the nodes request an SR-IOV function that the job does not have");
 	}
-	/* Nor for machines what a container has; and what machines have is theirs alone. */
+	/*
+	 * A function that a container has is not given to machines. A function that machines have is given to
+	 * nobody else.
+	 */
 	const struct settings settings = {.command = "/bin/true", .directory = directory};
 
 	assert_int_equal(node_functions_grant_to_vms(&found, &settings, 7, 1, said, sizeof(said)), -1);

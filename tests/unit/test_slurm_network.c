@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Networks over the hosts of a job under Slurm: which of those that a supervisor tells of root believes. */
+/* Networks over the hosts of a job under Slurm: which networks that a supervisor reports root accepts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static int close_channel(void **state)
 	return close(ends[1]);
 }
 
-/* As src/vicinal/integrations/slurm/joining.py sends it, but for the number of files. */
+/* Sends as src/vicinal/integrations/slurm/joining.py does, except for the number of files. */
 static int send_files(const char *words, size_t length, const int *files, size_t count)
 {
 	union {
@@ -77,7 +77,7 @@ static int send_file(int file)
 	return send_words(file, "n", 1);
 }
 
-/* A network that a user has made, and is gone when the descriptor is closed; -1 where he may not. */
+/* A network of a user, which is gone when the descriptor is closed; -1 where the user may not create one. */
 static int network_of(uid_t user)
 {
 	int status = 0;
@@ -108,7 +108,7 @@ static void test_only_a_network_of_the_user_s_is_believed(void **state)
 	assert_false(supervisor_network_is_of(network, between, OTHER));
 	assert_false(supervisor_network_is_of(between, network, USER));
 	assert_false(supervisor_network_is_of(network, network, USER));
-	/* Root has them all. */
+	/* Root owns all networks. */
 	assert_true(supervisor_network_is_of(network, between, 0));
 	(void)close(network);
 	(void)close(between);
@@ -164,7 +164,7 @@ static void test_messages_without_a_network(void **state)
 	assert_int_equal(word, 'j');
 	(void)close(ends[1]);
 	assert_int_equal(supervisor_network_receive(ends[0]).request, SUPERVISOR_SILENT);
-	/* Whoever asked has ended. */
+	/* The process that asked has ended. */
 	supervisor_network_answer(ends[0]);
 	ends[1] = dup(ends[0]);
 }
@@ -196,8 +196,10 @@ static void test_what_is_asked_for_with_a_network(void **state)
 	}
 }
 
-/* A supervisor, the first process of a PID namespace, which holds a network and tells whether it is back in
- * the one before. */
+/*
+ * A supervisor, the first process of a PID namespace, which holds a network and reports whether it is back in
+ * the network before.
+ */
 _Noreturn static void be_supervisor(int told)
 {
 	struct stat before;
@@ -234,7 +236,7 @@ static void test_a_network_is_held_until_the_supervisor_ends(void **state)
 		pid_t supervisor = fork();
 
 		if (supervisor == 0) {
-			/* Its own processes are to be seen there, as by a supervisor. */
+			/* The processes of the namespace must be visible in /proc, as for a supervisor. */
 			(void)mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
 			(void)mount("proc", "/proc", "proc", 0, NULL);
 			be_supervisor(told[1]);
@@ -252,12 +254,14 @@ static void test_a_network_is_held_until_the_supervisor_ends(void **state)
 	assert_int_equal(stat(OWN_NETWORK, &own), 0);
 	assert_int_equal(fstat(network, &held), 0);
 	assert_true(own.st_ino != held.st_ino);
-	/* It is root's, and no user's. */
+	/* The network is root's, and no user's. */
 	assert_false(supervisor_network_is_of(network, ends[0], USER));
 	assert_int_equal(kill(parent, SIGKILL), 0);
 	assert_int_equal(waitpid(parent, NULL, 0), parent);
-	/* The supervisor ends with its parent, and what holds the network with the supervisor: then nobody
-	 * has the other end of the pipe, nor of the channel but this process. */
+	/*
+	 * The supervisor ends with its parent, and the process that holds the network ends with the
+	 * supervisor. Then no process has the other end of the pipe, and only this process has the channel's.
+	 */
 	assert_int_equal(read(told[0], &word, 1), 0);
 	(void)close(network);
 	(void)close(told[0]);

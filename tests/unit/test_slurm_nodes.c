@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of jobs' nodes under Slurm does not call Slurm: processes, records of supervisors, lists of nodes. */
+/*
+ * The parts of jobs' nodes under Slurm that do not call Slurm: processes, records of supervisors, lists of
+ * nodes.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +71,7 @@ static void test_a_process_is_told_from_a_later_one_of_its_number(void **state)
 	int opened = process_open(&process);
 
 	assert_true(opened >= 0);
-	/* Nobody has waited for it yet, and it has ended all the same. */
+	/* The process has ended, although nobody has waited for it yet. */
 	assert_int_equal(process_end(&process), 0);
 	assert_int_equal(process_began(opened), 0);
 	assert_true(process_is_ending(opened));
@@ -113,7 +116,7 @@ static void test_a_supervisor_is_written_down_while_it_runs(void **state)
 	assert_int_equal(found.process.number, written.process.number);
 	assert_string_equal(found.file, written.file);
 
-	/* With it goes the record, also while somebody has it open. */
+	/* The record goes with the supervisor, even while a process has the file open. */
 	(void)close(record);
 	assert_int_equal(supervisor_end(directory, JOB), 0);
 	assert_true(WIFSIGNALED(status_of(&written.process)));
@@ -176,7 +179,9 @@ static void test_records_are_listed(void **state)
 	}
 }
 
-/* What a task finds in a list of this text, of which `directory` is what the supervisor's would be in /proc.
+/*
+ * The node that a task finds in a list of this text. `directory` stands for the supervisor's directory in
+ * /proc.
  */
 static int read_list(const char *text, uint32_t task, uint32_t tasks, struct node_list *list)
 {
@@ -309,7 +314,7 @@ static void test_groups_of_a_job(void **state)
 {
 	static const struct {
 		const char *groups;
-		const char *path; /* NULL: not of job 7 */
+		const char *path; /* NULL: not a group of job 7 */
 		bool is_of_extern;
 	} cases[] = {
 		/* Version 1: the step's slurmstepd, and a process of its own. */
@@ -327,7 +332,7 @@ static void test_groups_of_a_job(void **state)
 		 "/system.slice/slurmstepd.scope/job_7", true},
 		{"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
 		 "/system.slice/slurmstepd.scope/job_7", false},
-		/* None, and other jobs'. */
+		/* No group, and groups of other jobs. */
 		{"0::/system.slice/slurmstepd.scope/job_70/step_extern/user/task_special\n", NULL, false},
 		{"0::/system.slice/slurmd.service\n", NULL, false},
 		{"5:memory:/\n0::/\n", NULL, false},
@@ -344,7 +349,7 @@ static void test_groups_of_a_job(void **state)
 		assert_string_equal(path, cases[i].path);
 		assert_int_equal(job_cgroup_is_of_extern(cases[i].groups, path), cases[i].is_of_extern);
 	}
-	/* What others call as it is called is none of the job's. */
+	/* A group of another process with the same name is not the job's. */
 	assert_false(job_cgroup_is_of_extern("0::/user.slice/job_7/step_extern/user/task_special\n",
 					     "/system.slice/slurmstepd.scope/job_7"));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where tasks find a step's PMIx server, and what hands its bytes on, without Slurm and PMIx. */
+/* Where tasks find a step's PMIx server, and the relay of its bytes, without Slurm and PMIx. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,9 +101,9 @@ static void test_variables_are_moved_that_tell_of_it(void **state)
 
 struct relay {
 	pthread_t thread;
-	int server;    /* listens where the relay goes */
+	int server;    /* listens where the relay connects */
 	uint16_t to;   /* its port */
-	uint16_t port; /* that of the relay */
+	uint16_t port; /* the relay's port */
 	int listener;
 	int end[2];
 };
@@ -182,7 +182,7 @@ static void test_all_is_handed_on_both_ways(void **state)
 	int task = connected(relay.port);
 	int server = accept(relay.server, NULL, NULL);
 
-	/* Both write all before either reads to its end: neither way waits for the other. */
+	/* Both write everything before either reads to its end: neither direction waits for the other. */
 	assert_int_equal(pthread_create(&threads[0], NULL, write_long, &task), 0);
 	assert_int_equal(pthread_create(&threads[1], NULL, write_long, &server), 0);
 	read_long(server);
@@ -217,7 +217,7 @@ static void test_more_connections_wait_until_one_ends(void **state)
 	servers[CONNECTIONS_MAX] = accept(relay.server, NULL, NULL);
 	assert_int_equal(recv(servers[CONNECTIONS_MAX], &word, 1, 0), 1);
 	end(&relay);
-	/* With the relay all end. */
+	/* With the relay all connections end. */
 	for (size_t i = 1; i <= CONNECTIONS_MAX; i++) {
 		assert_true(recv(tasks[i], &word, 1, 0) <= 0);
 		assert_int_equal(close(tasks[i]), 0);
@@ -233,7 +233,7 @@ static void test_the_last_words_of_a_task_arrive(void **state)
 	(void)state;
 	int task = connected(relay.port);
 
-	/* All of it before the relay looks for the first time. */
+	/* The whole message, before the relay polls for the first time. */
 	assert_int_equal(send(task, "abort", 5, 0), 5);
 	assert_int_equal(close(task), 0);
 	assert_int_equal(close(relay.end[1]), 0);
