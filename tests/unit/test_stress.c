@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two members in two threads that share nothing but the region, as processes do: what
- * ThreadSanitizer finds here is a missing order between shared words.
+ * Two members in two threads that share only the region, like processes. ThreadSanitizer finds missing
+ * orderings between shared words here.
  */
 #include "world.h"
 
@@ -14,10 +14,13 @@
 #define LARGEST 100000U
 #define VISITS 100U
 #define SEED 20261U
-/* So many looks in a row that find nothing are taken for a hang. */
+/* If this many polls in a row find nothing, the test hangs. */
 #define LOOKS_MAX 200000000U
 
-/* A thread's own member; a failed check is told to the main thread, which alone may fail the test. */
+/*
+ * A thread's own member. A failed check is reported to the main thread, because only the main thread may fail
+ * the test.
+ */
 struct side {
 	struct node node;
 	const struct side *other;
@@ -49,7 +52,7 @@ static bool take(struct side *side, struct completion_queue *queue, struct compl
 {
 	for (uint32_t look = 0; completion_is_empty(queue); look++) {
 		EXPECT(side, look < LOOKS_MAX);
-		/* Not at every look: what a poll does now and then is done at every 64th. */
+		/* Not at every poll: every 64th poll also does the periodic work. */
 		if (messenger_progress(side->node.messenger) == 0 && look % 64 == 63)
 			(void)sched_yield();
 	}
@@ -86,7 +89,7 @@ static bool receive_one(struct side *side, uint32_t number, unsigned char *bytes
 	struct completion entry;
 
 	fill_bytes(expected, length, number);
-	/* Sometimes late, so that it came unexpected. */
+	/* Sometimes late, so that the message is unexpected. */
 	for (uint32_t pause = number % 7 == 0 ? 50 : 0; pause > 0; pause--)
 		(void)messenger_progress(side->node.messenger);
 	EXPECT(side, node_receive(&side->node, NULL, bytes, LARGEST, 1, FI_TAGGED, bytes) == 0);
@@ -124,7 +127,7 @@ static void *run_receiver(void *argument)
 
 static void test_two_members_in_two_threads(void **state)
 {
-	/* Each has a mapping of its own, as two processes would. */
+	/* Each thread has its own mapping, as two processes would. */
 	struct region *region = world_region(4, WORLD_SECTION_BYTES);
 	struct side sender = {.random = SEED};
 	struct side receiver = {.random = SEED};
@@ -154,7 +157,7 @@ static void test_two_members_in_two_threads(void **state)
 #define LARGE_MIN 66000U
 #define LARGE_MAX 260000U
 
-/* Where buffers lie, and so what may be copied by whom. */
+/* Where the buffers are, which decides who may copy. */
 enum place { BOTH_PRIVATE, FROM_HEAP, TO_HEAP, BOTH_IN_HEAPS };
 
 struct large {
@@ -171,7 +174,7 @@ static bool exchange_large(struct large *large)
 	for (uint32_t i = 0; i < LARGE_MESSAGES; i++) {
 		size_t length = LARGE_MIN + random_below(&side->random, LARGE_MAX - LARGE_MIN);
 		if (large->sends) {
-			/* The other may read the one before until it has said that it has it. */
+			/* The peer may read the previous message until it confirms that it has it. */
 			fill_bytes(large->bytes, length, i);
 			ssize_t result = 0;
 			while ((result = node_send(&side->node, &side->other->node, large->bytes, length, 1,
@@ -235,12 +238,15 @@ static void test_single_copies_in_two_threads(void **state)
 	copy_once_in_two_threads(FROM_HEAP);
 	copy_once_in_two_threads(TO_HEAP);
 #ifndef __SANITIZE_THREAD__
-	/* Where they meet both may write the same bytes at once, on purpose: a race to the sanitizer. */
+	/*
+	 * Where they meet, both may write the same bytes at once, on purpose: to the sanitizer this is a
+	 * race.
+	 */
 	copy_once_in_two_threads(BOTH_IN_HEAPS);
 #endif
 }
 
-/* Members that join, send one message and leave again, while another receives all of them. */
+/* Members that join, send one message and leave again, while another member receives all of them. */
 static void *run_visitor(void *argument)
 {
 	struct side *side = argument;
@@ -285,7 +291,7 @@ static void test_members_come_and_go_while_others_work(void **state)
 		assert_int_equal(pthread_create(&visitors[i].thread, NULL, run_visitor, &visitors[i]), 0);
 	bool good = host_visitors(&host, 2 * VISITS);
 	for (int i = 0; i < 2; i++) {
-		/* The last ones wait until it is known that they left. */
+		/* The last visitors wait until the host knows that they left. */
 		while (pthread_tryjoin_np(visitors[i].thread, NULL) != 0)
 			(void)messenger_progress(host.node.messenger);
 		if (visitors[i].failure[0] != '\0')

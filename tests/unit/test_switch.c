@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers of one region that move to the network and back: when, in which steps, and who cannot. */
+/* Peers of one region that switch to the network and back: when, in which steps, and which peers cannot. */
 #include "fake_core.h"
 
 #include "transport/switch.h"
@@ -17,7 +17,7 @@ static struct far_node *c = &fakes.nodes[2];
 
 #define WITH_WORLD(name) cmocka_unit_test_setup_teardown(name, fake_setup, fake_teardown)
 
-/* All look after their peers, as they do by the clock. */
+/* All check their peers now, as they do by the clock. */
 static void look(void)
 {
 	for (int round = 0; round < 4; round++) {
@@ -54,7 +54,7 @@ static void talk_all(uint64_t seed)
 	}
 }
 
-/* There and back again, several times; the others of the region stay there. */
+/* To the network and back several times. The other members of the region stay there. */
 static void test_there_and_back(void **state)
 {
 	(void)state;
@@ -81,7 +81,7 @@ static void test_there_and_back(void **state)
 	assert_int_equal(fake_transport(a)->attention, network->busy + fake_transport(a)->sparse);
 }
 
-/* Nobody talked yet: the way is found when somebody does. */
+/* Before the first message: the route is found at the first message. */
 static void test_before_the_first_message(void **state)
 {
 	(void)state;
@@ -95,7 +95,7 @@ static void test_before_the_first_message(void **state)
 	assert_int_equal(route(c, b), CONNECTION_BY_NETWORK);
 }
 
-/* What waits for a receive keeps its place, whichever way it came; nothing stays in chunks. */
+/* Messages that wait for a receive keep their order, whatever their transport. Nothing stays in chunks. */
 static void test_unexpected_messages_keep_their_order(void **state)
 {
 	static const size_t sizes[] = {8, 4000, 300, 200000, 0, 60000};
@@ -127,7 +127,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 		fake_settle(&fakes);
 	}
 	assert_null(fake_neighbour(b, a)
-			    ->holding); /* the last that came by the region were before the last move */
+			    ->holding); /* the last messages through the region came before the last switch */
 	for (uint64_t i = 0; i < 3 * COUNT; i++) {
 		struct iovec piece = {in, BYTES};
 		assert_int_equal(messenger_receive(b->node.messenger,
@@ -149,7 +149,7 @@ static void test_unexpected_messages_keep_their_order(void **state)
 		free(fake_next(&a->node.sends).context);
 }
 
-/* The receiver takes nothing for a while: the sender says that there is no room, and goes on later. */
+/* The receiver takes nothing for a while: the sender finds no room, and goes on later. */
 static void test_a_receiver_that_does_not_look(void **state)
 {
 	uint64_t sent = 0;
@@ -159,7 +159,7 @@ static void test_a_receiver_that_does_not_look(void **state)
 	fake_request_route(a, true);
 	look();
 	fake_request_route(a, false);
-	/* Only a looks: its last slot over the network is out. */
+	/* Only a polls: its last slot over the network was sent. */
 	transport_begin_switches(fake_transport(a));
 	assert_int_equal(route(a, b), CONNECTION_SWITCHING);
 	assert_int_equal(fake_send(a, fake_neighbour(a, b), &sent, 8, 5), -EAGAIN);
@@ -171,7 +171,7 @@ static void test_a_receiver_that_does_not_look(void **state)
 	talk(a, b, 8, 7);
 }
 
-/* The core has no room while they move, in each direction. */
+/* The core has no room during the switch, in each direction. */
 static void test_a_core_without_room(void **state)
 {
 	(void)state;
@@ -190,7 +190,7 @@ static void test_a_core_without_room(void **state)
 	}
 }
 
-/* Nobody moves to where nothing answers, or where there is no way. */
+/* No peer switches to a network that does not answer, or to which there is no route. */
 static void test_who_cannot_be_reached_stays(void **state)
 {
 	(void)state;
@@ -204,7 +204,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	assert_int_equal(route(a, b), CONNECTION_STAYS);
 	talk(a, b, 100000, 3);
 
-	/* One whose place cannot be one, and one that has none. */
+	/* A peer with an invalid network name, and a peer with none. */
 	struct section_header *header =
 		section_header(c->region, fake_transport(c)->attachments[0].member->slot);
 	shared_store_u32(&header->core, 8 | 1 << 16);
@@ -223,7 +223,7 @@ static void test_who_cannot_be_reached_stays(void **state)
 	assert_int_equal(route(a, c), CONNECTION_BY_REGION);
 }
 
-/* An error of the core while it is asked harms nobody. */
+/* An error of the core during the question harms no peer. */
 static void test_a_ping_that_fails(void **state)
 {
 	(void)state;
@@ -239,7 +239,7 @@ static void test_a_ping_that_fails(void **state)
 	talk(a, b, 100000, 3);
 }
 
-/* It dies in the middle: what waits for it ends, and others go on. */
+/* The peer dies in the middle of a switch: its operations end, and other peers go on. */
 static void test_a_peer_that_dies_while_it_switches(void **state)
 {
 	for (int back = 0; back < 2; back++) {
@@ -260,7 +260,7 @@ static void test_a_peer_that_dies_while_it_switches(void **state)
 		struct peer *dying = &fake_neighbour(a, b)->peer;
 		assert_int_equal(fake_receive(a, dying->source, in, 8, 9), 0);
 		node_die(&b->node);
-		/* What may be on its way over the network is waited for. */
+		/* Messages that may be on their way over the network are awaited. */
 		transport_check_peers(fake_transport(a));
 		assert_true(dying->framed);
 		assert_int_equal(dying->state, PEER_PRESENT);
@@ -274,7 +274,7 @@ static void test_a_peer_that_dies_while_it_switches(void **state)
 	}
 }
 
-/* A single copy that was accepted goes on after the move, which is over when it is. */
+/* A single copy that was accepted goes on during the switch, which ends when the copy ends. */
 static void test_a_copy_goes_on(void **state)
 {
 	enum { LONG = 4 << 20 };
@@ -290,7 +290,7 @@ static void test_a_copy_goes_on(void **state)
 	talk(b, a, 8, 2);
 	struct peer *at_a = &fake_neighbour(a, b)->peer;
 	struct peer *at_b = &fake_neighbour(b, a)->peer;
-	/* Each answers only whom it asks itself. */
+	/* Each answers only a peer that it asks itself. */
 	for (bool proved = false; !proved;) {
 		proved = network_prove(fake_transport(a), at_a);
 		proved = network_prove(fake_transport(b), at_b) && proved;
@@ -319,7 +319,7 @@ static void test_a_copy_goes_on(void **state)
 	assert_int_equal(fake_next(&b->node.receives).length, LONG);
 	assert_bytes(to, LONG, 9);
 	assert_int_equal(route(a, b), CONNECTION_BY_NETWORK);
-	/* None is offered from here on, and none accepted. */
+	/* From here on no copy is offered or accepted. */
 	assert_false(at_a->mapped || at_b->mapped);
 	talk(a, b, BYTES, 10);
 	(void)heap_release(from);

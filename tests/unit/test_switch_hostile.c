@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers of a region that change the way as it cannot be: they lose their path, and we nothing. And what
- * becomes of one whose slot is another's before all that went to it over the network has left.
+ * Peers of a region whose switch breaks the protocol: they lose their connection, and we lose nothing. Also a
+ * peer whose slot another member takes before all frames to it have left.
  */
 #include "fake_core.h"
 
@@ -24,7 +24,7 @@ static void look(void)
 	}
 }
 
-/* Connected both ways. */
+/* Connected in both directions. */
 static int open_world(void **state)
 {
 	(void)fake_setup(state);
@@ -44,7 +44,7 @@ static void go_on(void)
 	}
 }
 
-/* It is found out, and the region is not believed again: see test_failover.c. */
+/* The violation is detected, and the region is not used again: see test_failover.c. */
 static void assert_left_for_good(const char *what)
 {
 	go_on();
@@ -52,7 +52,7 @@ static void assert_left_for_good(const char *what)
 		fail_msg("this was accepted: %s", what);
 }
 
-/* It is found out, and there is no way left. */
+/* The violation is detected, and no transport is left. */
 static void assert_violation(const char *what)
 {
 	const struct peer *lost = &fake_neighbour(victim, hostile)->peer;
@@ -91,7 +91,7 @@ static void push(struct far_node *from, const struct far_node *to, uint32_t kind
 	transport_wake(peer_there);
 }
 
-/* What comes over the network while the ring is still there. */
+/* Frames over the network while the ring is still in use. */
 static void test_frames_of_one_that_did_not_switch(void **state)
 {
 	static const struct frame_slot slot = {.control = (uint64_t)WIRE_RECLAIM << 16};
@@ -101,7 +101,7 @@ static void test_frames_of_one_that_did_not_switch(void **state)
 			(void)fake_teardown(state);
 			(void)open_world(state);
 		}
-		/* Known to the network, but not there yet. */
+		/* The network knows the peer, but has not switched to it. */
 		assert_true(network_attach(fake_transport(victim), &fake_neighbour(victim, hostile)->peer));
 		switch (which) {
 		case 0:
@@ -119,14 +119,14 @@ static void test_frames_of_one_that_did_not_switch(void **state)
 		default:
 			fake_request_route(hostile, true);
 			transport_begin_switches(fake_transport(victim));
-			deliver(FRAME_SWITCHED, 0, NULL, 0); /* an answer to a SWITCH through the region */
+			deliver(FRAME_SWITCHED, 0, NULL, 0); /* answers a SWITCH in the region */
 			break;
 		}
 		assert_violation("a frame of one that did not move");
 	}
 }
 
-/* It says that it took a last frame: another one, or twice. */
+/* The peer confirms a last frame: a wrong one, or twice. */
 static void test_switched_that_cannot_be(void **state)
 {
 	for (int which = 0; which < 3; which++) {
@@ -150,7 +150,7 @@ static void test_switched_that_cannot_be(void **state)
 	}
 }
 
-/* What is behind a SWITCH in the ring is not looked at, and the ring is not taken again. */
+/* Slots behind a SWITCH in the ring are not read, and the ring is not accepted again. */
 static void test_a_ring_that_was_left(void **state)
 {
 	(void)state;
@@ -165,7 +165,7 @@ static void test_a_ring_that_was_left(void **state)
 	assert_true(completion_is_empty(&victim->node.receives));
 	assert_true(fake_neighbour(victim, hostile)->peer.framed);
 	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
-	/* Its bell alone says nothing; another ring cannot be. */
+	/* A doorbell without an offer has no effect. Another ring is invalid. */
 	transport_ring(&fake_neighbour(hostile, victim)->peer);
 	go_on();
 	assert_int_equal(fake_neighbour(victim, hostile)->peer.state, PEER_PRESENT);
@@ -177,7 +177,7 @@ static void test_a_ring_that_was_left(void **state)
 	assert_left_for_good("a ring of one that is in the network");
 }
 
-/* Over the network a SWITCH ends a frame, and of one that is nowhere else it cannot be. */
+/* Over the network a SWITCH ends a frame. From a peer that has no other transport it is invalid. */
 static void test_switches_in_frames(void **state)
 {
 	struct frame_slot slots[2] = {{.control = (uint64_t)WIRE_SWITCH << 16},
@@ -204,7 +204,7 @@ static void test_switches_in_frames(void **state)
 		memcpy(frame, &header, sizeof(header));
 		memcpy(frame + sizeof(header), slots, sizeof(slots));
 		size_t length = sizeof(header) + header.slots * sizeof(slots[0]);
-		if (which == 1) /* one that came too soon follows it */
+		if (which == 1) /* a frame that came too early follows it */
 			assert_true(fake_deliver(victim->end, frame, length));
 		header.sequence--;
 		memcpy(frame, &header, sizeof(header));
@@ -223,13 +223,13 @@ static void test_switches_in_frames(void **state)
 	assert_int_equal(fake_transport(victim)->peers[place]->failure, -EPROTO);
 }
 
-/* All is taken, it says, and it kept some of our chunks. */
+/* The peer confirms everything, and keeps some of our chunks. */
 static void test_chunks_that_do_not_come_back(void **state)
 {
 	(void)state;
 	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 4000, 1), 0);
 	fake_request_route(hostile, true);
-	/* Only we look, so that the other's answers are ours to write. */
+	/* Only we poll, so that the test writes the other's answers. */
 	for (int i = 0; i < 100 && !fake_neighbour(victim, hostile)->peer.switching; i++) {
 		transport_begin_switches(fake_transport(victim));
 		transport_begin_switches(fake_transport(hostile));
@@ -245,7 +245,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 	assert_left_for_good("a chunk that is not given back");
 }
 
-/* A newcomer in the slot, while frames to the one before are still on their way out. */
+/* A newcomer takes the slot while frames to the former occupant are still being sent. */
 static void test_a_successor_of_one_that_switched(void **state)
 {
 	static struct node others[FAKE_MEMBERS - FAKE_ENDS]; /* there is no other free slot */
@@ -262,12 +262,12 @@ static void test_a_successor_of_one_that_switched(void **state)
 	assert_non_null(old->network);
 	assert_int_equal(fake_receive(victim, slot, in, 8, 9), 0);
 	assert_int_equal(fake_send(victim, fake_neighbour(victim, hostile), out, 10000, 5), 0);
-	assert_int_equal(beyond->in_flight, 2); /* its hello, and the message */
+	assert_int_equal(beyond->in_flight, 2); /* its HELLO, and the message */
 	before = hostile->node;
 	node_die(&before);
 	node_open(&hostile->node, hostile->region);
 	assert_int_equal(fake_transport(hostile)->attachments[0].member->slot, slot);
-	/* It is met as somebody new, by the same struct peer. */
+	/* The newcomer is met as a new peer, in the same struct peer. */
 	struct msg_peer *now = fake_neighbour(victim, hostile);
 	assert_ptr_equal(&now->peer, old);
 	assert_null(now->peer.beyond);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Everything at once between three peers of a region that move back and forth at any time: messages of
- * all protocols to receives from anybody, reads, writes and atomics, some with nobody looking for a
- * while; from and to private memory, and memory in the region, that is copied once or reached directly. Each
- * message arrives once, whole, and in the order in which it was sent.
+ * Everything at once between three peers of a region that switch to the network and back at any time.
+ * Messages of all protocols go to receives from any source, with reads, writes and atomics; sometimes one
+ * peer does not poll for a while. Buffers are in private memory, and in the region, where messages are copied
+ * once and memory is accessed directly. Each message arrives once, whole, and in the order of sending.
  */
 #include "fake_core.h"
 #include "random.h"
@@ -19,17 +19,17 @@
 #define KEY 5U
 #define HEAP_BYTES ((uint64_t)16 << 20)
 
-/* A buffer of an operation that is not over. */
+/* The buffer of an operation that is not over. */
 struct buffer_in_use {
 	unsigned char *bytes;
 	size_t length;
 	uint32_t whom;
 	uint64_t seed;
-	uint64_t order; /* of a receive, in which it was posted */
+	uint64_t order; /* of a receive: its number in posting order */
 	enum { NOTHING, SENDS, RECEIVES, WRITES, READS, ADDS } use;
 };
 
-/* What a receive got, for all receives in the order in which they were posted. */
+/* The message of a receive, for all receives in posting order. */
 struct got {
 	uint32_t from;
 	uint64_t number;
@@ -42,10 +42,10 @@ struct player {
 	struct registration_table table;
 	unsigned char *window; /* a part for each writer, and a counter */
 	struct buffer_in_use buffers[AT_ONCE];
-	uint64_t sent[FAKE_ENDS]; /* messages, to whom */
+	uint64_t sent[FAKE_ENDS]; /* messages to each peer */
 	uint64_t written[FAKE_ENDS];
 	bool busy_window[FAKE_ENDS];
-	uint64_t added; /* by us, to the next one's counter */
+	uint64_t added; /* our additions to the next peer's counter */
 	struct got *got;
 	uint64_t posted;
 	uint64_t received;
@@ -58,7 +58,7 @@ static uint64_t messages;
 static uint64_t operations;
 static uint64_t requests;
 static uint64_t switches;    /* of one direction of a pair */
-static uint64_t late_copies; /* looks that saw a single copy go on after a move */
+static uint64_t late_copies; /* polls during which a single copy went on after a switch */
 
 static struct transport *transport_of(const struct player *player)
 {
@@ -95,7 +95,7 @@ static void give_back(void *memory, bool in_heap)
 		free(memory);
 }
 
-/* With heaps every other buffer is there, and the windows are. */
+/* With heaps, every other buffer and all windows are in the heap. */
 static bool lies_in_heap(uint32_t buffer, bool heaps)
 {
 	return heaps && buffer % 2 == 0;
@@ -152,7 +152,7 @@ static struct buffer_in_use *free_buffer(struct player *player)
 	return NULL;
 }
 
-/* Lengths of all protocols, and their edges now and then. */
+/* Lengths of all protocols, and sometimes their limits. */
 static size_t random_length(void)
 {
 	static const uint32_t most[] = {16, 48, 100, 441, 4096, 5000, 17000, 70000, MESSAGE_MAX};
@@ -213,7 +213,7 @@ static void post_one(struct player *player)
 			 0);
 }
 
-/* Write our part of somebody's window, which nobody else writes, and read it when that is over. */
+/* Write our part of another peer's window, which only we write, or read it when the write is over. */
 static void reach(struct player *player, bool reads)
 {
 	struct buffer_in_use *buffer = free_buffer(player);
@@ -250,7 +250,7 @@ static void reach(struct player *player, bool reads)
 	operations++;
 }
 
-/* One more in the next one's counter, which lies behind its own part. */
+/* Add one to the next peer's counter, which lies behind its own part. */
 static void add(struct player *player)
 {
 	static const uint64_t one = 1;
@@ -382,7 +382,7 @@ static void act(void)
 	}
 }
 
-/* All that was sent has arrived, in order, and all that was begun is over. */
+/* All messages have arrived in order, and all operations are over. */
 static void finish(void)
 {
 	for (uint32_t round = 0;; round++) {
@@ -430,7 +430,7 @@ static void test_everything_at_once(void **state)
 	for (uint64_t run = 0; run < RUNS; run++) {
 		seed = 0x5eed + run * 7919;
 		bool heaps = run % 2 == 1;
-		/* What is sent meanwhile waits with its sender, or is refused. */
+		/* Sends during a switch wait at the sender, or are refused. */
 		open_players(STEPS, heaps, run % 4 >= 2);
 		for (uint32_t step = 0; step < STEPS; step++) {
 			act();

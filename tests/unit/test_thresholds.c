@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers of different thresholds: each sends by its own, and every byte comes to a receiver that knows
- * nothing of them, whether it waits already or the messages do.
+ * Peers with different thresholds. Each sends by its own thresholds, and every byte arrives at a receiver
+ * that does not know them, whether receives or messages come first.
  */
 #include "world.h"
 
@@ -17,7 +17,7 @@ static struct world world;
 static struct node *left = &world.nodes[0];
 static struct node *right = &world.nodes[1];
 
-/* Where protocols begin and end with some thresholds or others. */
+/* Lengths at which protocols begin and end with some thresholds. */
 static size_t draw_length(uint64_t *random)
 {
 	static const size_t edges[] = {0, 32, 48, 49, 104, 440, 441, 4096, 8192, 16384, 32768, 65536, 262144};
@@ -35,7 +35,7 @@ static size_t draw_length(uint64_t *random)
 	}
 }
 
-/* An end of the range, or anything in it. */
+/* An end of the range, or any value in it. */
 static void draw_thresholds(uint64_t *random, struct thresholds *thresholds)
 {
 	for (uint32_t i = 0; i < THRESHOLDS; i++) {
@@ -175,7 +175,7 @@ static uint64_t last_control(void)
 	return shared_load_u64(&ring->slots[(ring->position - 1) & ring->mask].control);
 }
 
-/* A slot of a kind, that stands for so many bytes. */
+/* The kind of a slot, and the bytes that it stands for. */
 struct seen {
 	enum wire_kind kind;
 	uint32_t length;
@@ -195,7 +195,7 @@ static void send_and_see(size_t length, const struct seen *seen)
 	free(bytes);
 }
 
-/* Of a message of this length, the last slot is as usual, and another with the threshold at `value`. */
+/* The last slot of a message of `length` is `usual`, and `then` with the threshold at `value`. */
 static void assert_decides(const char *key, const char *value, size_t length, struct seen usual,
 			   struct seen then)
 {
@@ -224,8 +224,7 @@ static void test_they_decide(void **state)
 		       (struct seen){WIRE_EARLY, 4096});
 }
 
-/* Of a message whose receiver stopped after it said that it is there, so many large chunks are outstanding.
- */
+/* The number of large chunks in use for a message whose receiver stopped after its CLEAR. */
 static void assert_in_flight(uint32_t pieces)
 {
 	const size_t length = 2UL * LONGEST;
@@ -247,7 +246,7 @@ static void test_pieces_in_flight(void **state)
 {
 	(void)state;
 	world_open(&world, 2, 4, SECTION_BYTES);
-	/* Connected both ways: each looks at the other's ring at once. */
+	/* Connected in both directions: each polls the other's ring at once. */
 	send_and_see(1 << 20, &(struct seen){WIRE_EARLY, CHUNK_MEDIUM});
 	assert_in_flight(left->messenger->thresholds.pieces_in_flight);
 	left->messenger->thresholds.pieces_in_flight = 3;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Transfers: every size at which a protocol begins or ends, received before and after it
- * came, with data, acknowledged, in pieces; every byte compared.
+ * Transfers: every size at which a protocol begins or ends, received before and after arrival, with data,
+ * acknowledged, in pieces. Every byte is compared.
  */
 #include "world.h"
 
@@ -34,7 +34,7 @@ struct transfer {
 	uint64_t flags; /* of the send */
 };
 
-/* Cut `bytes` into pieces of unequal length; one of them is empty if there are four. */
+/* Divide `bytes` into pieces of unequal length. One of four pieces is empty. */
 static size_t cut(struct iovec *pieces, size_t count, unsigned char *bytes, size_t length)
 {
 	static const size_t weights[5][4] = {{0}, {1}, {1, 2}, {3, 1, 2}, {2, 0, 1, 5}};
@@ -107,7 +107,7 @@ static void check_receive(const struct transfer *transfer, const unsigned char *
 
 static void run(const struct transfer *transfer)
 {
-	/* Blocks of just this length: a sanitizer sees a byte beside. */
+	/* Blocks of exactly this length, so that a sanitizer sees a byte beside. */
 	unsigned char *source = malloc(transfer->length > 0 ? transfer->length : 1);
 	unsigned char *target = calloc(1, transfer->length > 0 ? transfer->length : 1);
 	struct node *sender = &world.nodes[0];
@@ -123,7 +123,7 @@ static void run(const struct transfer *transfer)
 	if (!transfer->expected) {
 		world_settle(&world);
 		assert_true(completion_is_empty(&receiver->receives));
-		/* Delivery is not complete before there is a receive. */
+		/* Delivery is not complete before a receive is posted. */
 		if (acknowledged)
 			assert_true(completion_is_empty(&sender->sends));
 		post(transfer, target);
@@ -224,7 +224,7 @@ static void test_injected_sends_complete_in_counters_alone(void **state)
 		.flags = FI_TAGGED | FI_INJECT,
 	};
 	assert_int_equal(messenger_send(world.nodes[0].messenger, &request), 0);
-	fill_bytes(bytes, sizeof(bytes), 4); /* the buffer is the application's again at once */
+	fill_bytes(bytes, sizeof(bytes), 4); /* the application may use the buffer again at once */
 	assert_true(completion_is_empty(&world.nodes[0].sends));
 	assert_int_equal(world.nodes[0].sent.value, 1);
 	assert_int_equal(node_receive(&world.nodes[1], NULL, target, sizeof(target), TAG, FI_TAGGED, NULL),
@@ -235,7 +235,10 @@ static void test_injected_sends_complete_in_counters_alone(void **state)
 	assert_int_equal(messenger_send(world.nodes[0].messenger, &request), -EINVAL);
 }
 
-/* Many messages of all protocols under way at once, both ways and to oneself, in order each. */
+/*
+ * Many messages of all protocols in progress at once, in both directions and to oneself, each direction in
+ * order.
+ */
 static void test_messages_stay_in_order_across_protocols(void **state)
 {
 	static const size_t sizes[] = {3, 70000, 48, 200, 5000, 0, 4096, 300000, 440, 16385, 1, 2049};
@@ -265,7 +268,7 @@ static void test_messages_stay_in_order_across_protocols(void **state)
 			world_step(&world);
 			if (round % 3 != 0 || received[from][to] == sent[from][to])
 				continue;
-			/* Each tag is only found if the one before it came first. */
+			/* Each tag is only found if the message before it came first. */
 			uint32_t tag = received[from][to]++;
 			assert_int_equal(node_receive(&world.nodes[to], &world.nodes[from], target, 300000,
 						      tag, FI_TAGGED, NULL),
@@ -281,7 +284,7 @@ static void test_messages_stay_in_order_across_protocols(void **state)
 	free(target);
 }
 
-/* The same tag for all: only their order tells them apart. */
+/* All messages have the same tag: only their order distinguishes them. */
 static void test_messages_do_not_overtake_each_other(void **state)
 {
 	static const size_t sizes[] = {100000, 8, 3000, 64, 20000, 500, 8, 65536};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Everything that a hostile peer can say and that cannot be: it loses its path, and we nothing.
- * Answers are in test_violations_answers.c.
+ * Every invalid slot of a hostile peer: the peer loses its connection, and we lose nothing. Answers are in
+ * test_violations_answers.c.
  */
 #include "hostile_node.h"
 
 #include <stdlib.h>
 
 #define HUGE_ID UINT64_C(0x100000000)
-/* count, datatype and operation as struct wire_atomic has them; the form is 0 */
+/* Count, datatype and operation of a struct wire_atomic. The form is 0. */
 #define ATOMIC(count, datatype, operation) \
 	((uint64_t)(count) | (uint64_t)(datatype) << 16 | (uint64_t)(operation) << 24)
 
@@ -148,14 +148,14 @@ static void test_slots_that_cannot_be(void **state)
 	}
 }
 
-/* Nobody waits for ever for a slot that was written over: not of this lap, and not of the last. */
+/* No receiver waits for ever for an overwritten slot, which belongs neither to this lap nor to the last. */
 static void test_a_slot_that_was_written_over(void **state)
 {
 	static const uint64_t laps[] = {2, 3, 0xffff, 0x8000};
 
 	for (size_t i = 0; i < sizeof(laps) / sizeof(laps[0]); i++) {
 		struct ring_slot *next = ring_next(&world_peer(hostile, victim)->peer.out, 0);
-		/* What a sound sender leaves there. */
+		/* What a correct sender leaves there. */
 		transport_check_peers(victim->messenger->transport);
 		progress();
 		assert_int_equal(hostile_peer()->state, PEER_PRESENT);
@@ -169,7 +169,7 @@ static void test_a_slot_that_was_written_over(void **state)
 	}
 }
 
-/* Around the ring and beyond, the slot at a receiver's position is never taken for written over. */
+/* At every position of several laps, the slot at the receiver's position is never taken for overwritten. */
 static void test_rings_are_sound_at_every_place(void **state)
 {
 	(void)state;
@@ -184,7 +184,7 @@ static void test_rings_are_sound_at_every_place(void **state)
 	assert_int_equal(hostile_peer()->state, PEER_PRESENT);
 }
 
-/* A message keeps so many places of pieces and no more, however short they are. */
+/* A message keeps a limited number of early pieces, however short they are. */
 static void test_more_early_pieces_than_there_can_be(void **state)
 {
 	(void)state;
@@ -250,14 +250,14 @@ static void test_a_successor_cannot_go_on_with_early_pieces(void **state)
 	}
 }
 
-/* The victim receives a large message; its pieces come as the case says. */
+/* The victim receives a large message. Its pieces come as the case says. */
 static void begin_receive(unsigned char *target, size_t room, uint64_t total, uint64_t *id)
 {
 	assert_int_equal(node_receive(victim, NULL, target, room, 5, FI_TAGGED, target), 0);
 	write_slot(&(struct slot){
 		.kind = WIRE_RENDEZVOUS, .flags = WIRE_TAGGED, .word = 5, .payload = {0, 77, total, 0, 0}});
 	progress();
-	/* What the CLEAR said. */
+	/* The contents of the CLEAR. */
 	const struct ring_out *ring = &hostile_peer()->out;
 	const struct ring_slot *clear = &ring->slots[(ring->position - 1) & ring->mask];
 	assert_int_equal(control_kind(shared_load_u64(&clear->control)), WIRE_CLEAR);
@@ -310,7 +310,7 @@ static void test_an_id_of_another_peers_receive_is_refused(void **state)
 	(void)state;
 	assert_non_null(target);
 	begin_receive(target, 1000, 1000, &id);
-	/* Another member guesses it. */
+	/* Another member guesses the id. */
 	struct node *third = &world.nodes[2];
 	node_open(third, world.region);
 	world.count = 3;
@@ -348,7 +348,7 @@ static void test_credit_and_chunks_that_cannot_be(void **state)
 	assert_int_equal(node_send(victim, hostile, bytes, sizeof(bytes), 1, FI_TAGGED, NULL), 0);
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)
 		shared_store_u64(&line->returned[word], UINT64_MAX);
-	/* They are looked at when chunks are wanted. */
+	/* They are checked when chunks are needed. */
 	for (int i = 0; i < 1000 && hostile_peer()->state == PEER_PRESENT; i++)
 		(void)node_send(victim, hostile, bytes, sizeof(bytes), 1, FI_TAGGED, NULL);
 	progress();
@@ -384,7 +384,7 @@ static void test_rings_that_cannot_be(void **state)
 				(void)open_hostile_world(state);
 			}
 			struct node *from = hostile;
-			if (second == 0) { /* one that offers its first ring */
+			if (second == 0) { /* a peer that offers its first ring */
 				from = &world.nodes[2];
 				node_open(from, world.region);
 				world.count = 3;

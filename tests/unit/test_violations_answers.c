@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Answers of a hostile peer that cannot be: it loses its path, and what waited for them ends, once. */
+/*
+ * Invalid answers of a hostile peer: the peer loses its connection, and the operations that waited for the
+ * answers end, once.
+ */
 #include "hostile_node.h"
 
 #include <stdlib.h>
@@ -38,7 +41,7 @@ static void test_answers_that_cannot_be(void **state)
 			answer(WIRE_CLEAR, id, 1, sizeof(bytes));
 			break;
 		case 2:
-			answer(WIRE_ACKNOWLEDGE, id, 0, 0); /* before it was all sent */
+			answer(WIRE_ACKNOWLEDGE, id, 0, 0); /* before everything was sent */
 			break;
 		case 3:
 			answer(WIRE_CLEAR, id ^ UINT64_C(1) << 32, 1, 1);
@@ -52,7 +55,7 @@ static void test_answers_that_cannot_be(void **state)
 			break;
 		}
 		assert_violation("an answer");
-		/* The send is told of it, once. */
+		/* The send completes with an error, once. */
 		progress();
 		uint32_t errors = 0;
 		for (; !completion_is_empty(&victim->sends); victim->sends.head++)
@@ -140,7 +143,7 @@ static void test_remote_answers_that_cannot_be(void **state)
 	}
 }
 
-/* One that asks for more answers than it may, and reads none. */
+/* A peer that asks for more answers than allowed, and reads none. */
 static void test_more_replies_than_may_be_owed(void **state)
 {
 	static unsigned char memory[4096];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A member that wakes up after its slot was given away, and goes on where it was: it writes nothing in the
- * region, in which its section is the successor's. What it was just writing at the pause it writes all the
- * same; nobody takes that for the successor's.
+ * A member that wakes up after its slot was given away, and goes on where it was. It writes nothing in the
+ * region, because its section now belongs to the successor. A store that was in progress at the pause is
+ * still carried out, and no peer takes it for the successor's.
  */
 #include "world.h"
 
@@ -15,7 +15,7 @@
 #define LARGEST 3000001U
 #define POLLS 200U
 
-/* The region has two slots: who joins while both are taken gets that of a member that is dead. */
+/* The region has two slots. While both are taken, a newcomer gets the slot of a dead member. */
 static struct world world;
 static struct node *woken = &world.nodes[0];
 static struct node *peer = &world.nodes[1];
@@ -48,7 +48,7 @@ static int close_world(void **state)
 	return 0;
 }
 
-/* One message, and both ends know that it came. */
+/* One message, after which both ends know that it arrived. */
 static void exchange(struct node *from, struct node *to, const void *message, size_t length)
 {
 	assert_int_equal(node_receive(to, from, target, sizeof(target), 1, FI_TAGGED, NULL), 0);
@@ -64,7 +64,7 @@ static void exchange(struct node *from, struct node *to, const void *message, si
 	from->sends.head++;
 }
 
-/* As if its heart had stood still for the timeout: another has its slot, and its peer knows. */
+/* As if its heartbeat had stood still for the timeout: another member has its slot, and its peer knows. */
 static void give_slot_away(void)
 {
 	struct member *member = woken->messenger->transport->attachments[0].member;
@@ -104,7 +104,7 @@ static void poll_woken(const char *what, uint32_t polls)
 	assert_region_unchanged(what);
 }
 
-/* It sends messages of all kinds before its first poll, and finds out when it polls. */
+/* The woken member sends messages of all kinds before its first poll, which detects the loss. */
 static void test_sends(void **state)
 {
 	static const size_t lengths[] = {0, 8, 300, 4000, 60000, LARGE};
@@ -136,7 +136,7 @@ static void test_sends(void **state)
 	exchange(peer, &successor, bytes, LARGE);
 }
 
-/* Where it has no ring yet, it offers none. */
+/* A member that has no ring to the peer yet offers none. */
 static void test_a_first_message(void **state)
 {
 	(void)state;
@@ -155,7 +155,7 @@ static void test_a_first_message(void **state)
 	poll_woken("a first message", POLLS);
 }
 
-/* A large message is under way in both directions, in pieces. */
+/* A large message is in progress in both directions, in pieces. */
 static void test_large_messages(void **state)
 {
 	(void)state;
@@ -175,7 +175,7 @@ static void test_large_messages(void **state)
 	poll_woken("polls of a large message", POLLS);
 }
 
-/* Is one of its single copies done in part? */
+/* Is one of its single copies partly done? */
 static bool is_in_the_middle(void)
 {
 	for (uint32_t i = 0; i < REGION_TRANSFERS; i++) {
@@ -186,7 +186,7 @@ static bool is_in_the_middle(void)
 	return false;
 }
 
-/* Parts of a message that is copied once, by it alone: into the peer's heap, or out of it. */
+/* Parts of a single copy that only the woken member makes: into the peer's heap, or out of it. */
 static void copy_once(bool sends)
 {
 	unsigned char *heap = peer->messenger->transport->heap->base;
@@ -223,7 +223,7 @@ static void test_a_single_copy_that_it_receives(void **state)
 	copy_once(false);
 }
 
-/* It reaches the peer's memory itself, and says so in its section. */
+/* The woken member accesses the peer's memory itself, and announces that in its section. */
 static void test_memory_that_it_reaches(void **state)
 {
 	struct registration_table table;
@@ -267,7 +267,7 @@ static void test_memory_that_it_reaches(void **state)
 	peer->messenger->registrations = NULL;
 }
 
-/* Messages lie in the peer's ring, and one was kept: it takes none, and gives no room back. */
+/* Messages are in the peer's ring, and one was kept: the woken member takes none, and returns no room. */
 static void test_what_came_before(void **state)
 {
 	(void)state;
@@ -275,7 +275,7 @@ static void test_what_came_before(void **state)
 	assert_int_equal(node_send(peer, woken, bytes, 4000, 2, FI_TAGGED, NULL), 0);
 	for (uint32_t i = 0; i < POLLS; i++)
 		(void)messenger_progress(woken->messenger);
-	/* Half of a ring: credit is given for less. */
+	/* Half of a ring: credit is returned for less than that. */
 	for (uint32_t i = 0; i < 60; i++)
 		assert_int_equal(node_send(peer, woken, bytes, 8, 3, FI_TAGGED, NULL), 0);
 	uint32_t source = world_peer(woken, peer)->peer.source;
@@ -290,7 +290,7 @@ static void test_what_came_before(void **state)
 	poll_woken("polls of a ring with messages", POLLS);
 }
 
-/* It slept when it was paused: it says in its section when it sleeps and which rings it looks at. */
+/* It slept when it was paused. Its section says when it sleeps, and which rings it polls. */
 static void test_a_sleep(void **state)
 {
 	struct transport *transport = woken->messenger->transport;
@@ -310,8 +310,8 @@ static void test_a_sleep(void **state)
 }
 
 /*
- * It was paused between the look at its claim word and the slot: the slot is written, in the ring that is the
- * successor's now, where the peer looks next.
+ * It was paused between the check of its claim word and the slot. The slot is written into the ring that is
+ * now the successor's, where the peer reads next.
  */
 static void test_a_slot_that_was_being_written(void **state)
 {
@@ -327,14 +327,14 @@ static void test_a_slot_that_was_being_written(void **state)
 		skip();
 	}
 	assert_int_equal(node_receive(peer, &successor, target, 8, 9, FI_TAGGED, NULL), 0);
-	/* A check of its peers in between would find the slot written over, and end the connection. */
+	/* A check in between would find the overwritten slot, and end the connection. */
 	peer->messenger->transport->next_check = UINT64_MAX;
 	shared_store_u64(&ring_next(ring, 0)->word, 9);
 	ring_push(ring, control_word(WIRE_INLINE, WIRE_TAGGED, 8), 1);
 	for (uint32_t i = 0; i < POLLS; i++)
 		(void)messenger_progress(peer->messenger);
 	assert_true(completion_is_empty(&peer->receives));
-	/* Where the successor writes, what the other wrote is gone. */
+	/* The successor's message overwrites the stale slot. */
 	assert_int_equal(node_send(&successor, peer, "as it is", 8, 9, FI_TAGGED, NULL), 0);
 	for (uint32_t i = 0; i < POLLS; i++)
 		(void)messenger_progress(peer->messenger);
