@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fuzz.h - what a run of fuzz_receive knows, and what its hostile member can do.
+ * fuzz.h - the state of a run of fuzz_receive, and what its hostile member can do.
  *
  *   section 0: the victim     section 1: poison, read by nobody     section 2: hostile
- *   then a guard page: what is read beside the hostile section faults or is reported
+ *   then a guard page: accesses beside the hostile section fault or are reported
  */
 #ifndef VICINAL_TESTS_FUZZ_H
 #define VICINAL_TESTS_FUZZ_H
@@ -15,22 +15,25 @@
 #define VICTIM 0U
 #define UNUSED 1U
 #define HOSTILE 2U
-/* Room for two buffers of the largest length that the victim takes. */
+/* Room for two buffers of the longest message that the victim takes. */
 #define HEAP_BYTES (72U * REGION_PAGE)
 #define SECTION_BYTES ((uint64_t)REGION_SECTION_MIN + HEAP_BYTES)
 #define OPERATIONS_MAX 64U
 /*
- * What the victim lets others reach: under key 1 all of it, under 2 and 3 for reading or writing,
- * under 4 at the last addresses that there are; under 5 for another endpoint, under 6 not yet.
+ * The victim's registrations: all of the memory under key 1, for reading only or writing only under 2 and 3,
+ * at the last possible addresses under 4, for another endpoint under 5, and not yet registered under 6.
  */
 #define REACHABLE_BYTES 20000U
 #define REACHABLE_KEYS 6U
 #define REACHABLE_HIGH (UINT64_MAX - REACHABLE_BYTES)
 
-/* Where its buffer is: alone, or at the end of half the victim's heap, where one has room at a time. */
+/*
+ * Where an operation's buffer is: a block of its own, or at the end of one half of the victim's heap. Each
+ * half has room for one buffer at a time.
+ */
 enum place { IN_MEMORY, IN_FIRST_HALF, IN_SECOND_HALF };
 
-/* An operation of the victim's application: its buffer lives until it completes. */
+/* An operation of the victim's application. Its buffer lives until it completes. */
 struct operation {
 	unsigned char *buffer;
 	size_t length;
@@ -38,7 +41,7 @@ struct operation {
 	bool send;
 	bool several;
 	bool directed; /* at or to the hostile member */
-	bool claims;   /* a message, and was not received yet */
+	bool claims;   /* a message that was not received yet */
 	enum place place;
 };
 
@@ -56,10 +59,10 @@ struct fuzz {
 	uint32_t ring_position; /* of the hostile member's ring to the victim */
 	uint32_t ring_offset;
 	uint32_t ring_slots;
-	uint32_t exposures; /* that the hostile member published */
+	uint32_t exposures; /* published by the hostile member */
 };
 
-/* Ends the run, as a fault found, if `condition` does not hold. */
+/* Reports a fault and ends the run if `condition` does not hold. */
 void require(bool condition, const char *what);
 
 /* fuzz_receive.c, for the application's calls in one_sided.c */
@@ -71,14 +74,14 @@ struct msg_peer *meet(const struct fuzz *fuzz, bool hostile);
 void expose(struct fuzz *fuzz);
 void conceal(struct fuzz *fuzz);
 void victim_remote(struct fuzz *fuzz);
-/* Let memory go, or register it again. */
+/* Close the registration, or register the memory again. */
 void victim_register(struct fuzz *fuzz);
 
-/* hostile_remote.c: the kind, word, payload and, maybe, length of a request or an answer. */
+/* hostile_remote.c: the kind, word, payload and sometimes the length of a request or an answer. */
 uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word, uint64_t payload[6],
 			uint32_t *length);
 
-/* hostile.c; each takes what it writes from the input. */
+/* hostile.c: each takes the values that it writes from the input. */
 void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state);
 void hostile_join(struct fuzz *fuzz);
 void hostile_ring_bell(const struct fuzz *fuzz);
@@ -92,7 +95,10 @@ void hostile_identity(struct fuzz *fuzz);
 
 /* network.c */
 void hostile_network(struct fuzz *fuzz);
-/* All whom the victim knows there fail; and what is left of its network, after the messenger. */
+/*
+ * fail_network() fails all peers that the victim knows in the network. forget_network() frees the rest of its
+ * network, after the messenger.
+ */
 void fail_network(struct fuzz *fuzz);
 void forget_network(void);
 

@@ -2,11 +2,10 @@
 /*
  * fuzz_frames.c - an endpoint against a process that reaches its port and sends any frames.
  *
- * The input is a sequence of steps: frames that look right, with slots and chunks of any kind, frames
- * that are any bytes, what a core may say, and calls of the victim's application. The sender knows the
- * victim's nonce, as every rank of its job does. The victim must not crash, read or write
- * beside what it was given, or work without bound; and when the sender is gone in the end, everything
- * that concerned it must have ended.
+ * The input is a sequence of steps: frames that look valid, with slots and chunks of any kind; frames of any
+ * bytes; completions and errors of the core; and calls of the victim's application. The sender knows the
+ * victim's nonce, as every rank of its job does. The victim must not crash, access memory outside its
+ * buffers, or work without bound. When the sender is gone in the end, all operations with it must have ended.
  */
 #include "fuzz/fuzz_input.h"
 #include "unit/fake_core.h"
@@ -17,7 +16,7 @@
 #define STEPS_MAX 200U
 #define OPERATIONS_MAX 32U
 #define SETTLING_MAX 10000U
-/* What the victim lets others reach, under this key. */
+/* The victim's registration and its key. */
 #define REACHABLE_BYTES 200000U
 #define REACHABLE_KEY 1U
 
@@ -25,7 +24,10 @@ enum { VICTIM, SENDER };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Of the victim's application: a block of just its length, so that a byte beside it is seen. */
+/*
+ * An operation of the victim's application. Its buffer is a block of exactly its length, so that sanitizers
+ * see a byte beside.
+ */
 struct operation {
 	unsigned char *buffer;
 	bool active;
@@ -144,7 +146,7 @@ static void victim_operates(struct fuzz *fuzz, bool send)
 	}
 }
 
-/* A read or write of the sender's memory. */
+/* The victim reads or writes the sender's memory. */
 static void victim_reaches(struct fuzz *fuzz)
 {
 	uint8_t style = take_u8(&fuzz->input);
@@ -179,7 +181,7 @@ static void victim_reaches(struct fuzz *fuzz)
 
 /* ---- the sender ---- */
 
-/* Another process in place of one whose connection is gone. */
+/* Another process in place of a process whose connection is gone. */
 static void meet_another(struct fuzz *fuzz)
 {
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {SENDER}};
@@ -192,7 +194,7 @@ static void meet_another(struct fuzz *fuzz)
 	fuzz->sequence = 0;
 }
 
-/* One slot at `to`; returns its bytes. Mostly a kind and a length that go together. */
+/* Write one slot at `to`, usually with a length that fits its kind. Returns its bytes. */
 static size_t write_slot(struct fuzz *fuzz, unsigned char *to, uint32_t chunk)
 {
 	static const uint32_t lengths[] = {0, 1, 8, 24, 40, 48, 49, 100, 440, 4096, 16384, 65535};
@@ -205,7 +207,7 @@ static size_t write_slot(struct fuzz *fuzz, unsigned char *to, uint32_t chunk)
 		length = chunk;
 	uint8_t flags = kind & 128 ? take_u8(&fuzz->input) : 0;
 	uint64_t control = control_word(kind % 30, flags, length) & ~(uint64_t)CONTROL_LAP_MASK;
-	/* A small number, or what the victim calls its operations: a generation and an index. */
+	/* A small number, or the victim's name of an operation: a generation and an index. */
 	uint8_t word = take_u8(&fuzz->input);
 	uint64_t generation = word & 32 ? 0 : 1U + (word >> 6);
 	struct frame_slot slot = {control | payload, generation << 32 | (word & 7)};
@@ -215,7 +217,7 @@ static size_t write_slot(struct fuzz *fuzz, unsigned char *to, uint32_t chunk)
 	return sizeof(slot) + payload;
 }
 
-/* A frame as it should be, but for one in four. */
+/* A valid frame, except one in four. */
 static void send_frame(struct fuzz *fuzz)
 {
 	static unsigned char frame[2 * FRAME_MAX];
@@ -224,7 +226,7 @@ static void send_frame(struct fuzz *fuzz)
 
 	if (fuzz->sender->peer.state == PEER_FAILED)
 		meet_another(fuzz);
-	/* One after the other: what is taken first must not depend on the compiler. */
+	/* One field after the other, so that the order of taking input does not depend on the compiler. */
 	struct frame_header header = {.magic = FRAME_MAGIC, .version = FRAME_VERSION};
 	header.kind = damage & 1 ? take_u8(&fuzz->input) % 9 : FRAME_SLOTS;
 	header.slots = damage & 2 ? take_u8(&fuzz->input) : 1 + style % 4U;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fuzz_input.h - taking numbers off the front of a fuzzer's input; zeros when it is used up. */
+/* fuzz_input.h - takes numbers from the front of a fuzzer's input, and zeros when it is used up. */
 #ifndef VICINAL_TESTS_FUZZ_INPUT_H
 #define VICINAL_TESTS_FUZZ_INPUT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fuzz_profile.c - whatever a profile holds, thresholds stay in their ranges, and warnings can be shown. */
+/* fuzz_profile.c - for any profile, thresholds stay in their ranges, and warnings can be shown. */
 #include "api/profile.h"
 #include "fuzz/fuzz_input.h"
 

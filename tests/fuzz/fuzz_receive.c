@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fuzz_receive.c - a messenger against a member that writes whatever it likes.
+ * fuzz_receive.c - a messenger against a member that writes anything.
  *
- * The input is a sequence of steps: hostile writes to the region (slots that look right,
- * credit, connections, claim words, and anything anywhere), and calls of the victim's
- * application. The victim must not crash, read beyond the hostile section, or work
- * without bound; and when the hostile member is gone in the end, everything that
- * concerned it must have ended.
+ * The input is a sequence of steps: hostile writes to the region (slots that look valid, credit, connections,
+ * claim words, and any bytes anywhere), and calls of the victim's application. The victim must not crash,
+ * read beyond the hostile section, or work without bound. When the hostile member is gone in the end, all
+ * operations with it must have ended.
  */
 #include "fuzz/fuzz.h"
 #include "fuzz/work.h"
@@ -33,7 +32,7 @@ void require(bool condition, const char *what)
 
 /* ---- the region ---- */
 
-/* Reserved with a guard page at either end. */
+/* Reserve the addresses, with a guard page at each end. */
 static void reserve_region(void)
 {
 	size_t bytes = region_size(MEMBERS, SECTION_BYTES);
@@ -47,7 +46,10 @@ static void reserve_region(void)
 	shared_region.fd = -1;
 }
 
-/* At first, and again when the victim has left it: then there is memory of its own. */
+/*
+ * Called at the start, and again after the victim has left the region, because then private memory is mapped
+ * here.
+ */
 static void map_region(void)
 {
 	struct region *region = &shared_region;
@@ -83,7 +85,7 @@ static void give_buffer(struct operation *operation)
 	operation->buffer = NULL;
 }
 
-/* Behind the second half is the section that nobody may touch. */
+/* The poison section, which nobody may touch, follows the second half. */
 static unsigned char *heap_buffer(const struct fuzz *fuzz, enum place place, size_t length)
 {
 	uint64_t end = place == IN_FIRST_HALF ? SECTION_BYTES - HEAP_BYTES / 2 : SECTION_BYTES;
@@ -100,7 +102,7 @@ struct operation *new_operation(struct fuzz *fuzz, size_t length, enum place pla
 		struct operation *operation = &fuzz->operations[i];
 		if (operation->active)
 			continue;
-		/* A block of just this length: a byte beside it is seen. */
+		/* A block of exactly this length, so that sanitizers see a byte beside. */
 		operation->place = place;
 		operation->buffer = place != IN_MEMORY ? heap_buffer(fuzz, place, length)
 						       : malloc(length > 0 ? length : 1);
@@ -236,7 +238,7 @@ static void victim_receive(struct fuzz *fuzz)
 		end_operation(operation);
 }
 
-/* Claim what waits, if something does; its operation remembers it until it is received. */
+/* Claim a waiting message, if there is one. Its operation remembers it until it is received. */
 static void victim_claim(struct fuzz *fuzz, struct receive_request *request, struct iovec *piece)
 {
 	size_t length = take_length(fuzz);
@@ -249,7 +251,7 @@ static void victim_claim(struct fuzz *fuzz, struct receive_request *request, str
 	request->count = 1;
 	request->context = operation;
 	request->flags |= FI_CLAIM;
-	/* The completion of the peek says whether there was something to claim. */
+	/* The completion of the peek says whether there was a message to claim. */
 	uint32_t before = fuzz->completions.tail;
 	(void)messenger_receive(fuzz->messenger, request);
 	for (uint32_t at = before; at != fuzz->completions.tail; at++) {
@@ -264,7 +266,7 @@ static void victim_claim(struct fuzz *fuzz, struct receive_request *request, str
 		end_operation(operation);
 }
 
-/* Peek, claim, discard. */
+/* Peek, claim, or discard. */
 static void victim_look(struct fuzz *fuzz)
 {
 	uint8_t style = take_u8(&fuzz->input);
@@ -289,7 +291,7 @@ static void victim_look(struct fuzz *fuzz)
 	(void)messenger_receive(fuzz->messenger, &request);
 }
 
-/* Receive, or discard, what was claimed some time ago. */
+/* Receive or discard a message that was claimed some time ago. */
 static void victim_take_claimed(struct fuzz *fuzz)
 {
 	uint8_t style = take_u8(&fuzz->input);
@@ -329,7 +331,7 @@ static void victim_progress(struct fuzz *fuzz, uint32_t times)
 		uint32_t handled = messenger_progress(fuzz->messenger);
 		/* The network has a turn like a ring. */
 		require(handled <= TRANSPORT_BURST * (MEMBERS + 1), "a poll does more than its share");
-		/* A slot names one chunk; and pieces go out besides, as many as a burst at most. */
+		/* A slot names one chunk. In addition, at most one burst of pieces is sent. */
 		require(work_copied() - before <= (uint64_t)TRANSPORT_BURST * (MEMBERS + 2) * CHUNK_LARGE,
 			"a poll copies more than its share");
 	}
@@ -348,7 +350,7 @@ static void step(struct fuzz *fuzz)
 	case 1:
 	case 2:
 	case 3: {
-		/* The same again and again fills rings, tables and queues. */
+		/* Repeat the same call, to fill rings, tables and queues. */
 		struct fuzz_input before = fuzz->input;
 		for (uint32_t times = choice & 16 ? 40 : 1; times > 0; times--) {
 			fuzz->input = before;
@@ -422,7 +424,7 @@ static void step(struct fuzz *fuzz)
 	}
 }
 
-/* Everybody is gone, ourselves included: what concerned them must end, and nothing stay outstanding. */
+/* All members are gone, ourselves included: operations must end, and nothing may stay outstanding. */
 static void check_end(struct fuzz *fuzz)
 {
 	struct messenger *messenger = fuzz->messenger;
@@ -470,7 +472,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		"the victim has another slot");
 	require(completion_open(&fuzz.completions, 1) == 0, "no memory");
 	require(single_copy_open(fuzz.messenger, SINGLE_COPY_AUTO) == 0, "no memory");
-	/* In the region alone: what the kernel copies, no sanitizer sees. */
+	/* Only in the region, because sanitizers do not see the kernel's copies. */
 	process_offer_close(&fuzz.messenger->single->offer);
 	fuzz.messenger->single->process = false;
 	fuzz.messenger->send_completions = &fuzz.completions;
@@ -481,7 +483,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (uint32_t steps = 0; fuzz.input.size > 0 && steps < STEPS_MAX; steps++)
 		step(&fuzz);
 	check_end(&fuzz);
-	/* It ends without a word, so that it does not wait for the hostile member to read. */
+	/* Close without telling the peers, so that closing does not wait for the hostile member to read. */
 	fuzz.messenger->transport->attachments[0].member->process = 0;
 	messenger_close(fuzz.messenger);
 	forget_network();

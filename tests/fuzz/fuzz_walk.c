@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fuzz_walk.c - three endpoints in one to three regions and a network, that exchange messages while
- * everything changes: the manager has them leave regions, come back, and switch to the network; regions are
+ * fuzz_walk.c - three endpoints in one to three regions and a network. They exchange messages while
+ * everything changes: the manager makes them leave regions, come back, and switch to the network; regions are
  * exchanged; endpoints die and have successors; frames are lost and forged; slots are taken.
  *
- * The input chooses which endpoints are where, which kinds of fault it wants, and then the steps. What is
- * checked after each step is in walk_messages.c, and in poll() how much one poll does. In the end every
- * message between endpoints that no fault concerned must arrive, and every operation must complete once all
- * peers are given up. Time is the walk's own: it passes with rounds, and no result depends on the machine.
+ * The input chooses the regions of the endpoints, the kinds of fault, and then the steps. walk_messages.c
+ * checks the messages after each step, and poll_once() checks the work of each poll. In the end every message
+ * between endpoints without a fault must arrive, and every operation must complete once all peers are given
+ * up. The walk has its own time, which passes with rounds, so no result depends on the machine.
  */
 #include "fuzz/walk.h"
 
@@ -26,11 +26,15 @@
 #define STEPS_MAX 160U
 #define ROUND_NANOSECONDS 1000000U
 #define SETTLING_NANOSECONDS 60000000U
-/* Rounds without a completion after which nothing is expected any more: six seconds of the walk's time, twice
- * what the slowest retry takes. */
+/*
+ * After this many rounds without a completion, none is expected any more. They are six seconds of the walk's
+ * time, twice the slowest retry.
+ */
 #define QUIET_ROUNDS 100U
-/* The receives of a message are doubled each 8 passes, since messages that a fault concerned may take them:
- * in 64 passes 2040, as many as there are operations. */
+/*
+ * The receives of a message are doubled every 8 passes, because messages after a fault may take them: 2040 in
+ * 64 passes, as many as there are operations.
+ */
 #define PASSES_MAX 64U
 #define PASSES_DOUBLED 8U
 
@@ -52,12 +56,12 @@ bool is_alive(uint8_t index)
 	return world.nodes[index].node.messenger != NULL;
 }
 
-/* ---- time, and what else a run must not depend on ---- */
+/* ---- time and randomness, on which a run must not depend ---- */
 
 static uint64_t now; /* nanoseconds; 0: the machine's */
 static uint64_t randomness = 1;
 
-/* Names that the linker prescribes. */
+/* The linker prescribes these names. */
 /* NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
@@ -136,7 +140,7 @@ static uint32_t completed(const struct walk *walk)
 	return count;
 }
 
-/* Until nothing completes any more. */
+/* Run rounds until nothing completes any more. */
 static void settle(struct walk *walk)
 {
 	uint32_t before = completed(walk);
@@ -153,7 +157,10 @@ static void settle(struct walk *walk)
 
 /* ---- steps ---- */
 
-/* The manager's word, by a mapping of the manager's: that of the endpoint may be its own memory by now. */
+/*
+ * Write the manager's request through a mapping of the manager's, because the endpoint's mapping may be
+ * private memory by now.
+ */
 static void walk_request_route(struct walk *walk)
 {
 	uint8_t at = take_u8(&walk->input) % FAKE_ENDS;
@@ -167,7 +174,7 @@ static void walk_request_route(struct walk *walk)
 		&transport_of(at)->attachments[style / 4 % transport_of(at)->attachment_count];
 	if (region_attach(attachment->region->name, &region, &error) != 0)
 		return;
-	/* No manager writes ROUTE_REGION: it would take back where one went that has left. */
+	/* No manager writes ROUTE_REGION: it would call back an endpoint to a region that it has left. */
 	if (region->id[1] == attachment->region->id[1])
 		shared_store_u64(&region_slot(region, attachment->member->slot)->requested_route,
 				 (uint64_t)attachment->member->epoch << 32 |
@@ -175,7 +182,7 @@ static void walk_request_route(struct walk *walk)
 	region_detach(region);
 }
 
-/* Another region is plugged where one was. */
+/* Another region is plugged in place of one. */
 static void walk_plug(struct walk *walk)
 {
 	uint8_t style = take_u8(&walk->input);
@@ -261,7 +268,7 @@ static void step(struct walk *walk)
 	case 20:
 		walk_cancel(walk);
 		break;
-	case 21: /* A second, in which one looks for regions again */
+	case 21: /* a second, in which endpoints search for regions */
 		go_round(walk, 4, 300000000);
 		break;
 	default:
@@ -301,7 +308,7 @@ static bool is_clean(const struct walk *walk, const struct operation *sent)
 	       trust_of(walk, sent, sent->other) == TRUST_CLEAN;
 }
 
-/* All messages that no fault concerned are received, and their sends complete. */
+/* Receive all messages without a fault. Their sends complete. */
 static void receive_all(struct walk *walk)
 {
 	uint32_t missing = 1;

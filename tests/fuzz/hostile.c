@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hostile.c - the member that writes whatever it likes: now almost right, now anything. */
+/* hostile.c - the member that writes anything: sometimes almost valid, sometimes not at all. */
 #include "fuzz/fuzz.h"
 #include "region/identity.h"
 
-/* Where the heap begins in a section. */
+/* The offset of the heap in a section. */
 #define HEAP_OFFSET ((uint64_t)REGION_SECTION_MIN)
 
 void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state)
@@ -28,7 +28,7 @@ void hostile_ring_bell(const struct fuzz *fuzz)
 	shared_store_u32(bell, shared_load_u32(bell) + 1);
 }
 
-/* Offer a ring: a good one, or one with fields from the input. */
+/* Offer a ring: a valid one, or one with fields from the input. */
 void hostile_connect(struct fuzz *fuzz, bool good)
 {
 	struct connection_line *line = section_connection(fuzz->region, HOSTILE, VICTIM);
@@ -60,13 +60,13 @@ static const struct ring_slot *victims_slot(const struct fuzz *fuzz, uint32_t ba
 {
 	const struct peer *peer = fuzz->messenger->transport->peers[HOSTILE];
 
-	/* One that goes on over the network without having been connected has no ring yet. */
+	/* A peer that continues over the network without a connection before has no ring yet. */
 	if (peer == NULL || !peer->sending || peer->out.slots == NULL)
 		return NULL;
 	return &peer->out.slots[(peer->out.position - 1 - back) & peer->out.mask];
 }
 
-/* Where bytes may be in the section: near its beginning, or near its end and beyond it. */
+/* An offset of bytes in the section: near its beginning, or near its end and beyond. */
 static uint64_t take_offset(struct fuzz_input *input)
 {
 	uint64_t choice = take_u16(input);
@@ -75,8 +75,8 @@ static uint64_t take_offset(struct fuzz_input *input)
 }
 
 /*
- * A slot that looks right, where the victim looks next. Words that only the victim knows
- * are taken from what it said last, as a peer would; the input changes some.
+ * Push a slot that looks valid at the victim's position. Words that only the victim knows come from its last
+ * slots, as a peer would take them. The input changes some.
  */
 void hostile_push(struct fuzz *fuzz)
 {
@@ -99,7 +99,7 @@ void hostile_push(struct fuzz *fuzz)
 	}
 	uint64_t place = take_offset(input) << 32;
 	place |= take_u16(input) % 460;
-	/* Stands for all one-sided operations, or for itself. */
+	/* This kind stands for all one-sided operations, or for itself. */
 	if (kind == 11 && (style & 128) == 0)
 		kind = hostile_remote(fuzz, style, place, &word, payload, &length);
 	switch (kind) {
@@ -122,7 +122,7 @@ void hostile_push(struct fuzz *fuzz)
 		payload[2] = take_u32(input) >> take_u8(input) % 32;
 		payload[3] = style & 64 ? payload[2] : take_u32(input) % 300000;
 		payload[4] = place;
-		if (style & 128) /* and offers a single copy */
+		if (style & 128) /* offers a single copy */
 			payload[3] |= (uint64_t)transfer_id(take_u8(input), 1) << 32;
 		break;
 	case WIRE_EARLY:
@@ -165,7 +165,7 @@ void hostile_push(struct fuzz *fuzz)
 	fuzz->ring_position++;
 }
 
-/* A transfer line that looks right, or has any words. */
+/* A transfer line that looks valid, or has any words. */
 void hostile_transfer(struct fuzz *fuzz)
 {
 	uint8_t style = take_u8(&fuzz->input);
@@ -189,14 +189,17 @@ void hostile_transfer(struct fuzz *fuzz)
 	transfer_open(line, style & 16 ? take_u32(&fuzz->input) : transfer_id(index, 1), &words);
 }
 
-/* Who one is in another region, as the victim looks for it, or has any words; and the victim's look. */
+/*
+ * Write the identity of a member in another region, as the victim searches for it, or any words. Then the
+ * victim searches.
+ */
 void hostile_identity(struct fuzz *fuzz)
 {
 	struct fuzz_input *input = &fuzz->input;
 	uint8_t style = take_u8(input);
 	const struct member_identity wanted = {
 		.region = {3, 4}, .slot = 1, .epoch = 2, .nonce = fuzz->hostile_epoch * UINT64_C(0x1234567)};
-	/* In the victim's section, too: then there may be two. */
+	/* In the victim's section, too: then there may be two members with this identity. */
 	struct section_header *header = section_header(fuzz->region, style & 1 ? VICTIM : HOSTILE);
 	uint32_t slot = UINT32_MAX;
 	uint32_t epoch = 0;
@@ -225,7 +228,7 @@ void hostile_credit(struct fuzz *fuzz)
 		connection = peer->out.connection;
 		consumed = peer->out.position - (style & 1 ? take_u8(&fuzz->input) : 0);
 	}
-	if (style & 2) { /* give outstanding chunks back */
+	if (style & 2) { /* return outstanding chunks */
 		uint64_t bits[CHUNK_WORDS];
 		for (uint32_t word = 0; peer != NULL && word < CHUNK_WORDS; word++)
 			bits[word] = peer->account.returned[word];
@@ -244,7 +247,7 @@ void hostile_credit(struct fuzz *fuzz)
 	shared_store_u64(&line->consumed, (uint64_t)connection << 32 | consumed);
 }
 
-/* Memory that the victim may reach by itself: what can be, with words from the input. */
+/* Publish memory that the victim may access itself: valid ranges, with words from the input. */
 void hostile_expose(struct fuzz *fuzz)
 {
 	struct fuzz_input *input = &fuzz->input;
@@ -271,7 +274,7 @@ void hostile_expose(struct fuzz *fuzz)
 		shared_store_u64(&header->exposed, fuzz->exposures);
 }
 
-/* Anything anywhere, but for the section and the claim word that stand for no peer at all. */
+/* Write any bytes anywhere, except the poison section and its claim word. */
 void hostile_scribble(struct fuzz *fuzz)
 {
 	uint32_t offset = take_u32(&fuzz->input) % (uint32_t)fuzz->region->bytes;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hostile_remote.c - the hostile member's requests, and its answers to the victim's. */
+/* hostile_remote.c - the hostile member's requests, and its answers to the victim's requests. */
 #include "fuzz/fuzz.h"
 
-/* What a request has otherwise than usual. */
+/* Unusual fields of a request. */
 enum unusual {
-	FROM_HIGH = 1,    /* its address counts from REACHABLE_HIGH on */
-	WITH_REST = 2,    /* more of its range is to come */
-	RIGHT_LENGTH = 4, /* its length is that of the operands that it asks for */
+	FROM_HIGH = 1,    /* its address counts from REACHABLE_HIGH */
+	WITH_REST = 2,    /* more of its range is announced */
+	RIGHT_LENGTH = 4, /* its length is that of its operands */
 };
 
 /* Within the victim's memory, at its end, or anywhere. */
@@ -20,7 +20,7 @@ static uint64_t take_address(struct fuzz_input *input, uint8_t style, uint8_t un
 	return first + (style & 64 ? address % 64 * 8 : address << take_u8(input) % 64);
 }
 
-/* One of those that there are, or of a few more; or anything. */
+/* One of the valid values, or of a few more; or any value. */
 static uint64_t take_one_of(struct fuzz_input *input, uint8_t count)
 {
 	uint8_t choice = take_u8(input);
@@ -28,7 +28,7 @@ static uint64_t take_one_of(struct fuzz_input *input, uint8_t count)
 	return choice < 224 ? (uint64_t)(choice % count) : choice;
 }
 
-/* Count, datatype, operation and form, and how many bytes of operands they ask for. */
+/* Count, datatype, operation and form. `length` gets the bytes of operands that they need. */
 static uint64_t take_atomic(struct fuzz_input *input, uint32_t *length)
 {
 	uint64_t count = take_u16(input);
@@ -43,7 +43,7 @@ static uint64_t take_atomic(struct fuzz_input *input, uint32_t *length)
 	return count | datatype << 16 | operation << 24 | form << 32;
 }
 
-/* The number of a request that the victim may wait for an answer to. */
+/* The number of a request for whose answer the victim may wait. */
 static uint64_t take_sequence(struct fuzz *fuzz)
 {
 	const struct peer *peer = fuzz->messenger->transport->peers[HOSTILE];
@@ -95,7 +95,7 @@ uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64
 		payload[0] = errors[take_u8(input) % 8];
 		*word = take_sequence(fuzz);
 		break;
-	default: /* WIRE_REPLY, and what is no kind */
+	default: /* WIRE_REPLY, and invalid kinds */
 		*word = take_sequence(fuzz);
 		break;
 	}

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * network.c - the hostile member in the network too: a core that loses what the victim sends and hands it
- * what the input says, and changes of the way that look right, or not.
+ * network.c - the hostile member in the network: a core that loses the victim's frames and delivers frames
+ * from the input, and switches that look valid or not.
  */
 #include "fuzz/fuzz.h"
 #include "transport/network_transport.h"
 #include "transport/switch.h"
 #include "unit/fake_end.h"
 
-/* The victim's end is the first; what it sends to any is lost, and what it reads is zeros. */
+/* The first end is the victim's. All its frames are lost, and all its reads return zeros. */
 static struct fake_end ends[FAKE_ENDS];
 static struct directory directory;
 
-/* At the first step that needs it. */
+/* Opened at the first step that needs the network. */
 static void open_network(struct fuzz *fuzz)
 {
 	if (fuzz->messenger->transport->network != NULL)
@@ -41,14 +41,14 @@ void forget_network(void)
 	directory_close(&directory);
 }
 
-/* ---- what the hostile member does there ---- */
+/* ---- the hostile member in the network ---- */
 
 static struct peer *hostile_peer(const struct fuzz *fuzz)
 {
 	return fuzz->messenger->transport->peers[HOSTILE];
 }
 
-/* A slot as a frame has it. Returns where it ends; sets how many bytes of a chunk belong to it. */
+/* A slot as it is in a frame. Returns its end, and sets the number of its bytes in a chunk. */
 static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uint32_t *chunk)
 {
 	static const uint8_t kinds[] = {WIRE_INLINE, WIRE_EAGER, WIRE_RENDEZVOUS, WIRE_OFFER,
@@ -64,14 +64,17 @@ static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uin
 	memcpy(to, &slot, sizeof(slot));
 	to += sizeof(slot);
 	take_bytes(input, to, shape.payload);
-	if (choice & 64 && shape.payload >= 24) /* a length that can be */
+	if (choice & 64 && shape.payload >= 24) /* a valid length */
 		memset(to + 18, 0, 6);
 	if (shape.chunk != SLOT_NO_CHUNK)
 		*chunk = length;
 	return to + shape.payload;
 }
 
-/* What it may say, the kinds that came first by the numbers that they had then. */
+/*
+ * Kinds that the member may send. Older kinds keep the numbers that they had first, so that older inputs keep
+ * their meaning.
+ */
 static uint8_t take_kind(struct fuzz_input *input)
 {
 	uint8_t choice = take_u8(input);
@@ -143,7 +146,7 @@ static void send_frame(struct fuzz *fuzz, uint8_t style)
 	(void)fake_deliver(&ends[0], frame, (size_t)(end - frame) + chunk);
 }
 
-/* A SWITCH in the ring, where the victim looks next. */
+/* Push a SWITCH into the ring at the victim's position. */
 static void push_switch(struct fuzz *fuzz)
 {
 	if (fuzz->ring_slots == 0)
@@ -158,7 +161,10 @@ static void push_switch(struct fuzz *fuzz)
 	fuzz->ring_position++;
 }
 
-/* In the victim's region or out of it: whom, and where the hostile member says that it is. */
+/*
+ * Write a request to a member in the victim's region or outside it, and the name that the hostile member
+ * publishes as its own.
+ */
 static void request_route(struct fuzz *fuzz, uint8_t style)
 {
 	struct section_header *header = section_header(fuzz->region, HOSTILE);

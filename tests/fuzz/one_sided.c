@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* one_sided.c - what the victim lets others reach, and its own reads, writes and atomics. */
+/* one_sided.c - the victim's registrations, and its own reads, writes and atomics. */
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
@@ -9,7 +9,7 @@ void expose(struct fuzz *fuzz)
 	const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
 	const uint64_t access[REACHABLE_KEYS] = {both, FI_REMOTE_READ, FI_REMOTE_WRITE, both, both, both};
 
-	/* A block of just this length: a byte beside it is seen. */
+	/* A block of exactly this length, so that sanitizers see a byte beside. */
 	fuzz->reachable = calloc(REACHABLE_BYTES, 1);
 	require(fuzz->reachable != NULL, "no memory");
 	registrations_open(&fuzz->table);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * replay COUNT SEED [FILE...] - run a fuzz target on files, then on COUNT random inputs,
- * with any compiler and sanitizer. For what fuzzers found before, and where there is none.
+ * replay COUNT SEED [FILE...] - run a fuzz target on files, then on COUNT random inputs, with any compiler
+ * and sanitizer. For inputs that fuzzers found, and for machines without a fuzzer.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * walk_bursts.c - see walk.h. Steps of up to 64 operations with tags of their own: enough that matching
- * searches for long, and goes over to its tables. All messages say by their data which they are, so that one
- * that is only looked at, or discarded, is known as well.
+ * searches for long, and changes to its tables. The data of each message identifies it, so that messages that
+ * are only peeked at or discarded are known as well.
  */
 #include "fuzz/walk.h"
 
 #include "fuzz/work.h"
 
 #define BURST_MAX 64U
-/* No bit of it is among those that receives of bursts ignore: they take no other message. */
+/* None of its bits is among the bits that receives of bursts ignore: they take no other message. */
 #define BURST_TAG 256U
 #define BURST_IGNORED 255U
-/* What one call copies at most: a message, by us, into a chunk, and by the fake core out of it and to where
- * it goes. */
+/*
+ * The most bytes that one call copies: a message, by us into a chunk, and by the fake core out of the chunk
+ * and to its destination.
+ */
 #define CALL_BYTES_MAX(length) (4 * ((uint64_t)(length) + FRAME_HEAD_MAX))
 
 enum { BURST_SENDS, BURST_RECEIVES, BURST_LOOKS, BURST_CANCELS };
@@ -37,13 +39,16 @@ static uint16_t tag_of(const struct burst *burst, uint32_t index)
 {
 	uint32_t tags = 1U + (burst->style >> 4) * 8U;
 
-	/* The last first: what is searched for is far from where the search begins. */
+	/* The last first: the match is far from the beginning of the search. */
 	if (burst->pattern & 1)
 		index = burst->count - 1 - index;
 	return (uint16_t)(BURST_TAG + index % tags);
 }
 
-/* In the more patterns the more of its bits are set: more than there are tables for. */
+/*
+ * The bits of tags that a receive of the burst ignores. The last pattern has more masks than there are
+ * tables.
+ */
 static uint64_t ignored_by(const struct burst *burst, uint32_t index)
 {
 	switch (burst->pattern >> 1 & 3) {
@@ -60,7 +65,7 @@ static uint64_t ignored_by(const struct burst *burst, uint32_t index)
 
 static struct operation *new_of_burst(struct walk *walk, const struct burst *burst, uint32_t index, bool send)
 {
-	/* Of any source all, or every second one. */
+	/* All from any source, or every second one. */
 	bool any = !send && (burst->pattern & 8) && (burst->pattern & 16 || (index & 1));
 	struct operation *operation = new_operation(walk, burst->at, any ? NOBODY : burst->other, send);
 
@@ -89,7 +94,9 @@ static void send_burst(struct walk *walk, const struct burst *burst)
 	}
 }
 
-/* A receive of the burst, and from whom; from anybody where `from` becomes NULL. NULL: there are enough. */
+/*
+ * A receive of the burst, with its source in `from`, NULL for any source. Returns NULL if there are enough.
+ */
 static struct operation *new_receive(struct walk *walk, const struct burst *burst, uint32_t i,
 				     const struct peer **from)
 {
@@ -134,12 +141,12 @@ static void look_burst(struct walk *walk, const struct burst *burst)
 		operation->look = looks[burst->style >> 2 & 3];
 		uint64_t before = work_copied();
 		(void)post_operation(walk, operation, from, ignored_by(burst, i), flags[operation->look]);
-		/* It polls, and a sink takes what is discarded. */
+		/* The call polls, and a sink takes discarded messages. */
 		require_bounded(before, POLL_BYTES_MAX, "a look copies more than a poll");
 	}
 }
 
-/* Of those that are posted every second, or third, or all. */
+/* Cancel every second or third posted receive, or all. */
 static void cancel_burst(struct walk *walk, const struct burst *burst)
 {
 	uint32_t left = burst->count;
@@ -160,7 +167,7 @@ static void cancel_burst(struct walk *walk, const struct burst *burst)
 
 static void receive_one(struct walk *walk, struct operation *operation)
 {
-	/* Room for the message's number, and for what may be said to have come of a liar's. */
+	/* Room for the message's number, and for bytes that a hostile peer may claim to have sent. */
 	if (operation->length < sizeof(uint64_t))
 		operation->length = sizeof(uint64_t);
 	set_buffer(walk, operation, false);

@@ -74,13 +74,13 @@ static void succeed(struct walk *walk, uint8_t index)
 	walk->lives[index]++;
 	/* An endpoint is in a region once. */
 	walk_open(walk, index, lists[style % (walk->plugged ? 3 : 5)]);
-	/* What concerned its predecessor does not concern it. */
+	/* Faults of its predecessor do not affect it. */
 	for (uint8_t i = 0; i < FAKE_ENDS; i++)
 		walk->trust[index][i] = walk->trust[i][index] =
 			is_alive(i) && !world.ends[i].sinks ? TRUST_CLEAN : TRUST_LOSSY;
 }
 
-/* The death of one, or a successor where it is dead. */
+/* One endpoint dies; or, if it is dead, gets a successor. */
 void walk_death(struct walk *walk)
 {
 	uint8_t index = take_u8(&walk->input) % FAKE_ENDS;
@@ -107,7 +107,7 @@ void walk_loss(struct walk *walk)
 			distrust(walk, index, i, TRUST_LOSSY);
 }
 
-/* The payload that a frame of its kind has, as its sender would fill it in. Returns its length. */
+/* Write the payload of a frame of this kind, as its sender would fill it in. Returns its length. */
 static size_t write_payload(unsigned char *to, struct frame_header *header, uint8_t from, uint8_t choice)
 {
 	const struct transport *transport = transport_of(from);
@@ -141,7 +141,7 @@ static size_t write_payload(unsigned char *to, struct frame_header *header, uint
 	return 0;
 }
 
-/* The header of a frame that `from` could send to `to` now. */
+/* The header of the next valid frame from `from` to `to`. */
 static struct frame_header next_header(struct walk *walk, uint8_t to, uint8_t from, uint8_t kind)
 {
 	const struct peer *peer = known(walk, to, from);
@@ -163,7 +163,7 @@ static struct frame_header next_header(struct walk *walk, uint8_t to, uint8_t fr
 	return header;
 }
 
-/* A frame of a sender that lies: the last one that it sent, or one that it could send; then changed. */
+/* A forged frame: the sender's last frame, or one that it could send, with changes. */
 void walk_frame(struct walk *walk)
 {
 	static unsigned char frame[FRAME_MAX + sizeof(struct frame_failover)];
@@ -183,7 +183,7 @@ void walk_frame(struct walk *walk)
 		memcpy(frame, &header, sizeof(header));
 	} else {
 		memcpy(frame, world.ends[from].last, length);
-		/* As if it were for this receiver, and in its turn. */
+		/* As if it were for this receiver, and next in order. */
 		memcpy(frame + offsetof(struct frame_header, to), &header.to, sizeof(header.to));
 		if (style & 32)
 			memcpy(frame + offsetof(struct frame_header, sequence), &header.sequence,
@@ -191,7 +191,7 @@ void walk_frame(struct walk *walk)
 	}
 	for (uint32_t changes = style >> 2 & 7; style & 128 && changes > 0; changes--) {
 		size_t place = take_u16(&walk->input) % length;
-		/* Not who sent it: a third endpoint is not to pay for it. */
+		/* The sender stays, so that no third endpoint is affected. */
 		uint8_t change = take_u8(&walk->input);
 		if (place - offsetof(struct frame_header, to) >= 2 * sizeof(header.to))
 			frame[place] ^= change;
@@ -201,7 +201,10 @@ void walk_frame(struct walk *walk)
 
 /* ---- the region ---- */
 
-/* An endpoint's slot is taken, as after a pause; or it gives up a peer; or a peer pushes what cannot be. */
+/*
+ * Another member takes an endpoint's slot, as after a pause; or the endpoint gives up a peer; or a peer
+ * pushes an invalid slot.
+ */
 void walk_eviction(struct walk *walk)
 {
 	uint8_t ends = take_u8(&walk->input);
@@ -215,7 +218,10 @@ void walk_eviction(struct walk *walk)
 	struct attachment *attachment = &transport->attachments[style / 4 % transport->attachment_count];
 	struct peer *peer = known(walk, at, other);
 	if (style % 4 == 0 && !attachment->region->left) {
-		/* What it has with each of the others may end, and nothing that they have with each other. */
+		/*
+		 * Its messages with each other endpoint may fail. The other endpoints' messages with each
+		 * other may not.
+		 */
 		for (uint8_t i = 0; i < FAKE_ENDS; i++)
 			distrust(walk, at, i, TRUST_LOSSY);
 		shared_store_u64(&region_slot(attachment->region, attachment->member->slot)->claim,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* walk_messages.c - see walk.h. A message says which operation sent it: in its first bytes, or as its data.
- */
+/* walk_messages.c - see walk.h. Each message names its send operation, in its first bytes or in its data. */
 #include "fuzz/walk.h"
 
 #include <stdio.h>
@@ -17,7 +16,7 @@ void set_buffer(const struct walk *walk, struct operation *operation, bool in_he
 	struct heap *heap = transport_of(operation->at)->heap;
 	size_t length = operation->length > 0 ? operation->length : 1;
 
-	/* The heap of one that dies is gone, and the fake core of another may read there still. */
+	/* The heap of a dead endpoint is gone, and another endpoint's fake core may still read from it. */
 	if (in_heap && heap != NULL && !(walk->allowed & FAULT_DEATH))
 		operation->buffer = heap_allocate(heap, length, 1, false);
 	operation->in_heap = operation->buffer != NULL;
@@ -52,7 +51,7 @@ struct operation *new_operation(struct walk *walk, uint8_t at, uint8_t other, bo
 	return operation;
 }
 
-/* One that the provider did not take has never been. */
+/* If the provider did not take the operation, release it. */
 static void settle_operation(struct walk *walk, struct operation *operation, ssize_t result)
 {
 	if (result == 0)
@@ -61,7 +60,7 @@ static void settle_operation(struct walk *walk, struct operation *operation, ssi
 		release_operation(operation);
 }
 
-/* As an address vector has it: by the region of its address that both are in, or else over the network. */
+/* As in an address vector: through a shared region that the address names, otherwise over the network. */
 struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom)
 {
 	const struct address *address = &walk->addresses[whom];
@@ -76,11 +75,11 @@ struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom)
 	}
 	struct peer *peer = transport_meet(transport, source, epoch, address->nonce);
 	if (peer == NULL)
-		peer = transport->peers[source]; /* it is to be met no more, but was */
+		peer = transport->peers[source]; /* can no longer be met, but was */
 	return peer != NULL && peer->nonce == address->nonce ? peer : NULL;
 }
 
-/* The bytes of message `id`: those of all messages are there already, since to compute each takes longest. */
+/* The bytes of message `id`. The bytes of all messages are prepared, because computing each takes longest. */
 static const unsigned char *bytes_of(uint64_t id)
 {
 	enum { SHIFTS = 251 };
@@ -183,7 +182,7 @@ void walk_receive(struct walk *walk)
 		operation->other = NOBODY;
 	operation->tagged = style & 1;
 	operation->tag = operation->tagged ? style / 16 % TAGS : 0;
-	/* Room for the message's number at least. */
+	/* At least room for the message's number. */
 	operation->length = lengths[1 + size % 9];
 	set_buffer(walk, operation, style & 2);
 	(void)post_operation(walk, operation, from, style & 4 ? UINT64_MAX : 0, 0);
@@ -217,14 +216,14 @@ void forget_operations(struct walk *walk, uint8_t at)
 		struct operation *operation = &walk->operations[i];
 		if (operation->state != OPERATION_ACTIVE || operation->at != at)
 			continue;
-		/* Its buffer stays until the end: the fake core of another may read it still. */
+		/* The buffer stays until the end, because another endpoint's fake core may still read it. */
 		operation->state = OPERATION_DONE;
 	}
 }
 
-/* ---- what completes ---- */
+/* ---- completions ---- */
 
-/* Who of the walk a completion says it is from. */
+/* The endpoint of the walk that a completion names as its source. */
 static uint8_t sender_of(const struct walk *walk, uint8_t at, const struct completion *entry)
 {
 	const struct transport *transport = transport_of(at);
@@ -237,7 +236,10 @@ static uint8_t sender_of(const struct walk *walk, uint8_t at, const struct compl
 	return NOBODY;
 }
 
-/* Of two messages of one sender that either receive could take, the first one's receive was posted first. */
+/*
+ * If either of two receives could take either of two messages of one sender, the receive that was posted
+ * first takes the first.
+ */
 static void check_order(const struct walk *walk, const struct operation *receive)
 {
 	const struct operation *sent = &walk->operations[receive->message];
@@ -255,7 +257,7 @@ static void check_order(const struct walk *walk, const struct operation *receive
 	}
 }
 
-/* The send of the message that a completion is of, in every life of both; NULL if nothing may be expected. */
+/* The send whose message completed, from any life of both ends; NULL if nothing may be expected. */
 static struct operation *sent_of(struct walk *walk, const struct operation *receive,
 				 const struct completion *entry)
 {
@@ -304,7 +306,7 @@ static void check_message(struct walk *walk, struct operation *receive, const st
 	take_message(walk, receive, sent);
 }
 
-/* What one looked for is there, or it is not. */
+/* Check a completed peek: it found its message, or none. */
 static void take_look(struct walk *walk, struct operation *receive, const struct completion *entry)
 {
 	enum look look = receive->look;
@@ -324,7 +326,7 @@ static void take_look(struct walk *walk, struct operation *receive, const struct
 	receive->length = entry->length < LONG ? entry->length : LONG;
 }
 
-/* May an operation at `at` fail that names `other`, or nobody? */
+/* May an operation at `at` fail that names `other`, or no peer? */
 static bool may_fail(const struct walk *walk, const struct operation *operation)
 {
 	if (walk->ending || operation->cancelled)
@@ -362,8 +364,10 @@ static void take_completion(struct walk *walk, uint8_t at, const struct completi
 	}
 	if (!sends && (entry->error == 0 || entry->error == FI_ETRUNC))
 		check_message(walk, operation, entry);
-	/* The fake core reads memory that is no longer exposed, where a true one fails: there the memory
-	 * stays until the end. */
+	/*
+	 * The fake core reads memory that is no longer exposed, where a real core fails. In this case the
+	 * memory stays until the end.
+	 */
 	if (!sends ||
 	    (trust_of(walk, operation, operation->other) == TRUST_CLEAN && !has_forged_frames(walk, at)))
 		release_operation(operation);

@@ -14,7 +14,7 @@ uint64_t work_copied(void)
 	return copied;
 }
 
-/* Names that the linker prescribes. */
+/* The linker prescribes these names. */
 /* NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 
 #if defined(__clang__)
@@ -24,7 +24,7 @@ uint64_t work_copied(void)
 #endif
 
 #if COPIES_BY_SANITIZER
-/* clang's AddressSanitizer calls its own function; to wrap memcpy() would wrap the sanitizer's as well. */
+/* clang's AddressSanitizer calls its own function. Wrapping memcpy() would also wrap the sanitizer's. */
 void *__real___asan_memcpy(void *to, const void *from, size_t length);
 void *__wrap___asan_memcpy(void *to, const void *from, size_t length);
 void *__wrap___asan_memcpy(void *to, const void *from, size_t length)
