@@ -35,7 +35,7 @@ static void names(int rank)
 	side_close(&side);
 }
 
-/* Names of all ranks, looked up, in words, and cut where there is no room. */
+/* Look up the names of all ranks, as text as well, and truncated where there is no room. */
 static void look_up(int rank, enum fi_av_type type)
 {
 	struct side side;
@@ -83,7 +83,7 @@ static void map(int rank)
 	look_up(rank, FI_AV_MAP);
 }
 
-/* Addresses of another region, or of nobody, are told from good ones, one by one. */
+/* Addresses of another region and invalid addresses are told from valid ones, one by one. */
 static void foreign(int rank)
 {
 	struct side side;
@@ -108,12 +108,12 @@ static void foreign(int rank)
 	SAME(fi_av_insert(side.av, list, 0, indices, 0, NULL), 0);
 	SAME(fi_av_insert(side.av, list, 1, NULL, 0, NULL), 1);
 
-	/* An address of our region where nobody is any more, or not yet. */
+	/* An address of our region where no member is any more, or not yet. */
 	memcpy(list, name, length);
 	list[4] ^= 0x55; /* the epoch */
 	SAME(fi_av_insert(side.av, list, 1, indices, 0, NULL), 1);
 	SAME(fi_inject(side.endpoint, "x", 1, indices[0]), -FI_EHOSTUNREACH);
-	/* And some that the vector never gave out. */
+	/* Numbers that the vector never gave out. */
 	SAME(fi_inject(side.endpoint, "x", 1, 4711), -FI_EHOSTUNREACH);
 	SAME(fi_inject(side.endpoint, "x", 1, FI_ADDR_NOTAVAIL), -FI_EHOSTUNREACH);
 	SAME(fi_recv(side.endpoint, list, 1, NULL, 4711, NULL), -FI_EHOSTUNREACH);
@@ -135,7 +135,7 @@ static void unsupported(int rank)
 	side_close(&side);
 }
 
-/* One message each way, so that a pair of addresses is known to work. */
+/* One message in each direction, to show that a pair of addresses works. */
 static void exchange(const struct side *side, fi_addr_t peer, uint64_t tag)
 {
 	char received[4] = "";
@@ -161,7 +161,7 @@ static void removal(int rank)
 	exchange(&side, peer, 1);
 	SAME(fi_av_lookup(side.av, peer, name, &length), 0);
 
-	/* Known three times: the number used last is that of the newest entry. */
+	/* Inserted three times: completions use the number of the newest entry. */
 	fi_addr_t second = 0;
 	fi_addr_t third = 0;
 	SAME(fi_av_insert(side.av, name, 1, &second, 0, NULL), 1);
@@ -169,16 +169,16 @@ static void removal(int rank)
 	exchange(&side, second, 2);
 	SAME(fi_av_insert(side.av, name, 1, &third, 0, NULL), 1);
 	exchange(&side, third, 6);
-	/* When the newest goes, the one before it is the newest. */
+	/* When the newest entry is removed, the one before it is the newest. */
 	SAME(fi_av_remove(side.av, &third, 1, 0), 0);
 	exchange(&side, second, 7);
-	/* The older name stays good when the newer goes. */
+	/* The older number stays valid when the newer entry is removed. */
 	SAME(fi_av_remove(side.av, &second, 1, 0), 0);
 	SAME(fi_tsend(side.endpoint, &buffer, 1, NULL, second, 3, NULL), -FI_EHOSTUNREACH);
 	SAME(fi_trecv(side.endpoint, &buffer, 1, NULL, second, 3, 0, NULL), -FI_EHOSTUNREACH);
 	SAME(fi_av_lookup(side.av, second, name, &length), -FI_EINVAL);
 	exchange(&side, peer, 4);
-	/* Nobody is known; then the peer again, and everything works as before. */
+	/* Remove the last entry, and insert the peer again: everything works as before. */
 	SAME(fi_av_remove(side.av, &peer, 1, 0), 0);
 	SAME(fi_tsend(side.endpoint, &buffer, 1, NULL, peer, 3, NULL), -FI_EHOSTUNREACH);
 	fi_addr_t again = 0;
@@ -192,7 +192,7 @@ static void removal(int rank)
 	side_close(&side);
 }
 
-/* A thousand addresses: the vector grows, and all of them stay good. */
+/* A thousand addresses: the vector grows, and all of them stay valid. */
 static void many(int rank)
 {
 	struct side side;
@@ -209,7 +209,7 @@ static void many(int rank)
 	side_close(&side);
 }
 
-/* The address of one who is gone, inserted after that of its successor in the same place. */
+/* The address of a former occupant, inserted after the address of its successor in the same slot. */
 static void former_occupant(int rank)
 {
 	/* The bytes of an address that name the slot in the region: docs/reference/region-format.md. */
@@ -230,7 +230,7 @@ static void former_occupant(int rank)
 		if (which == PRESENT && memcmp(names[0] + SLOT_AT, names[1] + SLOT_AT, SLOT_BYTES) == 0)
 			break;
 		SAME(fi_close(&side.endpoint->fid), 0);
-		CHECK(tries < 10000); /* any of the free places may be taken */
+		CHECK(tries < 10000); /* any free slot may be taken */
 	}
 	CHECK(memcmp(names[FORMER], names[PRESENT], NAME_MAX_BYTES) != 0);
 	SAME(fi_av_insert(side.av, names[PRESENT], 1, &known[PRESENT], 0, NULL), 1);
@@ -247,7 +247,7 @@ static void former_occupant(int rank)
 	side_close(&side);
 }
 
-/* A sender that is in no vector has no number, and its messages come all the same. */
+/* A sender that is in no vector has no number, and its messages arrive nevertheless. */
 static void unknown_source(int rank)
 {
 	struct side side;
@@ -269,7 +269,7 @@ static void unknown_source(int rank)
 	side_close(&side);
 }
 
-/* The same from beyond the region, to one that knows nobody there and only waits. */
+/* The same from beyond the region, to a rank that has inserted no peer there and only waits. */
 static void unknown_beyond(int rank)
 {
 	struct side side;
@@ -281,7 +281,7 @@ static void unknown_beyond(int rank)
 
 	if (rank == 1) {
 		SAME(unsetenv("VICINAL_REGION"), 0);
-		SAME(setenv("FI_PROVIDER", "vicinal", 1), 0); /* it is offered without a region then */
+		SAME(setenv("FI_PROVIDER", "vicinal", 1), 0); /* then it is offered without a region */
 	}
 	side_prepare(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	side.endpoints[side.count++] = side.endpoint = side_endpoint(&side, &(struct side_options){0});
@@ -307,9 +307,9 @@ static void unknown_beyond(int rank)
 }
 
 /*
- * Move this process into a network namespace of its own, which has only a loopback interface and no
- * other route. Otherwise the machine's network would decide what happens to packets to an address
- * that no host has: one gateway refuses them, another one drops them.
+ * Move this process into a network namespace of its own, which has only a loopback interface and no other
+ * route. Otherwise the machine's network would decide what happens to packets to an address that no host has:
+ * one gateway refuses them, another one drops them.
  */
 static void enter_own_network(void)
 {
@@ -323,7 +323,9 @@ static void enter_own_network(void)
 	SAME(close(control), 0);
 }
 
-/* A TCP socket in the way that a dead end is: its queue is full, so that the kernel drops what comes. */
+/*
+ * A TCP socket whose queue is full, so that the kernel drops what arrives, as on a route that leads nowhere.
+ */
 static void swallow(const struct sockaddr_in *address)
 {
 	enum { MORE_THAN_FIT = 4 };
@@ -340,9 +342,9 @@ static void swallow(const struct sockaddr_in *address)
 }
 
 /*
- * A host that answers nothing, as behind a firewall that drops: what was sent to it first ends in errors
- * after VICINAL_PEER_TIMEOUT. In a network of our own it is a loopback address with full queues, and a
- * UDP socket that nobody reads.
+ * A host that answers nothing, as behind a firewall that drops: first messages to it end in errors after
+ * VICINAL_PEER_TIMEOUT. In a network of our own, a loopback address with full queues stands for it, and a UDP
+ * socket that nobody reads.
  */
 static void swallowed_beyond(int rank)
 {
@@ -383,14 +385,17 @@ static void swallowed_beyond(int rank)
 	side_close(&side);
 }
 
-/* Addresses beyond the region that nobody has, or that no route leads to: errors, and all else goes on. */
+/*
+ * Addresses beyond the region that no host has, or to which no route leads: errors, and everything else goes
+ * on.
+ */
 static void unreachable_beyond(int rank)
 {
-	/* Bytes of an address, and of the IPv4 address in it: struct address in api/provider.h. */
+	/* Offsets in an address, and of the IPv4 address in it: struct address in api/provider.h. */
 	enum { NONCE_AT = 8, PORT_AT = 38, HOST_AT = 40 };
 	static const unsigned char nowhere[][6] = {
-		{0, 1, 0, 0, 0, 0},   /* our own host, a port that nobody has */
-		{0, 1, 240, 0, 0, 1}, /* which is no host's */
+		{0, 1, 0, 0, 0, 0},   /* our own host, an unused port */
+		{0, 1, 240, 0, 0, 1}, /* an address of no host */
 	};
 	static char large[1 << 20];
 	struct side side;
@@ -417,7 +422,7 @@ static void unreachable_beyond(int rank)
 		CHECK(error.op_context == &sent && error.err > 0);
 		error = next_error(side.received);
 		CHECK(error.op_context == &received && error.err > 0);
-		/* From now on at once. */
+		/* From now on the error comes at once. */
 		CHECK(fi_tinject(side.endpoint, "x", 1, to, 7) < 0);
 		exchange(&side, side.peer[rank], 8);
 	}

@@ -17,7 +17,7 @@ static _Alignas(64) unsigned char operands[16384];
 static _Alignas(64) unsigned char compares[16384];
 static _Alignas(64) unsigned char results[16384];
 
-/* ---- what should come of it, worked out in another way: small numbers, which all types have ---- */
+/* ---- expected results, computed in another way, with small numbers that all types have ---- */
 
 static const size_t element_bytes[DATATYPES] = {
 	[FI_INT8] = 1,
@@ -123,7 +123,10 @@ static long long expected(int operation, long long x, long long y, long long c)
 	}
 }
 
-/* What fi_atomic(3) has for each form; complex numbers have no order, and only integers bits. */
+/*
+ * The valid operations of each form by fi_atomic(3): complex numbers have no order, and only integers have
+ * bits.
+ */
 static bool there_is(int datatype, int operation, enum form form)
 {
 	bool complex_number = datatype == FI_FLOAT_COMPLEX || datatype == FI_DOUBLE_COMPLEX ||
@@ -176,7 +179,7 @@ static void valid(int rank)
 	side_close(&side);
 }
 
-/* Begin one operation on `count` elements, through the plain call of its form. Its context is the form's. */
+/* Begin one operation on `count` elements with the plain call of its form. Its context is the form's. */
 static void begin(const struct side *side, int datatype, int operation, enum form form, size_t count)
 {
 	fi_addr_t peer = side->peer[ranks() - 1];
@@ -212,7 +215,9 @@ static void check_one(const struct side *side, int datatype, int operation, enum
 		put(datatype, compares + i * size, (long long)(next_random(&state) % 6));
 	}
 	memset(results, 0xee, sizeof(results));
-	/* The target's memory begins as ours. The three are carried out in this order. */
+	/*
+	 * Make the target's memory equal to ours first. The three operations are carried out in this order.
+	 */
 	POST(side, fi_write(side->endpoint, memory, count * size, NULL, peer, 0, KEY, memory));
 	begin(side, datatype, operation, form, count);
 	POST(side, fi_read(side->endpoint, after, count * size, NULL, peer, 0, KEY, after));
@@ -230,7 +235,7 @@ static void check_one(const struct side *side, int datatype, int operation, enum
 	SAME(results[form == BASE ? 0 : count * size], 0xee);
 }
 
-/* Everything that is valid, with few elements, and as many as can be. */
+/* Every valid combination, with few elements and with the maximum. */
 static void arithmetic(int rank)
 {
 	static _Alignas(64) unsigned char target[16384];
@@ -253,7 +258,7 @@ static void arithmetic(int rank)
 	side_close(&side);
 }
 
-/* The calls with lists, flags and none. */
+/* The calls with lists, with flags and without. */
 static void calls(int rank)
 {
 	static _Alignas(64) int64_t target[1000];
@@ -321,7 +326,7 @@ static void calls(int rank)
 					     KEY, FI_INT64, FI_SUM, NULL));
 		POST(&side, fi_compare_atomicv(side.endpoint, one, NULL, 2, one, NULL, 2, fetched, NULL, 2,
 					       side.peer[1], 0, KEY, FI_INT64, FI_CSWAP_NE, NULL));
-		/* Answers come in order: with the next one's all have come. */
+		/* Answers come in order: with the answer to the next operation, all have come. */
 		struct fi_ioc last = {operands + 4096, 1};
 		struct fi_rma_ioc place = {1000, 1, KEY};
 		struct fi_msg_atomic message = {.addr = side.peer[1],
@@ -344,7 +349,7 @@ static void calls(int rank)
 	side_close(&side);
 }
 
-/* Everybody adds at once; each value before is seen once. The owner adds, too. */
+/* All ranks add at once. Each former value is seen once. The owner adds, too. */
 static void contention(int rank)
 {
 	enum { TIMES = 500 };
@@ -372,7 +377,7 @@ static void contention(int rank)
 	side_close(&side);
 }
 
-/* Base atomics count as writes, those that give something back as reads. */
+/* Base atomics count as writes; atomics that return something count as reads. */
 static void counters(int rank)
 {
 	static _Alignas(64) int64_t target[600];

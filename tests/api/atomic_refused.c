@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* atomic_refused.c - atomics that cannot be: each says so, and the next one is good. */
+/* atomic_refused.c - invalid atomics: each returns its error, and the next valid one works. */
 #include <stdlib.h>
 
 #include "harness.h"
@@ -53,7 +53,10 @@ static void errors(int rank)
 		expect_error(&side, NULL, FI_EINVAL);
 		POST(&side, SWAP(1, KEY));
 		expect_error(&side, NULL, FI_EINVAL);
-		/* To read needs reading, to change writing, to fetch and change both. */
+		/*
+		 * Fetching needs read access, changing needs write access, and fetching with a change needs
+		 * both.
+		 */
 		POST(&side, ADD(1, 0, 1, FI_INT64));
 		expect_error(&side, NULL, FI_EACCES);
 		POST(&side, FETCH_ADD(1, 0, 1));
@@ -68,7 +71,7 @@ static void errors(int rank)
 		expect_completion(&side, NULL, FETCHED);
 		POST(&side, ADD(1, 0, 2, FI_INT64));
 		expect_completion(&side, NULL, CHANGED);
-		/* What is wrong already here. */
+		/* Errors that this side already finds. */
 		SAME(ADD(513, 0, KEY, FI_INT64), -FI_EMSGSIZE);
 		SAME(ADD(SIZE_MAX, 0, KEY, FI_INT64), -FI_EMSGSIZE);
 		SAME(ADD(0, 0, KEY, FI_INT64), -FI_EINVAL);
@@ -86,7 +89,7 @@ static void errors(int rank)
 		struct fi_ioc three[2] = {{operands, 1}, {operands + 8, 2}};
 		SAME(fi_fetch_atomicv(ep, three, NULL, 2, two, NULL, 2, peer, 0, KEY, FI_INT64, FI_SUM, NULL),
 		     -FI_EINVAL);
-		/* Lists that are too long, none, and such as do not fit each other. */
+		/* Lists that are too long, that are missing, and that do not fit each other. */
 		struct fi_ioc many[5] = {
 			{results, 1}, {results, 1}, {results, 1}, {results, 1}, {results, 1}};
 		SAME(fi_atomicv(ep, many, NULL, 5, peer, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EINVAL);
@@ -124,7 +127,7 @@ static void errors(int rank)
 			     -FI_EBADFLAGS);
 		}
 		expect_nothing(&side, side.sent);
-		/* And it goes on. */
+		/* The next operation works. */
 		POST(&side, FETCH_ADD(1, 0, KEY));
 		expect_completion(&side, NULL, FETCHED);
 	}
@@ -135,7 +138,7 @@ static void errors(int rank)
 	side_close(&side);
 }
 
-/* An endpoint without the capability, or not enabled, says so. */
+/* An endpoint without the capability, or not enabled, refuses. */
 static void without(int rank)
 {
 	struct side side;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * beyond.c - one-sided operations of ranks that share no region, as on different hosts: long ones, whose
- * bytes the core moves, beside short ones, and while the memory is deregistered.
+ * beyond.c - one-sided operations of ranks that share no region, as on different hosts. The core moves the
+ * bytes of long operations, beside short ones, and while the memory is deregistered.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #define KEY 4711
 #define BYTES ((size_t)3 << 20)
 #define LONG_BYTES ((size_t)1 << 20)
-/* So many at once, each to a part of its own. */
+/* This many operations at once, each to its own part. */
 #define MANY 20U
 #define PART_BYTES (BYTES / MANY)
 
@@ -19,11 +19,11 @@ static unsigned char memory[BYTES];
 static unsigned char buffer[BYTES];
 static unsigned char again[BYTES];
 
-/* Each has a region of its own, that nobody else knows. */
+/* Each rank has a region of its own that no other rank knows. */
 static void leave_region(void)
 {
 	SAME(unsetenv("VICINAL_REGION"), 0);
-	SAME(setenv("FI_PROVIDER", "vicinal", 1), 0); /* it is offered without a region then */
+	SAME(setenv("FI_PROVIDER", "vicinal", 1), 0); /* then it is offered without a region */
 }
 
 static void wait_exactly(struct fid_cntr *counter, uint64_t value)
@@ -32,7 +32,9 @@ static void wait_exactly(struct fid_cntr *counter, uint64_t value)
 	SAME(fi_cntr_read(counter), value);
 }
 
-/* Every length around an edge, with data: completions, counters of both sides and of the memory, and bytes.
+/*
+ * Every length around a protocol's limits, with data: completions, counters of both sides and of the memory,
+ * and bytes.
  */
 static void lengths(int rank)
 {
@@ -80,8 +82,8 @@ static void lengths(int rank)
 }
 
 /*
- * Both write all parts of the other's memory and read them back, all at once, with short ones and messages
- * between; what is fenced comes after all of it.
+ * Both ranks write all parts of the other's memory and read them back, all at once, with short operations and
+ * messages between. Fenced operations come after all of it.
  */
 static void many(int rank)
 {
@@ -125,7 +127,7 @@ static void many(int rank)
 	side_close(&side);
 }
 
-/* What is not registered, or not for this: an error, and all goes on. */
+/* Memory that is not registered, or not for this access: an error, and everything goes on. */
 static void refused(int rank)
 {
 	struct side side;
@@ -150,7 +152,7 @@ static void refused(int rank)
 	side_close(&side);
 }
 
-/* Make progress for a while, by which what was begun at the other rank has reached us. */
+/* Make progress for a while, so that operations which the other rank began reach us. */
 static void progress_a_while(const struct side *side)
 {
 	for (int i = 0; i < 200; i++) {
@@ -160,8 +162,8 @@ static void progress_a_while(const struct side *side)
 }
 
 /*
- * Memory that a peer's write goes to, while that peer does nothing for it: it stays registered until the
- * write has ended, since the core cannot be stopped.
+ * A peer's write is in progress, and the peer makes no progress. The memory stays registered until the write
+ * has ended, because the core cannot be stopped.
  */
 static void closed_while_written(int rank)
 {
@@ -172,7 +174,7 @@ static void closed_while_written(int rank)
 	struct fid_mr *mr = side_expose(&side, memory, sizeof(memory), REMOTE_BOTH, KEY);
 	barrier(&side);
 	if (rank == 0) {
-		/* The connection is there. */
+		/* The ranks are connected. */
 		POST(&side, fi_write(side.endpoint, buffer, 8, NULL, side.peer[1], 0, KEY, NULL));
 		expect_completion(&side, NULL, WRITTEN);
 		fill(buffer, BYTES, 3);
@@ -198,7 +200,7 @@ static void closed_while_written(int rank)
 	side_close(&side);
 }
 
-/* Memory that a peer was let read, and does not: it loses its path, and the memory is ours again. */
+/* A peer may read the memory, and does not: the peer loses its connection, and the memory is ours again. */
 static void closed_while_read(int rank)
 {
 	struct side side;

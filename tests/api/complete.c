@@ -12,7 +12,7 @@ static const size_t sizes[] = {0, 24, 300, 3000, 50000, 400000};
 
 static unsigned char buffer[ROOM];
 
-/* Entries of each format lie one behind the other; later members are not written. */
+/* Entries of each format are adjacent; later members are not written. */
 static void formats(int rank)
 {
 	static const struct {
@@ -75,7 +75,7 @@ static void formats(int rank)
 	}
 }
 
-/* Many more completions than were asked room for: none is lost. */
+/* Many more completions than the requested size: none is lost. */
 static void beyond_size(int rank)
 {
 	static uint64_t values[5000];
@@ -102,7 +102,7 @@ static void beyond_size(int rank)
 	side_close(&side);
 }
 
-/* Where completions are chosen: by a flag of the call, or of the endpoint. */
+/* Completions chosen by a flag of the call, or of the endpoint. */
 static void selective(int rank)
 {
 	struct side side;
@@ -116,7 +116,7 @@ static void selective(int rank)
 						 .receive_bind = FI_SELECTIVE_COMPLETION,
 						 .transmit_flags = flags,
 						 .receive_flags = flags});
-		/* Calls without flags take the endpoint's; calls with flags take only those. */
+		/* Calls without flags use the endpoint's flags; calls with flags use only those. */
 		if (rank == 0) {
 			struct fi_msg message = {.msg_iov = &piece,
 						 .iov_count = 1,
@@ -148,7 +148,7 @@ static void selective(int rank)
 			CHECK(next_completion(side.received).op_context == &contexts[1]);
 			barrier(&side);
 			expect_nothing(&side, side.received);
-			/* An error is told always. */
+			/* An error is always reported. */
 			SAME(fi_recvmsg(side.endpoint, &message, 0), 0);
 			SAME(fi_cancel(&side.endpoint->fid, &contexts[1]), 0);
 			SAME(next_error(side.received).err, FI_ECANCELED);
@@ -158,7 +158,7 @@ static void selective(int rank)
 	}
 }
 
-/* The flags that an endpoint began with can be read and changed. */
+/* The endpoint's initial flags can be read and changed. */
 static void changed_flags(int rank)
 {
 	struct side side;
@@ -174,7 +174,7 @@ static void changed_flags(int rank)
 	flags = FI_TRANSMIT;
 	SAME(fi_control(&side.endpoint->fid, FI_GETOPSFLAG, &flags), 0);
 	SAME(flags, FI_TRANSMIT_COMPLETE);
-	/* What is not offered is refused, and nothing changes. */
+	/* Flags that are not offered are refused, and nothing changes. */
 	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_TRANSMIT | FI_COMMIT_COMPLETE}),
 	     -FI_EBADFLAGS);
 	SAME(fi_control(&side.endpoint->fid, FI_SETOPSFLAG, &(uint64_t){FI_RECV | FI_INJECT}), -FI_EBADFLAGS);
@@ -188,7 +188,7 @@ static void changed_flags(int rank)
 
 /*
  * With FI_DELIVERY_COMPLETE or FI_MATCH_COMPLETE a send is complete only when its bytes are in the peer's
- * buffer; without, a small one is complete at once.
+ * buffer. Without these flags, a small send is complete at once.
  */
 static void complete_at(int rank, uint64_t level)
 {
@@ -216,7 +216,7 @@ static void complete_at(int rank, uint64_t level)
 					barrier(&side);
 				}
 				CHECK(next_completion(side.sent).op_context == &context);
-				/* Said before we saw the completion, so it holds now. */
+				/* The peer stored this before we saw the completion, so it holds now. */
 				SAME(atomic_load(shared_word(0)) >= tag, 1);
 				barrier(&side);
 				continue;
@@ -232,7 +232,7 @@ static void complete_at(int rank, uint64_t level)
 			CHECK_FILLED(buffer, sizes[i], tag);
 			barrier(&side);
 		}
-	/* A discarded message is delivered too: nobody waits for ever. */
+	/* A discarded message is delivered, too: no send waits for ever. */
 	piece.iov_len = 50000;
 	if (rank == 0) {
 		struct fi_msg_tagged message = {.msg_iov = &piece,
@@ -273,7 +273,7 @@ static void match(int rank)
 	complete_at(rank, FI_MATCH_COMPLETE);
 }
 
-/* The same as the level of all sends of an endpoint. */
+/* The same as the default of all sends of an endpoint. */
 static void match_by_default(int rank)
 {
 	struct side side;
@@ -293,7 +293,10 @@ static void match_by_default(int rank)
 	side_close(&side);
 }
 
-/* fi_sendmsg() with FI_INJECT and FI_DELIVERY_COMPLETE: the buffer at once, the completion later. */
+/*
+ * fi_sendmsg() with FI_INJECT and FI_DELIVERY_COMPLETE: the buffer is free at once, the completion comes
+ * later.
+ */
 static void injected_delivery(int rank)
 {
 	struct side side;
@@ -338,7 +341,7 @@ static void errors(int rank)
 		     0);
 	for (int i = 0; i < 3; i++)
 		POST(&side, fi_tinject(side.endpoint, "1234567", 8, side.peer[rank], 1));
-	/* Two reads, so that all have come; the good ones before the error first. */
+	/* Two messages, so that all have arrived. The successes before the error come first. */
 	CHECK(next_completion(side.received).op_context == &contexts[0]);
 	for (int i = 0; i < 3; i++) {
 		ssize_t result = 0;
@@ -357,7 +360,7 @@ static void errors(int rank)
 	CHECK(fi_cq_strerror(side.received, error.prov_errno, error.err_data, cut, sizeof(cut)) == cut);
 	SAME(strlen(cut), sizeof(cut) - 1);
 	CHECK(next_completion(side.received).op_context == &contexts[2]);
-	/* Every error that there is has words of its own. */
+	/* Every possible error has its own text. */
 	static const int codes[] = {FI_ETRUNC,       FI_ECANCELED, FI_ENOMSG, FI_ECONNRESET,
 				    FI_ECONNABORTED, EPROTO,       FI_ENOMEM};
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
@@ -367,7 +370,7 @@ static void errors(int rank)
 	side_close(&side);
 }
 
-/* A read of no entries makes progress, also while there are some that nobody read yet. */
+/* A read of no entries makes progress, even while the queue has unread entries. */
 static void reading_nothing(int rank)
 {
 	struct side side;
@@ -377,7 +380,7 @@ static void reading_nothing(int rank)
 	for (int i = 0; i < 3; i++) {
 		SAME(fi_recv(side.endpoint, buffer, 1, NULL, FI_ADDR_UNSPEC, NULL), 0);
 		POST(&side, fi_inject(side.endpoint, "x", 1, side.peer[0]));
-		/* The first takes some looks: it makes the connection. */
+		/* The first message takes several polls, because it makes the connection. */
 		for (int looks = 0; looks < 100; looks++)
 			(void)fi_cq_read(side.received, NULL, 0);
 		SAME(fi_cq_read(side.received, NULL, 0), 0);
@@ -404,22 +407,22 @@ static void waiting(int rank)
 
 	side_open(&side, rank, &(struct side_options){.wait = FI_WAIT_UNSPEC});
 	if (rank == 0) {
-		/* Nothing comes: it waits so long at least, and not for ever. */
+		/* Nothing arrives: it waits at least this long, and not for ever. */
 		double begin = now();
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, 60), -FI_EAGAIN);
 		CHECK(now() - begin >= 0.059);
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, 0), -FI_EAGAIN);
-		/* A signal from another thread ends a wait without end. */
+		/* A signal from another thread ends a wait without a time limit. */
 		SAME(pthread_create(&thread, NULL, signal_later, side.received), 0);
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, -1), -FI_EAGAIN);
 		SAME(pthread_join(thread, NULL), 0);
-		/* A message ends it too. */
+		/* A message ends it, too. */
 		SAME(fi_recv(side.endpoint, buffer, 8, NULL, FI_ADDR_UNSPEC, &side), 0);
 		barrier(NULL);
 		SAME(fi_cq_sreadfrom(side.received, &entry, 1, &source, NULL, -1), 1);
 		CHECK(entry.op_context == &side);
 		SAME(source, side.peer[1]);
-		/* And an error. */
+		/* An error ends it, too. */
 		SAME(fi_recv(side.endpoint, buffer, 8, NULL, FI_ADDR_UNSPEC, &side), 0);
 		SAME(fi_cancel(&side.endpoint->fid, &side), 0);
 		SAME(fi_cq_sread(side.received, &entry, 1, NULL, -1), -FI_EAVAIL);

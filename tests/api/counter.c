@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* counter.c - counters of sends and receives, good and bad, and waiting for them. */
+/* counter.c - counters of sends and receives, successes and errors, and waiting for them. */
 #include "harness.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static void wait_exactly(struct fid_cntr *counter, uint64_t value)
 	SAME(fi_cntr_read(counter), value);
 }
 
-/* Every message counts once, also one that has no completion. */
+/* Every message counts once, even a message without a completion. */
 static void counts(int rank)
 {
 	static const size_t sizes[] = {0, 24, 300, 3000, 50000, 400000};
@@ -42,7 +42,7 @@ static void counts(int rank)
 		barrier(&side);
 		wait_exactly(side.received_count, 11);
 		SAME(fi_cntr_read(side.sent_count), 0);
-		/* A cut message, and a receive taken back, count as errors. */
+		/* A truncated message and a cancelled receive count as errors. */
 		SAME(fi_trecv(side.endpoint, buffer, 1, NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
 		POST(&side, fi_tinject(side.endpoint, "123", 3, side.peer[1], 1));
 		SAME(fi_cntr_wait(side.received_count, 12, -1), -FI_EAVAIL);
@@ -80,7 +80,7 @@ static void arithmetic(int rank)
 	side_close(&side);
 }
 
-/* Counters can do without queues, and count what an endpoint cannot do not at all. */
+/* Counters work without queues. They do not count operations that the endpoint cannot carry out. */
 static void without_queues(int rank)
 {
 	struct side side;
@@ -106,7 +106,7 @@ static void without_queues(int rank)
 	side_close(&side);
 }
 
-/* A counter bound for reads and writes alone is let go when its endpoint closes. */
+/* A counter that is bound only for reads and writes is released when its endpoint closes. */
 static void one_sided_only(int rank)
 {
 	struct side side;

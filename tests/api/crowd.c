@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* crowd.c - ranks that share a core, and read in a loop: who waits gives it up soon. */
+/* crowd.c - ranks that share a core and read in a loop: a waiting rank soon gives the core away. */
 #include "harness.h"
 
 #include <sched.h>
 
 #define ROUNDS 2000
 /*
- * Reads of a round that find nothing, in the mean. A rank that looks for as long as it does where it
- * has a core of its own reads 2000 times before it gives the core away for the first time.
+ * The mean number of reads in a round that find nothing. A rank that polls as long as on a core of its own
+ * reads 2000 times before it gives the core away for the first time.
  */
 #define READS_PER_ROUND 200
 
 static char buffer[64];
 
-/* All ranks on the first core that they may use. */
+/* Move all ranks to the first core that they may use. */
 static void move_together(void)
 {
 	cpu_set_t all;
@@ -28,7 +28,7 @@ static void move_together(void)
 	SAME(sched_setaffinity(0, sizeof(one), &one), 0);
 }
 
-/* Returns how many reads found nothing before one found a message. */
+/* Returns the number of reads that found nothing before one found a message. */
 static uint64_t wait_for_message(struct fid_cq *cq)
 {
 	struct fi_cq_tagged_entry entry = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* descriptor.c - waiting for several at once: on descriptors, in wait sets and in poll sets. */
+/* descriptor.c - waiting for several objects at once: on descriptors, in wait sets and in poll sets. */
 #include "waiting.h"
 
 #include <poll.h>
@@ -23,7 +23,7 @@ static bool readable(int descriptor, int timeout)
 	return poll(&polled, 1, timeout) == 1;
 }
 
-/* Wait as fi_poll(3) and fi_cq(3) say, and read. */
+/* Wait as fi_poll(3) and fi_cq(3) prescribe, and read. */
 static struct fi_cq_tagged_entry await_by_descriptor(const struct side *side, int descriptor)
 {
 	struct fid *fids[] = {&side->received->fid};
@@ -45,7 +45,7 @@ static void blocked_on_descriptor(int rank)
 	int descriptor = descriptor_of(&side.received->fid);
 	struct fid *fids[] = {&side.received->fid};
 	if (rank == 0) {
-		/* Nothing there: one may wait, and nothing comes. */
+		/* Nothing is there: the application may wait, and nothing arrives. */
 		SAME(fi_trywait(side.fabric, fids, 1), 0);
 		CHECK(!readable(descriptor, 20));
 		post(&side);
@@ -53,20 +53,20 @@ static void blocked_on_descriptor(int rank)
 		struct effort before = effort();
 		(void)await_by_descriptor(&side, descriptor);
 		check_idle(&before);
-		/* Something there: one may not wait. It stays so until it is read. */
+		/* A message is there: the application may not wait. That holds until the message is read. */
 		post(&side);
 		POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
 		SAME(fi_trywait(side.fabric, fids, 1), -FI_EAGAIN);
 		SAME(fi_trywait(side.fabric, fids, 1), -FI_EAGAIN);
 		(void)await_by_descriptor(&side, descriptor);
 		SAME(fi_trywait(side.fabric, fids, 1), 0);
-		/* Level-triggered: readable until it is tried again. */
+		/* Level-triggered: readable until the next fi_trywait(). */
 		post(&side);
 		POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
 		CHECK(readable(descriptor, -1));
 		CHECK(readable(descriptor, 0));
 		(void)await_by_descriptor(&side, descriptor);
-		/* A signal too. */
+		/* A signal wakes as well. */
 		SAME(fi_trywait(side.fabric, fids, 1), 0);
 		SAME(fi_cq_signal(side.received), 0);
 		CHECK(readable(descriptor, 0));
@@ -78,7 +78,7 @@ static void blocked_on_descriptor(int rank)
 	side_close(&side);
 }
 
-/* An application that serialises its own calls: the provider's thread is one more all the same. */
+/* An application that serialises its own calls: the provider's thread is an additional thread even so. */
 static void descriptors_by_turns(int rank)
 {
 	struct side side;
@@ -100,7 +100,7 @@ static void descriptors_by_turns(int rank)
 	side_close(&side);
 }
 
-/* A peer that dies makes the descriptor readable: somebody looks after it meanwhile. */
+/* A peer that dies makes the descriptor readable, because the provider checks peers meanwhile. */
 static void descriptor_tells_of_death(int rank)
 {
 	struct side side;
@@ -124,7 +124,7 @@ static void descriptor_tells_of_death(int rank)
 	side_close(&side);
 }
 
-/* Queues and counters in one wait set, of two domains. */
+/* Queues and counters of two domains in one wait set. */
 static void wait_set(int rank)
 {
 	struct side side;
@@ -163,7 +163,7 @@ static void wait_set(int rank)
 		barrier(NULL);
 		pause_for(0.05);
 		POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
-		/* Its counter counted. */
+		/* The domain's counter counted. */
 		SAME(fi_wait(set, -1), 0);
 		SAME(fi_cntr_read(counter), 1);
 	}
@@ -193,14 +193,17 @@ static void poll_set(int rank)
 	SAME(fi_poll(set, contexts, 4), 0);
 	post(&side);
 	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
-	/* The counter counted at once, and is told once; the queue for as long as nobody reads it. */
+	/*
+	 * The counter counted at once, and is reported once. The queue is reported for as long as nobody
+	 * reads it.
+	 */
 	CHECK(fi_poll(set, contexts, 4) >= 1);
 	while (fi_poll(set, contexts, 4) == 0)
 		;
 	SAME(fi_poll(set, contexts, 4), 1);
 	(void)next_completion(side.received);
 	SAME(fi_poll(set, contexts, 4), 0);
-	/* By context. What is in a set cannot be closed. */
+	/* Returned by context. An object in a set cannot be closed. */
 	SAME(fi_cq_open(side.domain, &(struct fi_cq_attr){.format = FI_CQ_FORMAT_TAGGED}, &cq, &context), 0);
 	SAME(fi_poll_add(set, &cq->fid, 0), 0);
 	SAME(fi_close(&cq->fid), -FI_EBUSY);

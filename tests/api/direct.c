@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * direct.c - reads, writes and atomics of memory in the region: they need no target, keep the
- * orders that were promised, and end with the registration.
+ * direct.c - reads, writes and atomics of memory in the region: they need no action of the target, keep the
+ * promised orders, and end with the registration.
  */
 #include "harness.h"
 
@@ -23,7 +23,7 @@ static struct vicinal_heap_ops *heap_of(const struct side *side)
 	return operations;
 }
 
-/* Memory of rank 1 in the region, cleared; the others get none. */
+/* Memory of rank 1 in the region, cleared. The other ranks get none. */
 static uint64_t *take_memory(const struct side *side)
 {
 	void *block = NULL;
@@ -50,8 +50,8 @@ static void give_memory(const struct side *side, struct fid_mr *mr, void *memory
 }
 
 /*
- * Every kind of operation while the target is in none of our calls, in all modes of
- * registration. A request would wait for ever, and the harness end the scenario.
+ * Every kind of operation while the target makes none of our calls, in all modes of registration. A request
+ * would wait for ever, and the harness would end the scenario.
  */
 static void reach_all(int rank, int mode)
 {
@@ -70,7 +70,7 @@ static void reach_all(int rank, int mode)
 		for (size_t i = 0; i < edge_size_count && edge_sizes[i] < BYTES - 8; i++) {
 			size_t length = edge_sizes[i];
 			static unsigned char back[BYTES];
-			if (length == 0) /* nothing is reached, but the target might count it */
+			if (length == 0) /* no bytes, but the target might count it */
 				continue;
 			fill(private, length, i);
 			SAME(fi_write(side.endpoint, private, length, NULL, side.peer[1], base + 8, key,
@@ -118,7 +118,7 @@ static void alone(int rank)
 		reach_all(rank, modes[i]);
 }
 
-/* What is not registered any more, or never was like that, is refused, and the next one is reached. */
+/* A registration that is closed, or never fitted, is refused, and the next operation succeeds. */
 static void revoked(int rank)
 {
 	struct side side;
@@ -163,7 +163,7 @@ static void revoked(int rank)
 	side_close(&side);
 }
 
-/* Memory that is bound to one endpoint when all could reach it already: from then on the others cannot. */
+/* Memory that all endpoints could reach is bound to one endpoint: from then on the others cannot reach it. */
 static void bound_later(int rank)
 {
 	struct side side;
@@ -190,8 +190,8 @@ static void bound_later(int rank)
 }
 
 /*
- * The same memory under two keys: one of which the target counts the writes, so that they go
- * through it, and one that is reached directly. Neither way overtakes the other.
+ * The same memory under two keys. The target counts writes under one key, so they go through the target.
+ * Memory under the other key is accessed directly. Neither route overtakes the other.
  */
 static void ordered(int rank)
 {
@@ -242,7 +242,7 @@ static void ordered(int rank)
 	side_close(&side);
 }
 
-/* A message says that the write before it is there. */
+/* A message confirms that the write before it is there. */
 static void then_told(int rank)
 {
 	struct side side;
@@ -271,8 +271,8 @@ static void then_told(int rank)
 }
 
 /*
- * Who asks for it gets reads and writes after the messages before them: they go through the
- * target, which is not there for now. Nobody else is promised that.
+ * If an endpoint asks for this order, its reads and writes come after the messages before them: they go
+ * through the target, which makes no progress for now. Without the order, nothing is promised.
  */
 static void after_messages(int rank)
 {
@@ -305,7 +305,7 @@ static void after_messages(int rank)
 	}
 }
 
-/* All add to the same words, the owner by instructions of its own and by operations on itself. */
+/* All ranks add to the same words. The owner adds by its own instructions and by operations on itself. */
 static void added_by_all(int rank)
 {
 	enum { TIMES = 3000 };

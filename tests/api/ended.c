@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ended.c - a process that ends without a word: what concerns it ends in error, and others go on. */
+/*
+ * ended.c - a process that ends without telling its peers: operations with it end in error, and the others go
+ * on.
+ */
 #include "waiting.h"
 
 #include <stdatomic.h>
@@ -19,7 +22,7 @@ static void without_a_word(int rank)
 	side_open(&side, rank, NULL);
 	if (rank == 1) {
 		POST(&side, fi_inject(side.endpoint, "x", 1, side.peer[0]));
-		/* It has taken what it was sent so far, and no receive is there for the rest. */
+		/* It has taken the messages so far, and no receive is posted for the rest. */
 		while (atomic_load(shared_word(0)) == 0)
 			side_progress(&side);
 		_exit(0);
@@ -44,10 +47,10 @@ static void without_a_word(int rank)
 	SAME(error.err, FI_ECONNRESET);
 	expect_error(&side, large, FI_ECONNRESET);
 	CHECK(fi_tinject(side.endpoint, "x", 1, side.peer[1], 7) < 0);
-	/* From anybody else it still comes. */
+	/* Messages from any other rank still arrive. */
 	atomic_store(shared_word(1), 1);
 	CHECK(next_completion(side.received).op_context == &any && any == 'y');
-	atomic_store(shared_word(2), 1); /* a barrier counts those that are gone */
+	atomic_store(shared_word(2), 1); /* a barrier counts ranks that are gone */
 	side_close(&side);
 }
 

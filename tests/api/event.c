@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* event.c - event queues: what the application writes, and insertions that report to them. */
+/* event.c - event queues: events that the application writes, and insertions that report to them. */
 #include "waiting.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ static void written(int rank)
 	SAME(fi_eq_write(read_only, FI_NOTIFY, &entry, sizeof(entry), 0), -FI_EINVAL);
 	SAME(fi_eq_read(eq, &event, bytes, sizeof(bytes), 0), -FI_EAGAIN);
 	SAME(fi_eq_readerr(eq, &error, 0), -FI_EAGAIN);
-	/* Events of any length, in their order; looked at first, and refused where there is no room. */
+	/* Events of any length, in order; peeked at first, and refused where there is no room. */
 	SAME(fi_eq_write(eq, FI_NOTIFY, &entry, sizeof(entry), 0), sizeof(entry));
 	SAME(fi_eq_write(eq, 0x1234, "five!", 5, 0), 5);
 	SAME(fi_eq_write(eq, 0x1235, NULL, 0, 0), 0);
@@ -44,7 +44,7 @@ static void written(int rank)
 	SAME(fi_eq_read(eq, &event, NULL, 0, 0), 0);
 	SAME(event, 0x1235);
 	SAME(fi_eq_read(eq, &event, bytes, sizeof(bytes), 0), -FI_EAGAIN);
-	/* What was not read goes with the queue. */
+	/* Unread events go with the queue. */
 	SAME(fi_eq_write(eq, 1, "x", 1, 0), 1);
 	SAME(fi_close(&eq->fid), 0);
 	SAME(fi_close(&read_only->fid), 0);
@@ -84,7 +84,7 @@ static void waited_for(int rank)
 	SAME(fi_eq_read(eq, &event, &byte, 1, 0), 1);
 	SAME(fi_trywait(side.fabric, fids, 1), 0);
 	SAME(fi_close(&eq->fid), 0);
-	/* There is nothing else to wait on. */
+	/* No wait object is offered. */
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.wait_obj = FI_WAIT_FD}, &eq, NULL), -FI_ENOSYS);
 	side_close(&side);
 }
@@ -137,7 +137,7 @@ static void insertions(int rank)
 	side_close(&side);
 }
 
-/* Before libfabric 1.5 entries of errors had no err_data_size: what lies there is something else. */
+/* Before libfabric 1.5 error entries had no err_data_size: other data is in its place. */
 static void old_errors(int rank)
 {
 	static const unsigned char nobody[NAME_MAX_BYTES];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fork.c - what a forked child inherits is its parent's: it can close it, and begin anew. */
+/*
+ * fork.c - objects that a forked child inherits belong to its parent: the child can close them, and open new
+ * ones.
+ */
 #include "waiting.h"
 
 #include <pthread.h>
@@ -8,8 +11,8 @@
 #include <unistd.h>
 
 /*
- * A child neither keeps its parent alive nor writes in its name: the parent is missed although
- * the child lives, and what the child calls does nothing to the parent's messages.
+ * A child neither keeps its parent alive nor writes on its behalf. The parent's death is noticed although the
+ * child lives, and the child's calls do nothing to the parent's messages.
  */
 static void missed(int rank)
 {
@@ -22,11 +25,11 @@ static void missed(int rank)
 		barrier(&side);
 		SAME(next_completion(side.received).len, 3);
 		CHECK(memcmp(awaited, "abc", 3) == 0);
-		/* Now it dies, and its child lives on. */
+		/* Now the parent dies, and its child lives on. */
 		SAME(fi_recv(side.endpoint, awaited, sizeof(awaited), NULL, side.peer[0], NULL), 0);
 		atomic_store(shared_word(0), 1);
 		SAME(next_error(side.received).err, FI_ECONNRESET);
-		/* The child must be gone: these words are the next scenario's. */
+		/* The child must be gone, because the next scenario uses these words. */
 		atomic_store(shared_word(1), 1);
 		while (atomic_load(shared_word(2)) == 0)
 			pause_for(0.001);
@@ -38,13 +41,13 @@ static void missed(int rank)
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		(void)alarm(60); /* no child inherits its parent's */
-		/* What it sends reaches nobody, and what it closes closes nothing of its parent's. */
+		(void)alarm(60); /* a child does not inherit its parent's alarm */
+		/* Its messages reach no peer, and closing closes nothing of its parent's. */
 		(void)fi_inject(side.endpoint, "bad", 3, side.peer[1]);
 		(void)fi_cq_read(side.received, NULL, 0);
 		side_close(&side);
 		SAME(write(pipe_ends[1], "x", 1), 1);
-		/* It can begin anew. */
+		/* It can open new objects. */
 		struct side own;
 		side_prepare(&own, rank, &(struct side_options){0});
 		own.endpoints[own.count++] = own.endpoint = side_endpoint(&own, &(struct side_options){0});
@@ -61,7 +64,7 @@ static void missed(int rank)
 	SAME(read(pipe_ends[0], &byte, 1), 1);
 	while (atomic_load(shared_word(0)) == 0)
 		side_progress(&side);
-	_exit(0); /* without a word, and with a child */
+	_exit(0); /* without telling its peers, and with a child */
 }
 
 static void *wait_for_one(void *eq)
@@ -73,7 +76,7 @@ static void *wait_for_one(void *eq)
 	return NULL;
 }
 
-/* A child of a process one of whose threads waits can close what it inherited. */
+/* If a thread of a process waits, a child of the process can close the inherited objects. */
 static void queue_closed(int rank)
 {
 	struct side side;
@@ -84,7 +87,7 @@ static void queue_closed(int rank)
 	side_prepare(&side, rank, &(struct side_options){0});
 	SAME(fi_eq_open(side.fabric, &(struct fi_eq_attr){.flags = FI_WRITE}, &eq, NULL), 0);
 	SAME(pthread_create(&thread, NULL, wait_for_one, eq), 0);
-	pause_for(0.03); /* it waits, most likely */
+	pause_for(0.03); /* most likely it waits */
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {

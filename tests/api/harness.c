@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* After so many seconds a scenario hangs; each takes one or two. */
+/* After this many seconds a scenario hangs; each takes one or two. */
 #define GUARD_SECONDS 120U
 #define SHARED_WORDS 16
 
@@ -32,7 +32,7 @@ static const char *scenario_name;
 static int scenario_ranks;
 static int own_rank;
 
-/* ---- what must hold ---- */
+/* ---- checks ---- */
 
 _Noreturn void check_failed(const char *file, int line, const char *text)
 {
@@ -95,7 +95,10 @@ static struct fi_info *find_info(const struct side_options *options)
 	CHECK(strcmp(info->fabric_attr->prov_name, "vicinal") == 0);
 	SAME(info->tx_attr->op_flags, options->transmit_flags);
 	SAME(info->rx_attr->op_flags, options->receive_flags);
-	/* No mode is needed, so that it says none; a domain keeps to those that it is opened with. */
+	/*
+	 * The provider needs no mode, so the info contains none. A domain keeps the modes that it is opened
+	 * with.
+	 */
 	info->domain_attr->mr_mode = options->mr_mode;
 	fi_freeinfo(hints);
 	return info;
@@ -227,12 +230,12 @@ void side_close_counting(struct side *side, struct fid_cntr *counters[COUNTED])
 
 void side_progress(const struct side *side)
 {
-	/* No entry is asked for, so none is taken. */
+	/* No entry is requested, so none is taken. */
 	(void)fi_cq_read(side->sent, NULL, 0);
 	(void)fi_cq_read(side->received, NULL, 0);
 }
 
-/* ---- memory that others reach ---- */
+/* ---- exposed memory ---- */
 
 struct fid_mr *side_expose(struct side *side, void *buffer, size_t length, uint64_t access, uint64_t key)
 {
@@ -440,7 +443,7 @@ static void run_rank(const struct scenario *scenario, int rank, pid_t parent)
 	own_rank = rank;
 	(void)alarm(GUARD_SECONDS);
 	scenario->run(rank);
-	exit(0); /* not _exit: sanitizers report at the end */
+	exit(0); /* not _exit(): sanitizers report at the end */
 }
 
 static bool run_scenario(const struct scenario *scenario)

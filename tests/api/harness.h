@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * harness.h - scenarios of one to four processes that talk through libfabric alone.
+ * harness.h - scenarios of one to four processes that use only libfabric.
  *
- * A scenario is a function that every rank runs in a process of its own, forked before
- * anybody has called libfabric. What does not hold ends the rank at once, with one line,
- * and the others with it. VICINAL_REGION, FI_PROVIDER_PATH and the like come from outside.
+ * A scenario is a function that every rank runs in a process of its own, forked before any call of libfabric.
+ * A failed check ends the rank at once, with one line, and the other ranks with it. VICINAL_REGION,
+ * FI_PROVIDER_PATH and other variables come from outside.
  */
 #ifndef VICINAL_TESTS_API_HARNESS_H
 #define VICINAL_TESTS_API_HARNESS_H
@@ -26,7 +26,7 @@
 #define RANKS_MAX 4
 #define ENDPOINTS_MAX 4
 #define NAME_MAX_BYTES 64
-/* The version that most scenarios ask for: the oldest that has all of what they use. */
+/* The version that most scenarios request: the oldest that has everything they use. */
 #define API FI_VERSION(1, 17)
 
 struct scenario {
@@ -35,7 +35,7 @@ struct scenario {
 	void (*run)(int rank);
 };
 
-/* A group of scenarios is a file of them; the last has no name. */
+/* A group is a file of scenarios. The last entry of its array has no name. */
 extern const struct scenario address_scenarios[], atomic_scenarios[], atomic_refused_scenarios[],
 	beyond_scenarios[], complete_scenarios[], counter_scenarios[], crowd_scenarios[],
 	descriptor_scenarios[], direct_scenarios[], ended_scenarios[], fork_scenarios[], heap_scenarios[],
@@ -44,10 +44,10 @@ extern const struct scenario address_scenarios[], atomic_scenarios[], atomic_ref
 	rma_scenarios[], rma_refused_scenarios[], send_scenarios[], several_scenarios[], thread_scenarios[],
 	wait_scenarios[];
 
-/* ---- what must hold ---- */
+/* ---- checks ---- */
 
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
-/* Both are shown if they differ. */
+/* Both values are shown if they differ. */
 #define SAME(actual, expected) \
 	check_same((long long)(actual), (long long)(expected), __FILE__, __LINE__, #actual)
 
@@ -56,9 +56,9 @@ void check_same(long long actual, long long expected, const char *file, int line
 
 /* ---- one rank's side ---- */
 
-/* What a scenario wants otherwise than usual; zeroes are the usual. */
+/* The options of a scenario. Zeroes are the defaults. */
 struct side_options {
-	uint64_t caps;               /* by default all that is offered */
+	uint64_t caps;               /* by default all that are offered */
 	enum fi_av_type av_type;     /* by default a table */
 	enum fi_cq_format format;    /* by default tagged */
 	enum fi_threading threading; /* by default safe */
@@ -73,7 +73,7 @@ struct side_options {
 	bool counters;
 	int mr_mode;      /* by default 0 */
 	uint32_t version; /* by default API */
-	int endpoints;    /* by default one; they share the queues and the address vector */
+	int endpoints;    /* by default one; they share queues and address vector */
 };
 
 struct side {
@@ -95,52 +95,52 @@ struct side {
 
 /* Hints that ask for Vicinal, to be freed with fi_freeinfo(). */
 struct fi_info *vicinal_hints(void);
-/* What fi_getinfo() says to hints, freeing neither; NULL with its error in `result`. */
+/* The result of fi_getinfo() for hints; frees neither. NULL, with the error in `result`. */
 struct fi_info *ask(uint32_t version, const struct fi_info *hints, int *result);
 
-/* What counters of one-sided operations count: our own, and those of others. */
+/* What counters of one-sided operations count: our own operations, and those of other ranks. */
 enum counted { COUNT_READ, COUNT_WRITE, COUNT_REMOTE_READ, COUNT_REMOTE_WRITE, COUNTED };
 
-/* Everything up to the domain, queues and address vector, but no endpoint. */
+/* Open everything up to the domain, queues and address vector, but no endpoint. */
 void side_prepare(struct side *side, int rank, const struct side_options *options);
 /* Another endpoint, bound but not enabled. */
 struct fid_ep *side_endpoint(const struct side *side, const struct side_options *options);
-/* All of it, with the addresses of all ranks exchanged. `options` may be NULL. */
+/* Open everything, and exchange the addresses of all ranks. `options` may be NULL. */
 void side_open(struct side *side, int rank, const struct side_options *options);
 void side_close(struct side *side);
-/* The same of a side whose endpoint has such counters. */
+/* Like side_open(), with these counters bound to the endpoint. */
 void side_open_counting(struct side *side, int rank, const struct side_options *options,
 			struct fid_cntr *counters[COUNTED]);
 void side_close_counting(struct side *side, struct fid_cntr *counters[COUNTED]);
-/* Only the endpoints. */
+/* Close only the endpoints. */
 void side_close_endpoints(struct side *side);
 /* Call into the provider, as an application does that waits for something else. */
 void side_progress(const struct side *side);
 
-/* ---- memory that others reach ---- */
+/* ---- exposed memory ---- */
 
 #define REMOTE_BOTH (FI_REMOTE_READ | FI_REMOTE_WRITE)
-/* The flags of completions of reads, writes and atomics; one that fetches is a read. */
+/* The flags of completions of reads, writes and atomics. A fetching atomic is a read. */
 #define WRITTEN (FI_RMA | FI_WRITE)
 #define READ (FI_RMA | FI_READ)
 #define CHANGED (FI_ATOMIC | FI_WRITE)
 #define FETCHED (FI_ATOMIC | FI_READ)
 
-/* Register memory, for side->endpoint alone if the mode wants it, and tell the others of it. */
+/* Register memory, only for side->endpoint if the mode requires that, and publish it to the other ranks. */
 struct fid_mr *side_expose(struct side *side, void *buffer, size_t length, uint64_t access, uint64_t key);
-/* What a rank exposed last; a barrier has passed since. */
+/* The last exposure of a rank. There must have been a barrier since then. */
 uint64_t exposed_address(int rank);
 uint64_t exposed_key(int rank);
 
 /* ---- ranks ---- */
 
-/* How many ranks the scenario that runs has. */
+/* The number of ranks of the running scenario. */
 int ranks(void);
-/* Wait for all ranks; with a side, making progress meanwhile. */
+/* Wait for all ranks. With a side, make progress meanwhile. */
 void barrier(const struct side *side);
-/* A few words that all ranks see, zero at first. */
+/* A few words that all ranks share, zero at first. */
 _Atomic uint64_t *shared_word(int index);
-/* Give another rank's endpoint's name around: collective, makes a barrier. */
+/* Publish the endpoints' names, and insert the names of all ranks. Collective, with barriers. */
 void exchange_names(struct side *side);
 
 /* ---- completions ---- */
@@ -150,15 +150,15 @@ struct fi_cq_tagged_entry next_completion(struct fid_cq *cq);
 struct fi_cq_tagged_entry next_completion_from(struct fid_cq *cq, fi_addr_t *source);
 /* The next completion, which must be an error. */
 struct fi_cq_err_entry next_error(struct fid_cq *cq);
-/* The next completion of what `side` began has this context and these flags. */
+/* The next completion of an operation of `side` has this context and these flags. */
 void expect_completion(const struct side *side, const void *context, uint64_t flags);
-/* The same of one that failed. */
+/* The same for an operation that failed. */
 void expect_error(const struct side *side, const void *context, int error);
-/* Many reads find nothing. */
+/* Check that many reads find nothing. */
 void expect_nothing(const struct side *side, struct fid_cq *cq);
 
 /*
- * Flags that each call which sends, reads or writes refuses; and those that each takes. Only sends take
+ * Flags that every send, read and write call refuses, and flags that every one accepts. Only sends accept
  * FI_MATCH_COMPLETE.
  */
 #define REFUSED_FLAGS FI_MULTICAST, FI_COMMIT_COMPLETE, FI_TRIGGER, FI_PEEK, FI_CLAIM, FI_DISCARD
@@ -166,7 +166,7 @@ void expect_nothing(const struct side *side, struct fid_cq *cq);
 	0, FI_MORE, FI_FENCE, FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, \
 		FI_DELIVERY_COMPLETE, FI_MORE | FI_INJECT | FI_DELIVERY_COMPLETE | FI_FENCE
 
-/* Retry a call that says -FI_EAGAIN, with progress between; the others must return 0. */
+/* Retry a call that returns -FI_EAGAIN, with progress in between. Any other result must be 0. */
 #define POST(side, call) \
 	do { \
 		ssize_t post_result; \
@@ -177,7 +177,7 @@ void expect_nothing(const struct side *side, struct fid_cq *cq);
 
 /* ---- content ---- */
 
-/* Bytes that tell which message they are of. */
+/* Bytes that identify their message. */
 void fill(void *buffer, size_t length, uint64_t seed);
 void check_filled(const void *buffer, size_t length, uint64_t seed, const char *file, int line);
 #define CHECK_FILLED(buffer, length, seed) check_filled(buffer, length, seed, __FILE__, __LINE__)
@@ -185,7 +185,7 @@ void check_filled(const void *buffer, size_t length, uint64_t seed, const char *
 /* A small generator of numbers, the same everywhere. */
 uint64_t next_random(uint64_t *state);
 
-/* Sizes at and around every edge between protocols: inline, short, eager, pipelined. */
+/* Sizes at and around every limit between protocols: inline, short, eager, pipelined. */
 extern const size_t edge_sizes[];
 extern const size_t edge_size_count;
 #define EDGE_SIZE_MAX ((size_t)1 << 20)

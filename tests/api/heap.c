@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* heap.c - memory of the application in the region, asked for with fi_open_ops(). */
+/* heap.c - memory of the application in the region, requested with fi_open_ops(). */
 #include "harness.h"
 
 #include <pthread.h>
@@ -64,7 +64,7 @@ static void misused(int rank)
 	SAME(heap->release((char *)block + 1), -FI_EINVAL);
 	SAME(heap->release(block), 0);
 	SAME(heap->release(block), -FI_EINVAL);
-	/* All of it, aligned as it happens to be, and then no more. */
+	/* All of it, with any alignment, and then no more. */
 	SAME(heap->allocate(endpoint, total, 1, &block), 0);
 	memset(block, 1, total);
 	void *more = NULL;
@@ -78,7 +78,7 @@ static void misused(int rank)
 	side_close(&side);
 }
 
-/* Messages from blocks to blocks, of all sizes, and between them and private memory. */
+/* Messages between blocks, of all sizes, and between blocks and private memory. */
 static void messages(int rank)
 {
 	static unsigned char private[EDGE_SIZE_MAX];
@@ -112,7 +112,7 @@ static void messages(int rank)
 	side_close(&side);
 }
 
-/* Each endpoint has a heap of its own, and a block outlives the one that it is of. */
+/* Each endpoint has its own heap, and a block outlives its endpoint. */
 static void several(int rank)
 {
 	struct side side;
@@ -156,7 +156,7 @@ static void *keep_registering(void *argument)
 	return NULL;
 }
 
-/* What a thread does in a domain with a heap, and a fork, do not wait for each other; nor does a child. */
+/* Calls of a thread in a domain with a heap, and a fork, do not block each other; nor do calls of a child. */
 static void forks_meanwhile(int rank)
 {
 	struct side side;
