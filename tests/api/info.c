@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* info.c - what fi_getinfo() says: nothing that is not kept, and the same again when asked for it. */
+/*
+ * info.c - the results of fi_getinfo(): only what the provider keeps, and the same again for the same hints.
+ */
 #include "harness.h"
 
 #include <stdio.h>
@@ -42,7 +44,7 @@ static void offer(int rank)
 	fi_freeinfo(hints);
 }
 
-/* An application of any age finds it. */
+/* An application of any age finds the provider. */
 static void versions(int rank)
 {
 	(void)rank;
@@ -145,7 +147,7 @@ static void refused_attributes(int rank)
 	REFUSE(domain_attr->name, strdup("another"));
 	REFUSE(fabric_attr->name, strdup("another"));
 
-	/* Directions that contradict the whole. */
+	/* Directions that contradict the capabilities. */
 	struct fi_info *hints = vicinal_hints();
 	hints->caps = FI_TAGGED | FI_SEND;
 	hints->tx_attr->caps = FI_MSG | FI_SEND;
@@ -177,7 +179,7 @@ static void refused_keys(int rank)
 	}
 }
 
-/* Providers that layer themselves over others look for messages or datagrams below them. */
+/* Providers that layer themselves over others search for messages or datagrams below them. */
 static void refused_to_layers(int rank)
 {
 	static const enum fi_ep_type types[] = {FI_EP_MSG, FI_EP_DGRAM};
@@ -209,7 +211,7 @@ static void check_subset(const struct fi_info *info)
 	SAME(info->rx_attr->caps & ~info->caps, 0);
 }
 
-/* What is returned, given back as hints, returns the same. */
+/* A result, given back as hints, returns the same. */
 static void round_trip(int rank)
 {
 	static const uint64_t optional[] = {FI_MSG,         FI_TAGGED,        FI_SEND,   FI_RECV,
@@ -243,7 +245,7 @@ static void round_trip(int rank)
 	}
 }
 
-/* A number that is asked for is returned at least, or refused. */
+/* A requested number is returned at least, or refused. */
 #define AT_LEAST(field) \
 	do { \
 		static const uint64_t values[] = { \
@@ -324,7 +326,7 @@ static void choices(int rank)
 	ECHOED(rx_attr->op_flags, FI_COMPLETION | FI_MULTI_RECV);
 }
 
-/* Registration modes that are not needed are cleared, and the two old ones are as the application wants. */
+/* Registration modes that are not needed are cleared. The two old modes are as the application wants. */
 static void modes(int rank)
 {
 	static const struct {
@@ -372,28 +374,28 @@ static void nodes(int rank)
 	CHECK(fi_av_straddr(side.av, name, text, &text_length) == text);
 	SAME(text_length, strlen(text) + 1);
 
-	/* An address in text is a node; it comes back as it was. */
+	/* An address as text is a node, and comes back as it was. */
 	SAME(fi_getinfo(API, text, NULL, 0, hints, &info), 0);
 	SAME(info->dest_addrlen, length);
 	CHECK(memcmp(info->dest_addr, name, length) == 0);
-	/* And as hints: with the same in dest_addr. */
+	/* The same in dest_addr of hints. */
 	struct fi_info *again = ask(API, info, NULL);
 	CHECK(again != NULL && again->dest_addrlen == length);
 	CHECK(memcmp(again->dest_addr, name, length) == 0);
 	fi_freeinfo(again);
 	fi_freeinfo(info);
 
-	/* A host, or an address of ours as the source, is not for us. */
+	/* A host, or an address of ours as the source, is not for this provider. */
 	SAME(fi_getinfo(API, "localhost", NULL, 0, hints, &info), -FI_ENODATA);
 	SAME(fi_getinfo(API, "127.0.0.1", "4711", FI_NUMERICHOST, hints, &info), -FI_ENODATA);
 	SAME(fi_getinfo(API, "vicinal://1/2/3", NULL, 0, hints, &info), -FI_ENODATA);
 	SAME(fi_getinfo(API, text, NULL, FI_SOURCE, hints, &info), -FI_ENODATA);
 
-	/* No service is a destination; and for a source it changes nothing, since none can be chosen. */
+	/* No service is a destination. For a source it changes nothing, because none can be chosen. */
 	SAME(fi_getinfo(API, NULL, "4711", 0, hints, &info), -FI_ENODATA);
 	SAME(fi_getinfo(API, NULL, "4711", FI_SOURCE, hints, &info), 0);
 	CHECK(info->src_addr != NULL && info->src_addrlen == length && info->dest_addr == NULL);
-	/* What is returned as the source is taken as a hint, and as a node. */
+	/* The returned source is accepted as a hint and as a node. */
 	again = ask(API, info, NULL);
 	CHECK(again != NULL && again->src_addrlen == length);
 	CHECK(memcmp(again->src_addr, info->src_addr, length) == 0);
@@ -402,7 +404,7 @@ static void nodes(int rank)
 	CHECK(fi_av_straddr(side.av, info->src_addr, text, &text_length) == text);
 	SAME(fi_getinfo(API, text, NULL, FI_SOURCE, hints, &again), 0);
 	fi_freeinfo(again);
-	/* Another source cannot be had, by a hint as little as by a node; nor addresses of another kind. */
+	/* Another source is refused, as a hint and as a node, and so are addresses of another kind. */
 	memcpy(info->src_addr, name, length);
 	CHECK(ask(API, info, NULL) == NULL);
 	info->src_addrlen = 16;
@@ -415,7 +417,7 @@ static void nodes(int rank)
 	side_close(&side);
 }
 
-/* Asked what there is in principle, it answers also where there is no region. */
+/* If asked for its attributes only, the provider answers even without a region. */
 static void without_region(int rank)
 {
 	struct fi_info *hints = vicinal_hints();

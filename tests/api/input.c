@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * input.c - bad input: lengths, flags, commands and objects that cannot be. Each gets the
- * error that the manual names, and the endpoint goes on working.
+ * input.c - bad input: invalid lengths, flags, commands and objects. Each gets the error that the manual
+ * names, and the endpoint still works.
  */
 #include "harness.h"
 
@@ -11,7 +11,7 @@
 
 static unsigned char buffer[4096];
 
-/* It still works: a message to oneself. */
+/* Check that the endpoint still works, with a message to oneself. */
 static void works(const struct side *side)
 {
 	uint64_t in = 0;
@@ -35,7 +35,7 @@ static void lengths(int rank)
 	fi_addr_t to = side.peer[0];
 	struct fid_ep *ep = side.endpoint;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		/* One piece that is too long, and two that are so together. */
+		/* One piece that is too long, and two pieces that are too long together. */
 		struct iovec pieces[2][2] = {{{buffer, bad[i]}, {buffer, 0}},
 					     {{buffer, 20}, {buffer, bad[i] - 10}}};
 		SAME(fi_send(ep, buffer, bad[i], NULL, to, NULL), -FI_EMSGSIZE);
@@ -66,7 +66,7 @@ static void lengths(int rank)
 	side_close(&side);
 }
 
-/* Flags of calls: hints are taken, what would change the meaning and is not offered is refused. */
+/* Flags of calls: hints are accepted. Flags that are not offered and would change the meaning are refused. */
 static void flags(int rank)
 {
 	static const uint64_t refused[] = {REFUSED_FLAGS};
@@ -83,7 +83,7 @@ static void flags(int rank)
 		SAME(fi_sendmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_tsendmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
 	}
-	/* The last three are a receive's own. */
+	/* Only receives have the last three. */
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]) - 3; i++) {
 		SAME(fi_recvmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_trecvmsg(side.endpoint, &tagged, refused[i]), -FI_EBADFLAGS);
@@ -91,7 +91,7 @@ static void flags(int rank)
 	SAME(fi_recvmsg(side.endpoint, &message, FI_MATCH_COMPLETE), -FI_EBADFLAGS);
 	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_MATCH_COMPLETE), -FI_EBADFLAGS);
 	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_MULTI_RECV), -FI_EBADFLAGS);
-	/* Nothing is discarded that was not looked for or claimed. */
+	/* Only a peeked or claimed message can be discarded. */
 	SAME(fi_recvmsg(side.endpoint, &message, FI_DISCARD), -FI_EINVAL);
 	SAME(fi_trecvmsg(side.endpoint, &tagged, FI_DISCARD), -FI_EINVAL);
 	CHECK(fi_trecvmsg(side.endpoint, &tagged, FI_CLAIM) == -FI_ENOMSG);
@@ -125,7 +125,7 @@ static void flags(int rank)
 	side_close(&side);
 }
 
-/* Options, commands and operations that are not there. */
+/* Options, commands and operations that do not exist. */
 static void unknown(int rank)
 {
 	struct side side;
@@ -145,7 +145,7 @@ static void unknown(int rank)
 	SAME(fi_getopt(fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_LIMIT, &value, &length), -FI_ENOPROTOOPT);
 	SAME(fi_setopt(fid, FI_OPT_ENDPOINT, FI_OPT_TX_SIZE, &value, length), -FI_ENOPROTOOPT);
 	SAME(fi_setopt(fid, 4711, FI_OPT_MIN_MULTI_RECV, &value, length), -FI_ENOPROTOOPT);
-	/* Which direction's flags: one of the two. */
+	/* Flags of exactly one direction can be read or set. */
 	for (int set = 0; set < 2; set++) {
 		int command = set ? FI_SETOPSFLAG : FI_GETOPSFLAG;
 		SAME(fi_control(fid, command, &(uint64_t){0}), -FI_EINVAL);
@@ -199,7 +199,7 @@ static void not_for_us(int rank)
 	SAME(fi_tx_size_left(side.endpoint), -FI_ENOSYS);
 #pragma GCC diagnostic pop
 	CHECK(endpoint == NULL && passive == NULL && shared == NULL && group == NULL);
-	/* An info that is not of our kind of endpoint. */
+	/* An info of another kind of endpoint. */
 	struct fi_info *info = fi_dupinfo(side.info);
 	CHECK(info != NULL);
 	info->ep_attr->type = FI_EP_MSG;
@@ -220,7 +220,7 @@ static void not_for_us(int rank)
 	side_close(&side);
 }
 
-/* Each says that it is not there. */
+/* Each call returns that it is not offered. */
 static void collectives(int rank)
 {
 	struct side side;
@@ -245,7 +245,7 @@ static void collectives(int rank)
 	side_close(&side);
 }
 
-/* More endpoints than the region has slots: the one too many says so, the others go on. */
+/* More endpoints than the region has slots: the last one fails, the others go on. */
 static void no_slot(int rank)
 {
 	enum { MOST = 64 };
@@ -265,7 +265,7 @@ static void no_slot(int rank)
 	SAME(result, -FI_ENOSPC);
 	CHECK(enabled > 1);
 	works(&side);
-	/* With one gone there is room again, also for the one that was refused. */
+	/* With one endpoint closed there is room again, also for the endpoint that was refused. */
 	SAME(fi_close(&endpoints[0]->fid), 0);
 	SAME(fi_enable(endpoints[enabled]), 0);
 	for (int i = 1; i <= enabled; i++)
@@ -274,7 +274,7 @@ static void no_slot(int rank)
 	side_close(&side);
 }
 
-/* A peer that does not look: sends that have no room say so, lose nothing, and go on. */
+/* A peer that makes no progress: sends without room are refused, nothing is lost, and sends go on later. */
 static void no_room(int rank)
 {
 	static const size_t sizes[] = {8, 300, 3000};
@@ -292,7 +292,7 @@ static void no_room(int rank)
 						  NULL);
 				if (result != 0)
 					break;
-				/* Without a chunk it needs its receiver, and its buffer till then. */
+				/* Without a chunk a send needs its receiver, and until then its buffer. */
 				if (fi_cq_read(side.sent, &(struct fi_cq_tagged_entry){0}, 1) != 1) {
 					sent++;
 					break;

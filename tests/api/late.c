@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * late.c - senders whose addresses are inserted after they have sent: they have their names from then on.
+ * late.c - senders whose addresses are inserted after they have sent: from then on completions name them.
  *
- * Where VICINAL_REGION names several regions, rank 0 is in all of them and rank 1 in the last alone.
+ * Where VICINAL_REGION names several regions, rank 0 is in all of them and rank 1 only in the last.
  */
 #include "harness.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define TAG 5U
-/* Shared words, behind a name: who has received what it wants. */
+/* Shared words after a name: the rank that has received enough. */
 enum { TO_FIRST = NAME_MAX_BYTES / sizeof(uint64_t), TO_SECOND };
 
 static void choose_region(int rank)
@@ -22,7 +22,7 @@ static void choose_region(int rank)
 		SAME(setenv("VICINAL_REGION", strrchr(list, ',') + 1, 1), 0);
 }
 
-/* The file of the region that both are in. */
+/* Truncate the file of the region that both are in. */
 static void cut_region(void)
 {
 	const char *list = getenv("VICINAL_REGION");
@@ -32,7 +32,7 @@ static void cut_region(void)
 	SAME(truncate(strncmp(last, "file:", 5) == 0 ? last + 5 : last, 0), 0);
 }
 
-/* The address of each rank, as the others have it; nobody has inserted any. */
+/* Open both ranks and publish their addresses. Neither inserts the other's. */
 static void open_unknown(struct side *side, int rank, uint64_t names[2][NAME_MAX_BYTES / sizeof(uint64_t)])
 {
 	size_t length = NAME_MAX_BYTES;
@@ -52,7 +52,9 @@ static void open_unknown(struct side *side, int rank, uint64_t names[2][NAME_MAX
 	}
 }
 
-/* The next word, by whom it is said to be. What was under way when the region went is told of by an error. */
+/*
+ * Receive the next word. Returns its source. Operations in progress when the region went end with an error.
+ */
 static fi_addr_t receive_word(const struct side *side, fi_addr_t from)
 {
 	struct fi_cq_tagged_entry entry = {0};
@@ -76,7 +78,9 @@ static fi_addr_t receive_word(const struct side *side, fi_addr_t from)
 	return source;
 }
 
-/* Words until the other has what it wants: the first may be lost with the region, and are told of. */
+/*
+ * Send words until the peer has enough. The first may be lost with the region, and their errors are reported.
+ */
 static void send_words(const struct side *side, fi_addr_t to, int enough)
 {
 	const uint64_t word = TAG;
@@ -89,7 +93,7 @@ static void send_words(const struct side *side, fi_addr_t to, int enough)
 	}
 }
 
-/* A completion that waits in the queue has the name that its sender has when it is read. */
+/* A completion that waits in the queue gets the number that its sender has when it is read. */
 static void before_reading(int rank)
 {
 	struct side side;
@@ -117,8 +121,8 @@ static void before_reading(int rank)
 }
 
 /*
- * The region by which it came is of no use any more when its address is inserted. The last of all scenarios
- * here: it leaves no region.
+ * When the address is inserted, the region of the message can no longer be used. This must be the last
+ * scenario, because it leaves no region.
  */
 static void after_the_cut(int rank)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * leaks.c - everything is let go, in whatever order it is closed and with whatever under way.
- * Under valgrind and the leak sanitizer (tests/python/provider/test_api.py) a rank that leaks fails.
+ * leaks.c - everything is freed, in any order of closing and with any operations in progress. Under valgrind
+ * and the leak sanitizer (tests/python/provider/test_api.py) a rank that leaks fails.
  */
 #include "harness.h"
 
@@ -11,7 +11,7 @@
 #define OBJECTS_MAX 16
 #define ROUNDS 10
 #define LARGE 400000
-/* More than are searched one by one, so that there are tables. */
+/* More than a linear search takes, so that there are tables. */
 #define MANY 40U
 
 static unsigned char buffer[LARGE];
@@ -28,7 +28,7 @@ static void keep(struct objects *objects, struct fid *fid)
 	objects->fids[objects->count++] = fid;
 }
 
-/* One of each kind of operation, none of which can end: nobody looks after them. */
+/* Begin one of each kind of operation. None can end, because nobody makes progress. */
 static void start_everything(const struct side *side, uint64_t key)
 {
 	struct fid_ep *from = side->endpoints[0];
@@ -38,13 +38,13 @@ static void start_everything(const struct side *side, uint64_t key)
 	struct iovec piece = {target, sizeof(target)};
 	struct fi_msg several = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
 
-	/* Receives of many tags and of any, a message that needs all of them to be searched. */
+	/* Receives of many tags and of any tag, and a message that searches all of them. */
 	for (uint64_t tag = 0; tag < MANY; tag++) {
 		SAME(fi_trecv(to, target, 8, NULL, FI_ADDR_UNSPEC, 1000 + tag, 0, NULL), 0);
 		SAME(fi_trecv(to, target, 8, NULL, side->peers[0][0], 2000 + tag, 1, NULL), 0);
 	}
 	POST(side, fi_tinject(from, "x", 1, other, 1000 + MANY - 1));
-	/* Messages that wait, short and in chunks and half there; one of each is claimed. */
+	/* Messages that wait: short, in chunks, and half arrived. One of each is claimed. */
 	for (uint64_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (uint64_t copy = 0; copy < 2; copy++)
 			POST(side, fi_tsend(from, buffer, sizes[i], NULL, other, i << 4 | copy, buffer));
@@ -56,25 +56,25 @@ static void start_everything(const struct side *side, uint64_t key)
 				 FI_PEEK | FI_CLAIM),
 		     0);
 	SAME(fi_trecv(to, target, 8, NULL, FI_ADDR_UNSPEC, 3000 + MANY - 1, 0, NULL), 0);
-	/* A buffer for several, of which one is under way. */
+	/* A buffer for several messages, one of which is in progress. */
 	SAME(fi_recvmsg(to, &several, FI_MULTI_RECV), 0);
 	POST(side, fi_send(from, buffer, 300, NULL, other, NULL));
 	POST(side, fi_send(from, buffer, LARGE / 2, NULL, other, NULL));
 	side_progress(side);
-	/* Reads, writes and atomics, of which the target has not heard. */
+	/* Reads, writes and atomics that the target has not seen. */
 	POST(side, fi_write(from, buffer, LARGE, NULL, other, 0, key, NULL));
 	POST(side, fi_read(from, target, LARGE, NULL, other, 0, key, NULL));
 	POST(side,
 	     fi_fetch_atomic(from, buffer, 1, NULL, target, NULL, other, 0, key, FI_UINT64, FI_SUM, NULL));
 	POST(side, fi_inject_write(from, buffer, 8, other, 0, key));
-	/* One that waits to hear that it was delivered. */
+	/* A send that waits for its delivery. */
 	piece = (struct iovec){buffer, 3000};
 	POST(side,
 	     fi_tsendmsg(from, &(struct fi_msg_tagged){.msg_iov = &piece, .iov_count = 1, .addr = other},
 			 FI_DELIVERY_COMPLETE));
 }
 
-/* Again and again in the same order: what is still in use says so, and the rest closes. */
+/* Close all repeatedly in the same order: objects in use refuse, and the rest closes. */
 static void close_all(struct objects *objects, uint64_t *seed)
 {
 	for (int i = objects->count; i > 1; i--) {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Sizes of one message of each protocol. */
+/* One size of each protocol. */
 static const size_t sizes[] = {0, 24, 300, 3000, 50000, 400000};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 #define ROOM 400000
@@ -20,7 +20,7 @@ static void send_filled(const struct side *side, int to, size_t length, uint64_t
 	(void)next_completion(side->sent);
 }
 
-/* Receives are taken in the order in which they were posted, messages in that of arrival. */
+/* Receives match in the order of posting, messages in the order of arrival. */
 static void wildcards(int rank)
 {
 	struct side side;
@@ -32,7 +32,7 @@ static void wildcards(int rank)
 		for (uint64_t tag = 0x10; tag < 0x14; tag++)
 			send_filled(&side, 1, 100, tag);
 	} else {
-		/* 0x13 alone; any; 0x10 to 0x11; any of the lower two bits */
+		/* only 0x13; any; 0x10 to 0x11; any of the lower two bits */
 		SAME(fi_trecv(side.endpoint, buffers[0], ROOM, NULL, FI_ADDR_UNSPEC, 0x13, 0, &contexts[0]),
 		     0);
 		SAME(fi_trecv(side.endpoint, buffers[1], ROOM, NULL, FI_ADDR_UNSPEC, 0, UINT64_MAX,
@@ -56,7 +56,7 @@ static void wildcards(int rank)
 	side_close(&side);
 }
 
-/* A directed receive takes its sender's message, however many of others came before. */
+/* A directed receive takes its sender's message, however many messages of others came before. */
 static void directed(int rank)
 {
 	struct side side;
@@ -85,7 +85,7 @@ static void directed(int rank)
 	side_close(&side);
 }
 
-/* An endpoint without FI_DIRECTED_RECV takes no notice of a receive's source. */
+/* An endpoint without FI_DIRECTED_RECV ignores a receive's source. */
 static void undirected(int rank)
 {
 	struct side side;
@@ -103,7 +103,7 @@ static void undirected(int rank)
 	side_close(&side);
 }
 
-/* A receive too short gets what fits, and an error that says how much did not. */
+/* A receive that is too short gets the bytes that fit, and an error with the number of the rest. */
 static void truncation(int rank)
 {
 	struct side side;
@@ -117,7 +117,7 @@ static void truncation(int rank)
 			if (rank == 0) {
 				if (round == 0)
 					barrier(&side);
-				/* Not waiting: a large one is complete only when it was received. */
+				/* Do not wait: a large send is complete only when it was received. */
 				fill(buffers[1], sizes[i], tag);
 				fill(buffers[2], 8, tag);
 				POST(&side, fi_tsend(side.endpoint, buffers[1], sizes[i], NULL, side.peer[1],
@@ -181,7 +181,7 @@ static void peek_nothing(const struct side *side, fi_addr_t from, uint64_t tag)
 	CHECK(error.op_context == &context);
 }
 
-/* A peek that finds the message says what is known of it. Tried until it is there. */
+/* A peek that finds a message returns what is known of it. Repeated until the message is there. */
 static void peek_message(const struct side *side, fi_addr_t from, uint64_t tag, size_t length, uint64_t flags,
 			 void *context)
 {
@@ -233,7 +233,7 @@ static void peek(int rank)
 	for (size_t i = 0; i < SIZES; i++) {
 		uint64_t tag = i << 4;
 		size_t length = sizes[i];
-		/* 0: look, look again, receive */
+		/* 0: peek, peek again, receive */
 		peek_message(&side, side.peer[0], tag, length, 0, &contexts[0]);
 		peek_message(&side, FI_ADDR_UNSPEC, tag, length, 0, &contexts[1]);
 		SAME(fi_trecv(side.endpoint, buffers[0], ROOM, NULL, FI_ADDR_UNSPEC, tag, 0, &contexts[0]),
@@ -241,10 +241,10 @@ static void peek(int rank)
 		SAME(next_completion(side.received).len, length);
 		CHECK_FILLED(buffers[0], length, tag);
 		peek_nothing(&side, FI_ADDR_UNSPEC, tag);
-		/* 1: look and discard */
+		/* 1: peek and discard */
 		peek_message(&side, side.peer[0], tag | 1, length, FI_DISCARD, &contexts[0]);
 		peek_nothing(&side, FI_ADDR_UNSPEC, tag | 1);
-		/* 2 and 3: claim both, receive them the other way around; nobody else gets them */
+		/* 2 and 3: claim both, and receive them in reverse order; no other receive gets them */
 		peek_message(&side, side.peer[0], tag | 2, length, FI_CLAIM, &contexts[0]);
 		peek_message(&side, side.peer[0], tag | 3, length, FI_CLAIM, &contexts[1]);
 		peek_nothing(&side, FI_ADDR_UNSPEC, tag | 2);
@@ -258,7 +258,7 @@ static void peek(int rank)
 		entry = next_completion(side.received);
 		CHECK(entry.op_context == &contexts[0] && entry.len == length && entry.tag == (tag | 2));
 		CHECK_FILLED(buffers[0], length, tag | 2);
-		/* Twice is not possible. */
+		/* A message cannot be claimed twice. */
 		CHECK(receive_flags(&side, side.peer[0], tag | 2, buffers[0], ROOM, &contexts[0], FI_CLAIM) <
 		      0);
 		/* 4: claim and discard */
@@ -300,7 +300,7 @@ static void cancel(int rank)
 		struct fi_cq_err_entry error = next_error(side.received);
 		SAME(error.err, FI_ECANCELED);
 		CHECK(error.op_context == &contexts[order[i]]);
-		/* Gone: there is nothing to cancel any more. */
+		/* It is gone: there is nothing to cancel any more. */
 		SAME(fi_cancel(&side.endpoint->fid, &contexts[order[i]]), -FI_ENOENT);
 	}
 	barrier(&side);
@@ -318,8 +318,8 @@ static void cancel(int rank)
 }
 
 /*
- * Ten thousand messages wait, more than the region has room for, and are taken from the
- * last to the first. Those for which there was no room complete when they are received.
+ * Ten thousand messages wait, more than the region has room for, and are received from the last to the first.
+ * Sends without room complete when their messages are received.
  */
 static void many_unexpected(int rank)
 {

@@ -26,7 +26,7 @@ static void before_enable(int rank)
 	SAME(fi_enable(endpoint), 0);
 	length = sizeof(buffer);
 	SAME(fi_getname(&endpoint->fid, buffer, &length), 0);
-	/* Bindings are settled now. */
+	/* Bindings can no longer change. */
 	SAME(fi_ep_bind(endpoint, &side.av->fid, 0), -FI_EOPBADSTATE);
 	SAME(fi_ep_bind(endpoint, &side.sent->fid, FI_TRANSMIT), -FI_EOPBADSTATE);
 	SAME(fi_close(&endpoint->fid), 0);
@@ -50,10 +50,10 @@ static void unbound(int rank)
 	SAME(fi_ep_bind(endpoint, &side.received->fid, FI_RECV), 0);
 	SAME(fi_enable(endpoint), 0);
 	SAME(fi_close(&endpoint->fid), 0);
-	/* An endpoint that was never enabled closes too. */
+	/* An endpoint that was never enabled closes, too. */
 	endpoint = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_close(&endpoint->fid), 0);
-	/* One that only sends needs nothing to receive with. */
+	/* An endpoint that only sends needs nothing to receive with. */
 	side.info->caps &= ~(FI_RECV | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE);
 	SAME(fi_endpoint(side.domain, side.info, &endpoint, NULL), 0);
 	SAME(fi_ep_bind(endpoint, &side.av->fid, 0), 0);
@@ -63,7 +63,10 @@ static void unbound(int rank)
 	side_close(&side);
 }
 
-/* What another domain's threads read cannot be bound, nor a second one in the place of the first. */
+/*
+ * A queue of another domain, whose threads would read it, cannot be bound, nor can a second queue replace the
+ * first.
+ */
 static void bound_otherwise(int rank)
 {
 	struct side side;
@@ -100,7 +103,7 @@ static void bound_otherwise(int rank)
 	SAME(fi_ep_bind(endpoint, &first->fid, FI_SEND | FI_READ), 0);
 	SAME(fi_ep_bind(endpoint, &second->fid, FI_WRITE | FI_READ), -FI_EINVAL);
 	SAME(fi_ep_bind(endpoint, &second->fid, 0), -FI_EINVAL);
-	/* It was not bound, so nobody holds it. The same again is no other. */
+	/* It was not bound, so it can be closed. Binding the same queue again is allowed. */
 	SAME(fi_close(&second->fid), 0);
 	SAME(fi_ep_bind(endpoint, &first->fid, FI_SEND | FI_WRITE), 0);
 	SAME(fi_enable(endpoint), 0);
@@ -112,7 +115,7 @@ static void bound_otherwise(int rank)
 	side_close(&side);
 }
 
-/* Nothing that another object needs can be closed under it. */
+/* An object that another object needs cannot be closed. */
 static void wrong_order(int rank)
 {
 	struct side side;
@@ -151,7 +154,7 @@ static void wrong_order(int rank)
 	fi_freeinfo(side.info);
 }
 
-/* Receives posted, sends that wait for their peer, messages that nobody took: all let go. */
+/* Posted receives, sends that wait for their peer, and messages that nobody took: all are freed. */
 static void outstanding(int rank)
 {
 	struct side side;
@@ -169,12 +172,12 @@ static void outstanding(int rank)
 		barrier(NULL);
 		return;
 	}
-	/* The beginnings of its messages came, and it leaves: what was posted for it ends. */
+	/* The beginnings of its messages arrived, and it leaves: receives that were posted for it end. */
 	barrier(&side);
 	barrier(&side);
 	for (int i = 0; i < 100; i++)
 		SAME(next_error(side.received).err, FI_ECONNABORTED);
-	/* What came whole before it left can be received still; the rest cannot. */
+	/* Messages that were whole before it left can still be received; the rest cannot. */
 	for (uint64_t i = 0; i < 8; i++) {
 		ssize_t result = fi_trecv(side.endpoint, buffer, sizeof(buffer), NULL, side.peer[0], 1000 + i,
 					  0, NULL);
@@ -188,12 +191,12 @@ static void outstanding(int rank)
 			SAME(result, -FI_ECONNABORTED);
 		}
 	}
-	/* And nothing can be sent there. */
+	/* Nothing can be sent to it. */
 	CHECK(fi_tinject(side.endpoint, "x", 1, side.peer[0], 1) < 0);
 	side_close(&side);
 }
 
-/* Who leaves while the peer is busy with other things: what it sent is received all the same. */
+/* A rank leaves while its peer is busy with other work: its messages are received nevertheless. */
 static void left_early(int rank)
 {
 	static const size_t sizes[] = {0, 24, 300, 3000, 4096};
@@ -206,7 +209,7 @@ static void left_early(int rank)
 			POST(&side, fi_tsend(side.endpoint, buffer, sizes[i], NULL, side.peer[1], i, NULL));
 			(void)next_completion(side.sent);
 		}
-		side_close(&side); /* the peer does not look meanwhile */
+		side_close(&side); /* the peer makes no progress meanwhile */
 		barrier(NULL);
 		return;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mr.c - memory registration: keys, modes, what is reachable when, and what closes. */
+/* mr.c - memory registration: keys, modes, when memory can be reached, and what closes. */
 #include <stdlib.h>
 
 #include "harness.h"
@@ -15,7 +15,7 @@ static struct fid_mr *reg(const struct side *side, void *base, size_t length, ui
 	return mr;
 }
 
-/* Write a byte to ourselves and say what becomes of it: 0 or an error. */
+/* Write a byte to ourselves. Returns the result: 0 or an error. */
 static int reach(const struct side *side, uint64_t address, uint64_t key)
 {
 	struct fi_cq_tagged_entry entry = {0};
@@ -27,7 +27,7 @@ static int reach(const struct side *side, uint64_t address, uint64_t key)
 	return result == 1 ? 0 : next_error(side->sent).err;
 }
 
-/* The application's keys, each once. */
+/* Keys that the application chooses, each once. */
 static void requested_keys(int rank)
 {
 	struct side side;
@@ -41,7 +41,7 @@ static void requested_keys(int rank)
 		SAME(fi_mr_reg(side.domain, memory, 1, REMOTE_BOTH, 0, i * i * 977, 0, &other, NULL),
 		     -FI_ENOKEY);
 	}
-	/* Closed in some order, each goes and no other. */
+	/* Closed in some order, each close removes one key and no other. */
 	for (size_t i = 0; i < 200; i++) {
 		size_t chosen = i * 73 % 200;
 		SAME(fi_close(&mrs[chosen]->fid), 0);
@@ -49,14 +49,14 @@ static void requested_keys(int rank)
 		for (size_t k = 0; k < 200; k += i % 10 == 0 ? 1 : 17)
 			SAME(reach(&side, 0, k * k * 977), mrs[k] != NULL ? 0 : FI_EKEYREJECTED);
 	}
-	/* And can come again. */
+	/* A key can be used again. */
 	mrs[0] = reg(&side, memory, 1, REMOTE_BOTH, UINT64_MAX);
 	SAME(reach(&side, 0, UINT64_MAX), 0);
 	SAME(fi_close(&mrs[0]->fid), 0);
 	side_close(&side);
 }
 
-/* Ours: all different, whatever is asked for. */
+/* Keys that the provider chooses: all different, whatever the application requests. */
 static void chosen_keys(int rank)
 {
 	struct side side;
@@ -100,7 +100,7 @@ static void bound_to_an_endpoint(int rank)
 	side_close(&side);
 }
 
-/* An endpoint that closes takes what was bound to it out of reach. */
+/* When an endpoint closes, memory that was bound to it can no longer be reached. */
 static void endpoint_goes_first(int rank)
 {
 	struct side side;
@@ -116,7 +116,7 @@ static void endpoint_goes_first(int rank)
 	SAME(fi_close(&side.endpoints[1]->fid), 0);
 	side.count = 1;
 	SAME(reach(&side, 0, 5), FI_EKEYREJECTED);
-	/* Another that may well lie where it did does not inherit its memory. */
+	/* Another endpoint, possibly at the same address, does not inherit its memory. */
 	struct fid_ep *next = side_endpoint(&side, &(struct side_options){0});
 	SAME(fi_enable(next), 0);
 	side.endpoints[1] = next;
@@ -130,7 +130,7 @@ static void endpoint_goes_first(int rank)
 	side_close(&side);
 }
 
-/* All that an application may do with one, whether or not we need it. */
+/* All calls that an application may make, whether or not the provider needs them. */
 static void calls(int rank)
 {
 	struct side side;
@@ -175,7 +175,7 @@ static void calls(int rank)
 	SAME(fi_mr_regv(side.domain, two, 2, REMOTE_BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
 	SAME(fi_mr_regv(side.domain, two, 0, REMOTE_BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
 	SAME(fi_mr_reg(side.domain, memory, 1, REMOTE_BOTH, 1, 7, 0, &mr, NULL), -FI_EINVAL);
-	/* Memory for our own use alone takes no key from others. */
+	/* Memory only for our own use takes no key from others. */
 	struct fid_mr *own[2] = {reg(&side, memory, 1, FI_SEND | FI_RECV, 0),
 				 reg(&side, memory, 1, FI_READ | FI_WRITE, 0)};
 	SAME(reach(&side, base, 0), FI_EKEYREJECTED);
@@ -184,7 +184,7 @@ static void calls(int rank)
 	side_close(&side);
 }
 
-/* What cannot be registered, bound or mapped. */
+/* Memory that cannot be registered, bound or mapped. */
 static void refused(int rank)
 {
 	static const uint64_t flags[] = {FI_RMA_PMEM, FI_HMEM_DEVICE_ONLY, FI_HMEM_HOST_ALLOC, 1};
@@ -202,11 +202,11 @@ static void refused(int rank)
 	SAME(fi_mr_reg(domain, memory, SIZE_MAX, REMOTE_BOTH, 0, 7, 0, &mr, NULL), -FI_EINVAL);
 	CHECK(mr == NULL);
 	SAME(fi_mr_reg(domain, memory, 8, REMOTE_BOTH, 0, 7, FI_RMA_EVENT, &mr, NULL), 0);
-	/* In the background nothing is registered. */
+	/* Registration in the background is not offered. */
 	struct fid_eq *eq = NULL;
 	SAME(fi_eq_open(sides[0].fabric, &(struct fi_eq_attr){.wait_obj = FI_WAIT_NONE}, &eq, NULL), 0);
 	SAME(fi_domain_bind(domain, &eq->fid, FI_REG_MR), -FI_EBADFLAGS);
-	/* What is of another domain, of no use to memory, or bound already. */
+	/* Objects of another domain, of no use to memory, or bound already. */
 	for (int i = 0; i < 3; i++)
 		SAME(fi_cntr_open(sides[i / 2].domain, NULL, &counters[i], NULL), 0);
 	SAME(fi_mr_bind(mr, &counters[2]->fid, FI_REMOTE_WRITE), -FI_EINVAL);
@@ -230,7 +230,7 @@ static void refused(int rank)
 		side_close(&sides[i]);
 }
 
-/* The whole address space, as MPI's dynamic windows have it. */
+/* The whole address space, as MPI's dynamic windows register it. */
 static void everything(int rank)
 {
 	struct side side;
@@ -244,7 +244,7 @@ static void everything(int rank)
 	side_close(&side);
 }
 
-/* The two modes that there were before libfabric 1.5. */
+/* The two modes that existed before libfabric 1.5. */
 static void old_modes(int rank)
 {
 	static const int modes[] = {FI_MR_BASIC, FI_MR_SCALABLE};
@@ -262,7 +262,7 @@ static void old_modes(int rank)
 	}
 }
 
-/* A key is one of its domain. */
+/* A key is unique in its domain only. */
 static void two_domains(int rank)
 {
 	struct side sides[2];

@@ -46,13 +46,13 @@ static size_t length_of(uint64_t i)
 }
 
 /*
- * Messages of all sizes go one behind the other into two buffers, posted again when they
- * are released; a buffer is released exactly when less than the minimum is left of it.
+ * Messages of all sizes fill two buffers one after another, which are posted again when they are released. A
+ * buffer is released exactly when less than the minimum is left of it.
  */
 static void fill_and_release(int rank, bool expected)
 {
 	enum { MESSAGES = 600 };
-	const size_t minimum = 70000; /* no message is longer, so none is cut */
+	const size_t minimum = 70000; /* no message is longer, so none is truncated */
 	struct side side;
 	unsigned char *halves[2] = {buffer, buffer + BUFFER / 2};
 	size_t used[2] = {0};
@@ -110,7 +110,7 @@ static void posted_after(int rank)
 	fill_and_release(rank, false);
 }
 
-/* What does not fit into the rest is cut, says so, and releases the buffer. */
+/* A message that does not fit into the rest is truncated with an error, and releases the buffer. */
 static void cut(int rank)
 {
 	static const size_t lengths[] = {300, 3000, 30000};
@@ -159,7 +159,7 @@ static void cancelled(int rank)
 		SAME(post(&side, buffer, 1000, &contexts[0]), 0);
 		barrier(&side);
 		SAME(next_completion(side.received).len, 10);
-		/* Used in part, then taken back; what comes later goes to the next one. */
+		/* Partly used, then cancelled: later messages go to the next buffer. */
 		SAME(fi_cancel(&side.endpoint->fid, &contexts[0]), 0);
 		struct fi_cq_err_entry error = next_error(side.received);
 		SAME(error.err, FI_ECANCELED);
@@ -175,7 +175,7 @@ static void cancelled(int rank)
 	side_close(&side);
 }
 
-/* The release is told also where receives complete selectively. */
+/* The release is reported even if receives complete selectively. */
 static void selective(int rank)
 {
 	struct side side;
@@ -237,7 +237,7 @@ static void refused(int rank)
 	size_t minimum = 64;
 
 	side_open(&side, rank, NULL);
-	/* Such a buffer is one piece. */
+	/* Such a buffer has one piece. */
 	SAME(fi_recvmsg(side.endpoint,
 			&(struct fi_msg){.msg_iov = pieces, .iov_count = 2, .addr = FI_ADDR_UNSPEC},
 			FI_MULTI_RECV),

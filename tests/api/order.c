@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * order.c - messages of one sender are received in the order in which they were sent,
- * over all sizes and protocols, while everybody sends to everybody; and fenced ones after all else.
+ * order.c - messages of one sender are received in the order of sending, over all sizes and protocols, while
+ * every rank sends to every other. Fenced messages come after everything else.
  */
 #include "harness.h"
 
@@ -10,10 +10,10 @@
 #define MESSAGES 600U
 #define ROOM ((size_t)200000)
 #define POSTED 8U
-/* Large messages wait for their receive, so that not all may be on their way at once. */
+/* Large messages wait for their receive, so only some may be in progress at once. */
 #define UNDER_WAY 64U
 
-/* Mostly small ones; now and then each of the large. The receiver knows the same numbers. */
+/* Mostly small, sometimes each of the large. The receiver draws the same numbers. */
 static size_t length_of(int from, int to, uint64_t index)
 {
 	uint64_t state = (uint64_t)from << 40 | (uint64_t)to << 32 | index;
@@ -53,7 +53,7 @@ static void post_next(const struct side *side, struct receive *receive, int from
 	SAME(fi_trecv(side->endpoint, receive->buffer, ROOM, NULL, side->peer[from], 7, 0, receive), 0);
 }
 
-/* Sends of one peer may complete in any order; a buffer is used again when all are back. */
+/* Sends to one peer may complete in any order. A buffer is used again when all have completed. */
 static void send_next(const struct side *side, struct flow *flow, int to)
 {
 	unsigned char *out = flow->out[flow->sent % UNDER_WAY];
@@ -69,7 +69,7 @@ static void send_next(const struct side *side, struct flow *flow, int to)
 	flow->sent++;
 }
 
-/* Returns how many completed. */
+/* Returns the number of completed sends. */
 static uint64_t take_sent(const struct side *side)
 {
 	struct fi_cq_tagged_entry entry;
@@ -137,8 +137,8 @@ static void all_to_all(int rank)
 }
 
 /*
- * Receives for anybody, posted in small groups so that most messages come unexpected. Who
- * comes first is open; but of each sender the next message is the next.
+ * Receives from any source, posted in small groups so that most messages are unexpected. The order between
+ * senders is open. Of each sender, the next message is the next.
  */
 static void anybody(int rank)
 {
@@ -165,8 +165,8 @@ static void anybody(int rank)
 			for (uint64_t i = 0; i < group; i++)
 				SAME(fi_recv(side.endpoint, in[i], ROOM, NULL, FI_ADDR_UNSPEC, in[i]), 0);
 			/*
-			 * Large messages of different senders may complete out of order; those of one
-			 * sender were matched in order, which their contents show.
+			 * Large messages of different senders may complete out of order. Messages of one
+			 * sender were matched in order, as their contents show.
 			 */
 			fi_addr_t sources[POSTED];
 			size_t lengths[POSTED];

@@ -11,7 +11,7 @@ static unsigned char memory[EDGE_SIZE_MAX + 4096];
 static unsigned char buffer[EDGE_SIZE_MAX + 4096];
 static unsigned char again[EDGE_SIZE_MAX + 4096];
 
-/* Every size around an edge, written and read back; the target only makes progress. */
+/* Every size around a protocol's limit, written and read back. The target only makes progress. */
 static void sizes_in_mode(int rank, int mode)
 {
 	struct side side;
@@ -74,7 +74,7 @@ static void own_memory(int rank)
 	side_close(&side);
 }
 
-/* Pieces here against ranges there, cut differently. */
+/* Pieces here against ranges there, divided differently. */
 static void pieces(int rank)
 {
 	static const size_t totals[] = {4, 60, 400, 4000, 4096, 4100, 70000, 300000};
@@ -135,7 +135,7 @@ static void pieces(int rank)
 	side_close(&side);
 }
 
-/* Data arrives with the last byte, and says from whom. */
+/* Data arrives with the last byte, and names its source. */
 static void data(int rank)
 {
 	static const size_t lengths[] = {0, 8, 32, 33, 400, 425, 4000, 5000, 100000, 400000};
@@ -186,7 +186,7 @@ static void data(int rank)
 	side_close(&side);
 }
 
-/* Injected bytes may be changed at once, and completions come for what asks for them. */
+/* Injected bytes may be changed at once. Operations that ask for completions get them. */
 static void selective(int rank)
 {
 	struct side side;
@@ -228,7 +228,7 @@ static void selective(int rank)
 	side_close(&side);
 }
 
-/* Each operation counts once on each side, however long, and a refused one as an error. */
+/* Each operation counts once on each side, however long it is. A refused operation counts as an error. */
 static void counters(int rank)
 {
 	static const size_t lengths[] = {8, 400, 4000, 40000, 400000};
@@ -274,7 +274,7 @@ static void counters(int rank)
 	side_close_counting(&side, counter);
 }
 
-/* Short reads and writes of the same place are carried out as they were called. */
+/* Short reads and writes of the same memory are carried out in the order of the calls. */
 static void ordered(int rank)
 {
 	static const size_t lengths[] = {8, 48, 400, 4096};
@@ -303,7 +303,7 @@ static void ordered(int rank)
 		CHECK_FILLED(again, length, round);
 		if (round % 50 != 0)
 			continue;
-		/* And a fenced one sees long ones before it. */
+		/* A fenced read sees long writes before it. */
 		fill(buffer, 300000, round);
 		POST(&side, fi_write(side.endpoint, buffer, 300000, NULL, side.peer[1], 0, KEY, NULL));
 		piece.iov_len = place.len = 300000;
@@ -316,7 +316,7 @@ static void ordered(int rank)
 	side_close(&side);
 }
 
-/* All at once, both ways, with messages between: nothing is lost and nobody waits for ever. */
+/* All at once, in both directions, with messages between: nothing is lost, and no rank waits for ever. */
 static void crowd(int rank)
 {
 	enum { OPERATIONS = 400, SLICE = 2048 };
@@ -359,7 +359,7 @@ static void crowd(int rank)
 	side_close(&side);
 }
 
-/* Delivery complete for all: what is counted is in the target's memory. */
+/* Delivery complete for all: counted operations are in the target's memory. */
 static void delivered(int rank)
 {
 	struct side side;
@@ -380,7 +380,7 @@ static void delivered(int rank)
 	side_close_counting(&side, counter);
 }
 
-/* A target that does not look: what finds no room says so, and of the rest nothing is lost. */
+/* A target that makes no progress: operations without room are refused, and of the others nothing is lost. */
 static void no_room(int rank)
 {
 	enum { MOST = 4096, PLACES = 32 };
@@ -396,7 +396,7 @@ static void no_room(int rank)
 		for (; rank == 0; begun++) {
 			CHECK(begun < MOST);
 			fill(buffer, size, begun);
-			/* So short a one has left its buffer, complete or not. */
+			/* Such a short write has left its buffer, complete or not. */
 			ssize_t result = begun % 4 == 3
 						 ? fi_read(side.endpoint, again, size, NULL, side.peer[1], 0,
 							   KEY, NULL)

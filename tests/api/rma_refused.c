@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rma_refused.c - reads and writes that cannot be: each says so, and the next one is good. */
+/* rma_refused.c - invalid reads and writes: each returns its error, and the next valid one works. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ static unsigned char memory[EDGE_SIZE_MAX];
 static unsigned char buffer[EDGE_SIZE_MAX];
 static unsigned char again[EDGE_SIZE_MAX];
 
-/* What the target refuses ends in an error, and the next one is good. */
+/* Operations that the target refuses end in an error, and the next one works. */
 static void errors(int rank)
 {
 	static const size_t lengths[] = {8, 300, 3000, 50000, 500000};
@@ -51,7 +51,7 @@ static void errors(int rank)
 				POST(&side,
 				     fi_write(side.endpoint, buffer, lengths[i], NULL, side.peer[1],
 					      cases[k].address, cases[k].key, (void *)(uintptr_t)&cases[k]));
-			/* Another behind it is not hurt. */
+			/* A refused operation does not affect the next one. */
 			POST(&side, fi_read(side.endpoint, again, 1, NULL, side.peer[1], 599999, KEY, &side));
 			struct fi_cq_tagged_entry entry = {0};
 			int good = 0;
@@ -68,7 +68,7 @@ static void errors(int rank)
 			}
 			SAME(good, 1);
 		}
-		/* One that was complete already has nothing to be named by. */
+		/* An operation that was complete already has no context to be named by. */
 		POST(&side, fi_inject_write(side.endpoint, buffer, 8, side.peer[1], 0, 99));
 		expect_error(&side, NULL, FI_EKEYREJECTED);
 	}
@@ -136,7 +136,7 @@ static void lengths(int rank)
 	side_close(&side);
 }
 
-/* Flags: hints are taken, what would change the meaning and is not offered is refused. */
+/* Flags: hints are accepted. Flags that are not offered and would change the meaning are refused. */
 static void flags(int rank)
 {
 	static const uint64_t refused[] = {REFUSED_FLAGS, FI_MATCH_COMPLETE};
@@ -171,7 +171,10 @@ static void flags(int rank)
 	side_close(&side);
 }
 
-/* Memory that is let go before what was begun gets there: that is refused, and all goes on. */
+/*
+ * Memory that is deregistered before an operation gets there: the operation is refused, and everything goes
+ * on.
+ */
 static void closed(int rank)
 {
 	struct side side;
@@ -185,7 +188,7 @@ static void closed(int rank)
 		POST(&side, fi_read(side.endpoint, again, EDGE_SIZE_MAX, NULL, side.peer[1], 0, KEY, &side));
 		POST(&side, fi_write(side.endpoint, buffer, 8, NULL, side.peer[1], 0, KEY, &side));
 	}
-	barrier(NULL); /* the target makes no progress till here */
+	barrier(NULL); /* the target makes no progress until here */
 	SAME(fi_close(&mr->fid), 0);
 	for (int i = 0; i < 3 && rank == 0; i++)
 		expect_error(&side, &side, FI_EKEYREJECTED);
@@ -201,7 +204,7 @@ static void closed(int rank)
 	side_close(&side);
 }
 
-/* An endpoint without the capability says so. */
+/* An endpoint without the capability refuses. */
 static void without(int rank)
 {
 	struct side side;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * send.c - every call that sends, with every call that receives, over all sizes: what
- * arrives, and what both completions say, to the last flag.
+ * send.c - every call that sends, with every call that receives, over all sizes: the bytes that arrive, and
+ * every field of both completions, down to the last flag.
  */
 #include "harness.h"
 
@@ -33,13 +33,13 @@ static bool has_data(enum send_call call)
 	return call == SENDDATA || call == INJECTDATA || call == SENDMSG_DATA;
 }
 
-/* No completion: the inject calls. fi_sendmsg() with FI_INJECT has one. */
+/* The inject calls have no completion. fi_sendmsg() with FI_INJECT has one. */
 static bool completes(enum send_call call)
 {
 	return call != INJECT && call != INJECTDATA;
 }
 
-/* Up to four pieces, with lengths that fall on no edge, and one that is empty. */
+/* Up to four pieces, with lengths at no limit, and one empty piece. */
 static size_t split(struct iovec pieces[4], unsigned char *buffer, size_t length)
 {
 	size_t first = length / 3;
@@ -150,7 +150,7 @@ static ssize_t receive(const struct side *side, bool tagged, enum receive_call c
 		0);
 }
 
-/* Rank 0 sends one message to rank 1, which posts its receive before or after it came. */
+/* Rank 0 sends one message to rank 1, which posts its receive before or after the message arrives. */
 static void transfer(const struct side *side, bool tagged, enum send_call send_call,
 		     enum receive_call receive_call, size_t length, uint64_t seed, bool expected,
 		     unsigned char *buffer)
@@ -176,7 +176,7 @@ static void transfer(const struct side *side, bool tagged, enum send_call send_c
 		}
 		return;
 	}
-	/* Room for more than comes, and for less than a byte more. */
+	/* Sometimes room for more bytes than come. The byte after the room must not change. */
 	size_t room = length + (seed % 2) * 13;
 	memset(buffer, 0xaa, room + 1);
 	if (!expected)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* several.c - several endpoints with one queue and vector, several domains, oneself as a peer. */
+/* several.c - several endpoints with one queue and one vector, several domains, and oneself as a peer. */
 #include "harness.h"
 
 #include <stdlib.h>
 
 static unsigned char buffer[3][300000];
 
-/* Every endpoint to every endpoint, their completions in one queue. */
+/* Every endpoint sends to every endpoint. Their completions are in one queue. */
 static void shared_queue(int rank)
 {
 	static const size_t sizes[] = {24, 3000, 300000};
@@ -35,7 +35,7 @@ static void shared_queue(int rank)
 				SAME(source, side.peers[0][from]);
 				CHECK_FILLED(buffer[1], sizes[s], tag);
 			}
-	/* A message for one endpoint is not taken by another. */
+	/* A message for one endpoint is not received by another. */
 	if (rank == 0) {
 		POST(&side, fi_tinject(side.endpoints[0], "x", 1, side.peers[1][2], 99));
 		barrier(&side);
@@ -52,7 +52,7 @@ static void shared_queue(int rank)
 	side_close(&side);
 }
 
-/* What is in a queue stays readable when the endpoint that it came from is closed. */
+/* Completions in a queue can be read after their endpoint is closed. */
 static void left_in_queue(int rank)
 {
 	struct side side;
@@ -76,8 +76,8 @@ static void left_in_queue(int rank)
 }
 
 /*
- * Two endpoints with a queue in common and each with a vector of its own: a sender is named by that
- * of the endpoint that received from it, also when the other one was closed.
+ * Two endpoints share a queue, and each has its own vector. The vector of the receiving endpoint names the
+ * sender, even after the other endpoint was closed.
  */
 static void two_vectors(int rank)
 {
@@ -97,7 +97,7 @@ static void two_vectors(int rank)
 		SAME(fi_enable(side.endpoints[i]), 0);
 		SAME(fi_getname(&side.endpoints[i]->fid, names[i], &length), 0);
 	}
-	/* The first endpoint's vector has both. That of the second has itself alone, and first. */
+	/* The first endpoint's vector has both. The second endpoint's has only itself, as its first entry. */
 	for (int i = 0; i < 2; i++)
 		SAME(fi_av_insert(vectors[0], names[i], 1, &known[i], 0, NULL), 1);
 	SAME(fi_av_insert(vectors[1], names[1], 1, &known[2], 0, NULL), 1);
@@ -126,7 +126,7 @@ static void two_vectors(int rank)
 	side_close(&side); /* closes the second vector */
 }
 
-/* One endpoint of several leaves and another comes in its place; the rest goes on. */
+/* One endpoint of several leaves, and another takes its place. The rest goes on. */
 static void come_and_go(int rank)
 {
 	struct side side;
@@ -155,7 +155,7 @@ static void come_and_go(int rank)
 	side_close(&side);
 }
 
-/* Two fabrics and domains in one process, which talk to each other. */
+/* Two fabrics and domains in one process, which exchange messages. */
 static void two_domains(int rank)
 {
 	struct side sides[2];
@@ -172,7 +172,7 @@ static void two_domains(int rank)
 	POST(&sides[0], fi_send(sides[0].endpoint, buffer[0], 2000, NULL, second, NULL));
 	SAME(next_completion(sides[1].received).len, 2000);
 	CHECK_FILLED(buffer[1], 2000, 1);
-	/* Each with the other process too. */
+	/* Each exchanges messages with the other process, too. */
 	for (int i = 0; i < 2; i++) {
 		SAME(fi_recv(sides[i].endpoint, buffer[1], 2000, NULL, sides[i].peer[1 - rank], NULL), 0);
 		POST(&sides[i], fi_inject(sides[i].endpoint, "x", 1, sides[i].peer[1 - rank]));
