@@ -11,7 +11,7 @@
 #define MESSAGES 300
 #define ROOM 40000
 
-/* An operation of one thread; the thread that reads its completion says so here. */
+/* An operation of one thread. The thread that reads its completion stores the result here. */
 struct operation {
 	_Atomic size_t done; /* bytes + 1 */
 };
@@ -52,7 +52,7 @@ static size_t length_of(int thread, int index)
 	return lengths[(thread + index) % 6];
 }
 
-/* Ping-pong on a tag of its own, with whatever thread reads the completions. */
+/* Ping-pong on a tag of its own. Any thread may read the completions. */
 static void *work(void *argument)
 {
 	const struct worker *worker = argument;
@@ -151,7 +151,7 @@ static void several_endpoints(int rank)
 	for (int i = 0; i < 3 * MESSAGES; i++) {
 		struct fi_cq_tagged_entry entry = next_completion(side.received);
 		size_t e = (size_t)((uint64_t *)entry.op_context - values[0]) / MESSAGES;
-		/* Of one sender in its order. */
+		/* The messages of one sender are in order. */
 		SAME(entry.data, next[e]);
 		SAME(values[e][next[e]], next[e]);
 		next[e]++;
@@ -162,7 +162,7 @@ static void several_endpoints(int rank)
 	side_close(&side);
 }
 
-/* The receiver posts and then does not call: its provider receives all the same. */
+/* The receiver posts and then makes no calls: its provider receives nevertheless. */
 static void automatic(int rank)
 {
 	static const size_t sizes[] = {8, 300, 3000, 300000};
@@ -179,7 +179,7 @@ static void automatic(int rank)
 			struct fi_msg_tagged message = {
 				.msg_iov = &piece, .iov_count = 1, .addr = side.peer[1], .tag = i};
 			POST(&side, fi_tsendmsg(side.endpoint, &message, FI_DELIVERY_COMPLETE));
-			/* Delivered, though the receiver sleeps in the barrier below. */
+			/* Delivered, although the receiver sleeps in the barrier below. */
 			(void)next_completion(side.sent);
 		}
 		barrier(NULL);
@@ -198,7 +198,7 @@ static void automatic(int rank)
 	side_close(&side);
 }
 
-/* A thread that waits in a queue does not keep others from sending on the endpoint. */
+/* A thread that waits in a queue does not keep other threads from sending on the endpoint. */
 static void *wait_in_queue(void *argument)
 {
 	const struct side *side = argument;

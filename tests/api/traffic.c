@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * traffic.c - one rank of a job that is stopped, continued and killed from outside: sends
- * numbered and checksummed messages to all others, and checks theirs.
+ * traffic.c - one rank of a job that is stopped, continued and killed from outside. It sends numbered and
+ * checksummed messages to all other ranks, and checks theirs.
  *
  *   traffic DIRECTORY RANK RANKS SEND RECEIVE LONGEST SEED [SECONDS]
  *
- * Ranks find each other through files name.RANK in DIRECTORY. Each sends SEND messages of up
- * to LONGEST bytes to each other, and wants RECEIVE from each. At the end there is a line
- * for each peer, "peer N sent S received R ERROR": the error is 0, or what ended the
- * exchange with a peer that is gone. The status is 0 unless something was wrong. A rank that has
- * received a few messages from each other says so with a file talks.RANK.
+ * Ranks find each other through files name.RANK in DIRECTORY. Each sends SEND messages of up to LONGEST bytes
+ * to every other rank, and wants RECEIVE from each. At the end it prints a line for each peer, "peer N sent S
+ * received R ERROR". The error is 0, or the error that ended the exchange with a peer that is gone. The
+ * status is 0 unless something was wrong. A rank that has received a few messages from every other rank
+ * creates a file talks.RANK.
  *
  * With SECONDS a rank goes on for at least that time, until all ranks have received many messages from each
- * other, after its first error if there was one: a file enough.RANK says so. No rank closes its endpoint
- * before all have stopped to use theirs (over.RANK). A rank goes on beyond errors: what ended in one is given
- * up, and the next message sent. From the first error of a peer on, numbers of its may be left out, but none
- * comes again or late. The lines go on with " later L", how many messages came after it.
+ * other, after the first error if there was one: a file enough.RANK announces that. No rank closes its
+ * endpoint before all have stopped using theirs (over.RANK). A rank goes on after errors: it gives up a
+ * message that ended in one, and sends the next. From the first error of a peer on, numbers of its messages
+ * may be missing, but none comes again or late. The lines go on with " later L", the number of messages that
+ * came after the error.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -40,7 +41,7 @@
 struct header {
 	uint64_t number;
 	uint64_t length; /* of the whole message */
-	uint64_t sum;    /* of what follows */
+	uint64_t sum;    /* of the bytes after this header */
 };
 
 struct peer {
@@ -49,10 +50,10 @@ struct peer {
 	unsigned char *out;
 	uint64_t sent;
 	uint64_t received;
-	bool sending;   /* `out` is under way */
+	bool sending;   /* `out` is in progress */
 	bool receiving; /* `in` is posted */
-	int error;      /* positive errno: it is gone; the first, if we go on beyond errors */
-	uint64_t later; /* received after it */
+	int error;      /* positive errno: the peer is gone; with SECONDS, its first error */
+	uint64_t later; /* received after the error */
 };
 
 struct rank {
@@ -67,8 +68,8 @@ struct rank {
 	uint64_t seed;
 	double until; /* by the clock; 0: to the end */
 	const char *directory;
-	bool talks;  /* and has said so */
-	bool enough; /* and has said so */
+	bool talks;  /* and the file was written */
+	bool enough; /* and the file was written */
 };
 
 static double now(void)
@@ -107,7 +108,7 @@ static uint64_t sum_of(const unsigned char *bytes, size_t length)
 	return sum;
 }
 
-/* Mostly short; each size up to the longest comes now and then. Both sides know it. */
+/* Mostly short, sometimes up to the longest. Both sides compute the same length. */
 static size_t length_of(const struct rank *self, int from, int to, uint64_t number)
 {
 	uint64_t value = mix(self->seed + mix((uint64_t)from << 48 ^ (uint64_t)to << 32 ^ number));
@@ -149,7 +150,7 @@ static void write_name(const struct rank *self, const char *directory)
 		fail("writing a name", self->number);
 }
 
-/* An empty file for who watches the ranks. */
+/* An empty file for the process that watches the ranks. */
 static void write_mark(const struct rank *self, const char *mark)
 {
 	char path[4096];
@@ -310,7 +311,7 @@ static void take_completions(struct rank *self)
 		*(sent ? &peer->sending : &peer->receiving) = false;
 		if (result != 1)
 			lose(peer, error.err);
-		/* What ended in an error is not sent again: its number is left out. */
+		/* A message that ended in an error is not sent again: its number is left out. */
 		if (result != 1 && sent && self->until != 0)
 			peer->sent++;
 		if (result != 1)
@@ -322,7 +323,7 @@ static void take_completions(struct rank *self)
 	}
 }
 
-/* Has every other rank sent so many messages, since an error if there was one? */
+/* Has every other rank sent this many messages, after its error if there was one? */
 static bool all_sent(const struct rank *self, uint64_t least)
 {
 	for (int rank = 0; rank < self->count; rank++) {
@@ -346,7 +347,7 @@ static void tell(struct rank *self)
 	}
 }
 
-/* Done with all who are there; what is under way with those who are not must end too. */
+/* Exchange messages until done with all present peers. Operations with absent peers must end, too. */
 static bool exchange(struct rank *self)
 {
 	bool busy = false;

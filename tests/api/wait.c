@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wait.c - calls that wait without taking processor time, also where the means for it are missing. */
+/* wait.c - calls that wait without using processor time, also on systems without the needed system calls. */
 #include "waiting.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ static void blocked_in_counter(int rank)
 		struct effort before = effort();
 		SAME(fi_cntr_wait(side.received_count, 2, -1), 0);
 		check_idle(&before);
-		/* Time limits hold too. */
+		/* Time limits hold, too. */
 		double begin = now();
 		SAME(fi_cntr_wait(side.received_count, 3, 100), -FI_ETIMEDOUT);
 		CHECK(now() - begin >= 0.1);
@@ -62,7 +62,7 @@ static void blocked_in_counter(int rank)
 	side_close(&side);
 }
 
-/* Ping-pong, each asleep when the other's message comes; a rank that computes now and then. */
+/* Ping-pong, in which each rank sleeps when the other's message arrives. Sometimes a rank computes. */
 static void asleep_for(int rank, int rounds)
 {
 	struct side side;
@@ -119,7 +119,7 @@ static void large_asleep(int rank)
 	side_close(&side);
 }
 
-/* One thread waits, another reads the queue in which what it waits for is made. */
+/* One thread waits, and another thread reads the queue that receives the awaited completion. */
 struct thread_of {
 	pthread_t thread;
 	const struct side *side;
@@ -140,13 +140,13 @@ static void woken_by_another_thread(int rank)
 	side_open(&side, rank, &(struct side_options){.counters = true});
 	struct thread_of waiting = {.side = &side};
 	SAME(pthread_create(&waiting.thread, NULL, wait_for_counter, &waiting), 0);
-	pause_for(0.1); /* it sleeps, most likely */
+	pause_for(0.1); /* most likely it sleeps */
 	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
 	SAME(pthread_join(waiting.thread, NULL), 0);
 	side_close(&side);
 }
 
-/* fi_cq_sread() with a condition waits for so many completions. */
+/* fi_cq_sread() with a condition waits for that number of completions. */
 static void threshold(int rank)
 {
 	struct side side;
@@ -164,12 +164,15 @@ static void threshold(int rank)
 	exchange_names(&side);
 	for (int i = 0; i < 4; i++)
 		post(&side);
-	/* It makes the connection, which takes some looks; what comes after is there at the first. */
+	/*
+	 * This message makes the connection, which takes several polls. Later messages are there at the first
+	 * poll.
+	 */
 	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
 	(void)next_completion(cq);
 	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
 	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
-	/* Not enough: at the end of the time, what there is. */
+	/* Not enough: after the time, the completions that are there. */
 	SAME(fi_cq_sread(cq, entries, 4, (void *)(uintptr_t)3, 50), 2);
 	POST(&side, fi_inject(side.endpoint, "abc", 3, side.peer[0]));
 	SAME(fi_cq_sread(cq, entries, 4, (void *)(uintptr_t)1, -1), 1);
@@ -178,7 +181,7 @@ static void threshold(int rank)
 	side_close(&side);
 }
 
-/* The thread of a domain with automatic progress sleeps too. */
+/* The thread of a domain with automatic progress sleeps, too. */
 static void automatic_is_idle(int rank)
 {
 	struct side side;
@@ -192,9 +195,9 @@ static void automatic_is_idle(int rank)
 	side_close(&side);
 }
 
-/* ---- where a filter of system calls takes the means away ---- */
+/* ---- without system calls that a filter refuses ---- */
 
-/* As in a container whose filter is older than the calls. For good, in this process. */
+/* As in a container whose filter is older than the calls. Permanent for this process. */
 static void forbid_sleeping_calls(void)
 {
 	struct sock_filter program[] = {
@@ -212,7 +215,7 @@ static void forbid_sleeping_calls(void)
 	SAME(errno, EPERM);
 }
 
-/* Neither has the calls. Sleeps are short then, and all the same the processor is spared. */
+/* Neither rank has the calls. Sleeps are short then, and still spare the processor. */
 static void without_calls(int rank)
 {
 	forbid_sleeping_calls();
@@ -236,7 +239,7 @@ static void without_calls(int rank)
 	side_close(&side);
 }
 
-/* One has them, the other not: the one that has cannot rely on barriers. */
+/* One rank has the calls, the other does not: the first cannot rely on barriers. */
 static void one_without_calls(int rank)
 {
 	if (rank == 1)

@@ -8,10 +8,10 @@
 #include <time.h>
 
 /*
- * One that is blocked wakes for the beat of its own life 20 times a second; one that looks for
- * messages at intervals does so 1000 times, and one that polls is never asleep. The sleeps tell
- * these apart however busy the machine is. Processor time does so less well: a few wakes were
- * charged up to 12 ms of half a second on a host that had given the core to another guest.
+ * A blocked process wakes for its own heartbeat 20 times a second. A process that polls at intervals does so
+ * 1000 times a second, and a process that polls continuously never sleeps. The number of sleeps distinguishes
+ * these on a busy machine, too. Processor time does so less well: a few wakes were charged up to 12 ms of
+ * half a second on a host that had given the core to another guest.
  */
 #define SLEEPS_PER_SECOND 100.0
 #define SLEEPS_AT_LEAST 10
