@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arrive.pml - what frames do, and how failures are found: network_receive.c, transport_check_peers(). */
+/* arrive.pml - effects of frames, and detection of failures: network_receive.c, transport_check_peers(). */
 
-/* ---- what comes over the network: network_receive.c ---- */
+/* ---- frames over the network: network_receive.c ---- */
 
 /* take_in_order(), take_numbered() and take_slots() */
 inline take_numbered(i, j, number)
@@ -63,7 +63,7 @@ inline take_frame(i, j)
 	stream = 0
 }
 
-/* ---- finding out: transport_check_peers() and network_check() ---- */
+/* ---- detection: transport_check_peers() and network_check() ---- */
 
 #define has_read_all(i, j) \
 	((!OF(i, j).receiving || (len(RING(j, i)) == 0) || !is_intact(i, j)) && \
@@ -86,7 +86,7 @@ inline find_gone(i, j)
 {
 	if
 	:: is_undone(i, j) ->
-		/* it left before it heard that we met it there: nothing is in the region */
+		/* the peer left before it learned that we met it there: nothing of it is in the region */
 		assert(OF(i, j).network && OF(i, j).framed && !OF(i, j).switching);
 		OF(i, j).awaits_reattach = 0;
 		forget_slot(i, j)
@@ -98,7 +98,7 @@ inline find_gone(i, j)
 	fi
 }
 
-/* check_ourselves(), evict() and transport_break_all() */
+/* check_ourselves(), transport_evict() and transport_break_all() */
 inline find_evicted(i)
 {
 	evicted[i] = 1;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* failover.pml - going on over the network when the region is of no use: failover.c, network_failover.c. */
+/*
+ * failover.pml - continuing over the network when the region cannot be used: failover.c, network_failover.c.
+ */
 
 /* ---- failing over: failover.c and network_failover.c ---- */
 
@@ -55,7 +57,7 @@ inline report(i, j)
 	fails_over = 0
 }
 
-/* enter() of failover.c: the core has nothing of the old stream any more */
+/* enter() of failover.c: the core has no frames of the old stream any more */
 inline enter_failover(i, j)
 {
 	OF(i, j).framed = 1;

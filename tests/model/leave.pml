@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* leave.pml - detaching from a region, and leaving it: detach.c, network_detach.c. */
+/* leave.pml - detaching from a region, and leaving the region: detach.c, network_detach.c. */
 
 /* ---- leaving: detach.c and network_detach.c ---- */
 
 #define is_requested(i, j) (OF(i, j).attachment == HOME && (requested[i] == ROUTE_LEAVE || requested[j] == ROUTE_LEAVE))
-/* an answer to REGION goes before PART, or it would call back whom we detach from */
+/* an answer to REGION goes before DETACH; otherwise it would call back a peer from which we detach */
 #ifdef OLD_STAY
 #define owes_answer(i, j) 0
 #else
@@ -62,7 +62,7 @@ inline take_detach(i, j, says)
 	:: else ->
 		if
 		:: OF(i, j).attachment == NOWHERE && OF(i, j).detach_heard == DETACH_SECOND && says % 2 == 0 ->
-			/* it met us, and we did not meet it: it may go */
+			/* the peer met us, and we did not meet it: it may detach */
 			OF(i, j).owes_detach = MAY_SAY_AGAIN
 		:: OF(i, j).attachment != NOWHERE && says / 2 != OF(i, j).attachment && says / 2 != NOWHERE
 			/* of another time */
@@ -123,7 +123,9 @@ inline forget_all(i)
 	other = 0
 }
 
-/* transport_leave_regions(), and region_leave(), which fails while the application has memory there */
+/*
+ * transport_leave_regions(), and region_leave(), which fails while the application has memory in the region
+ */
 inline leave_regions(i)
 {
 #ifdef OLD_LEAVE

@@ -19,7 +19,7 @@ inline forget_asking(i, r)
 	other = 0
 }
 
-/* network_ask_who_is_in(); the manager wants nothing else of OTHER than that it is used */
+/* network_ask_who_is_in(); in OTHER the manager requests only ROUTE_REGION */
 #define may_ask(i, j, r) \
 	(is_in(i, r) && (r == OTHER || (welcomes[i] && !evicted[i] && requested[i] == ROUTE_REGION)) && \
 	 OF(i, j).attachment == NOWHERE && OF(i, j).state == PEER_PRESENT && \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * states.pml - the states that the model shares with the C code, and which may follow which.
+ * states.pml - the states that the model shares with the C code, and the allowed steps between them.
  * tests/model/test_states.py compares them with provider/transport: change both.
  */
 
@@ -25,7 +25,7 @@
 #define REGION_ANSWERS 1
 #define REGION_ENDS 2
 
-/* enum requested_route; ROUTE_RETURN is as ROUTE_REGION */
+/* enum requested_route; ROUTE_RETURN is modelled as ROUTE_REGION */
 #define ROUTE_REGION 0
 #define ROUTE_NETWORK 1
 #define ROUTE_LEAVE 2
@@ -39,7 +39,7 @@
 #define FRAME_DETACH 10
 #define FRAME_REGION 11
 
-/* which may follow which: the tables of provider/transport/states.c */
+/* allowed steps: the tables of provider/transport/states.c */
 #define PEER_STATE_FOLLOWS(from, to) ( \
 	((from) == PEER_PRESENT && (to) == PEER_FAILED) || \
 	((from) == PEER_FAILED && (to) == PEER_PRESENT) || \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* switch.pml - messages, rings, and switching transport while both are under way: switch.c, region_connect.c. */
+/* switch.pml - messages, rings, and switching transport while both are in use: switch.c, region_connect.c. */
 
 /* ---- messages ---- */
 
-/* arrive(): in order, once each, and none missing unless an error said so before */
+/* arrive(): in order, once each, and none missing unless an error was reported before */
 inline deliver(i, j, number)
 {
 	assert(number > OF(i, j).got);
@@ -12,7 +12,7 @@ inline deliver(i, j, number)
 	OF(i, j).told = 0
 }
 
-/* transport_connect(): offer a ring, with an id that it had not just before */
+/* transport_connect(): offer a ring, with another id than the ring before */
 inline offer_ring(i, j)
 {
 	do
@@ -26,7 +26,7 @@ inline offer_ring(i, j)
 	OF(i, j).sending = 1
 }
 
-/* network_ship(): who it is goes first, then what was pushed */
+/* network_ship(): HELLO goes first, then the pushed slots */
 inline greet(i, j)
 {
 	if
@@ -64,7 +64,7 @@ inline enter_network(i, j)
 	(is_present(i, j) && is_talking(i, j) && OF(i, j).sent < MESSAGES && \
 	 ((!OF(i, j).sending && OF(i, j).attachment != NOWHERE) || has_room(i, j)))
 
-/* messenger_send(): one that failed and is gone on with says so once, by transport_refuse() */
+/* messenger_send(): after a failover, transport_refuse() reports the failure once */
 inline send(i, j)
 {
 	if
@@ -114,7 +114,7 @@ inline take_answer(i, j)
 	(is_present(i, j) && OF(i, j).failover == FAILOVER_NONE && OF(i, j).attachment != NOWHERE && \
 	 (OF(i, j).attachment != HOME || !evicted[i]))
 
-/* consider(), as far as it makes the peer's place in the network known */
+/* consider(), for the part that makes the peer's network name known */
 #define may_attach(i, j) (may_begin(i, j) && wanted(i, j) && !OF(i, j).attached)
 
 /* consider() and begin() */
@@ -178,7 +178,7 @@ inline leave_frames(i, j)
 
 /* ---- the region: region_connect.c ---- */
 
-/* accept_connection(): what `j` offers to `i` */
+/* accept_connection(): the offer of `j` to `i` */
 #define may_accept(i, j) \
 	(OF(i, j).attachment != NOWHERE && OF(j, i).attachment == OF(i, j).attachment && is_intact(i, j) && \
 	 !(OF(i, j).attachment == HOME && evicted[i]) && OF(i, j).failover == FAILOVER_NONE && \

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * transport.pml - a model of provider/transport for the model checker Spin: leaving a region, failing over to
- * the network, switching between the two, and coming back. docs/explanation/verification.md says what is
- * left out, test_model.py which searches there are.
+ * the network, switching between the two, and coming back. docs/explanation/verification.md says what the
+ * model leaves out, and test_model.py lists the searches.
  *
  * Each inline below is one C function, or the part of one that changes this state; the comment before it
  * names the function. One atomic step of the model is one frame, one slot of a ring, or the slow part of a
  * poll for one peer. So the model has every order of these steps that the C code can have, and more.
  *
- *   -DN=3         how many members there are
- *   -DMESSAGES=1  messages that each member sends to each other one
- *   -DWISHES=2    words of the manager: how a member is to be reached
- *   -DWHO=1       the manager's words are of the first member alone; 2: of the first two
- *   -DSTAR, -DFROM_FIRST, -DTO_FIRST  the first member and the others send to each other, it sends to them,
- *                 or they to it; else all send to all
- *   -DATTACHED    all know from the beginning where the others are in the network
+ *   -DN=3         the number of members
+ *   -DMESSAGES=1  messages that each member sends to each other member
+ *   -DREQUESTS=2  requests of the manager: how a member is to be reached
+ *   -DWHO=1       the manager's requests concern only the first member; 2: the first two
+ *   -DSTAR, -DFROM_FIRST, -DTO_FIRST  the first member and the others send to each other, only the first
+ *                 sends, or only the others send to the first; otherwise all send to all
+ *   -DATTACHED    all members know the others' network names from the beginning
  *   -DDEATHS=1    members that die, at any step
  *   -DLOSSES=1    frames that are lost, at any step
- *   -DBREAKS=1    pairs that find in the region what cannot be
- *   -DEVICTIONS=1 members whose slot another takes
+ *   -DBREAKS=1    pairs that find an invalid word in the region
+ *   -DEVICTIONS=1 members whose slot another member takes
  *   -DBUSY=1      how often a region cannot be left, because the application has memory in it
- *   -DOFFERS=1    offers of a single copy that a hostile receiver answers when it likes
- *   -DOLD_OFFER   the rule that fault B1 was: an offer was answered where the receiver is by now
- *   -DOLD_LEAVE   the rules that fault B2 was: members were forgotten before the region was left
- *   -DOLD_STAY    the rules by which a pair got stuck if the manager changed its mind while it detached
- *   -DOLD_PAUSE    the same if the region failed meanwhile
+ *   -DOFFERS=1    offers of a single copy that a hostile receiver answers at any time
+ *   -DOLD_OFFER   the rule of fault B1: an offer was answered in the receiver's present region
+ *   -DOLD_LEAVE   the rules of fault B2: members were forgotten before the region was left
+ *   -DOLD_STAY    rules by which a pair got stuck if the manager changed its mind while the pair detached
+ *   -DOLD_PAUSE   rules by which a pair got stuck if the region failed meanwhile
  */
 #ifndef N
 #define N 2
@@ -56,14 +56,17 @@
 
 #define NET_ROOM 5
 
-/* where two members meet: in no region, in the one that all began in, in the one they come back to */
+/*
+ * where two members meet: in no region, in the region in which all began, in the region to which they come
+ * back
+ */
 #define NOWHERE 0
 #define HOME 1
 #define OTHER 2
 
-#define MOVE 255 /* of a slot: the last this way */
+#define MOVE 255 /* in a slot: the last of this transport */
 
-/* what `i` knows of `j` */
+/* the state of `j` at `i` */
 #define OF(i, j) peers[(i) * N + (j)]
 
 #ifndef WHO
@@ -71,7 +74,7 @@
 #endif
 #include "states.pml"
 
-/* ---- what one member knows of another: struct peer and struct network_peer ---- */
+/* ---- the state of a peer: struct peer and struct network_peer ---- */
 
 typedef Peer {
 	unsigned state : 2;      /* enum peer_state */
@@ -84,7 +87,7 @@ typedef Peer {
 	bit owes_region;
 	bit owes_detach;
 	bit alias;
-	bit network;             /* what we send goes over the network */
+	bit network;             /* we send over the network */
 	bit sending;
 	bit switching;
 	bit owes_switched;
@@ -92,14 +95,14 @@ typedef Peer {
 	bit framed;
 	bit broken;
 	bit reported;
-	bit attached;            /* peer->beyond is there: a ping is answered */
+	bit attached;            /* peer->beyond exists: a ping is answered */
 	bit switched;
 	bit tx_paused;
 	bit awaits_reattach;
 	bit stream;
 	bit greeted;             /* network_peer.sequence > 0 */
 	bit offer;               /* a single copy was offered and not answered */
-	/* the ring that we send by, and what stands in the region of it */
+	/* the ring for our sends, and its words in the region */
 	unsigned out : 2;        /* its connection id */
 	unsigned line : 2;       /* connection_line.id; 0: none */
 	unsigned in : 2;         /* the connection that we read */
@@ -109,29 +112,29 @@ typedef Peer {
 	bit ended;               /* connection_line.ended */
 	/* for the properties */
 	unsigned sent : 2;       /* messages */
-	unsigned got : 2;        /* the number of the last message that was delivered */
-	bit told;                /* of an error, since which messages may be missing */
-	bit gap;                 /* a numbered frame of ours was lost: no later one is taken */
+	unsigned got : 2;        /* the number of the last delivered message */
+	bit told;                /* an error was reported: later messages may be missing */
+	bit gap;                 /* a numbered frame of ours was lost: no later one is accepted */
 }
 
 Peer peers[N * N];
 #define ALL (N * N)
 
-/* a ring: numbers of messages, and MOVE; a stream of frames: kind, what it says, the stream's number */
+/* a ring: numbers of messages, and MOVE; a stream of frames: kind, content, the stream's number */
 chan ring[ALL] = [MESSAGES + 1] of { byte };
 chan net[ALL] = [NET_ROOM] of { byte, byte, bit };
 #define RING(i, j) ring[(i) * N + (j)]
 #define NET(i, j) net[(i) * N + (j)]
 
-/* ---- what a member knows of itself, and the manager's word of it ---- */
+/* ---- a member's own state, and the manager's request ---- */
 
 bit dead[N];
 bit left[N];       /* attachment->region->left, of HOME */
 bit elsewhere[N];  /* it came back to OTHER */
 bit leaving[N];
 bit welcomes[N];   /* attachment->welcomes, of HOME */
-bit usurped[N];    /* the claim word of its slot in HOME is another's */
-bit evicted[N];    /* and it knows */
+bit usurped[N];    /* the claim word of its slot in HOME is another member's */
+bit evicted[N];    /* and the member knows */
 byte requested[N];      /* enum requested_route */
 
 byte requests = REQUESTS, deaths = DEATHS, losses = LOSSES, breaks = BREAKS, evictions = EVICTIONS;
@@ -141,7 +144,7 @@ byte busy = BUSY, offers = OFFERS;
 byte word, other, kind, says;
 bit stream, fails_over;
 
-bit spoiled; /* a frame was lost, or somebody lied: what is promised then is safety alone */
+bit spoiled; /* a frame was lost, or a member lied: from here on only safety is promised */
 
 #define in_use(i) (!evicted[i] && !left[i])
 #define is_asked_for(i, j) \
@@ -158,7 +161,7 @@ bit spoiled; /* a frame was lost, or somebody lied: what is promised then is saf
 #define is_failing_over(i, j) (OF(i, j).failover == FAILOVER_DRAINING || OF(i, j).failover == FAILOVER_ASKING)
 #define is_in(i, r) ((r == HOME && !left[i]) || (r == OTHER && elsewhere[i]))
 #define is_used(i, j) (OF(i, j).network || OF(i, j).framed)
-/* network_prove(): a ping is answered as soon as both ends know where the other is */
+/* network_prove(): a ping is answered as soon as both ends know the other's network name */
 #define is_proved(i, j) (OF(i, j).attached && OF(j, i).attached)
 #define is_present(i, j) (OF(i, j).state != PEER_FAILED)
 
@@ -174,7 +177,7 @@ inline fail(i, j, because)
 	fi
 }
 
-/* network_violate(), and transport_fail() with EPROTO: no honest peer may ever be taken for a hostile one */
+/* network_violate(), and transport_fail() with EPROTO: no honest peer may ever be taken for hostile */
 inline violate(i, j)
 {
 	assert(spoiled);
@@ -211,7 +214,7 @@ inline forget_slot(i, j)
 
 /* ---- the processes ---- */
 
-/* What `i` does about `j`: one of these at a time. */
+/* The steps of `i` towards `j`, one at a time. */
 proctype pair(byte i; byte j)
 {
 end:	do
@@ -236,7 +239,7 @@ end:	do
 	:: atomic { !dead[i] && may_answer(i, j) -> answer_region(i, j) }
 	:: atomic { !dead[i] && OF(i, j).state == PEER_FAILED && !OF(i, j).reported -> report(i, j) }
 	:: atomic { !dead[i] && OF(i, j).failover == FAILOVER_DRAINING && is_present(i, j) -> enter_failover(i, j) }
-	/* network_ask_failover(): again and again, but one frame on its way says it all */
+	/* network_ask_failover(): repeated; one frame on its way is enough */
 	:: atomic { !dead[i] && OF(i, j).failover == FAILOVER_ASKING && is_present(i, j) && (len(NET(i, j)) == 0) &&
 		    !dead[j] -> send_failover(i, j, 0) }
 	:: atomic { !dead[i] && may_find_dead(i, j) -> fail(i, j, 0) }
@@ -246,7 +249,7 @@ end:	do
 		    (OF(i, j).receiving || OF(i, j).framed) -> take_answer(i, j) }
 #endif
 #if BREAKS
-	/* somebody wrote over the ring or the credit line that it reads */
+	/* another process wrote over the ring or the credit line that it reads */
 	:: atomic { !dead[i] && breaks > 0 && is_present(i, j) && OF(i, j).failover == FAILOVER_NONE &&
 		    OF(i, j).attachment != NOWHERE &&
 		    (OF(i, j).receiving || (OF(i, j).sending && !OF(i, j).network)) ->
@@ -256,7 +259,7 @@ end:	do
 	od
 }
 
-/* What `i` does about its regions. */
+/* The steps of `i` with its regions. */
 proctype member(byte i)
 {
 end:	do
@@ -267,7 +270,7 @@ end:	do
 	od
 }
 
-/* The manager, and what goes wrong, each as often as the model is told. */
+/* The manager's requests, and faults, each as often as the options say. */
 proctype world()
 {
 	byte i, j;
@@ -295,7 +298,7 @@ end:	do
 				OF(i, j).gap = 1
 			:: else
 			fi;
-			/* the core says so to the sender, or not */
+			/* the core reports that to the sender, or not */
 			if
 			:: is_used(i, j) -> fail(i, j, 0)
 			:: skip
