@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * matching.c - what a message costs, in nanoseconds, with few and with many outstanding.
+ * matching.c - the time of a message in nanoseconds, with few and with many outstanding.
  *
  *   VICINAL_REGION=file:... FI_PROVIDER_PATH=... matching [short]
  *
- * An endpoint sends to itself, so that no other processor and no cache line under way
- * between two of them is in the figures: what is left is libfabric, the provider and its
- * matching. Each figure is the best of several rounds. docs/decisions/0003 quotes them.
+ * An endpoint sends to itself, so the figures contain no other processor and no cache line on its way between
+ * two processors. They contain libfabric, the provider and its matching. Each figure is the best of several
+ * rounds. docs/decisions/0003 quotes them.
  *
  * Not a test: run it by hand, on a quiet machine.
  */
@@ -26,10 +26,10 @@
 #define ROUNDS 7
 #define MESSAGES 20000U
 #define OUTSTANDING_MAX 10000U
-/* So many are sent at once, and fit into a ring. */
+/* The number of messages that are sent at once. They fit into a ring. */
 #define BATCH 32U
 #define SENTINEL (UINT64_C(1) << 60)
-/* As Open MPI does it: a protocol bit of the tag is never looked at. */
+/* As in Open MPI: a protocol bit of the tag is always ignored. */
 #define PROTOCOL_BITS UINT64_C(0x100000000)
 
 static struct fid_ep *endpoint;
@@ -125,7 +125,7 @@ static uint32_t random_below(uint64_t *state, uint32_t limit)
 
 enum which { FIRST, LAST, ANY_OF_THEM };
 
-/* Which come next, in turn. */
+/* The order in which the entries are used, repeated. */
 static void choose(uint32_t *order, enum which which, uint32_t outstanding)
 {
 	uint64_t seed = 88172645463325252U;
@@ -140,7 +140,7 @@ static void choose(uint32_t *order, enum which which, uint32_t outstanding)
 	}
 }
 
-/* Receives are posted, and messages come; each that is used is posted again. */
+/* Receives are posted, and messages come. A receive that was used is posted again. */
 static double run_posted(uint32_t outstanding, enum which which, fi_addr_t from)
 {
 	static uint32_t order[OUTSTANDING_MAX];
@@ -152,7 +152,7 @@ static double run_posted(uint32_t outstanding, enum which which, fi_addr_t from)
 	double begin = now();
 	for (uint32_t i = 0; i < MESSAGES; i++) {
 		uint64_t tag = order[next];
-		/* The one that was posted last is again. */
+		/* The receive that was posted last is the next again. */
 		if (which != LAST)
 			next = next + 1 == outstanding ? 0 : next + 1;
 		send_one(tag);
@@ -167,7 +167,7 @@ static double run_posted(uint32_t outstanding, enum which which, fi_addr_t from)
 	return took;
 }
 
-/* Take in all that was sent: a message that is expected comes after it. */
+/* Receive all sent messages: an expected message comes after them. */
 static void take_in(void)
 {
 	post(SENTINEL, self, 0);
@@ -175,7 +175,7 @@ static void take_in(void)
 	await_one();
 }
 
-/* Messages wait, and receives are posted; each that was received is sent again. */
+/* Messages wait, and receives are posted. A message that was received is sent again. */
 static double run_unexpected(uint32_t outstanding, enum which which, fi_addr_t from)
 {
 	require(outstanding > 0, "there is nothing to measure");
@@ -221,12 +221,12 @@ static double best(measured *run, uint32_t outstanding, enum which which, fi_add
 		double took = run(outstanding, which, from);
 		least = took < least ? took : least;
 		if (took > 2000)
-			break; /* long enough to be sure of */
+			break; /* long enough for a reliable figure */
 	}
 	return least;
 }
 
-/* Post, send to oneself, read the completion: nothing else is outstanding. */
+/* Post, send to oneself, read the completion, with nothing else outstanding. */
 static double short_path(void)
 {
 	double least = 0;

@@ -3,13 +3,14 @@
  * members.c - what many members of a region cost each other, below libfabric.
  *
  *   members checks COUNT LOOKING [SECONDS]
- *     COUNT processes, each a member that has met all others. The first LOOKING of them look 20 times a
- *     second whether the others live, as one does that polls or sleeps; the others compute, and look for
- *     nobody. Then one that looks and one that computes are killed. Microseconds of
- *     processor time for a look, the share of a processor that all looks took together, and milliseconds
- *     until all that look knew of each death.
+ *     COUNT processes, each a member that has met all others. The first LOOKING check
+ *     their peers 20 times a second, like a rank that polls or sleeps. The others compute
+ *     and check nobody. Then one process of each kind is killed. Prints the microseconds
+ *     of processor time of a check, the share of a processor of all checks together, and
+ *     the milliseconds until all processes that check knew of each death.
  *   members polls COUNT
- *     One process, a receiver and COUNT senders whose rings are hot. Nanoseconds for an empty poll.
+ *     One process, with a receiver and COUNT senders whose rings are hot. Prints the
+ *     nanoseconds of an empty poll.
  *
  * Not a test: run it by hand, on a quiet machine. docs/decisions/0024 and 0025 quote its figures.
  */
@@ -31,12 +32,12 @@
 /* Until all pages were touched. */
 #define WARMING_SECONDS 5
 
-/* What the processes tell each other. */
+/* Shared by the processes. */
 struct board {
 	atomic_uint joined;
 	atomic_uint met;
 	atomic_bool stop;
-	atomic_ullong spent[MOST]; /* nanoseconds of processor time in looks */
+	atomic_ullong spent[MOST]; /* nanoseconds of processor time in checks */
 	atomic_ullong looks[MOST];
 	atomic_ullong longest[MOST];
 	atomic_ullong died[2];        /* monotonic_now() */
@@ -83,7 +84,7 @@ static void note_deaths(const struct transport *transport, uint32_t index)
 	}
 }
 
-/* Of this thread, waiting for locks of the kernel included, but not for a processor. */
+/* The processor time of this thread, including waits for locks of the kernel, but not for a processor. */
 static uint64_t processor_time(void)
 {
 	struct timespec time;
@@ -110,7 +111,7 @@ static void take_part(struct region *region, uint32_t index, bool looks)
 	struct node node;
 
 	node_open(&node, region);
-	/* The victims are the last that looks, and the last. */
+	/* The victims are the last process that checks, and the last of all. */
 	for (uint32_t i = 0; i < 2; i++)
 		if (atomic_load(&board->victim[i]) == index + MOST)
 			atomic_store(&board->victim[i], node_slot(&node));
@@ -119,7 +120,7 @@ static void take_part(struct region *region, uint32_t index, bool looks)
 	meet_all(node.messenger->transport);
 	atomic_fetch_add(&board->met, 1);
 	await(&board->met, count);
-	pause_for(index * (LIVENESS_INTERVAL / count)); /* nobody keeps step */
+	pause_for(index * (LIVENESS_INTERVAL / count)); /* not in step with each other */
 	while (!atomic_load(&board->stop)) {
 		if (looks)
 			look(node.messenger->transport, index);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * preloaded SCENARIO - an unmodified program's allocations, with libvicinal-heap.so preloaded
- * and an endpoint on the region that VICINAL_REGION names. Prints "ok SCENARIO", or says
- * in one line what does not hold.
+ * preloaded SCENARIO - the allocations of an unmodified program, with libvicinal-heap.so preloaded and an
+ * endpoint on the region that VICINAL_REGION names. Prints "ok SCENARIO", or one line with the failed check.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -102,7 +101,7 @@ static uint64_t used(void)
 	return bytes;
 }
 
-/* Is the address in a mapping of the region's file? The kernel knows, and nobody else is asked. */
+/* Is the address in a mapping of the region's file? Ask only the kernel. */
 static bool in_region(const void *address)
 {
 	const char *name = getenv("VICINAL_REGION");
@@ -123,7 +122,10 @@ static bool in_region(const void *address)
 	return found;
 }
 
-/* Each place its own bytes, in words: a compiler makes vectors of that, and these tests do little else. */
+/*
+ * Bytes that depend on their offset, in words: compilers vectorise that, and these tests spend most of their
+ * time here.
+ */
 static uint32_t pattern(size_t word, unsigned seed)
 {
 	return (uint32_t)word * UINT32_C(2654435761) + seed * UINT32_C(40503);
@@ -163,13 +165,13 @@ static bool is_zero(const unsigned char *bytes, size_t length)
 	return true;
 }
 
-/* Not by the compiler's own idea of what malloc() and free() do. */
+/* Through volatile pointers, so that the compiler does not apply its knowledge of malloc() and free(). */
 static void *(*volatile get)(size_t) = malloc;
 static void *(*volatile get_zeros)(size_t, size_t) = calloc;
 static void *(*volatile change)(void *, size_t) = realloc;
 static void (*volatile give)(void *) = free;
 
-/* Large blocks are in the region from when the endpoint is enabled, small ones never. */
+/* From fi_enable() on, large blocks are in the region. Small blocks never are. */
 static void place(void)
 {
 	unsigned char *early = get(LARGE);
@@ -225,7 +227,7 @@ static void reallocations(void)
 	unsigned char *block = change(NULL, 1000);
 	CHECK(!in_region(block));
 	fill(block, 1000, 1);
-	block = change(block, LARGE); /* moves in */
+	block = change(block, LARGE); /* moves into the region */
 	CHECK(in_region(block));
 	CHECK(is_filled(block, 1000, 1));
 	fill(block, LARGE, 2);
@@ -235,7 +237,7 @@ static void reallocations(void)
 	CHECK(is_filled(block, LARGE, 2));
 	fill(block, 3 * LARGE, 3);
 	unsigned char *wall = get(LARGE);
-	block = change(block, 4 * LARGE); /* there is none */
+	block = change(block, 4 * LARGE); /* there is no room behind it */
 	CHECK(block != before);
 	CHECK(in_region(block));
 	CHECK(is_filled(block, 3 * LARGE, 3));
@@ -249,14 +251,14 @@ static void reallocations(void)
 	block = change(block, 64 * KIB * KIB);
 	CHECK(block != NULL && !in_region(block));
 	CHECK(is_filled(block, 2 * LARGE, 4));
-	/* It was large and private: it stays so. */
+	/* The block was large and private, and stays so. */
 	block = change(block, LARGE);
 	CHECK(!in_region(block));
 	CHECK(is_filled(block, LARGE, 4));
 	give(block);
 	block = get(LARGE);
 	fill(block, LARGE, 5);
-	CHECK(change(block, SIZE_MAX / 2) == NULL); /* and it is still there */
+	CHECK(change(block, SIZE_MAX / 2) == NULL); /* and the block is still there */
 	CHECK(is_filled(block, LARGE, 5));
 	CHECK(change(block, 0) == NULL);
 	give(wall);
@@ -298,7 +300,7 @@ static void alignments(void)
 	close_side();
 }
 
-/* When there is no more room, memory is as ever. */
+/* When the heap is full, memory is private as usual. */
 static void full(void)
 {
 	void *blocks[1000];
@@ -320,7 +322,7 @@ static void full(void)
 	close_side();
 }
 
-/* What the provider itself asks for is never where a peer could write. */
+/* The provider's own memory is never in the region, where a peer could write it. */
 static void own_memory(void)
 {
 	struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED, .size = 65536};
@@ -358,7 +360,7 @@ static uint32_t below(uint64_t *random, uint32_t limit)
 	return (uint32_t)(*random >> 11) % limit;
 }
 
-/* Blocks go through all hands: what one thread allocates another grows, and a third frees. */
+/* Blocks change hands: one thread allocates a block, another grows it, and a third frees it. */
 static void *work(void *argument)
 {
 	uint64_t random = (uintptr_t)argument;
@@ -426,7 +428,7 @@ static void forks(void)
 		CHECK(is_filled(block, LARGE, 2));
 		unsigned char *own = get(LARGE);
 		CHECK(own != NULL && !in_region(own));
-		/* A child of the child sees what that saw. */
+		/* A child of the child sees the same blocks. */
 		child = fork();
 		if (child == 0)
 			_exit(is_filled(block, LARGE, 2) ? 0 : 1);
@@ -435,12 +437,12 @@ static void forks(void)
 		CHECK(is_filled(block, LARGE, 2));
 		give(block);
 		give(own);
-		exit(0); /* with all handlers that there are */
+		exit(0); /* with all exit handlers */
 	}
 	check_child(child);
 	CHECK(is_filled(block, LARGE, 1));
 	CHECK(used() == LARGE);
-	/* One that runs another program. */
+	/* A child that runs another program. */
 	CHECK(system("exit 0") == 0); /* NOLINT(cert-env33-c): what many programs do */
 	child = fork();
 	if (child == 0) {
@@ -460,7 +462,7 @@ static void *allocate_until_told(void *argument)
 	return NULL;
 }
 
-/* At the moment of the fork others allocate: the child must not wait for them for ever. */
+/* At the moment of the fork other threads allocate: the child must not wait for their locks. */
 static void forks_among_threads(void)
 {
 	pthread_t running;
@@ -494,7 +496,7 @@ static void wait_for_a_line(const char *say)
 	CHECK(fgets(line, sizeof(line), stdin) != NULL);
 }
 
-/* The test looks at the region at each line. */
+/* The test reads the state of the region at each line. */
 static void outlived(void)
 {
 	open_side();
@@ -509,12 +511,12 @@ static void outlived(void)
 	first = change(first, LARGE / 2);
 	wait_for_a_line("one left");
 	CHECK(is_filled(first, LARGE / 2, 1));
-	first = change(first, 3 * LARGE); /* to private memory, and nothing is left there */
+	first = change(first, 3 * LARGE); /* to private memory; nothing is left in the region */
 	CHECK(!in_region(first));
 	CHECK(is_filled(first, LARGE / 2, 1));
 	wait_for_a_line("none left");
 	give(first);
-	/* Another life. */
+	/* Another endpoint. */
 	open_side();
 	first = get(LARGE);
 	CHECK(in_region(first));
@@ -522,7 +524,7 @@ static void outlived(void)
 	wait_for_a_line("held");
 }
 
-/* Endpoints come and go, and each leaves a block: slots must come back. */
+/* Endpoints come and go, and each leaves a block: their slots must become free again. */
 static void many_lives(void)
 {
 	open_domain();
@@ -531,7 +533,7 @@ static void many_lives(void)
 		open_endpoint();
 		unsigned char *block = get(LARGE);
 		CHECK(in_region(block));
-		CHECK(is_zero(block, LARGE)); /* not what was left there before */
+		CHECK(is_zero(block, LARGE)); /* not the former contents */
 		fill(block, LARGE, round);
 		close_endpoint();
 		if (kept != NULL)
@@ -545,9 +547,12 @@ static void many_lives(void)
 	fi_freeinfo(side.info);
 }
 
-/* ---- somebody writes there ---- */
+/* ---- another process writes into the heaps ---- */
 
-/* A message from one block to another, through the endpoint's ring to itself. Is it as it was sent? */
+/*
+ * Send a message from one block to another, through the endpoint's ring to itself. Returns whether it is
+ * unchanged.
+ */
 static bool pass_on(fi_addr_t self, unsigned char *out, unsigned char *in, size_t bytes, unsigned seed)
 {
 	struct fi_cq_tagged_entry entries[2];
@@ -565,8 +570,8 @@ static bool pass_on(fi_addr_t self, unsigned char *out, unsigned char *in, size_
 }
 
 /*
- * Allocating, sending and freeing goes on for three seconds while the test has all heaps of the
- * region written over. Data are spoilt, and nothing else.
+ * Allocate, send and free for three seconds, while the test overwrites all heaps of the region. Only data may
+ * be spoilt.
  */
 static void scribbled(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * scribbler PATH SECONDS SEED WHAT - write nonsense into a region while others use it.
+ * scribbler PATH SECONDS SEED WHAT - write nonsense into a region while other processes use it.
  *
- * WHAT is everything, header, members, tables, rings, arenas or heaps: where the nonsense goes.
- * `cut` cuts the file short instead, after half of the time.
+ * WHAT is everything, header, members, tables, rings, arenas or heaps: the part that gets the nonsense. `cut`
+ * truncates the file instead, after half of the time.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ static uint64_t somewhere(struct target *target, const char *what)
 	return below(target, target->bytes);
 }
 
-/* One write: a byte, a word that was there with a bit flipped, a small number, or anything. */
+/* One write: a byte, a word with one bit flipped, a small number, or any value. */
 static void scribble(struct target *target, const char *what)
 {
 	uint64_t at = somewhere(target, what);
@@ -156,7 +156,7 @@ int main(int count, char **arguments)
 		return give_up(path, "has no heaps");
 	uint64_t writes = 0;
 	for (double until = seconds_now() + seconds; seconds_now() < until;) {
-		/* Bursts, and pauses in which the victims get somewhere again. */
+		/* Bursts, and pauses in which the victims make headway. */
 		for (uint64_t burst = below(&target, 40); burst > 0; burst--, writes++)
 			scribble(&target, what);
 		pause_seconds((double)below(&target, 2000) * 1e-6);

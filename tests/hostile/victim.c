@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * victim RANKS SECONDS SEED - endpoints in processes of their own that send each other
- * messages of all kinds while somebody scribbles over their region.
+ * victim RANKS SECONDS SEED - endpoints in processes of their own, which send each other messages of all
+ * kinds while another process scribbles over their region.
  *
- * Errors are expected: an endpoint that has some is closed, and another is opened in its
- * place. What must not happen is that a process dies, or hangs, or that a byte beside a
- * receive's buffer changes. Prints "ready" once messages flow, and a line for each rank
- * SECONDS later.
+ * Errors are expected: an endpoint with errors is closed, and another one is opened in its place. No process
+ * may die or hang, and no byte beside a receive's buffer may change. Prints "ready" once messages flow, and a
+ * line for each rank SECONDS later.
  */
 #include <errno.h>
 #include <rdma/fabric.h>
@@ -33,10 +32,10 @@
 #define RECEIVES 8U
 #define SENDS_MAX 64U
 #define ERRORS_BEFORE_REOPENING 20U
-/* Starting may take so long, and closing too. A guard, no measure. */
+/* The time limit for starting, and for closing. Only against hanging, not a measurement. */
 #define PATIENCE_SECONDS 60U
 
-/* Between the processes, on a page that nobody scribbles on. */
+/* Shared by the processes, on a page that is not scribbled on. */
 struct board {
 	atomic_uint ready;
 	struct {
@@ -47,7 +46,7 @@ struct board {
 
 struct receive {
 	struct fi_context2 context;
-	unsigned char *buffer; /* guards at both ends */
+	unsigned char *buffer; /* with guards at both ends */
 	bool posted;
 };
 
@@ -63,7 +62,7 @@ struct rank {
 	struct fid_av *av;
 	struct fid_cq *cq;
 	fi_addr_t peers[RANKS_MAX];
-	uint32_t known[RANKS_MAX]; /* generation of the name in `peers` */
+	uint32_t known[RANKS_MAX]; /* the generation of each name in `peers` */
 	struct receive receives[RECEIVES];
 	unsigned char *source;
 	uint32_t sending;
@@ -140,7 +139,7 @@ static void close_endpoint(struct rank *rank)
 	}
 }
 
-/* False if the region, as it is now, does not let anybody join. */
+/* Returns false if the region in its present state lets nobody join. */
 static bool open_endpoint(struct rank *rank)
 {
 	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED};
@@ -168,7 +167,7 @@ static bool open_endpoint(struct rank *rank)
 	return true;
 }
 
-/* The newest address of `peer`; FI_ADDR_UNSPEC while it has none that can be reached. */
+/* The newest address of `peer`; FI_ADDR_UNSPEC while it has no address that can be reached. */
 static fi_addr_t address_of(struct rank *rank, uint32_t peer)
 {
 	unsigned char name[NAME_BYTES];
@@ -216,7 +215,7 @@ static void read_completions(struct rank *rank)
 		rank->sending--;
 	else if (error.op_context != NULL)
 		((struct receive *)error.op_context)->posted = false;
-	/* The ordinary ones: nothing to peek at, cancelled, a buffer that was chosen too short. */
+	/* Errors without a fault: nothing to peek at, cancelled, a buffer chosen too short. */
 	if (error.err != FI_ENOMSG && error.err != FI_ECANCELED && error.err != FI_ETRUNC)
 		count_error(rank);
 }
@@ -299,7 +298,7 @@ static int run_rank(struct board *board, uint32_t number, uint32_t count, double
 		.board = board, .number = number, .count = count, .random = seed * 16 + number + 1};
 	bool told = false;
 
-	/* Who hangs is killed by this signal, and that is seen. */
+	/* This signal kills a process that hangs, and the parent sees that. */
 	(void)alarm((unsigned)seconds + 2 * PATIENCE_SECONDS);
 	rank.source = calloc(1, LONGEST);
 	for (uint32_t i = 0; i < RECEIVES; i++) {
@@ -309,7 +308,7 @@ static int run_rank(struct board *board, uint32_t number, uint32_t count, double
 		memset(rank.receives[i].buffer, GUARD_VALUE, LONGEST + 2 * GUARD_BYTES);
 	}
 	open_domain(&rank);
-	/* The time begins when messages flow between all. */
+	/* The time begins when messages flow between all ranks. */
 	for (double until = 0; until == 0 || seconds_now() < until;) {
 		if (until == 0 && atomic_load(&board->ready) == count)
 			until = seconds_now() + seconds;
@@ -324,7 +323,7 @@ static int run_rank(struct board *board, uint32_t number, uint32_t count, double
 			(void)atomic_fetch_add(&board->ready, 1);
 			told = true;
 		}
-		/* Some calls fail often but harmlessly, as to a peer that just opens anew. */
+		/* Some calls fail often and harmlessly, for example to a peer that is just opening again. */
 		if (rank.recent_errors > ERRORS_BEFORE_REOPENING)
 			close_endpoint(&rank);
 	}
@@ -362,7 +361,7 @@ int main(int argument_count, char **arguments)
 		if (ranks[i] == 0)
 			exit(run_rank(board, i, count, seconds, seed));
 	}
-	/* Messages flow between all: now the scribbling may begin. */
+	/* Messages flow between all ranks: now the scribbling may begin. */
 	for (double until = seconds_now() + PATIENCE_SECONDS;
 	     seconds_now() < until && atomic_load(&board->ready) < count;)
 		(void)usleep(10000);

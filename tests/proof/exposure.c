@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * exposure.c - exposure_find() in a region in which every word is whatever a peer writes, at each load.
+ * exposure.c - exposure_find() in a region in which every load of a word returns any value, as a peer may
+ * write it.
  */
 #include "region/exposure.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * frames.c - take_frame() of a frame of every length and any bytes, from a peer in any state:
- * network_receive.c, and what network_detach.c and network_failover.c read of it. Of the frame only `length`
- * bytes are there: what lies behind them is uninitialized, and to copy it is an alarm.
+ * frames.c - take_frame() of a frame of every length with any bytes, from a peer in any state:
+ * network_receive.c, and the code of network_detach.c and network_failover.c that reads the frame. Only
+ * `length` bytes of the frame exist: memory behind them is uninitialized, and copying it raises an alarm.
  *
- * Lengths are taken one by one as long as the slots may end there, since Eva knows no relation between two
- * words; all longer ones at once.
+ * Lengths at which the slots may end are taken one by one, because Eva knows no relation between two words.
+ * All longer lengths are taken at once.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void *copy(void *to, const void *from, size_t length)
 }
 #define memcpy copy
 
-/* What prove_slot() shows of it: take_frame() is analysed by this. */
+/* The contract that prove_slot() proves, and that the analysis of take_frame() uses. */
 /*@ assigns *slot \from from[0 .. rest - 1];
     assigns \result \from rest, from[0 .. rest - 1];
     ensures 0 <= \result <= rest; */
@@ -26,7 +26,7 @@ static size_t unpack_slot(const unsigned char *from, size_t rest, struct ring_sl
 
 #include "transport/network_receive.c"
 
-/* So long are a slot, and a frame of a kind that has neither slots nor a chunk, at most. */
+/* The maximum length of a slot, and of a frame of a kind that has neither slots nor a chunk. */
 #define SLOT_MAX (sizeof(struct frame_slot) + FRAME_PAYLOAD_MAX)
 #define LENGTHS_MAX (sizeof(struct frame_header) + sizeof(struct frame_failover) + 1)
 
@@ -46,7 +46,7 @@ static struct directory directory;
 static struct transport transport;
 static struct network network;
 
-/* ---- what take_frame() calls of other files: it may do anything with what it is given ---- */
+/* ---- functions of other files that take_frame() calls: they may do anything with their arguments ---- */
 
 static int handle(void *user, struct peer *from, uint64_t control)
 {
@@ -81,7 +81,7 @@ uint32_t directory_admit(struct directory *known, uint64_t nonce, const struct c
 	return any_u32;
 }
 
-/* Frames that came too soon are copied, and dealt with later: any that is as long as it can be. */
+/* Frames that arrive too early are copied and handled later: any frame of the maximum length. */
 bool network_hold(struct network_peer *from, const struct frame_view *frame, uint32_t sequence)
 {
 	(void)sequence;
@@ -316,7 +316,7 @@ static void take(uint8_t kind, uint32_t length)
 	take_frame(&network, &frame);
 }
 
-/* take_frame(), of every kind. Longer ones than these are as long as they can be. */
+/* take_frame(), of every kind. Longer frames have the maximum length. */
 void prove(void)
 {
 	//@ loop unroll 20;
@@ -329,7 +329,7 @@ void prove(void)
 }
 
 /*
- * unpack_slot(), of every rest of a frame: those that are shorter than the longest slot one by one, as the
+ * unpack_slot(), of every rest of a frame. Rests shorter than the longest slot are taken one by one, as the
  * last bytes of memory.
  */
 void prove_slot(void)

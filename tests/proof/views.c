@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * views.c - what a peer names by offset and length lies in its section, or there is no view of it: in a ring,
- * a chunk, a heap, an exposure. Lengths are taken one by one, since Eva knows no relation between two
- * words: all of a section of so few bytes that each can have its turn, and all longer ones at once.
+ * views.c - memory that a peer names by offset and length lies in the peer's section, or there is no view of
+ * it: in a ring, a chunk, a heap, an exposure. Lengths are taken one by one, because Eva knows no relation
+ * between two words: all lengths in a section small enough to try each, and all longer lengths at once.
  */
 #include "proto/messenger.h"
 #include "region/exposure.h"

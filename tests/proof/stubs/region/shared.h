@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared.h - what provider/region/shared.h is to Frama-C, which knows no _Atomic: a load touches the word,
- * and has any value, another one each time, since a hostile peer may write in between. A store touches the
- * word. Fences are nothing: what is proved holds whatever values are loaded.
+ * shared.h - stands for provider/region/shared.h in Frama-C, which does not know _Atomic. A load touches the
+ * word and returns any value, a different one each time, because a hostile peer may write in between. A store
+ * touches the word. Fences do nothing: the proof holds for any loaded values.
  */
 #ifndef VICINAL_REGION_SHARED_H
 #define VICINAL_REGION_SHARED_H
