@@ -4,12 +4,11 @@
  *
  *     fft3d N0 N1 N2
  *
- * Every rank makes its slab of the same pseudo-random array, transforms it with the others
- * forward and back, and computes the whole transform once more alone. Rank 0 prints a line
- * for each kind of transform: the relative errors (in the 2-norm, over all ranks) of the
- * forward transform against the one computed alone, and of forth and back against the array.
- * To judge the errors is left to the caller. Between the dimensions FFTW transposes the
- * array with MPI_Alltoall, or with MPI_Sendrecv in steps.
+ * Every rank makes its slab of the same pseudo-random array, transforms it with the other ranks forward and
+ * back, and computes the whole transform once more by itself. Rank 0 prints a line for each kind of
+ * transform, with the relative errors in the 2-norm over all ranks: of the forward transform against the one
+ * that each rank computed by itself, and of forth and back against the array. The caller judges the errors.
+ * Between the dimensions FFTW transposes the array with MPI_Alltoall, or with MPI_Sendrecv in steps.
  */
 #include <complex.h>
 #include <math.h>
@@ -21,7 +20,7 @@
 
 enum kind {
 	COMPLEX,    /* complex to complex, the result in the order of the array */
-	TRANSPOSED, /* the same, with the result left with its first two dimensions exchanged */
+	TRANSPOSED, /* the same, with the first two dimensions of the result exchanged */
 	REAL,       /* real to complex and back */
 };
 
@@ -48,7 +47,7 @@ static void *allocate(size_t bytes)
 	return memory;
 }
 
-/* A number in [-0.5, 0.5) that depends on where in the array it is, and on nothing else. */
+/* A number in [-0.5, 0.5) that depends only on its position in the array. */
 static double value(uint64_t place)
 {
 	uint64_t mixed = (place + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -64,7 +63,7 @@ static double complex element(uint64_t place)
 	return value(2 * place) + value(2 * place + 1) * I;
 }
 
-/* The square root of the sum over all ranks of error, relative to that of size. */
+/* The square root of the sum of `error` over all ranks, relative to that of `size`. */
 static double relative(double error, double size)
 {
 	double sums[2] = {error, size};
@@ -85,7 +84,7 @@ static void report(const struct shape *shape, enum kind kind, double forward, do
 		       shape->n[0], shape->n[1], shape->n[2], shape->ranks, forward, back);
 }
 
-/* The whole transform, computed by this rank alone. */
+/* The whole transform, computed by this rank only. */
 static double complex *alone_complex(const ptrdiff_t n[3])
 {
 	size_t count = (size_t)(n[0] * n[1] * n[2]);

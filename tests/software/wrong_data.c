@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wrong_data - sends wrong data now and then, to see that the programs' checks find it.
+ * wrong_data - sends wrong data now and then, to test that the programs' checks find it.
  *
- * Preloaded, it stands between a program and the functions of MPI that send, and flips one
- * bit in the middle of every WRONG_DATA_EVERYth message of at least WRONG_DATA_LEAST bytes
- * that rank 1 sends: bit 46 of a 64-bit word, which changes a double by about a hundredth.
+ * A library to preload between a program and MPI's functions that send. It flips one bit in the middle of
+ * every WRONG_DATA_EVERYth message of at least WRONG_DATA_LEAST bytes that rank 1 sends: bit 46 of a 64-bit
+ * word, which changes a double by about a hundredth.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void spoil(const void *data, long count, MPI_Datatype type)
 	}
 	PMPI_Type_size(type, &size);
 	PMPI_Type_get_extent(type, &start, &extent);
-	/* Gaps, or what else is not plain memory, stay as they are. */
+	/* Gaps, and other data that is not plain memory, stay as they are. */
 	if (rank != 1 || data == MPI_BOTTOM || data == MPI_IN_PLACE || start != 0 || extent != size)
 		return;
 	if (count * size < least || every == 0 || ++sent % every != 0)

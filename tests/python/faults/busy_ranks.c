@@ -2,13 +2,13 @@
 /*
  * busy_ranks.c - sends to a rank that computes: busy_ranks DIRECTORY [moving], three ranks or more
  *
- * Rank 1 is outside of MPI until a file is there, which rank 0 makes when all that it sends to
- * rank 1 has been posted, and rank 2 has answered it. Then everything is received and compared. So
- * a send that waits for its receiver hangs, and so does a message to rank 2 that waits for rank 1. At
- * the end rank 0 does the same with sends that return, and goes on to MPI_Finalize().
+ * Rank 1 stays outside MPI until a file is there. Rank 0 creates the file when it has posted all its sends to
+ * rank 1, and rank 2 has answered it. Then everything is received and compared. So a send that waits for its
+ * receiver hangs, and so does a message to rank 2 that waits for rank 1. At the end rank 0 does the same with
+ * sends that return, and goes on to MPI_Finalize().
  *
- * With `moving`, half of the sends are posted when rank 0 makes a file posted-N, and the others when the
- * test made moved-N: meanwhile it has all ranks move from the region to the network, or back.
+ * With `moving`, half of the sends are posted when rank 0 creates a file posted-N, and the rest when the test
+ * has created moved-N. Meanwhile the test moves all ranks from the region to the network, or back.
  */
 #include <fcntl.h>
 #include <mpi.h>
@@ -54,7 +54,9 @@ static void compute_until_there(int round)
 		usleep(1000);
 }
 
-/* Message `number` is so many bytes of `pool` from its number on: no two next to each other are the same. */
+/*
+ * Message `number` consists of the bytes of `pool` from its number on: no two consecutive messages are equal.
+ */
 static unsigned char *fill_pool(size_t bytes)
 {
 	unsigned char *pool = malloc(bytes);
@@ -156,7 +158,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	play(SIZES, 8, SHORT_MANY);
-	/* What was sent arrives, whatever its sender does next. */
+	/* Sent messages arrive, whatever their sender does next. */
 	unsigned char *pool = fill_pool(8 + LAST_MANY);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * death_ranks.c - an MPI program of which a rank dies: death_ranks RANK MILLISECONDS
+ * death_ranks.c - an MPI program in which a rank dies: death_ranks RANK MILLISECONDS
  *
- * All ranks pass checked blocks around, and that RANK kills itself so long after the
- * first round; a RANK of -1 is nobody, and the program ends after some rounds. A rank that
- * gets an error from MPI says "rank N: error" and ends with status 7.
+ * All ranks pass checked blocks around, and RANK kills itself MILLISECONDS after the first round. With a RANK
+ * of -1 none does, and the program ends after some rounds. A rank that gets an error from MPI prints "rank N:
+ * error" and ends with status 7.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ static void check(int result, int rank)
 		return;
 	fprintf(stderr, "rank %d: error\n", rank);
 	fflush(stderr);
-	_exit(7); /* not MPI_Abort(): each rank must find out by itself */
+	_exit(7); /* not MPI_Abort(): each rank must detect the death itself */
 }
 
 static int length_of(int round)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hostile_ranks SECONDS - exchange messages with all others until the time is over, and
- * only look whether they came: no call blocks, so that a rank that does not end by itself
- * hangs in the MPI library or below. Says "ready" when the first messages have come; the
- * time begins then.
+ * hostile_ranks SECONDS - exchange messages with all other ranks until the time is over, and only test for
+ * their completion. No call blocks, so a rank that does not end by itself hangs in the MPI library or below.
+ * Prints "ready" when the first messages have come; the time begins then.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -64,6 +63,6 @@ int main(int count, char **arguments)
 	}
 	printf("rank=%d done=%ld errors=%ld\n", rank, done, errors);
 	fflush(stdout);
-	/* Not MPI_Finalize(): that waits for the others, and their messages may be destroyed. */
+	/* Not MPI_Finalize(), because that waits for the other ranks, and their messages may be destroyed. */
 	_exit(0);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench_wrong_byte - makes an MPI deliver one wrong byte, to see that `verify` finds it.
+ * bench_wrong_byte - makes an MPI deliver one wrong byte, to test that `verify` finds it.
  *
- * Preloaded, it stands between the program and MPI_Recv, and flips one bit in the middle of
- * each received message of 1000 bytes.
+ * A library to preload between the program and MPI_Recv. It flips one bit in the middle of each received
+ * message of 1000 bytes.
  */
 #include <mpi.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * heap_ranks SECONDS - allocate, send, receive and free blocks of all sizes until the time is
- * over, and count those whose bytes came wrong.
+ * heap_ranks SECONDS - allocate, send, receive and free blocks of all sizes until the time is over, and count
+ * the blocks with wrong bytes.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static unsigned below(unsigned limit)
 	return random_state / 65536 % limit;
 }
 
-/* A block from the left neighbour for one to the right, both of a size that round says. */
+/* Pass a block to the right neighbour and receive one from the left. Their size depends on `round`. */
 static int pass_on(int rank, int ranks, int round)
 {
 	size_t size = 1 + (size_t)round * 7919 % LONGEST;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A library to preload, between a program, its MPI and the C library: a clock that only what is
- * called moves on, so that what is recorded follows from the calls.
+ * A library to preload between a program, its MPI and the C library: a clock that moves on only with calls,
+ * so that the recorded times follow from the calls.
  *
- * The clock that the recorder reads (CLOCK_MONOTONIC_RAW) moves on by READ_NANOSECONDS each time
- * that it is read, and by LATE_NANOSECONDS at every twentieth barrier. MPI_Wtime moves on by a
- * millisecond with each MPI_Send. MPI_COMM_WORLD has PRETENDED_RANKS ranks, if that is set.
+ * The recorder's clock (CLOCK_MONOTONIC_RAW) moves on by READ_NANOSECONDS at each read, and by
+ * LATE_NANOSECONDS at every twentieth barrier. MPI_Wtime moves on by a millisecond with each MPI_Send.
+ * MPI_COMM_WORLD has PRETENDED_RANKS ranks, if that is set.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

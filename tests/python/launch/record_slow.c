@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A library to preload, between a program and its MPI: a send takes some milliseconds at least. */
+/* A library to preload between a program and its MPI: a send takes at least some milliseconds. */
 #include <mpi.h>
 #include <unistd.h>
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * A library to preload, between a program and its MPI: one byte of what a put or a broadcast
- * carries is wrong.
- */
+/* A library to preload between a program and its MPI: one byte of each put and broadcast is wrong. */
 #include <mpi.h>
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * placed_ranks.c - says where each rank is, who shares memory with it, and whether windows work.
+ * placed_ranks.c - prints where each rank is, which ranks share memory with it, and whether windows work.
  *
  * A line of JSON for each rank. With `abort`, rank 1 ends the job with status 7 instead.
  */
@@ -10,7 +10,7 @@
 
 #include <mpi.h>
 
-/* What the neighbour before it puts into the rank's window. */
+/* The value that the neighbour before this rank puts into its window. */
 static int put_around(int rank, int size)
 {
 	int *own = NULL;
@@ -27,7 +27,7 @@ static int put_around(int rank, int size)
 	return found;
 }
 
-/* The sum of what all that share memory wrote, each into its own part. */
+/* The sum of the values of all ranks that share memory, each in its own part. */
 static int share(MPI_Comm shared)
 {
 	int *own = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the tests of `vicinal run` run. The first argument says what the ranks do:
+ * The program in the tests of `vicinal run`. Its first argument chooses what the ranks do:
  *
- *   report      exchange messages with the neighbours, check them, say where each rank is
+ *   report      exchange messages with the neighbours, check them, print where each rank is
  *   exit N      end with status N
- *   wait        say "ready", then wait for a message that nobody sends
+ *   wait        print "ready", then wait for a message that nobody sends
  *   late        rank 0 joins, the others never call MPI_Init
  *   echo        rank 0 copies standard input to standard output, "errors" to standard error
  */

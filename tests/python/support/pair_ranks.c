@@ -1,6 +1,6 @@
 /*
- * The last rank accumulates pairs at the first, which looks at each: "pair_ranks" all types of pairs but
- * MPI_SHORT_INT, "pair_ranks short" that one. Prints what is wrong, and how much that is.
+ * The last rank accumulates pairs at the first, which checks each: "pair_ranks" all types of pairs except
+ * MPI_SHORT_INT, "pair_ranks short" only that type. Prints each error and its amount.
  */
 #include <mpi.h>
 #include <stdio.h>

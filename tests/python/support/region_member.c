@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * region_member.c - a real member, without libfabric: joins the region file:PATH, says so,
- * and leaves when its standard input ends. Killed before, it is a member that died.
+ * region_member.c - a real member, without libfabric. Joins the region file:PATH, prints a line, and leaves
+ * when its standard input ends. If it is killed before, it is a member that died.
  */
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Spawns two processes, and prints how many there are: `vicinal run` gives a job no slots for them. */
+/* Spawns two processes and prints their number: `vicinal run` gives a job no slots for them. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * unified_groups.c - preloaded into slurmd, and by it into slurmstepd: what they read of a process's control
- * groups is the one of version 2. Slurm's plugin for that ends where there are others, as there are on a
+ * unified_groups.c - a library preloaded into slurmd, and through it into slurmstepd: they read only version
+ * 2 of a process's control groups. Slurm's plugin for version 2 ends if there are other groups, as on a
  * machine with both versions.
  */
 #include <fcntl.h>

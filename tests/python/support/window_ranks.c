@@ -1,4 +1,6 @@
-/* Each rank prints how many ranks share memory with it, and what the first of them wrote there. */
+/*
+ * Each rank prints the number of ranks that share memory with it, and the value that the first of them wrote.
+ */
 #include <mpi.h>
 #include <stdio.h>
 
