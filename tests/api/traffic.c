@@ -291,7 +291,7 @@ static int rank_of(const struct rank *self, const void *context, bool *sent)
 		if (*sent || self->peers[rank].in == context)
 			return rank;
 	}
-	fail("a completion that nobody asked for", 0);
+	fail("a completion without an operation", 0);
 }
 
 static void take_completions(struct rank *self)

@@ -190,16 +190,16 @@ static void checks(uint32_t looking, unsigned seconds)
 		if (atomic_load(&board->longest[index]) > longest)
 			longest = atomic_load(&board->longest[index]);
 	}
-	printf("%u members, %u of them look: %.1f us a look, %.0f at most; %.1f %% of a processor in all\n",
-	       count, looking, (double)spent / (double)looks / 1e3, (double)longest / 1e3,
+	printf("%u members, %u check: %.1f us a check, %.0f at most; %.1f %% of a processor in all\n", count,
+	       looking, (double)spent / (double)looks / 1e3, (double)longest / 1e3,
 	       100.0 * (double)spent / (double)lasted);
 	if (looking > 1) {
 		kill_victim(processes[looking - 1], 0);
-		say_who_knew("one that looks", 0, looking - 1);
+		say_who_knew("a process that checks", 0, looking - 1);
 	}
 	if (looking < count) {
 		kill_victim(processes[count - 1], 1);
-		say_who_knew("one that computes", 1, looking);
+		say_who_knew("a process that computes", 1, looking);
 	}
 	for (uint32_t index = 0; index < count; index++)
 		(void)kill(processes[index], SIGKILL);

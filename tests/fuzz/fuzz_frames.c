@@ -64,7 +64,7 @@ static void take_completions(struct fuzz *fuzz, struct completion_queue *queue, 
 		if (operation == NULL)
 			continue;
 		require(operation >= fuzz->operations && operation < fuzz->operations + OPERATIONS_MAX,
-			"an operation completes that is none");
+			"a completion names no operation");
 		require(operation->active, "an operation completes twice");
 		require(operation->send == sends, "a send completes as a receive");
 		operation->active = false;
@@ -312,7 +312,7 @@ static void end(struct fuzz *fuzz)
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
 		require(!fuzz->operations[i].active || !fuzz->operations[i].send,
 			"a send to who is gone has not ended");
-	require(fuzz->registration.grants == 0, "memory is exposed to who is gone");
+	require(fuzz->registration.grants == 0, "memory is exposed to a peer that is gone");
 	fake_close(&fuzz->world);
 	registrations_close(&fuzz->table);
 	free(fuzz->reachable);

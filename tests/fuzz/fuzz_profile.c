@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(value >= threshold_table[i].least && value <= threshold_table[i].most,
 			"a threshold left its range");
 	}
-	require((faults > 0) == (error.text[0] != '\0'), "faults are said, and nothing else");
+	require((faults > 0) == (error.text[0] != '\0'), "errors have a text, and only errors");
 	for (const char *byte = error.text; *byte != '\0'; byte++)
 		require(*byte >= ' ' && *byte <= '~', "a warning has bytes that cannot be shown");
 	free(text);

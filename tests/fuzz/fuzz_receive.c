@@ -134,7 +134,7 @@ static void take_completions(struct fuzz *fuzz)
 		struct operation *operation = entry->context;
 		if (operation == NULL) /* a peek */
 			continue;
-		require(operation->active, "an operation completes that is none");
+		require(operation->active, "a completion names no operation");
 		require(((entry->flags & FI_SEND) != 0) == operation->send, "a send completes as a receive");
 		if (!operation->several || (entry->flags & FI_MULTI_RECV) != 0)
 			end_operation(operation);

@@ -107,8 +107,8 @@ static void poll_once(struct walk *walk, uint8_t at)
 	require_bounded(before, POLL_BYTES_MAX, "a poll copies more than its share");
 	before = work_copied();
 	handled = transport_progress_full(transport_of(at));
-	require(handled <= POLL_HANDLED_MAX, "a look does more than its share");
-	require_bounded(before, POLL_BYTES_MAX, "a look copies more than its share");
+	require(handled <= POLL_HANDLED_MAX, "a full poll does more than its share");
+	require_bounded(before, POLL_BYTES_MAX, "a full poll copies more than its share");
 	take_completions(walk, at);
 }
 

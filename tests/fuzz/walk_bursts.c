@@ -142,7 +142,7 @@ static void look_burst(struct walk *walk, const struct burst *burst)
 		uint64_t before = work_copied();
 		(void)post_operation(walk, operation, from, ignored_by(burst, i), flags[operation->look]);
 		/* The call polls, and a sink takes discarded messages. */
-		require_bounded(before, POLL_BYTES_MAX, "a look copies more than a poll");
+		require_bounded(before, POLL_BYTES_MAX, "a peek copies more than a poll");
 	}
 }
 
@@ -161,7 +161,7 @@ static void cancel_burst(struct walk *walk, const struct burst *burst)
 		uint64_t before = work_copied();
 		if (messenger_cancel(world.nodes[operation->at].node.messenger, operation) == 0)
 			operation->cancelled = true;
-		require_bounded(before, 4 * sizeof(struct completion), "to cancel copies more than an entry");
+		require_bounded(before, 4 * sizeof(struct completion), "a cancel copies more than an entry");
 	}
 }
 
@@ -172,7 +172,7 @@ static void receive_one(struct walk *walk, struct operation *operation)
 		operation->length = sizeof(uint64_t);
 	set_buffer(walk, operation, false);
 	uint64_t before = work_copied();
-	require(post_operation(walk, operation, NULL, 0, FI_CLAIM) == 0, "what was claimed is gone");
+	require(post_operation(walk, operation, NULL, 0, FI_CLAIM) == 0, "the claimed message is gone");
 	require_bounded(before, CALL_BYTES_MAX(operation->length), "a claim copies more than its message");
 }
 

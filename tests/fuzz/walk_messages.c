@@ -192,7 +192,7 @@ void receive_message(struct walk *walk, const struct operation *sent)
 {
 	struct operation *operation = new_operation(walk, sent->other, NOBODY, false);
 
-	require(operation != NULL, "no operation is left for what is to be received");
+	require(operation != NULL, "no operation is left for a message to receive");
 	operation->tagged = sent->tagged;
 	operation->tag = sent->tag;
 	operation->length = sent->length > 8 ? sent->length : 8;
@@ -267,7 +267,7 @@ static struct operation *sent_of(struct walk *walk, const struct operation *rece
 	if (sender == NOBODY || trust_of(walk, receive, sender) == TRUST_HOSTILE)
 		return NULL;
 	if (!(entry->flags & FI_REMOTE_CQ_DATA)) {
-		require(receive->buffer != NULL, "a message of a burst does not say which it is");
+		require(receive->buffer != NULL, "a message of a burst does not name its send");
 		memcpy(&id, receive->buffer, sizeof(id));
 	}
 	require(id < walk->count && walk->operations[id].send, "a message arrives that nobody sent");
@@ -298,7 +298,7 @@ static void check_message(struct walk *walk, struct operation *receive, const st
 		"a message has another length");
 	uint64_t id = (uint64_t)(sent - walk->operations);
 	size_t length = sent->length < receive->length ? sent->length : receive->length;
-	require(entry->length == length, "a message is said to have another length");
+	require(entry->length == length, "a completion has another length");
 	size_t head = sent->length >= sizeof(id) ? sizeof(id) : 0;
 	require(head == 0 || memcmp(receive->buffer, &id, head) == 0, "a message's number is changed");
 	require(length <= head || memcmp(receive->buffer + head, bytes_of(id) + head, length - head) == 0,
@@ -312,7 +312,7 @@ static void take_look(struct walk *walk, struct operation *receive, const struct
 	enum look look = receive->look;
 
 	receive->state = OPERATION_DONE;
-	require(entry->error == 0 || entry->error == FI_ENOMSG, "a look fails");
+	require(entry->error == 0 || entry->error == FI_ENOMSG, "a peek fails");
 	if (entry->error != 0)
 		return;
 	struct operation *sent = sent_of(walk, receive, entry);
@@ -350,7 +350,7 @@ static void take_completion(struct walk *walk, uint8_t at, const struct completi
 	struct operation *operation = entry->context;
 
 	require(operation >= walk->operations && operation < walk->operations + walk->count,
-		"an operation completes that is none");
+		"a completion names no operation");
 	require(operation->state == OPERATION_ACTIVE, "an operation completes twice");
 	require(operation->send == sends && operation->at == at, "an operation completes elsewhere");
 	if (operation->look != LOOK_NONE && operation->buffer == NULL) {

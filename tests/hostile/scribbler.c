@@ -137,7 +137,7 @@ int main(int count, char **arguments)
 		return give_up(path, "cannot be opened");
 	if (strcmp(what, "cut") == 0) {
 		pause_seconds(seconds / 2);
-		return ftruncate(fd, REGION_PAGE) == 0 ? 0 : give_up(path, "cannot be cut");
+		return ftruncate(fd, REGION_PAGE) == 0 ? 0 : give_up(path, "cannot be truncated");
 	}
 	struct target target = {.bytes = (size_t)status.st_size,
 				.random = strtoull(arguments[3], NULL, 10) * 2 + 1};

@@ -161,7 +161,7 @@ static void test_spoilt_headers_are_refused(void **state)
 		spoilt_headers[i].spoil(base);
 		assert_int_equal(region_check_header(base, bytes, &region, &error), spoilt_headers[i].code);
 		if (strstr(error.text, spoilt_headers[i].says) == NULL)
-			fail_msg("case %zu says: %s", i, error.text);
+			fail_msg("case %zu: the message is: %s", i, error.text);
 		assert_non_null(strstr(error.text, "create"));
 	}
 	free(base);
@@ -294,7 +294,7 @@ static void assert_refused(const char *name, int code, const char *says)
 	assert_int_equal(region_attach(name, &region, &error), code);
 	assert_null(region);
 	if (strstr(error.text, says) == NULL)
-		fail_msg("it says: %s", error.text);
+		fail_msg("the message is: %s", error.text);
 	assert_null(strchr(error.text, '\n'));
 }
 

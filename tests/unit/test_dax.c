@@ -264,7 +264,7 @@ static void assert_refused(const char *name, int code, const char *says)
 	assert_int_equal(region_attach(name, &region, &error), code);
 	assert_null(region);
 	if (strstr(error.text, says) == NULL)
-		fail_msg("it says: %s", error.text);
+		fail_msg("the message is: %s", error.text);
 	assert_null(strchr(error.text, '\n'));
 }
 
@@ -274,7 +274,7 @@ static void assert_found(const char *expected)
 	struct region_error error = {""};
 
 	if (region_discover(name, &error) != 0)
-		fail_msg("nothing is found: %s", error.text);
+		fail_msg("no device is found: %s", error.text);
 	assert_string_equal(name, expected);
 }
 
@@ -285,7 +285,7 @@ static void assert_not_found(int code, const char *says)
 
 	assert_int_equal(region_discover(name, &error), code);
 	if (strstr(error.text, says) == NULL)
-		fail_msg("it says: %s", error.text);
+		fail_msg("the message is: %s", error.text);
 }
 
 /* ---- /dev/dax by its name ---- */

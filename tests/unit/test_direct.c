@@ -601,7 +601,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 		const struct msg_peer *to = world_peer(initiator, target);
 		ssize_t result = begin(REMOTE_WRITE, &value, 8, KEY, 0, 0);
 		if (to->peer.state != PEER_FAILED || to->peer.failure != -EPROTO || result >= 0)
-			fail_msg("line %zu was believed", i);
+			fail_msg("line %zu was accepted", i);
 		assert_memory_equal(before, world.region->base, world.region->bytes);
 		free(before);
 		world_settle(&world);

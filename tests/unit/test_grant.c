@@ -435,10 +435,10 @@ static void test_requests_that_cannot_be(void **state)
 
 	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
 		SAY(WIRE_CORE_WRITE, 1, WRITE_OF(totals[i]));
-		assert_violation("a write of a length that cannot be");
+		assert_violation("a write of an invalid length");
 		again(state);
 		SAY(WIRE_CORE_READ, 1, KEY, 0, totals[i]);
-		assert_violation("a read of a length that cannot be");
+		assert_violation("a read of an invalid length");
 		again(state);
 	}
 	for (uint32_t i = 0; i < WIRE_GRANTS_MAX; i++) {
@@ -446,7 +446,7 @@ static void test_requests_that_cannot_be(void **state)
 		assert_int_equal(registration.grants, i + 1);
 	}
 	SAY(WIRE_CORE_READ, 0, KEY, 0, 1);
-	assert_violation("one more than may be");
+	assert_violation("one read too many");
 	again(state);
 	b->end->holds_reads = true;
 	for (uint32_t i = 0; i < WIRE_GRANTS_MAX; i++)
@@ -454,7 +454,7 @@ static void test_requests_that_cannot_be(void **state)
 	SAY(WIRE_CORE_WRITE, 0, WRITE_OF(1));
 	fake_release(b->end);
 	fake_settle(&world);
-	assert_violation("one more write than may be");
+	assert_violation("one write too many");
 }
 
 static void test_returns_that_cannot_be(void **state)

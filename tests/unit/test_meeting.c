@@ -316,7 +316,7 @@ static void send_next(void)
 		memcpy(source_bytes + 8 * i, &(uint64_t){word_at(i, sent)}, 8);
 	sending = true;
 	if (node_send(left, right, source_bytes, LENGTH, 5, FI_TAGGED, NULL) != 0)
-		BREAK("it could not be sent");
+		BREAK("the message could not be sent");
 }
 
 static void receive_next(void)
@@ -324,7 +324,7 @@ static void receive_next(void)
 	memset(target_bytes, 0, LENGTH);
 	receiving = true;
 	if (node_receive(right, left, target_bytes, room, 5, FI_TAGGED, NULL) != 0)
-		BREAK("it could not be received");
+		BREAK("the message could not be received");
 }
 
 static void end_send(void)
@@ -468,7 +468,7 @@ static void run(void)
 	go_to(&origin, &ends[0].context, ends[0].fiber);
 	current = NULL;
 	if (broken[0] == '\0' && !is_over())
-		BREAK("it does not end");
+		BREAK("the copy does not end");
 	for (int i = 0; i < 2 && broken[0] == '\0'; i++)
 		if (world.nodes[i].messenger->single->free_count != REGION_TRANSFERS)
 			BREAK("a transfer stays open");

@@ -252,8 +252,8 @@ static void test_claims_of_what_came_early(void **state)
 				begin(victim_sends, in_region, (uint32_t)victim_sends);
 				show_until(in_region, claims[i]);
 				step(victim, 200);
-				assert_failed("a claim of what came early", true);
-				end_nodes("a claim of what came early", 1);
+				assert_failed("a claim of the early bytes", true);
+				end_nodes("a claim of the early bytes", 1);
 			}
 }
 
@@ -305,80 +305,80 @@ static void test_answers_that_cannot_be(void **state)
 		bool in_region; /* the victim's buffer */
 		bool good;
 	} cases[] = {
-		{"a way that is none",
+		{"an invalid copy method",
 		 {.method = 3, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 true,
 		 false},
-		{"the last way that can be said",
+		{"the largest copy method",
 		 {.method = UINT32_MAX, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 true,
 		 false},
-		{"a transfer behind the table",
+		{"a transfer beyond the table",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = 0x100 | REGION_TRANSFERS,
 		  .accepted = LENGTH,
 		  .offset = heap},
 		 true,
 		 false},
-		{"one by the process behind the table",
+		{"a transfer through the kernel beyond the table",
 		 {.method = WIRE_BY_PROCESS, .transfer = UINT32_MAX, .accepted = LENGTH},
 		 false,
 		 false},
-		{"a place before the heap",
+		{"an offset before the heap",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .offset = heap - 1},
 		 true,
 		 false},
-		{"a place across the heap's end",
+		{"an offset across the heap's end",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .offset = SECTION_BYTES - LENGTH + 1},
 		 true,
 		 false},
-		{"a place behind the heap",
+		{"an offset behind the heap",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .offset = SECTION_BYTES},
 		 true,
 		 false},
-		{"a place far away",
+		{"an offset far away",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .offset = UINT64_MAX - 10},
 		 true,
 		 false},
-		{"no place, and none of the victim's",
+		{"no offset, and no buffer of the victim in the heap",
 		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 false,
 		 false},
-		{"more than there is",
+		{"more bytes than the message has",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH + 1,
 		  .offset = heap},
 		 true,
 		 false},
-		{"no more than came early",
+		{"only the early bytes",
 		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = 8192, .offset = heap},
 		 true,
 		 false},
-		{"a place at the heap's end",
+		{"an offset at the heap's end",
 		 {.method = WIRE_BY_REGION,
 		  .transfer = FIRST_TRANSFER,
 		  .accepted = LENGTH,
 		  .offset = SECTION_BYTES - LENGTH},
 		 true,
 		 true},
-		{"no place, the victim's is known",
+		{"no offset, and the victim's buffer in the heap",
 		 {.method = WIRE_BY_REGION, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 true,
 		 true},
-		{"a transfer of its process that is not open",
+		{"a transfer through the kernel that is not open",
 		 {.method = WIRE_BY_PROCESS, .transfer = FIRST_TRANSFER, .accepted = LENGTH},
 		 false,
 		 true},
@@ -402,12 +402,12 @@ static void test_resumptions_that_cannot_be(void **state)
 		bool cleared;
 		bool good;
 	} cases[] = {
-		{"before it was cleared", 8192, WIRE_BY_REGION, false, false},
-		{"of one that goes in pieces", 8192, WIRE_BY_PIECES, true, false},
-		{"from what came early", 8191, WIRE_BY_REGION, true, false},
+		{"before the CLEAR", 8192, WIRE_BY_REGION, false, false},
+		{"of a message that goes in pieces", 8192, WIRE_BY_PIECES, true, false},
+		{"from the early bytes", 8191, WIRE_BY_REGION, true, false},
 		{"from behind the end", LENGTH + 1, WIRE_BY_REGION, true, false},
-		{"from as far as can be said", UINT64_MAX, WIRE_BY_REGION, true, false},
-		{"from where it began", 8192, WIRE_BY_REGION, true, true},
+		{"from the largest offset", UINT64_MAX, WIRE_BY_REGION, true, false},
+		{"from the beginning of the copy", 8192, WIRE_BY_REGION, true, true},
 		{"from the last byte", LENGTH - 1, WIRE_BY_REGION, true, true},
 	};
 
@@ -492,13 +492,13 @@ static void test_pieces_and_acknowledgements_out_of_turn(void **state)
 	assert_int_equal(answer.method, WIRE_BY_REGION);
 	write_slot(WIRE_PIECE, 1000, answer.id, &piece, sizeof(piece));
 	step(victim, 100);
-	assert_failed("a piece of one that is copied once", true);
+	assert_failed("a piece of a single copy", true);
 	end_nodes("a piece", 1);
 
 	open_nodes(SINGLE_COPY_AUTO);
 	write_slot(WIRE_ACKNOWLEDGE, 0, offer(true), &piece, sizeof(piece));
 	step(victim, 100);
-	assert_failed("an acknowledgement before it was cleared", true);
+	assert_failed("an acknowledgement before the CLEAR", true);
 	end_nodes("an acknowledgement", 1);
 }
 

@@ -133,7 +133,7 @@ static void test_uncached_memory_is_refused_with_the_remedy(void **state)
 	if (strncmp(said, "vicinal: error: ", 16) != 0 || strstr(said, "pci:0000:00:04.0") == NULL ||
 	    strstr(said, "123 times slower") == NULL || strstr(said, "as an nvdimm (/dev/dax)") == NULL ||
 	    strstr(said, "VICINAL_ALLOW_SLOW=1") == NULL || strchr(said, '\n') != said + strlen(said) - 1)
-		fail_msg("it says: %s", said);
+		fail_msg("the message is: %s", said);
 }
 
 static void test_uncached_memory_is_used_where_that_is_allowed(void **state)

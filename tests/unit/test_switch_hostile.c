@@ -122,7 +122,7 @@ static void test_frames_of_one_that_did_not_switch(void **state)
 			deliver(FRAME_SWITCHED, 0, NULL, 0); /* answers a SWITCH in the region */
 			break;
 		}
-		assert_violation("a frame of one that did not move");
+		assert_violation("a frame of a peer that did not switch");
 	}
 }
 
@@ -174,7 +174,7 @@ static void test_a_ring_that_was_left(void **state)
 				   fake_transport(victim)->attachments[0].member->slot);
 	shared_store_u32(&line->id, shared_load_u32(&line->id) + 2);
 	transport_ring(&fake_neighbour(hostile, victim)->peer);
-	assert_left_for_good("a ring of one that is in the network");
+	assert_left_for_good("a ring of a peer that is in the network");
 }
 
 /* Over the network a SWITCH ends a frame. From a peer that has no other transport it is invalid. */
@@ -209,7 +209,7 @@ static void test_switches_in_frames(void **state)
 		header.sequence--;
 		memcpy(frame, &header, sizeof(header));
 		assert_true(fake_deliver(victim->end, frame, length));
-		assert_violation("a move that is not the last");
+		assert_violation("a SWITCH that is not the last slot");
 	}
 	fake_close(&fakes);
 	fake_open(&fakes);
@@ -242,7 +242,7 @@ static void test_chunks_that_do_not_come_back(void **state)
 					 fake_transport(victim)->attachments[0].member->slot)
 				  ->consumed,
 			 (uint64_t)switching->out.connection << 32 | switching->out.position);
-	assert_left_for_good("a chunk that is not given back");
+	assert_left_for_good("a chunk that is not returned");
 }
 
 /* A newcomer takes the slot while frames to the former occupant are still being sent. */

@@ -95,16 +95,16 @@ static void test_remote_answers_that_cannot_be(void **state)
 		struct slot slots[2];
 	} cases[] = {
 		/* 1 is a write, 2 a read of 100 bytes, 3 a write. */
-		{"an answer to one that was not sent", {{.kind = WIRE_DONE, .word = 4}}},
+		{"an answer to a request that was not sent", {{.kind = WIRE_DONE, .word = 4}}},
 		{"an answer that passes over a reply", {{.kind = WIRE_DONE, .word = 3}}},
-		{"an acknowledgement where bytes are wanted", {{.kind = WIRE_DONE, .word = 2}}},
+		{"an acknowledgement for a read", {{.kind = WIRE_DONE, .word = 2}}},
 		{"the same answer twice", {{.kind = WIRE_DONE, .word = 1}, {.kind = WIRE_DONE, .word = 1}}},
 		{"an older answer",
 		 {{.kind = WIRE_DONE, .word = 2, .payload = {FI_EACCES}}, {.kind = WIRE_DONE, .word = 1}}},
-		{"an error that is none", {{.kind = WIRE_DONE, .word = 1, .payload = {1}}}},
-		{"an error of which only the lower half is one",
+		{"an invalid error", {{.kind = WIRE_DONE, .word = 1, .payload = {1}}}},
+		{"an error of which only the lower half is valid",
 		 {{.kind = WIRE_DONE, .word = 1, .payload = {UINT64_C(1) << 32 | FI_EACCES}}}},
-		{"a reply where none is wanted", {{.kind = WIRE_REPLY, .word = 1}}},
+		{"a reply to a request without one", {{.kind = WIRE_REPLY, .word = 1}}},
 		{"a reply that is too short", {{.kind = WIRE_REPLY, .word = 2, .length = 48}}},
 		{"a reply that is too long", {{.kind = WIRE_REPLY, .word = 2, .length = 101}}},
 		{"a reply without its second slot", {{.kind = WIRE_REPLY, .word = 2, .length = 100}}},
@@ -114,7 +114,7 @@ static void test_remote_answers_that_cannot_be(void **state)
 		   .word = 2,
 		   .length = 100,
 		   .payload = {CHUNK_AT(0, SECTION - 99)}}}},
-		{"a reply from a chunk that is none",
+		{"a reply from an invalid chunk",
 		 {{.kind = WIRE_REPLY_CHUNK,
 		   .word = 2,
 		   .length = 100,
@@ -166,7 +166,7 @@ static void test_more_replies_than_may_be_owed(void **state)
 		assert_true(world_peer(victim, hostile)->remote.owed_count <= WIRE_REPLIES_MAX + 1);
 	}
 	progress();
-	assert_violation("more replies than may be owed");
+	assert_violation("more replies than may be outstanding");
 	assert_true(asked > WIRE_REPLIES_MAX);
 	victim->messenger->registrations = NULL;
 	registrations_close(&table);
