@@ -2,10 +2,11 @@
 
 build/venv/bin/python tests/bench/before_after.py COMMIT [--pairs 15] [--bind]
 
-Each side runs in isolated nodes with its own Python package, provider and region; the measuring
-programs are this checkout's. The commit is built in build/before-COMMIT. The sides alternate, and
-which is first too. Prints the median of the pairs' ratios (after / before) with an interval of at
-least 95 %, from the order of the ratios (sign test). Not a test: run it on a quiet machine.
+Each side runs in isolated nodes with its own Python package, provider and region. Both use this
+checkout's measuring programs. The commit is built in build/before-COMMIT. The sides alternate, and
+so does the first side of a pair. Prints the median of the pairs' ratios (after / before) with an
+interval of at least 95 %, from the order of the ratios (sign test). Not a test: run it on a quiet
+machine.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
 MPIS = ("mpich", "openmpi")
-# Program, bytes, the field of its output; a latency is better below 1, the others are above.
+# Program, bytes, field of the output. A ratio below 1 is better for latency, above 1 for the rest.
 ROWS = {
     "latency 8 B": ("latency", 8, "microseconds"),
     "messages a second 8 B": ("bandwidth", 8, "messages_per_second"),
@@ -39,7 +40,7 @@ def run(*command: str | Path, **variables: str) -> str:
 
 
 def build(commit: str) -> Path:
-    """A worktree of the commit with its provider; what both sides share is linked."""
+    """A worktree of the commit with its provider. Tools that both sides share are links."""
     name = run("git", "-C", TREE, "rev-parse", "--short", commit).strip()
     tree = TREE / "build" / f"before-{name}"
     if not tree.exists():
@@ -81,7 +82,7 @@ def measure(tree: Path, mpi: str, program: str, options: list[str]) -> dict[int,
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """Of the median, at least 95 %: all ratios if they are too few."""
+    """The interval of the median at 95 % or more; with too few ratios, the range of all."""
     ordered = sorted(ratios)
     count = len(ordered)
     left = 0

@@ -13,9 +13,9 @@ CORE_WRITE, CORE_READ, GRANT, RETURN, ENDED = range(24, 29)
 # enum frame_kind
 HELLO, LEAVE, LEFT, REFUSE, PING = 2, 3, 4, 5, 6
 
-# Of the lengths in write_slot()
+# The lengths in write_slot()
 LENGTHS = [0, 1, 8, 24, 40, 48, 49, 100, 440, 4096, 16384, 65535]
-# Of the lengths in take_length()
+# Indices into the lengths in take_length()
 SMALL, EAGER_LENGTH, FRAME_LENGTH, OFFERED, HUGE = 1, 5, 7, 9, 10
 
 TAGGED, ANY_SOURCE, ANY_TAG, TWO_PIECES = 4, 8, 16, 64
@@ -25,7 +25,7 @@ PROGRESS = bytes([255]) * 2
 def slot(
     kind: int, length: int, payload: bytes = b"", word: int = 0, flags: int | None = None
 ) -> bytes:
-    """One slot; its length in full, since few are in the list."""
+    """One slot. Its length is an index into LENGTHS, or four bytes if it is not there."""
     number = kind % 30
     with_flags = b""
     if flags is not None:
@@ -34,7 +34,7 @@ def slot(
     shape = bytes([128]) + struct.pack("<I", length)
     if length in LENGTHS:
         shape = bytes([LENGTHS.index(length)])
-    # kind, shape, length and payload are taken in this order, then flags, the word, the payload
+    # taken in this order: the kind, the shape with the length, the flags, the word, the payload
     return bytes([number]) + shape + with_flags + bytes([word]) + payload.ljust(48, b"\0")
 
 
@@ -57,7 +57,7 @@ def send(length: int, style: int = 0) -> bytes:
 
 
 def reach(length: int, style: int = 1) -> bytes:
-    """A read (4) or write of the sender's memory."""
+    """A read (style 4) or write of the sender's memory."""
     return bytes([210, style, length, 0])
 
 

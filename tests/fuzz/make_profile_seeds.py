@@ -1,4 +1,4 @@
-"""make_profile_seeds.py DIRECTORY - inputs for fuzz_profile: lines, right and wrong."""
+"""make_profile_seeds.py DIRECTORY - inputs for fuzz_profile: valid and invalid lines."""
 
 import sys
 from pathlib import Path

@@ -8,13 +8,14 @@ from pathlib import Path
 INLINE, SHORT, CONTINUATION, EAGER, RENDEZVOUS = 1, 2, 3, 4, 5
 EARLY, CLEAR, PIECE, ACKNOWLEDGE, RECLAIM = 6, 7, 8, 9, 10
 
-# Places in the kinds of take_slot()
+# Indices into the kinds of take_slot()
 NET_OFFER, NET_SWITCH = 3, 4
 
 # Kinds of one-sided operations, as differences from the first
 WRITE, WRITE_CHUNK, READ, ATOMIC, ATOMIC_CHUNK, REPLY, REPLY_CHUNK, DONE = range(8)
 
-# The style of hostile_push() that makes one: 11 modulo 12; a bit says that addresses count words
+# The style of hostile_push() for such an operation: 11 modulo 12; a bit says that addresses
+# count words
 REMOTE = 71
 assert REMOTE % 12 == 11
 assert REMOTE & 64
@@ -24,7 +25,7 @@ SMALL, SHORT_LENGTH, EAGER_LENGTH, LARGE, MIDDLE = 5, 7, 11, 15, 22
 
 
 PAYLOAD_TAKEN = {EAGER: 2, RENDEZVOUS: 10, EARLY: 0, CLEAR: 6, PIECE: 0, ACKNOWLEDGE: 0}
-"""Bytes of the input that hostile_push() makes the payload of; 48 for other kinds."""
+"""The bytes of input from which hostile_push() makes the payload; 48 for other kinds."""
 
 
 def push(kind: int, length: int, word: int = 1, flags: int = 1, more: bytes = b"") -> bytes:
@@ -65,13 +66,13 @@ def done(ahead: int = 1, error: int = 0) -> bytes:
 
 
 def begin(kind: int, length: int, form: int = 0, style: int = 1) -> bytes:
-    """The victim's own operation on the hostile member: 0 writes, 1 reads, 2 is an atomic."""
+    """The victim's own operation on the hostile member: 0 a write, 1 a read, 2 an atomic."""
     header = struct.pack("<BBBHB", 13 | 16, style | kind << 3, length, 8, 8)
     return header + (bytes([form]) if kind == 2 else b"")
 
 
 def expose(style: int = 0, words: int = 0, more: bytes = b"") -> bytes:
-    """A line of the hostile member's table of memory that others may reach; good by default."""
+    """A line of the hostile member's table of exposed memory; valid by default."""
     return struct.pack("<BBB", 14 | 32, style, words) + more
 
 
@@ -84,29 +85,32 @@ def clear(accepted: int) -> bytes:
 
 
 def transfer(index: int, claimed: int, done: int, style: int = 0) -> bytes:
-    """The hostile member's line for single copies, of the first transfer in that place."""
+    """The hostile member's line for single copies, of the first transfer at that index."""
     return struct.pack("<BBBIIB", 14 | 16, style, index, claimed, done, 0)
 
 
 def identity(style: int = 0) -> bytes:
-    """Who the hostile member, or with 1 the victim, is elsewhere; 32 for the nonce as well."""
+    """The identity in another region of the hostile member, or with style 1 of the victim.
+
+    Style 32 includes the nonce.
+    """
     return struct.pack("<BB", 14 | 16 | 32, style)
 
 
 def offer(index: int, total: int, early: int = 0) -> bytes:
-    """A large message whose sender's buffer lies in its heap."""
-    more = struct.pack("<BIBIB", 1, total, 0, early, index)  # style 137 is RENDEZVOUS, and offers
+    """The RENDEZVOUS of a large message whose sender's buffer is in its heap."""
+    more = struct.pack("<BIBIB", 1, total, 0, early, index)  # style 137: RENDEZVOUS with an offer
     return struct.pack("<BBBHB", 0, 137, 1, early, 1) + struct.pack("<HH", 0, 0) + more
 
 
 def clear_once(accepted: int, index: int, way: int = 1) -> bytes:
-    """The answer to an offer: the receive's buffer is in the hostile member's heap."""
-    more = struct.pack("<BIBBB", 9, accepted, 0, way, index)  # style 67 is CLEAR, and takes one
+    """The CLEAR for an offer: the receive's buffer is in the hostile member's heap."""
+    more = struct.pack("<BIBBB", 9, accepted, 0, way, index)  # style 67: CLEAR that accepts it
     return struct.pack("<BBBHB", 0, 67, 1, 0, 1) + struct.pack("<HH", 0, 0) + more
 
 
 def resume(start: int) -> bytes:
-    """Style 131 is RESUME, and no one-sided operation."""
+    """Style 131: RESUME instead of a one-sided operation."""
     header = struct.pack("<BBBHB", 0, 131, 1, 0, 1) + struct.pack("<HH", 0, 0)
     return header + struct.pack("<I", start)
 
@@ -133,7 +137,7 @@ def network(what: int, style: int = 0, more: bytes = b"") -> bytes:
 
 
 def frame_slot(kind: int, length: int = 0, payload: bytes = b"") -> bytes:
-    """What take_slot() makes one of; SWITCH and OFFER have no length, and SWITCH nothing else."""
+    """The input of take_slot(). SWITCH and OFFER have no length, and SWITCH is only a kind."""
     choice = struct.pack("<B", kind)
     if kind == NET_SWITCH:
         return choice
@@ -151,15 +155,15 @@ LET_GO = struct.pack("<BB", 13 | 16 | 32, 0)
 REJOIN = struct.pack("<B", 7 | 16)
 OPEN = CONNECT + PROGRESS
 
-# A receive into a heap, by a sender that says it copied all of its message; and one that offers
-# the message, and by then half of it is the receiver's to copy.
+# A receive into a heap, from a sender that reports its whole message as copied. Then from a sender
+# that offers the message when half of it is left for the receiver to copy.
 ONCE = OPEN + transfer(5, 80000, 80000) + receive(MIDDLE, 0x10)
 ONCE_BY_HALF = ONCE + transfer(5, 40000, 80000) + offer(5, 80000) + PROGRESS
 
 REQUEST, BEGIN, SWITCH, LOOK = network(0), network(1), network(3), network(4)
 PONG, SWITCHED = network(5, 8, b"\7"), network(5, 8, b"\10")
 HELLO, FAILOVER = network(5, 8, b"\2"), network(5, 8, b"\11")
-# Known to each other in the network, and the hostile member's ring left.
+# Both know each other in the network, and the hostile member has left its ring.
 SWITCHED_OUT = OPEN + REQUEST + BEGIN + SWITCH + PROGRESS
 
 SEEDS = {

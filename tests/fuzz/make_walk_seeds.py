@@ -1,4 +1,4 @@
-"""make_walk_seeds.py DIRECTORY - inputs for fuzz_walk: each change once, with messages around."""
+"""make_walk_seeds.py DIRECTORY - inputs for fuzz_walk: each change once, between messages."""
 
 import sys
 from pathlib import Path
@@ -13,12 +13,12 @@ BURST = 8  # with BURSTS
 
 # enum walk_fault
 FRAMES, LOSSES, DEATHS, EVICTIONS, BURSTS = 1, 2, 4, 8, 16
-# Of a burst: what it does; and in what way, by bits of the style that are not for the tags
+# What a burst does, and variants by the bits of the style that are not for the tags
 SENDS, RECEIVES, LOOKS, CANCELS = 0, 1, 2, 3
 PEEKS, DISCARDS, CLAIMS = 0, 4, 8
 THIRDS = 8
 ONE_TAG, MANY_TAGS = 0, 0x80
-# And of its pattern: in which order, which bits of tags it ignores, from whom, of which size
+# The bits of its pattern: the order, the ignored bits of tags, the sources, the sizes
 LAST_FIRST, ALL_BITS, HALF_OF_THEM, ONE_BIT_EACH, HALF_ANY, ALL_ANY = 1, 2, 4, 6, 8, 24
 # enum requested_route
 REGION, NETWORK, LEAVE, RETURN = 0, 1, 2, 3
@@ -27,7 +27,7 @@ EMPTY, SMALL, SHORT, EAGER, PIECES, LARGE = 0, 1, 4, 6, 8, 9
 
 TAGGED, IN_HEAP, WITH_DATA, DELIVERED, TWO_PIECES = 1, 2, 4, 8, 128
 HEAPS, SINGLE_COPIES, SEND_QUEUES = 1, 14, 112
-# Where the three are: indices into the lists of begin(), three bits each
+# The regions of the three endpoints: indices into the lists of begin(), three bits each
 TOGETHER, APART, OVERLAPPING = 0, 0o20, 0o23
 
 
@@ -40,7 +40,7 @@ def send(at: int, to: int, size: int, style: int = TAGGED) -> bytes:
 
 
 def receive(at: int, source: int, size: int, style: int = TAGGED) -> bytes:
-    """Of the index that a send has, less one: receives have room for 8 bytes at least."""
+    """`size` is an index into lengths[], as for a send. The step counts from 8 bytes on."""
     return bytes([RECEIVE, at + 16 * source, style, size - 1])
 
 
@@ -58,7 +58,7 @@ def traffic(style: int = TAGGED) -> bytes:
 
 
 def frame(to: int, sender: int, kind: int) -> bytes:
-    """One that the sender could send, by its number in enum frame_kind."""
+    """A frame that the sender could send, by its number in enum frame_kind."""
     return bytes([FRAME, to + 16 * sender + (kind - 1) // 4 * 64, 64 + (kind - 1) % 4, 0])
 
 

@@ -1,7 +1,7 @@
-"""Spin searches all states of transport.pml, under the rules of the code and under old ones.
+"""Spin searches all states of transport.pml, under the rules of the code and under older rules.
 
 docs/explanation/verification.md says what the model leaves out. Each search under the rules of the
-code visits all states, or fails: a search that runs out of memory or depth is no proof.
+code must visit all states: a search that runs out of memory or depth is no proof, and fails.
 """
 
 import re
@@ -29,14 +29,14 @@ PAIR = (
     "REQUESTS=1 LOSSES=1 DEATHS=1",
     "REQUESTS=1 OFFERS=1 BUSY=1",
 )
-"""Two members, each of which sends to the other."""
+"""Two members that send to each other."""
 
 THREE = (
     "N=3 WHO=1 ATTACHED REQUESTS=1 STAR",
     "N=3 WHO=1 ATTACHED REQUESTS=1 FROM_FIRST DEATHS=1",
     "N=3 WHO=1 ATTACHED REQUESTS=1 FROM_FIRST LOSSES=1",
 )
-"""Three members, of which the first is told to leave."""
+"""Three members. The manager's request concerns the first."""
 
 OLD = {
     "B1": ("OLD_OFFER OFFERS=1 REQUESTS=1", r"attachment==1.*alias.*left\[i\].*evicted\[i\]"),
@@ -48,11 +48,11 @@ OLD = {
     "a detach that nobody ends": ("OLD_STAY REQUESTS=2", ""),
     "a wait that failing over forgets": ("OLD_PAUSE REQUESTS=1 BREAKS=1", r"sent==1"),
 }
-"""Rules that were, and the assertion that the search must find violated."""
+"""Older rules, and the assertion whose violation the search must find."""
 
 
 def search(options: str, directory: Path, optimize: str = "-O2") -> str:
-    """What Spin's verifier says of the model with these options."""
+    """The output of Spin's verifier for the model with these options."""
     defined = [f"-D{option}" for option in options.split()]
     commands = ["spin", *defined, "-a", str(HERE / "transport.pml")], [*COMPILE, optimize]
     for command in commands:
@@ -71,7 +71,7 @@ def search(options: str, directory: Path, optimize: str = "-O2") -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def packages() -> None:
-    """Fail, rather than skip, where the package is not there."""
+    """Fail instead of skipping if the package is missing."""
     assert shutil.which("spin"), "spin not found: run `scripts/setup proof`"
 
 

@@ -1,4 +1,4 @@
-"""The model and the C code have the same states, and the same tables of what may follow what."""
+"""The model and the C code have the same states, and the same tables of allowed steps."""
 
 import re
 from pathlib import Path
@@ -10,13 +10,13 @@ PROVIDER = ROOT / "provider"
 MODEL = (Path(__file__).parent / "states.pml").read_text()
 
 LEFT_OUT = {
-    "FRAME_LEAVE": "an endpoint that is closed is one that died, but that its last messages come",
+    "FRAME_LEAVE": "a closed endpoint is like one that died, except that its last messages arrive",
     "FRAME_LEFT": "see FRAME_LEAVE",
     "FRAME_PING": "is_proved() of the model",
     "FRAME_PONG": "is_proved() of the model",
-    "ROUTE_RETURN": "as ROUTE_REGION in the code; in the model a member that left may come back",
+    "ROUTE_RETURN": "like ROUTE_REGION in the code; in the model a member that left may come back",
 }
-"""Names of the code that the model does not have, and why."""
+"""Names of the code that the model leaves out, and why."""
 
 ENUMS = {
     "peer_state": "transport/transport.h",
@@ -29,7 +29,7 @@ ENUMS = {
 
 
 def enum_of_code(name: str) -> dict[str, int]:
-    """The names of an enum and their values."""
+    """The names of an enum, with their values."""
     text = re.sub(r"/\*.*?\*/", "", (PROVIDER / ENUMS[name]).read_text(), flags=re.DOTALL)
     body = re.search(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
     assert body, name
@@ -41,14 +41,14 @@ def enum_of_code(name: str) -> dict[str, int]:
 
 
 def enum_of_model(name: str) -> dict[str, int]:
-    """What stands behind the comment that names the enum."""
+    """The definitions after the comment that names the enum."""
     body = re.search(rf"/\* enum {name}\b.*?\*/\n((?:#define .*\n)+)", MODEL)
     assert body, name
     return {word: int(value) for word, value in re.findall(r"#define (\w+) (\d+)", body[1])}
 
 
 def table_of_code(name: str) -> set[tuple[str, str]]:
-    """Pairs of states, the second of which may follow the first."""
+    """The allowed steps, as pairs of states."""
     text = (PROVIDER / "transport/states.c").read_text()
     body = re.search(rf"{name}_follows\[[^=]*= \{{(.*?)\}};", text, re.DOTALL)
     assert body, name
@@ -56,7 +56,7 @@ def table_of_code(name: str) -> set[tuple[str, str]]:
 
 
 def table_of_model(name: str) -> set[tuple[str, str]]:
-    """The same of the model."""
+    """The allowed steps in the model."""
     body = re.search(rf"#define {name.upper()}_FOLLOWS\(from, to\) \((.*?)\n\n", MODEL, re.DOTALL)
     assert body, name
     return set(re.findall(r"\(from\) == (\w+) && \(to\) == (\w+)", body[1]))
@@ -81,7 +81,7 @@ def test_the_same_may_follow_in_both(name: str) -> None:
 
 
 def test_each_step_of_the_code_asks_the_table() -> None:
-    """But for peers that were just met."""
+    """Except for peers that were just met."""
     written = {
         (path.name, match[1])
         for path in (PROVIDER / "transport").glob("*.c")

@@ -1,8 +1,8 @@
-"""Frama-C's Eva shows that the validators touch no memory outside of what they are given.
+"""Frama-C's Eva proves that the validators touch no memory outside their arguments.
 
-Each harness, `NAME.c` of this folder, calls validators with any input at all, and Eva reports each
-access, shift or overflow that it cannot show to be good. A proof is complete if it reports none and
-analysed each function of the list. docs/explanation/verification.md says what that covers.
+Each harness, `NAME.c` of this folder, calls validators with any input. Eva reports each access,
+shift or overflow that it cannot prove valid. A proof is complete if Eva reports none and analysed
+each function of the list. docs/explanation/verification.md says what that covers.
 """
 
 import os
@@ -22,18 +22,18 @@ INCLUDES = ("/usr/include", f"/usr/include/{os.uname().machine}-linux-gnu")
 
 @dataclass(frozen=True)
 class Proof:
-    """One run of Eva, and a fault that it must find."""
+    """One run of Eva, and a fault that Eva must find."""
 
     harness: str
     entry: str
     sources: tuple[str, ...]
-    """Of the provider, beside what the harness includes."""
+    """Files of the provider, beside those that the harness includes."""
     functions: tuple[str, ...]
-    """What must have been analysed."""
+    """Functions that must have been analysed."""
     fault: tuple[str, str, str]
-    """A file of the provider, an expression that stands there once, and what replaces it."""
+    """A file of the provider, an expression that occurs there once, and its replacement."""
     assumed: str = ""
-    """A function of which its contract in the harness is used, which another proof shows."""
+    """A function that is replaced by its contract in the harness, which another proof proves."""
 
     def __str__(self) -> str:
         return f"{self.harness}-{self.entry}"
@@ -107,11 +107,11 @@ PROOFS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What Eva said."""
+    """Eva's result."""
 
     alarms: int
     unproved: int
-    """Preconditions of C's library, and assertions of the harness."""
+    """Unproved preconditions of C's library, and assertions of the harness."""
     functions: frozenset[str]
     text: str
 
@@ -166,7 +166,7 @@ def prove(proof: Proof, provider: Path) -> Answer:
 
 @pytest.fixture(scope="session", autouse=True)
 def packages() -> None:
-    """Fail, rather than skip, where the package is not there."""
+    """Fail instead of skipping if the package is missing."""
     assert shutil.which("frama-c"), "frama-c not found: run `scripts/setup proof`"
 
 

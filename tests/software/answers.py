@@ -1,6 +1,6 @@
-"""Reading the answers of the programs: each function raises WrongAnswerError unless all is right.
+"""Reads the output of the programs. Each function raises WrongAnswerError unless all is right.
 
-What a program does not say counts as wrong: output that ends early must not pass.
+Missing output counts as wrong: output that ends early must not pass.
 """
 
 import re
@@ -12,7 +12,7 @@ DOUBLE_EPSILON = 2.0**-52
 
 
 class WrongAnswerError(AssertionError):
-    """A program's own check failed, or it did not come to it."""
+    """A program's own check failed, or the program ended before it."""
 
 
 def _require(condition: bool, reason: str) -> None:
@@ -30,13 +30,13 @@ _NETPIPE_MODE = re.compile(
 def _netpipe_rows(output: str) -> list[tuple[str, ...]]:
     """Number, size, times and result of each test, as rank 0 wrote them.
 
-    Every rank says its mode, and another's line may come in the middle of one of rank 0's.
+    Every rank prints its mode, and another rank's line may be inside a line of rank 0.
     """
     return _NETPIPE_LINE.findall(_NETPIPE_MODE.sub("", output))
 
 
 def netpipe_integrity(output: str, upper: int) -> int:
-    """Check a run of NetPIPE with -i up to about `upper` bytes; returns the bytes each way."""
+    """Check a run of NetPIPE with -i up to about `upper` bytes. Returns the bytes each way."""
     rows = _netpipe_rows(output)
     _require(bool(rows), "NetPIPE tested no size")
     for number, (count, size, _, verdict) in enumerate(rows):
@@ -50,16 +50,16 @@ def netpipe_integrity(output: str, upper: int) -> int:
 
 @dataclass(frozen=True)
 class NetpipeTimes:
-    """What NetPIPE measured: smallest time in microseconds, and highest rate in Mbit/s."""
+    """NetPIPE's figures: smallest time in microseconds, and highest rate in Mbit/s."""
 
     latency: float
     bandwidth: float
     bytes: int
-    """That it moved each way, at least."""
+    """At least this many bytes moved each way."""
 
 
 def netpipe_times(output: str, upper: int) -> NetpipeTimes:
-    """Read a measuring run of NetPIPE, and check that what it says can be true."""
+    """Read a measuring run of NetPIPE, and check that its figures are possible."""
     rows = _netpipe_rows(output)
     _require(bool(rows), "NetPIPE measured nothing")
     measured = []
@@ -69,7 +69,7 @@ def netpipe_times(output: str, upper: int) -> NetpipeTimes:
         assert found is not None
         rate, microseconds = float(found[1]), float(found[2])
         _require(rate > 0 and microseconds > 0, f"NetPIPE: {size} bytes: {verdict}")
-        # It divides by 2^20, and prints two digits behind the point.
+        # NetPIPE divides by 2^20, and prints two digits behind the point.
         bits = int(size) * 8 / 2**20
         _require(
             abs(rate - bits / microseconds * 1e6) <= 0.006 + rate * (0.006 / microseconds + 0.001),
@@ -93,13 +93,13 @@ HPCC_SECTIONS = (
 """All tests of HPCC 1.5.0."""
 
 HPCC_RESIDUAL = 16.0
-"""Threshold for the scaled residual of HPL, and of the others: the one in hpccinf.txt."""
+"""The threshold of hpccinf.txt, for the scaled residual of HPL and of the other tests."""
 
 RANDOM_ACCESS_RUNS = ("MPIRandomAccess", "MPIRandomAccess_LCG")
 
 
 def hpcc_complete(output: str, ranks: int) -> None:
-    """Check that HPCC ran all its tests on so many ranks, and has nothing to complain of."""
+    """Check that HPCC ran all its tests on `ranks` ranks, and reports no error."""
     for section in HPCC_SECTIONS:
         _require(f"End of {section} section." in output, f"HPCC did not come to {section}")
     _require("End of HPC Challenge tests." in output, "HPCC did not come to its end")
@@ -111,7 +111,7 @@ def hpcc_complete(output: str, ranks: int) -> None:
 
 
 def hpcc_hpl(output: str) -> float:
-    """Check HPL's solution of linear equations; returns the largest scaled residual."""
+    """Check HPL's solution of linear equations. Returns the largest scaled residual."""
     rows = re.findall(r"^\|\|Ax-b\|\|_oo.*=\s*(\S+) \.+ (\w+)$", output, re.MULTILINE)
     _require(bool(rows), "HPL checked no residual")
     for residual, verdict in rows:
@@ -121,7 +121,7 @@ def hpcc_hpl(output: str) -> float:
 
 
 def hpcc_ptrans(output: str) -> float:
-    """Check the transposition of matrices; returns the scaled residual."""
+    """Check the transposition of matrices. Returns the scaled residual."""
     rows = re.findall(r"^(?:WALL|CPU)(?: +\S+){7} +(\S+) +\S+ +(\S+)$", output, re.MULTILINE)
     _require(bool(rows), "PTRANS checked nothing")
     for verdict, residual in rows:
@@ -133,7 +133,7 @@ def hpcc_ptrans(output: str) -> float:
 
 
 def hpcc_fft(output: str) -> float:
-    """Check the Fourier transform over all ranks; returns the largest error of an element."""
+    """Check the Fourier transform over all ranks. Returns the largest error of an element."""
     # Rounding adds up with each of the log2(N) stages.
     allowed = HPCC_RESIDUAL * DOUBLE_EPSILON * log2(_hpcc_number(output, "MPIFFT_N"))
     error = _hpcc_number(output, "MPIFFT_maxErr")
@@ -142,10 +142,10 @@ def hpcc_fft(output: str) -> float:
 
 
 def hpcc_random_access(output: str) -> int:
-    """Check that no update of the distributed tables was lost; returns their words.
+    """Check that no update of the distributed tables was lost. Returns the words of the tables.
 
-    The benchmark's rules would allow that for one in a hundred. But each rank updates its
-    part of a table alone here, by what messages bring: none may be lost.
+    The benchmark's rules allow a loss of one in a hundred. But here only the owning rank updates
+    its part of a table, from messages, so none may be lost.
     """
     words = 0
     for name in RANDOM_ACCESS_RUNS:
@@ -189,7 +189,7 @@ def lammps_thermo(output: str, last_step: int) -> list[str]:
 
 
 def lammps_same(first: Sequence[str], second: Sequence[str]) -> None:
-    """Check that two runs printed the same, digit for digit."""
+    """Check that two runs printed the same digits."""
     _require(len(first) == len(second), f"{len(first)} and {len(second)} lines")
     for one, other in zip(first, second, strict=True):
         _require(one == other, f"thermodynamic output differs:\n{one}\n{other}")
@@ -207,7 +207,7 @@ def lammps_difference(first: Sequence[str], second: Sequence[str]) -> float:
 
 
 def fft_errors(output: str, ranks: int, allowed: float) -> float:
-    """Check the errors that fft3d prints; returns the largest."""
+    """Check the errors that fft3d prints. Returns the largest."""
     rows = re.findall(
         r"^(\w+) [\dx ]+ on (\d+) ranks: forward (\S+) back (\S+)$", output, re.MULTILINE
     )
@@ -216,7 +216,7 @@ def fft_errors(output: str, ranks: int, allowed: float) -> float:
     for kind, count, *errors in rows:
         _require(int(count) == ranks, f"{kind}: on {count} ranks")
         for error in map(float, errors):
-            # A comparison that is false for NaN as well.
+            # The comparison is false for NaN as well.
             _require(0 <= error <= allowed, f"{kind}: relative error {error}, of at most {allowed}")
             worst = max(worst, error)
     return worst
@@ -229,7 +229,7 @@ COARRAY_PARTS = (
 
 
 def coarray(output: str) -> int:
-    """Check what the program coarray prints; returns how many elements it looked at."""
+    """Check the output of the program coarray. Returns the number of elements that it checked."""
     rows = re.findall(r"^(\w+) elements (\d+) wrong (\d+) agreed ([TF])\s*$", output, re.MULTILINE)
     _require([row[0] for row in rows] == list(COARRAY_PARTS), f"parts: {[r[0] for r in rows]}")
     for part, elements, wrong, agreed in rows:
@@ -241,7 +241,7 @@ def coarray(output: str) -> int:
 
 
 def opencoarrays(output: str) -> None:
-    """Check what one of OpenCoarrays' own tests says, in the words that they all use."""
+    """Check the output of one of OpenCoarrays' own tests, all of which use the same words."""
     text = output.lower()
     _require("test passed" in text, "it does not say that the test passed")
     for word in ("test failed", "error stop"):

@@ -1,4 +1,4 @@
-"""Where the tests of other people's software keep what they make, and what they found out."""
+"""The files of the tests of other people's software, and the table of their results."""
 
 import re
 import shutil
@@ -13,14 +13,14 @@ PROGRAMS = ("NPopenmpi", "hpcc", "lmp", "mpicc.openmpi", "mpirun.openmpi", "caf.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let `vicinal run` end a job that hangs, and say which ranks wait, before pytest does."""
+    """Let `vicinal run` end a job that hangs before pytest does: it names the ranks that wait."""
     for item in items:
         item.add_marker(pytest.mark.timeout(3 * GUARD_SECONDS))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def packages() -> None:
-    """Fail, rather than skip, where the packages are not there."""
+    """Fail instead of skipping if the packages are missing."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     assert not missing, f"{', '.join(missing)} not found: run `scripts/setup software`"
 
@@ -38,7 +38,7 @@ def directory(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> Record:
-    """Notes a job and its answer for the table that is shown at the end."""
+    """Records a job and its answer for the table at the end."""
 
     def note(done: Finished, answer: str) -> None:
         job = f"{done.messages:,} messages, {done.bytes / 1e6:,.1f} MB, {done.seconds:.1f} s"
@@ -48,7 +48,7 @@ def record(request: pytest.FixtureRequest) -> Record:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what was found out, and keep it in build/software/summary.txt."""
+    """Show the table of results, and store it in build/software/summary.txt."""
     if not _ROWS:
         return
     lines = [f"{test}: {answer} ({job})" for test, answer, job in _ROWS]
@@ -60,7 +60,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def built() -> Path:
-    """The directory of the programs of our own, compiled for Debian's Open MPI."""
+    """The directory of our own programs, compiled for Debian's Open MPI."""
     place = OUTPUT / "programs"
     place.mkdir(parents=True, exist_ok=True)
     warnings = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")

@@ -1,4 +1,4 @@
-"""Running other people's programs over a region, and seeing that their messages went there."""
+"""Runs other people's programs over a region, and checks that their messages went through it."""
 
 import os
 import secrets
@@ -26,17 +26,17 @@ ONE_SIDED = {
     "rdma": {"OMPI_MCA_osc": "rdma"},
     "pt2pt": {"OMPI_MCA_osc": "pt2pt"},
 }
-"""Open MPI's ways to do one-sided operations over Vicinal: by the provider's reads, writes
-and atomics, or by messages, which is what Open MPI 4 has for networks without them and Debian's
-settings leave out."""
+"""Open MPI's components for one-sided operations over Vicinal. "rdma" uses the provider's reads,
+writes and atomics. "pt2pt" uses messages: Open MPI 4 has it for networks without one-sided
+operations, and Debian's settings exclude it."""
 
 GUARD_SECONDS = 240
-"""After this a job hangs: alone on two cores none takes more than half a minute."""
+"""After this time a job hangs. On two idle cores none takes more than half a minute."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A job that ended: its output and, on the path region, what the region says of it."""
+    """A job that ended: its output and, on the path region, the state of the region."""
 
     returncode: int
     stdout: str
@@ -45,7 +45,7 @@ class Finished:
     region: RegionState | None
 
     def traffic(self) -> list[PairTraffic]:
-        """What each rank sent to each other through the region."""
+        """The messages that each rank sent to each other rank through the region."""
         assert self.region is not None, "this job had no region"
         return [pair for pair in pair_traffic(self.region) if pair.sender != pair.receiver]
 
@@ -59,7 +59,7 @@ class Finished:
 
 
 Record = Callable[[Finished, str], None]
-"""Notes a job and its answer for the table that is shown at the end."""
+"""Records a job and its answer for the table at the end."""
 
 
 def vicinal_run(
@@ -74,10 +74,10 @@ def vicinal_run(
     preload: Path | None = None,
     timeout: float = GUARD_SECONDS,
 ) -> Finished:
-    """Run a program by `vicinal run` in a directory, and keep its output there as NAME.out.
+    """Run a program by `vicinal run` in a directory, and store its output there as NAME.out.
 
-    A library to preload is given to the ranks only. Of the variables of this process that
-    would change an Open MPI none gets through.
+    Only the ranks preload a library. Variables of this process that would change Open MPI are
+    not passed on.
     """
     outer = {key: text for key, text in os.environ.items() if not key.startswith("OMPI_")}
     outer |= {"PYTHONPATH": str(CHECKOUT / "src"), "OMP_NUM_THREADS": "1", **(environment or {})}
@@ -118,16 +118,16 @@ def vicinal_run(
 
 
 def check_success(done: Finished) -> None:
-    """Fail the test, with the end of the output, unless the job said that it succeeded."""
+    """Fail the test, with the end of the output, unless the job's status is 0."""
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 def check_region(done: Finished, *, ranks: int, nodes: int, least_bytes: int) -> None:
     """Check that the messages of a job went through the region, between isolated nodes.
 
-    Every rank must have sent to and received from others, and together they must have moved
-    at least so many bytes: what the program is known to send. There is no other way that
-    they could have gone at the same time, for Open MPI is given one transport only.
+    Every rank must have sent to other ranks and received from others. Together they must have
+    moved at least `least_bytes`, the bytes that the program is known to send. Messages cannot
+    have used another transport meanwhile, because Open MPI is given only one.
     """
     assert done.region is not None
     hosts = {member.rank: member.hostname for member in done.region.members}
@@ -146,6 +146,6 @@ def compile_program(compiler: str, *arguments: object) -> None:
 
 
 def write_input(directory: Path, ranks: int) -> None:
-    """Write hpccinf.txt for 2 or 4 ranks into the directory that HPCC is to run in."""
+    """Write hpccinf.txt for 2 or 4 ranks into the directory in which HPCC will run."""
     text = hpcc_input(size=1000, block=80, grid=(ranks // 2, 2), broadcast=1)
     (directory / "hpccinf.txt").write_text(text)

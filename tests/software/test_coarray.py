@@ -1,4 +1,4 @@
-"""Coarray Fortran by OpenCoarrays: one-sided operations, as a PGAS program uses them."""
+"""Coarray Fortran with OpenCoarrays: one-sided operations as a PGAS program uses them."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from answers import coarray
 from software_support import ONE_SIDED, Record, check_region, check_success, vicinal_run
 
 ALLOCATED_BYTES = 8 * 40_000 * (1 + 2 + 3 + 4 + 5 + 6)
-"""What each image writes to its neighbour in one part of the program, of many."""
+"""The bytes that each image writes to its neighbour in one of the program's many parts."""
 
 
 @pytest.mark.parametrize("component", ONE_SIDED)

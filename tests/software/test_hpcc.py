@@ -1,4 +1,4 @@
-"""HPCC: every test of it, judged by the checks that it makes of its own results."""
+"""HPCC: every test, judged by HPCC's own checks of its results."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from answers import hpcc_complete, hpcc_fft, hpcc_hpl, hpcc_ptrans, hpcc_random_
 from software_support import Record, check_region, check_success, vicinal_run, write_input
 
 LEAST_BYTES = 100_000_000
-"""It measures the bandwidth of rings with messages of 2 MB, and more than a hundred of them."""
+"""HPCC measures the bandwidth of rings with more than a hundred messages of 2 MB."""
 
 
 @pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 4), (4, 2)])

@@ -1,7 +1,7 @@
-"""NetPIPE: messages of every size between two ranks, each of them looked at.
+"""NetPIPE: messages of every size between two ranks, each checked.
 
-It takes two ranks: of more, as Debian builds it, all stop after the first size, in Open MPI's
-own shared memory as well.
+Only two ranks: with more, Debian's NetPIPE stops after the first size, also over Open MPI's own
+shared memory.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_integrity(mode: str, directory: Path, record: Record) -> None:
 
 
 def test_times(directory: Path, record: Record) -> None:
-    """That it measures what can be true. How fast it is, other work may have decided."""
+    """The figures must be possible. Other work on the machine may decide how fast they are."""
     upper = 1 << 20
     program = [PROGRAM, "-u", upper, "-n", 30, "-o", "np.out"]
     done = vicinal_run(program, ranks=2, directory=directory, name="netpipe")

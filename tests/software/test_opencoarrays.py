@@ -1,8 +1,8 @@
-"""OpenCoarrays' own tests, as Debian installs them, each image a node.
+"""OpenCoarrays' own tests, as Debian installs them. Each image is a node.
 
-Left out are those of failed images, which Debian's Open MPI does not know; those that want
-other numbers of images; and most of those of one kind where there are many of it. One list
-for all, so that a test that disappears from the package is missed.
+The list leaves out tests of failed images, which Debian's Open MPI does not support; tests that
+need other numbers of images; and most tests of a kind that has many. It is one fixed list, so
+that a test that disappears from the package is noticed.
 """
 
 from collections.abc import Iterator
