@@ -181,7 +181,7 @@ static void victim_reaches(struct fuzz *fuzz)
 
 /* ---- the sender ---- */
 
-/* Another process in place of a process whose connection is gone. */
+/* Another process instead of a process whose connection is gone. */
 static void meet_another(struct fuzz *fuzz)
 {
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {SENDER}};

@@ -182,7 +182,7 @@ static void walk_request_route(struct walk *walk)
 	region_detach(region);
 }
 
-/* Another region is plugged in place of one. */
+/* Another region is plugged instead of one. */
 static void walk_plug(struct walk *walk)
 {
 	uint8_t style = take_u8(&walk->input);

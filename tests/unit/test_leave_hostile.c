@@ -89,7 +89,7 @@ static void test_who_cannot_leave_forgets_nobody(void **state)
 	heap_bytes = 0;
 }
 
-/* Another region is attached in place of the one where both were, and both join it. */
+/* Another region replaces the region of both, and both join it. */
 static void move_to_another(void)
 {
 	for (int i = A; i <= B; i++) {

@@ -73,7 +73,7 @@ static void leave(int index)
 	assert_true(has_left(index));
 }
 
-/* Another region is plugged in place of the first region. */
+/* Another region is plugged instead of the first region. */
 static void plug(char which, char where)
 {
 	assert_int_equal(unlink(files[where - '1']), 0);
