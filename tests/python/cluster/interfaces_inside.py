@@ -1,7 +1,8 @@
-"""What happens in a network of our own for test_cluster_interfaces.py; each step is a line of JSON.
+"""Steps that test_cluster_interfaces.py runs in a network namespace; each step prints a JSON line.
 
-The kernel, the containers and the interface (one end of a cable) are real. That the interface is
-of a PCI card is a fake: its name is in a fake sysfs, as long as it is in this network.
+The kernel, the containers and the interface (one end of a veth pair) are real. A fake sysfs says
+that the interface belongs to a PCI card. The sysfs names the interface as long as the interface is
+in this network namespace.
 """
 
 import json
@@ -30,10 +31,10 @@ DEVICE = Path("/dev/kmsg")
 
 
 class Host(FakeHost):
-    """Its card's interface is one of this network, by whatever name it came back under."""
+    """A host whose card has an interface of this network namespace, under either of its names."""
 
     def names(self, address: str, kind: str) -> list[str]:
-        del address  # there is one card
+        del address  # there is only one card
         return sorted({CABLE, "eth1"} & set(here())) if kind == "net" else []
 
 
@@ -105,7 +106,8 @@ def main(base: Path, name: str) -> None:
         attempt("remove", interface().remove)
         state("removed")
         attempt("create again", interface().create)
-        # As when it is killed; the kernel ends a cable's end with its network, and not a card's.
+        # Simulate a kill. The kernel deletes a veth interface with its namespace, but not a card's
+        # interface.
         head = json.loads((base / name / "head.json").read_text())["process"]
         os.kill(head, signal.SIGKILL)
         while Path(f"/proc/{head}/root/run/netns/node0").exists():

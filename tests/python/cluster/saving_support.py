@@ -1,7 +1,7 @@
-"""Two hosts with machines, for tests of saving them: one process, and libvirt's test driver.
+"""Two hosts with virtual machines, for tests of saving them, in one process.
 
-That driver runs nothing, and is the libvirt of both. The hosts' steps and the journals are the real
-ones; what is asked of a host is answered at once.
+libvirt's test driver, which runs nothing, is the libvirt of both hosts. The hosts' steps and the
+journals are real. A request to a host is answered at once.
 """
 
 import json
@@ -39,11 +39,13 @@ region: none
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing is rolled back by whom it ends."""
+    """Ends the command as SIGKILL does: its handlers roll nothing back."""
 
 
 class Lab:
-    """vm0 and vm1 are on a, vm2 and vm3 are on b. What is done to them, in order, is in `log`."""
+    """Two hosts: vm0 and vm1 are on a, vm2 and vm3 on b. `log` is what happens to them, in
+    order.
+    """
 
     def __init__(self, cluster: Cluster, hypervisor: Hypervisor) -> None:
         self.hypervisor = hypervisor
@@ -55,7 +57,7 @@ class Lab:
         self.dead = False
         """Whether the command was killed."""
         self.checked = True
-        """Whether things are to be done at the right time."""
+        """Whether to check that each action comes at the right time."""
         for name in ("a", "b"):
             self._make(cluster, name)
         self.journal = journal_of(NAME)
@@ -97,7 +99,7 @@ class Lab:
         }
 
     def before(self, domain: str, what: str) -> None:
-        """Something is done to a machine, unless it fails; at the right time."""
+        """Log an action on a machine, and check its order. Fail first if the test wants that."""
         done = f"{domain.rpartition('-')[2]} {what}"
         self.stop_at(done)
         self.log.append(done)
@@ -108,12 +110,12 @@ class Lab:
 
     @contextmanager
     def connected(self, hosts: Sequence[str]) -> Iterator[list["Agent"]]:
-        """The agents of hosts, within this process; they hear of the end of the command."""
+        """The agents of hosts, in this process. The agents notice the end of the command."""
         self.agents = [Agent(self, name) for name in hosts]
         try:
             yield self.agents
         except Killed:
-            raise  # whoever killed it says what becomes of them
+            raise  # the test that killed the command decides what happens to the agents
         except BaseException:
             self.hang_up()
             raise
@@ -121,20 +123,21 @@ class Lab:
             self.hang_up()
 
     def hang_up(self) -> None:
-        # Each host hears of it by itself: some go on before others are back.
+        # Each host notices the end of the command by itself. So some machines resume before others
+        # are restored.
         self.checked, before = False, self.checked
         while self.agents:
             self.agents.pop().close()
         self.checked = before
 
     def is_killed(self) -> None:
-        """The agents hear no more of the command, and then there is another."""
+        """End the killed command's connections to its agents, and prepare for the next command."""
         self.stop_at = lambda _: None
         self.hang_up()
         self.dead = False
 
     def kill_agents(self) -> None:
-        """They are killed with the command."""
+        """Kill the agents together with the command."""
         self.stop_at, self.dead = lambda _: None, False
         while self.agents:
             self.agents.pop().kill()
@@ -146,7 +149,7 @@ class Lab:
         restore_over_hosts(NAME, self.journal)
 
     def check(self, states: dict[str, DomainState], *, saved: bool = False) -> None:
-        """All machines are so, and no command has to repair anything."""
+        """Check that all machines have these states, and that no command has to repair anything."""
         assert self.states() == states, self.log
         entries = self.journal.entries()
         assert is_saved(entries) == saved
@@ -154,7 +157,7 @@ class Lab:
 
 
 class Agent:
-    """What is asked of a host's agent, answered at once."""
+    """A host's agent, which answers each request at once."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.name = name
@@ -193,13 +196,13 @@ class Agent:
 
     def kill(self) -> None:
         if self._steps is not None:
-            self._steps._lock.close()  # the kernel drops it
+            self._steps._lock.close()  # as the kernel does at the end of a process
 
 
 def ask_in_order(
     connections: Sequence[Agent], work: Callable[[Agent, Listener], Any], _: object = None
 ) -> Outcomes[Any]:
-    """As ask_all(), one host after the other: so it is known what comes next."""
+    """Stand in for ask_all(), but ask one host after the other, so that the order is known."""
     outcomes: Outcomes[Any] = Outcomes()
     for each in connections:
         try:

@@ -1,6 +1,6 @@
 """Clusters over several hosts that ssh reaches: plans, agents and journals, with native nodes.
 
-Virtual machines on several hosts are in tests/guests/hosts/test_cluster_hosts.py.
+Tests of virtual machines on several hosts are in tests/guests/hosts/test_cluster_hosts.py.
 """
 
 import json
@@ -27,14 +27,14 @@ LEFT_SECONDS = 120.0
 
 
 def written(*hosts: str, region: str = "members: 4") -> str:
-    """A file by which each of these hosts is a node: n0, n1."""
+    """A cluster file in which each of these hosts is a node: n0, n1."""
     nodes = [f"{{name: n{n}, backend: native, host: {host}}}" for n, host in enumerate(hosts)]
     named = ", ".join(f"{{name: {host}}}" for host in hosts)
     return f"name: {NAME}\nhosts: [{named}]\nnodes: [{', '.join(nodes)}]\nregion: {{{region}}}\n"
 
 
 class Trial:
-    """Two hosts, and a command's host with a state directory of its own."""
+    """Two hosts, and the command's host, which has a state directory of its own."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -59,7 +59,7 @@ class Trial:
         )
 
     def refused(self, *arguments: object) -> str:
-        """The lines of the errors, behind what was said of the steps before them."""
+        """The error lines of a command that fails. Progress lines may only come before them."""
         lines = self.call(*arguments, status=1).stderr.splitlines()
         errors = [line for line in lines if "error:" in line]
         assert errors
@@ -67,7 +67,9 @@ class Trial:
         return "\n".join(errors)
 
     def journals(self) -> list[str]:
-        """What any of them has a journal of; they share a home directory, as hosts often do."""
+        """The clusters with a journal on any host; the hosts share a home directory, as is
+        usual.
+        """
         here = self.state.glob("vicinal/clusters/*/journal")
         there = (self.hosts.directory / ".local").glob("state/vicinal/clusters/*/journal")
         return sorted(path.parent.name for path in [*here, *there])
@@ -138,19 +140,19 @@ def test_only_what_changed_is_done(trial: Trial) -> None:
     trial.call("up", trial.file)
     trial.file.write_text(written("node0", "node1", region="members: 8"))
     assert "region/main (the file changes it: members: " in trial.call("up", trial.file).stderr
-    # One host less: it has nothing any more.
+    # If the file drops a host, that host's share is removed.
     trial.file.write_text(written("node0"))
     assert "- node1: its share" in trial.call("plan", trial.file, status=2).stdout
     trial.call("up", trial.file)
     assert trial.shared("node1") == []
     assert trial.journals() == [NAME, f"{NAME}.node0"]
-    # And a file without hosts is another cluster of that name.
+    # A file without hosts describes a different cluster of the same name.
     trial.file.write_text(f"name: {NAME}\nnodes: [{{name: n, backend: native}}]\n")
     assert "is on the hosts node0" in trial.refused("up", trial.file)
 
 
 def test_a_save_that_was_interrupted(trial: Trial) -> None:
-    """As its line in the journal says; tests/guests/hosts interrupts a real one."""
+    """The command reads it in the journal. tests/guests/hosts interrupts a real save."""
     trial.call("up", trial.file)
     journal = Journal(trial.state / "vicinal/clusters" / NAME / "journal")
     journal.write(SaveRecord(), Event.BEGUN)
@@ -174,7 +176,7 @@ def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
     assert "host node1: region/main exists already" in trial.refused("up", trial.file)
     assert trial.shared("node0") == []
     theirs("node1", ["rm", f"/dev/shm/vicinal-0-{NAME}"])
-    # What fails while it is made: the other host undoes what it made meanwhile.
+    # If the creation of the region fails on one host, the other host rolls back its own share.
     theirs("node1", ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", "/dev/shm"])
     error = trial.refused("up", trial.file)
     theirs("node1", ["umount", "/dev/shm"])
@@ -219,7 +221,8 @@ def test_a_host_that_is_not_reached(trial: Trial) -> None:
     trial.call("down", "--forget", "node1", NAME)
     assert trial.journals() == [f"{NAME}.node1"]
     run("node1", ["/usr/sbin/sshd", "-f", str(trial.hosts.directory / "sshd_config")])
-    # It knows its share by itself, too.
+    # The host can also remove its share without the command's host, because it has a journal of its
+    # share.
     own = [sys.executable, "-m", "vicinal", "down", f"{NAME}.node1"]
     environment = [f"PYTHONPATH={package_path()}", f"HOME={trial.hosts.directory}"]
     run("node1", ["env", *environment, *own])
@@ -240,7 +243,7 @@ def test_a_host_without_libvirt(trial: Trial) -> None:
 
 
 def interrupted(trial: Trial) -> tuple[subprocess.Popen[Any], psutil.Process]:
-    """An `up` in whose midst the agent of node1 stands still, and that agent."""
+    """An `up` in progress while node1's agent is stopped, and that agent's process."""
     trial.file.write_text(written("node0", "node1", region="members: 64, section: 4M"))
     up: subprocess.Popen[Any] = trial.start("up", trial.file)
     assert up.stderr is not None
@@ -266,7 +269,7 @@ def test_an_agent_that_is_killed(trial: Trial) -> None:
 
 
 def test_a_command_that_is_killed(trial: Trial) -> None:
-    """The agents notice, and undo what they made; the journal of the command's host is left."""
+    """The agents notice, and undo what they made. Only the command's host keeps its journal."""
     up, agent = interrupted(trial)
     trial.hosts.cluster.signal_command(up, signal.SIGKILL)
     up.communicate(timeout=LEFT_SECONDS)
@@ -289,7 +292,7 @@ def test_a_command_that_is_interrupted(trial: Trial) -> None:
 
 
 def test_another_version_is_refused(trial: Trial) -> None:
-    """Asked as a command of another version would ask."""
+    """The request is the request of a command of another version."""
     agent = ["-P", "-m", "vicinal.cluster.share_agent"]
     ask = json.dumps({"do": "hello", "version": "0.0"})
     command = f"echo '{ask}' | {sys.executable} {' '.join(agent)}"

@@ -1,6 +1,6 @@
-"""Commands that a cluster's file has nodes run when they start: what it means, and containers.
+"""Commands of a cluster file that nodes run when they start: what the keys mean, and containers.
 
-Virtual machines run theirs in tests/guests/cluster/test_cluster_keys.py.
+Tests of the commands in virtual machines are in tests/guests/cluster/test_cluster_keys.py.
 """
 
 import os
@@ -60,21 +60,21 @@ def test_containers_run_them_once_or_each_time(
     assert said() == whole
     assert vicinal("up", trial.file).returncode == 0
     assert said() == []
-    # Stopped and started, by either command.
+    # Both `start` and `up` start a stopped node.
     assert vicinal("stop", trial.name).returncode == 0
     assert vicinal("start", trial.name).returncode == 0
     assert said() == ["each"]
     assert vicinal("stop", trial.name).returncode == 0
     assert vicinal("up", trial.file).returncode == 0
     assert said() == ["each"]
-    # One that ended by itself.
+    # A node whose process ended by itself.
     process = ContainerCluster.open(trial.name).process_of("node")
     assert process is not None
     os.kill(process, signal.SIGKILL)
     assert vicinal("up", trial.file).returncode == 0
     assert said() == ["each"]
     assert vicinal("status", trial.name).returncode == 0
-    # With other commands it is another node.
+    # If the commands change, the node is made anew.
     trial.file.write_text(text.replace("second of", "now of"))
     assert vicinal("up", trial.file).returncode == 0
     assert said() == ["first", "0", "now of node", "each"]

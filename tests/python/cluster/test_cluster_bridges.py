@@ -1,6 +1,6 @@
-"""Containers at a bridge of the host's, and containers without any network, by the real kernel.
+"""Containers at a bridge of the host, and containers without a network, with the real kernel.
 
-The host's network is one of the test's own: a namespace, in which there is a bridge.
+The host's network is a network namespace of the test, with a bridge.
 """
 
 import json
@@ -42,7 +42,7 @@ NODES = """nodes:
     network: {{bridge: {bridge}, address: 10.9.0.2/24}}
 region: none
 """
-# A port where nobody listens is refused by whoever has the address, and by nobody else.
+# Only a host that has the address refuses a connection to a port without a listener.
 REACHES = """import errno, socket, sys
 with socket.socket() as probe:
     probe.settimeout(10)
@@ -51,7 +51,7 @@ with socket.socket() as probe:
 
 
 class Site:
-    """A network that stands for the host's, and a cluster there."""
+    """A network namespace that stands for the host's network, and a cluster there."""
 
     def __init__(self, directory: Path, holder: int) -> None:
         self.directory = directory
@@ -79,7 +79,7 @@ class Site:
         )
 
     def call(self, *arguments: str | Path, status: int = 0) -> str:
-        """What a command of ours says, of which this is to be the exit status."""
+        """The output of a `vicinal` command, whose exit status must be `status`."""
         done = self.server.run([*map(str, arguments)], self.directory, self.environment())
         said = f"{done.stdout}\n{done.stderr}"
         assert done.returncode == status, said
@@ -96,7 +96,7 @@ class Site:
         return found
 
     def received(self) -> int:
-        """Bytes that came to the bridge from its ports."""
+        """How many bytes the bridge received from its ports."""
         found = json.loads(self.ip("-s", "-j", "link", "show", "master", BRIDGE))
         return sum(int(each["stats64"]["rx"]["bytes"]) for each in found)
 
@@ -154,7 +154,7 @@ def test_nodes_at_a_bridge(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.ports() == []
     site.call("start", site.name)
     assert site.reaches("b", "10.9.0.1")
-    # One that somebody pulled is plugged in again, and the node goes on.
+    # If somebody deletes a node's port, `up` connects the node again, and the node keeps running.
     site.call("exec", "-c", site.name, "a", "touch", "/tmp/kept")
     for port in site.ports():
         site.ip("link", "delete", port["ifname"])
@@ -164,7 +164,7 @@ def test_nodes_at_a_bridge(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.reaches("a", "10.9.0.2")
     site.call("down", site.name)
     assert site.ports() == []
-    # The bridge is as it was.
+    # The bridge is unchanged.
     (bridge,) = json.loads(site.ip("-j", "address", "show", "dev", BRIDGE))
     assert "UP" in bridge["flags"]
     assert "10.9.0.254" in [each["local"] for each in bridge["addr_info"]]
@@ -197,7 +197,7 @@ def test_bridges_that_cannot_be_had(site: Site) -> None:
 
 @pytest.mark.parametrize("runtime", ["crun", pytest.param("bubblewrap", marks=pytest.mark.long)])
 def test_a_job_in_a_node_without_a_network(site: Site, runtime: str) -> None:
-    """It has one node; between nodes no launcher gets."""
+    """The job runs within one node, because a launcher cannot reach a second node."""
     nodes = f"{{name: node, count: 2, runtime: {runtime}, network: none, mounts: [.]}}"
     site.write(f"nodes: [{nodes}]\nregion: {{members: 8}}\n")
     site.call("up", site.file)

@@ -1,4 +1,4 @@
-"""What each back end looks at before anything is made: tools, files, memory, devices, ports."""
+"""What each back end checks before it makes anything: tools, files, memory, devices, ports."""
 
 import os
 import shutil
@@ -113,7 +113,7 @@ def test_a_region_has_room_if_what_others_release_is_enough() -> None:
     large = region(path, 512, 1 << 30)
     assert "and the region takes 512.0 GiB" in complaints(large)[0]
     assert complaints(large, Held(shared_bytes=HUGE)) == []
-    # Memory that others end with does not make a small file system larger.
+    # Memory that other resources release does not make a small file system larger.
     assert complaints(large, Held(memory_bytes=HUGE)) != []
     assert complaints(region(path)) == []
     assert not path.exists()

@@ -1,4 +1,4 @@
-"""`vicinal up`, `down` and what is between, with real containers."""
+"""`vicinal up`, `down` and the commands between them, with real containers."""
 
 import json
 import os
@@ -27,7 +27,7 @@ NODES = 3
 
 
 class Trial:
-    """A cluster with a name and a state directory of its own."""
+    """A cluster with its own name and its own state directory."""
 
     def __init__(self, directory: Path, user: int) -> None:
         self.name = f"t{secrets.token_hex(5)}"
@@ -46,7 +46,7 @@ class Trial:
         )
 
     def left(self) -> list[str]:
-        """What of it is there: processes, the region, the journal, states of containers."""
+        """What remains of the cluster: processes, the region, the journal, states of containers."""
         found = [str(path) for path in (self.region, self.state / self.name) if path.exists()]
         found += [str(path) for path in Path("/run").glob(f"vicinal-containers/{self.name}*")]
         found += [str(path) for path in Path("/tmp").glob(f"vicinal-containers-*/{self.name}*")]
@@ -141,7 +141,7 @@ def test_only_what_changed_is_done(vicinal: Vicinal, trial: Trial) -> None:
     assert sorted(nodes_of(vicinal, trial)) == ["node0", "node1", "node2", "node3"]
     after = vicinal("exec", "-c", trial.name, "node0", "readlink", "/proc/self/ns/pid").stdout
     assert after == before
-    # Another region is another for all who see it.
+    # If the region changes, every node that maps the region is made anew.
     trial.file.write_text(trial.file.read_text().replace("members: 24", "members: 25"))
     planned = vicinal("plan", trial.file)
     assert "- region/main  (the file changes it)\n    members: 24 -> 25\n" in planned.stdout
@@ -177,7 +177,7 @@ def test_a_failure_leaves_nothing(vicinal: Vicinal, trial: Trial) -> None:
 def test_a_file_that_cannot_be_made_leaves_nodes_running(
     vicinal: Vicinal, trial: Trial, command: str
 ) -> None:
-    """All that it asks for and this host has not is told before a node is taken away."""
+    """The command reports everything that this host lacks before it removes a node."""
     trial.write(nodes=1)
     assert vicinal("up", "--quiet", trial.file).returncode == 0
     before = vicinal("exec", "-c", trial.name, "node", "readlink", "/proc/self/ns/pid").stdout
@@ -216,7 +216,7 @@ def start_up(trial: Trial) -> subprocess.Popen[str]:
 
 
 ATTEMPTS = 5
-"""On a busy machine a signal may come when all is made already."""
+"""On a busy machine, everything may already be made when the signal arrives."""
 
 
 UNTIL = [
@@ -254,7 +254,7 @@ def test_an_up_that_is_killed(vicinal: Vicinal, trial: Trial, until: str) -> Non
 
 
 def end_up(trial: Trial, until: str, number: signal.Signals) -> tuple[int, str]:
-    """Send a signal to an `up` that has just begun a step; its exit status, and what it said."""
+    """Send a signal to an `up` that has just begun a step. Returns exit status and output."""
     with start_up(trial) as command:
         assert command.stderr is not None
         for line in command.stderr:
@@ -267,7 +267,7 @@ def end_up(trial: Trial, until: str, number: signal.Signals) -> tuple[int, str]:
 
 
 def test_a_cluster_without_nodes_is_not_whole(vicinal: Vicinal, trial: Trial) -> None:
-    """As an `up` leaves it whose nodes could not be made: region and head are there."""
+    """Simulate an `up` that could not make the nodes: the region and the head process exist."""
     trial.write(nodes=1)
     text = trial.file.read_text()
     trial.file.write_text(f"{text}first_boot: ['exit 1']\n")

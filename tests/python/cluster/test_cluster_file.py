@@ -1,4 +1,4 @@
-"""Cluster files: what they mean, and what is said of each mistake."""
+"""Cluster files: what they mean, and the message for each mistake."""
 
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -110,7 +110,7 @@ TAP = "network: {tap: t0}"
 
 
 def test_hosts_have_devices_and_taps_of_the_same_name(tmp_path: Path) -> None:
-    """Those of one host are each for one node; alike hosts have alike ones."""
+    """Devices and taps of one host serve one node each. Two hosts may have the same names."""
     for network in ("{tap: [t0, t0]}", "{device: ['0000:03:00.0', '0000:03:00.0']}"):
         nodes = f"nodes: [{{name: n, backend: vm, count: 2, network: {network}}}]"
         cluster = read(tmp_path, f"name: a\nhosts: [{{name: x}}, {{name: y}}]\n{nodes}\n")
@@ -268,7 +268,7 @@ def placed(tmp_path: Path, nodes: str, placement: str, of: tuple[int, int, int])
 
 
 def test_placements(tmp_path: Path) -> None:
-    # Two sockets of four cores, two threads each: processors 0 to 7 are one thread of each core.
+    # Two sockets of four cores with two threads each: processors 0 to 7 are the first threads.
     of = (2, 4, 2)
     assert placed(tmp_path, "count: 2, cpus: 2", "policy: none", of) == [[], []]
     assert placed(tmp_path, "count: 2, cpus: 2", "policy: core", of) == [[0, 1], [2, 3]]

@@ -1,4 +1,4 @@
-"""All mistakes of a cluster file, told at once: each with its line, none that follows from one."""
+"""All mistakes of a cluster file are reported at once: each with its line, and no consequences."""
 
 import copy
 import json
@@ -60,11 +60,11 @@ def places(values: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def with_odd_parts(values: Any, draw: random.Random) -> str:
-    """The same with some parts replaced by what may be there or not."""
+    """The same values with some parts replaced by values that may or may not be valid."""
     changed = copy.deepcopy(values)
     for place in draw.sample(list(places(values)), draw.choice([1, 1, 2, 3])):
         container = changed
-        with suppress(KeyError, IndexError, TypeError):  # what is around it was replaced
+        with suppress(KeyError, IndexError, TypeError):  # an earlier replacement may remove it
             for step in place[:-1]:
                 container = container[step]
             container[place[-1]] = draw.choice(ODD)
@@ -72,7 +72,7 @@ def with_odd_parts(values: Any, draw: random.Random) -> str:
 
 
 def test_whatever_is_wrong_is_told_in_words() -> None:
-    """No other exception comes of parts that are wrong, whatever reads them."""
+    """Invalid parts raise no other exception, whichever reader parses them."""
     cluster = YAML(typ="safe", pure=True).load(FULL)
     nodes = {key: cluster[key] for key in ("nodes", "region", "placement")}
     study = YAML(typ="safe", pure=True).load(STUDY_OF_IT % json.dumps(nodes))
@@ -113,7 +113,7 @@ first_boot: [""]
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
-    """Each with its line, what was read, what may be there and a suggestion."""
+    """Each message has its line, the value, the valid values and a suggestion."""
     with pytest.raises(CollectedError) as caught:
         read(tmp_path, MANY)
     told = [str(each).removeprefix(f"{tmp_path}/cluster.yaml:") for each in caught.value.each]
@@ -157,7 +157,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_depends_on_a_mistake_is_not_judged(tmp_path: Path, text: str) -> None:
-    """No host "has no nodes" because its nodes could not be read, say."""
+    """For example, no message says that a host "has no nodes" if its nodes could not be read."""
     with pytest.raises(VicinalError) as caught:
         read(tmp_path, text)
     for each in caught.value.each:
@@ -179,7 +179,7 @@ def test_mistakes_of_several_nodes_are_told_with_their_lines(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("file", FORMS)
 def test_what_a_pattern_asks_for_is_said_in_words(file: Path) -> None:
-    """A description, which is for editors, would otherwise be the only words that there are."""
+    """Without a title, the message could only quote the description, which is for editors."""
     texts = json.loads(file.read_text())
     parts = [texts]
     while parts:
@@ -209,7 +209,7 @@ def test_what_a_pattern_asks_for_is_said_in_words(file: Path) -> None:
 def test_values_that_yaml_cannot_make_or_that_nothing_takes(
     parse: Callable[[Path, str], object], text: str, message: str
 ) -> None:
-    """The YAML library lets Python's own errors of them through, or makes what loops for ever."""
+    """The YAML library raises Python's own errors for these, or makes values that loop for ever."""
     with pytest.raises(VicinalError) as caught:
         parse(Path("file.yaml"), text)
     assert any(f"file.yaml:{message}" in str(each) for each in caught.value.each), caught.value.each

@@ -1,4 +1,4 @@
-"""Functions of a cluster: planned, made, assigned and taken back, on fake cards (fake_cards.py)."""
+"""Virtual functions of a cluster on fake cards: planned, made, given, removed (fake_cards.py)."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ CARD = "0000:01:00.0"
 
 
 class Trial:
-    """A cluster's functions on a fake host, with a journal."""
+    """A cluster's virtual functions on a fake host, with a journal."""
 
     def __init__(self, directory: Path, functions: Functions) -> None:
         self.directory = directory
@@ -46,7 +46,7 @@ class Trial:
         return make_plan(wanted, self.journal.entries(), there)
 
     def there(self, wanted: list[Resource]) -> dict[str, Resource]:
-        """What is in the journal, as another command would find it."""
+        """The resources in the journal, as another command would find them."""
         known = {resource.key: resource for resource in wanted}
         found = {}
         for key, entry in self.journal.entries().items():
@@ -192,7 +192,7 @@ def test_firmware_that_makes_fewer_is_rolled_back(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing is rolled back."""
+    """Ends the command as SIGKILL does: nothing is rolled back."""
 
 
 @pytest.mark.parametrize("next_command", ["up", "down"])
@@ -200,7 +200,7 @@ class Killed(BaseException):
 def test_a_command_killed_at_any_step_is_repaired(
     trial: Trial, host: FakeHost, at: int, next_command: str
 ) -> None:
-    """The helper ends its step, and the command is gone before it hears of it, or before it."""
+    """The command dies before a step of the helper, or after the step but before the answer."""
     network = "function: {card: eth1, trust: true}"
     asked = 0
 
@@ -208,7 +208,7 @@ def test_a_command_killed_at_any_step_is_repaired(
         def __call__(self, operation: str, **fields: object) -> dict[str, object]:
             nonlocal asked
             asked += 1
-            if asked * 2 > at:  # from here on nothing is done any more, by no handler either
+            if asked * 2 > at:  # from here on the helper does nothing, not even to roll back
                 raise Killed
             answer = super().__call__(operation, **fields)
             if asked * 2 + 1 > at:
@@ -229,7 +229,7 @@ def test_a_command_killed_at_any_step_is_repaired(
 
 
 def kill(trial: Trial, dying: Functions, network: str) -> None:
-    """Do what `up` does until its process is killed: what it has written is all that is left."""
+    """Do what `up` does until its process is killed. Only what it has written remains."""
     alive, trial.functions = trial.functions, dying
     plan = trial.plan(network)
     try:
@@ -283,7 +283,7 @@ def test_machines_get_functions(
     assert "function/vm1" in machine.needs
     with pytest.raises(VicinalError, match=r"vicinal\.lab\.vm1 has 0 functions, and needs one"):
         machine.devices()
-    # Their ports come up in the guests, and are not waited for here.
+    # Ports of such virtual functions come up in the guests, so the host does not wait for them.
     host.cards["0000:02:00.0"].function_state = "1: DOWN"
     for key in list(wanted)[:3]:
         wanted[key].create()

@@ -1,4 +1,4 @@
-"""What a cluster's file adds to the image of its machines; tests/guests makes and boots it."""
+"""What a cluster file adds to the image of its machines; tests/guests makes and boots the image."""
 
 import json
 from pathlib import Path
@@ -93,10 +93,10 @@ def test_containers_have_no_image(tmp_path: Path) -> None:
 
 
 class NoPackages:
-    """A store on a host that reaches no mirror."""
+    """A package store on a host that reaches no mirror."""
 
     def __init__(self, _: Path) -> None:
-        """Nothing to prepare."""
+        """Accept the directory, which needs no preparation."""
 
     def unpack(self, _: object, fresh: Path) -> None:
         fresh.mkdir()
@@ -106,7 +106,7 @@ class NoPackages:
 def test_packages_stay_until_there_are_new_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another set: those that clusters which are up were made of, say."""
+    """The packages are of another set, from which for example a running cluster was made."""
     (tmp_path / "debian-others/boot").mkdir(parents=True)
     monkeypatch.setattr(image, "PackageStore", NoPackages)
     for _ in range(2):

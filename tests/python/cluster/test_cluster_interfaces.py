@@ -1,7 +1,7 @@
-"""Interfaces that are moved into containers and back, by the real kernel (interfaces_inside.py).
+"""Interfaces that are moved into containers and back by the real kernel (interfaces_inside.py).
 
-A network card's own, and its virtual functions', are in
-tests/guests/functions/test_guest_functions.py.
+tests/guests/functions/test_guest_functions.py has interfaces of a network card and of its virtual
+functions.
 """
 
 import json
@@ -22,7 +22,8 @@ Steps = dict[str, dict[str, Any]]
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
     directory = tmp_path_factory.mktemp("interfaces")
     script = Path(__file__).with_name("interfaces_inside.py")
-    # Who is not root shows device files only out of mounts of his own.
+    # A user who is not root can show device files to a container only from mounts of a namespace of
+    # the user's own.
     own = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rnm"]
     done = subprocess.run(
         [*own, sys.executable, str(script), str(directory), f"t{secrets.token_hex(5)}"],

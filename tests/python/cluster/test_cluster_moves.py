@@ -1,4 +1,4 @@
-"""Machines that were moved to another host: what is remembered of it, and what follows from that.
+"""Machines that were moved to another host: what the hosts record, and what follows from it.
 
 No machine is moved here: tests/guests/hosts/test_cluster_migration.py does that.
 """
@@ -42,14 +42,14 @@ MOVE = MoveRecord("vm1", "a", "a", "b", "vicinal-0-lab-vm1")
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    # The bridges are other hosts'.
+    # The bridges are on other hosts.
     monkeypatch.setattr("vicinal.cluster.nodes.vm.from_file.check_link", lambda *_, **__: None)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return read(tmp_path, FILE)
 
 
 def desired(cluster: Cluster, name: str, moved: dict[str, str]) -> dict[str, Resource]:
-    """What a host is to have, where machines were moved."""
+    """The resources that a host should have after machines were moved."""
     request = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, KEYS, moved)
     share = share_of(json.loads(json.dumps(request.request(name, with_keys=False))))
     cpus, numa = host(1, 2, 1)
@@ -89,7 +89,7 @@ def test_who_gives_a_machine_another_host_in_the_file_is_heard(
 
 
 def test_nothing_is_to_be_done_after_a_move(cluster: Cluster) -> None:
-    """What the hosts are to have is what a move makes of what they had."""
+    """The desired resources after a move are what the move itself leaves on the hosts."""
     before = {name: desired(cluster, name, {}) for name in ("a", "b")}
     after = {name: desired(cluster, name, {"vm1": "b"}) for name in ("a", "b")}
     for name in ("a", "b"):

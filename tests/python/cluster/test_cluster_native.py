@@ -1,4 +1,4 @@
-"""A cluster whose one node is this host itself."""
+"""A cluster whose only node is this host itself."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from vicinal.mpi.environment import Mpi
 
 
 class Trial:
-    """Such a cluster with a name and a state directory of its own."""
+    """A cluster of this host, with its own name and its own state directory."""
 
     def __init__(self, directory: Path) -> None:
         self.name = f"t{secrets.token_hex(5)}"
@@ -29,7 +29,7 @@ class Trial:
         self.write()
 
     def write(self, more: str = "") -> None:
-        # The last processor that there is, so that it shows whether nodes are pinned.
+        # The last processor shows whether the node is pinned, because no default chooses it.
         last = max(os.sched_getaffinity(0))
         self.file.write_text(
             f"name: {self.name}\n"
@@ -79,7 +79,7 @@ def test_from_nothing_to_a_job_and_back(vicinal: Vicinal, trial: Trial) -> None:
 
 
 def test_the_table_of_paths_is_of_one_job(vicinal: Vicinal, trial: Trial) -> None:
-    """The cluster's region remembers earlier jobs, with other ranks, and running ones."""
+    """The cluster's region also records earlier jobs with other ranks, and jobs that still run."""
     assert vicinal("up", trial.file).returncode == 0
     program = mpi_program(Mpi.MPICH, "verify")
     run = ("run", "-c", trial.name, "--paths", "-n")
@@ -101,7 +101,7 @@ def test_without_a_region(vicinal: Vicinal, trial: Trial) -> None:
     assert "has no region: use --path network or shared-memory" in error_line(
         vicinal(*options, program)
     )
-    # libfabric's tcp hangs behind many unexpected messages.
+    # libfabric's tcp provider hangs if many unexpected messages arrive.
     for path, skipped in (("network", ["--skip", "unexpected"]), ("shared-memory", [])):
         done = vicinal(*options, "--path", path, program, "--max-size", 4096, *skipped)
         assert done.returncode == 0, done.stderr
@@ -119,7 +119,7 @@ def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> Non
 
 
 def test_what_another_command_is_at_is_not_broken(vicinal: Vicinal, trial: Trial) -> None:
-    """As during its `down`: only what it leaves half done when it is killed is."""
+    """Steps of a running `down` are not broken. They are broken only if the `down` is killed."""
     assert vicinal("up", trial.file).returncode == 0
     journal = journal_of(trial.name)
     node = recorded_resources(journal.entries())["native/host"]

@@ -1,6 +1,6 @@
-"""Clusters of commands that were killed: known by a lock that the kernel drops, and nothing less.
+"""Clusters of killed commands are recognised only by a lock, which the kernel drops.
 
-The clusters are journals that say nothing, which is enough to be taken away.
+The clusters are empty journals. An empty journal is enough for a cluster to be removed.
 """
 
 import json
@@ -31,7 +31,7 @@ def make(name: str) -> None:
 
 
 def abandon(owner: Owner = OWNER) -> Path:
-    """As a command does that was killed."""
+    """Leave what a killed command leaves."""
     file = clusters_directory().parent / "owners" / owner.name
     with owning(owner):
         make(f"{owner.name}-0")
@@ -70,7 +70,7 @@ def test_an_owner_that_is_at_work_keeps_its_clusters() -> None:
         take_away_left_behind(said.append, said.append)
         assert cluster_names() == [f"{OWNER.name}-0"]
     assert len(left_behind()) == 1
-    with owning(OWNER):  # --resume
+    with owning(OWNER):  # as --resume does
         assert left_behind() == []
         take_down(f"{OWNER.name}-0")
     assert left_behind() == []

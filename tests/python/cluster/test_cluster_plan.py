@@ -1,4 +1,4 @@
-"""Plans and journals: what is there is kept, what is missing made, what is half made taken away."""
+"""Plans and journals: resources that exist stay, missing ones are made, half-made ones removed."""
 
 import json
 import multiprocessing
@@ -23,19 +23,19 @@ from vicinal.host.functions import helper
 
 @dataclass
 class Thing:
-    """A directory with a file in it: it can be half made, as a real thing can."""
+    """A directory with a file in it. Like a real resource, it can be half made."""
 
     place: Path
     content: str = "right"
     needs: tuple[str, ...] = ()
     fails: str = ""
-    """At what: create or remove."""
+    """The action that fails: create or remove."""
     takes: str = ""
-    """What only one can have."""
+    """What only one resource can have."""
     lacks: str = ""
     """What the host does not have."""
     dies: str = ""
-    """At what the process that does it is killed."""
+    """The step during which the process is killed."""
 
     @property
     def key(self) -> str:
@@ -149,7 +149,7 @@ def test_what_changed_is_made_anew_and_what_stands_on_it(tmp_path: Path) -> None
     assert plan.changes[0].why == "thing/b is recreated"
     apply(plan, journal)
     assert (tmp_path / "b/file").read_text() == "other"
-    # And what the file has no more goes.
+    # A resource that the file no longer names is removed.
     assert told(plan_for(wanted[:2], journal)) == ["remove c", "keep a", "keep b"]
 
 
@@ -223,7 +223,7 @@ def test_a_failure_is_rolled_back(tmp_path: Path) -> None:
     wanted[2].fails = "create"
     with pytest.raises(VicinalError, match="cannot be made"):
         apply(plan_for(wanted, journal), journal)
-    # What was there before stays.
+    # Resources from before remain.
     assert list(journal.entries()) == ["thing/a"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "journal"]
 
@@ -254,7 +254,7 @@ def test_one_that_cannot_be_taken_away_does_not_keep_the_rest(tmp_path: Path) ->
 
 
 def killed(directory: Path, at: str) -> None:
-    """A command that is killed while it makes b, or takes it away."""
+    """Run a command that is killed while it makes or removes b."""
     journal = Journal(directory / "journal")
     wanted = things(directory, "abc")
     if at == "removing":
@@ -306,7 +306,7 @@ def test_a_journal_that_is_not_ours(tmp_path: Path) -> None:
 
 
 def under_a_helper(directory: Path) -> None:
-    """A command that is killed while the privileged helper, or what stands for it, is at work."""
+    """Run a command that is killed while a stand-in for the privileged helper works."""
     os.environ["XDG_STATE_HOME"] = str(directory)
     with sole_command("solar"):
         helper._run(["sh", "-c", f"cd {directory}; touch begun; sleep 2; touch ended"], "")
@@ -329,7 +329,7 @@ def test_a_killed_command_s_helper_ends_first(
 
 
 def test_a_place_where_no_directory_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel says of /proc what it says of a directory that another command took away."""
+    """For /proc, the kernel gives the same error as for a directory that a command removed."""
     monkeypatch.setattr("vicinal.cluster.plan.state._LOCK_SECONDS", 0.2)
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
     with pytest.raises(VicinalError, match="set XDG_STATE_HOME to"), sole_command("solar"):
@@ -349,7 +349,7 @@ def test_one_command_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert cluster_names() == ["solar"]
     with sole_command("solar"):
         journal_of("solar").write(things(tmp_path, "a")[0], Event.REMOVED)
-    # Nothing is left of one that has nothing.
+    # A cluster without resources leaves no directory.
     assert list((tmp_path / "vicinal/clusters").iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Hosts in a cluster's file, and what each of them is told of the cluster; none is reached."""
+"""Hosts in a cluster file, and each host's share of the cluster; no host is reached."""
 
 import json
 from dataclasses import replace
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_hosts_is_said_with_its_line(
 
 
 def test_the_share_of_a_host(tmp_path: Path) -> None:
-    """Each host knows all machines, and which wire leads to which of them."""
+    """Each host knows all machines, and which wire leads to which machine."""
     cluster = read(
         tmp_path,
         "name: lab\nhosts: [{name: a}, {name: b, hypervisor: 'qemu:///session'}]\n"
@@ -98,7 +98,7 @@ def test_the_share_of_a_host(tmp_path: Path) -> None:
         FarMachine(1, "10.0.0.2", "10.0.0.1", 20002),
     )
     assert decode(Machine, json.loads(json.dumps(encode(machine)))) == machine
-    # The other end of each wire is where it is looked for.
+    # Both ends of each wire agree on their addresses.
     theirs = share_of(json.loads(json.dumps(whole.request("a", with_keys=True))))
     for other in machines_of(theirs, {"vm0": (), "vm1": ()}, "region", cpus, numa):
         ours = machine.far[other.number]

@@ -1,7 +1,7 @@
-"""A cluster of containers on two hosts: a region on each, and their bridges between them.
+"""A cluster of containers on two hosts: a region on each host, and bridges that are connected.
 
 The hosts are namespaces of this machine (host_support.py), each with a network, a /dev/shm and an
-sshd of its own; the first calls the commands. Jobs are those of both MPI libraries.
+sshd of its own. The commands run on the first host. Jobs run with both MPI libraries.
 """
 
 import json
@@ -29,7 +29,7 @@ NAME = "overhosts-c2"
 BRIDGE = "br0"
 CHECKOUT = Path(__file__).parents[3]
 
-# Each host has the containers' state, and the cluster's, to itself.
+# Each host has its own state of the containers and of the cluster.
 _OWN = """
 mkdir -p /run/vicinal-containers && mount -t tmpfs -o mode=700 tmpfs /run/vicinal-containers
 """
@@ -40,7 +40,7 @@ ip link set cable up && ip link set {BRIDGE} arp off up
 
 
 class TwoHosts(Hosts):
-    """They share an Ethernet beside the network by which ssh reaches them."""
+    """Two hosts with an Ethernet of their own, beside the network over which ssh reaches them."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -70,7 +70,7 @@ class TwoHosts(Hosts):
         return done
 
     def left(self) -> list[str]:
-        """What is there of the cluster on either host."""
+        """What remains of the cluster on either host."""
         found = []
         for name, daemon in zip(self.names, self._daemons, strict=True):
             enter = ["nsenter", "-t", str(daemon), "-n", "-m"]
@@ -102,7 +102,7 @@ class TwoHosts(Hosts):
 
 @pytest.fixture
 def hosts() -> Iterator[TwoHosts]:
-    # Nodes have a /tmp of their own: what the job's directory is must be elsewhere.
+    # Nodes have a /tmp of their own, so the job's directory must be outside of /tmp.
     place = Path("/var/tmp")
     with (
         tempfile.TemporaryDirectory(prefix="vh-", dir=place) as directory,
@@ -145,7 +145,7 @@ def test_a_region_on_each_host_and_a_bridge_between(hosts: TwoHosts) -> None:
 
 
 def verify(hosts: TwoHosts, mpi: Mpi) -> None:
-    """Every byte among all nodes, inside of a host through its region."""
+    """Check every byte between all nodes. Ranks of one host must use its region."""
     began = time.monotonic()
     done = hosts.call(
         *("run", "--cluster", NAME, "-n", 4, "--paths", mpi_program(mpi, "verify")),
@@ -160,7 +160,7 @@ def verify(hosts: TwoHosts, mpi: Mpi) -> None:
 
 
 def elsewhere(hosts: TwoHosts) -> None:
-    """Who calls the command on a host without containers of the cluster is told."""
+    """On a host without containers of the cluster, the command says so."""
     job = [sys.executable, "-m", "vicinal", "run", "--cluster", NAME, "-n", "4", "/bin/true"]
     asked = hosts.cluster.head_command(job, hosts.directory)
     done = subprocess.run(
@@ -177,7 +177,7 @@ def elsewhere(hosts: TwoHosts) -> None:
 
 
 def failing(hosts: TwoHosts) -> None:
-    """A rank of the other host that fails, and a job that takes too long, leave nothing there."""
+    """If a rank of the other host fails, or a job times out, nothing remains there."""
     done = hosts.vicinal(
         *("run", "--cluster", NAME, "-n", 4, "/bin/sh", "-c", "exit 3"),
         XDG_STATE_HOME=str(hosts.directory / "state"),

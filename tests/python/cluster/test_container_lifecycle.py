@@ -1,4 +1,4 @@
-"""Clusters of containers: made, stopped, killed at any step, and nothing left of them."""
+"""Clusters of containers are made, stopped and killed at any step, and leave nothing behind."""
 
 import os
 import shutil
@@ -128,7 +128,7 @@ MOST_STEPS = 200
 def make_until(traces: Traces, runtime: str, last: int) -> bool:
     """Make a cluster with a node in a process that is killed before its step `last`.
 
-    Returns whether it was killed, and not done before.
+    Returns True if the process was killed, and False if it had finished before.
     """
     child = start_to_make(traces, runtime, last)
     _, status = os.waitpid(child, 0)
@@ -160,7 +160,7 @@ def start_to_make(traces: Traces, runtime: str, last: int) -> int:
 
 
 @pytest.mark.parametrize(
-    # What is before the node is the same with every runtime.
+    # The steps before the node are the same with every runtime.
     ("runtime", "steps"),
     [
         pytest.param("crun", 9, marks=installed("crun").marks),
@@ -182,7 +182,7 @@ def test_what_a_killed_command_left_at_any_step_is_removed(
 
 @one_runtime
 def test_what_a_command_killed_over_another_left_is_removed(traces: Traces, runtime: str) -> None:
-    """At some time, so that it is the head, `ip` or the runtime that runs on without it."""
+    """The kill comes at arbitrary times, so the head process, `ip` or the runtime may survive."""
     for hundredths in (4, 8, 12, 16):
         child = start_to_make(traces, runtime, MOST_STEPS)
         time.sleep(hundredths / 100)
@@ -194,7 +194,7 @@ def test_what_a_command_killed_over_another_left_is_removed(traces: Traces, runt
 
 @one_runtime
 def test_what_a_killed_command_left_is_taken_up(traces: Traces, runtime: str) -> None:
-    """A few of the same steps, after which the same is made and works."""
+    """After a kill at some of the same steps, the next command makes a node that works."""
     for last in (6, 14):
         assert make_until(traces, runtime, last)
         try:
@@ -242,7 +242,7 @@ def test_a_root_of_another_system_stays_as_it_is(
     traces.check()
 
 
-# --- without rights, and what cannot be ----------------------------------------------------
+# --- without privileges, and errors --------------------------------------------------------
 
 AS_USER = """
 import os, subprocess, sys
@@ -282,7 +282,7 @@ def test_an_ordinary_user_can_have_containers(runtime: str) -> None:
     assert lines[3].split()[0] == "0"
     assert lines[3].split()[1:] != ["0", "4294967295"]
     assert lines[4].split() == ["10.0.0.1", "node0"]
-    # Where this user has no control groups of its own, that is said.
+    # If this user has no control groups, a warning says so.
     assert len(lines) == 6
     assert lines[5] == "" or "memory is not limited" in lines[5]
 

@@ -1,4 +1,4 @@
-"""What control groups are told of a node's limits, in directories that stand in for them."""
+"""What control groups are told of a node's limits. Directories stand in for control groups."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ LIMIT = 64 << 20
 
 
 def make(parent: Path, version: int) -> Path:
-    """A node's group with its limits, below a parent that has what the kernel would show there."""
+    """A node's group with its limits, in a directory with the files that the kernel would show."""
     (parent / "cgroup.subtree_control").write_text("")
     (parent / "cpuset.mems").write_text("0")
     spec = ContainerSpec("solar", "node0", cpus=(0,), memory=LIMIT)

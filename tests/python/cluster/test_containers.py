@@ -1,4 +1,4 @@
-"""Clusters of containers that are up: nodes apart, their limits, and MPI jobs on them."""
+"""Running clusters of containers: isolation of nodes, limits of nodes, and MPI jobs."""
 
 import os
 import secrets
@@ -119,7 +119,7 @@ def test_a_command_has_its_input_status_variables_and_directory(
     assert said == "given\ntwo words\nand lines\n/usr/lib"
     for status, command in ((7, "exit 7"), (137, "kill -KILL $$")):
         done = subprocess.run(cluster.exec_command("node1", ["sh", "-c", command]), check=False)
-        assert done.returncode in (status, 128 - status)  # nsenter dies of the same signal
+        assert done.returncode in (status, 128 - status)  # nsenter ends itself by the same signal
 
 
 def test_limits_hold(cluster: ContainerCluster) -> None:
@@ -210,7 +210,7 @@ def test_clear_ends_this_cluster_object_s_jobs_and_no_others(cluster: ContainerC
 def test_the_tree_that_vicinal_runs_from_is_seen_below_tmp_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
-    """A stranger tries a clone where it does no harm, in the host's /tmp."""
+    """A checkout below the host's /tmp is visible in nodes, read-only. The test uses a stand-in."""
     tree = tmp_path / "vicinal"
     tree.mkdir()
     program = tree / "program"

@@ -1,4 +1,4 @@
-"""What the hosts of a cluster are asked while a job runs in their nodes; no host is needed."""
+"""The requests to a cluster's hosts while a job runs in their nodes. The test needs no host."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ NODES = {"here": ("vm0",), "there": ("vm1", "vm2")}
 
 
 class FakeConnection:
-    """An agent that notes what it is asked, and has no region."""
+    """An agent that records its requests and has no region."""
 
     asked: ClassVar[list[tuple[str, StrEnum, Mapping[str, Any]]]] = []
     traffic: ClassVar[Any] = None
@@ -60,7 +60,7 @@ def test_each_host_is_asked_for_room_for_its_own_ranks(
     assert [asked[host]["ranks"] for host in NODES] == counts
     assert all(values["heap"] for values in asked.values())
     assert asked["there"]["share"] == records()[1].share
-    shares.check()  # so soon, nobody is asked again
+    shares.check()  # too soon after the last request to ask again
     assert len(FakeConnection.asked) == len(NODES)
     shares.close()
     shares.close()

@@ -1,4 +1,4 @@
-"""What an agent says to the command that started it."""
+"""What an agent answers to the command that started it."""
 
 import io
 import sys
@@ -11,7 +11,7 @@ from vicinal.cluster.hosts import connection
 
 
 def test_that_it_lives_is_said_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that goes on afterwards with another stdout, as tests do, hears nothing of it."""
+    """Signs of life go to the first stdout, even if the process later replaces its stdout."""
     monkeypatch.setattr(connection, "ALIVE_SECONDS", 0.2)
     first, second = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", first)
@@ -23,4 +23,4 @@ def test_that_it_lives_is_said_where_it_began(monkeypatch: pytest.MonkeyPatch) -
         time.sleep(0.02)
     assert set(first.getvalue().splitlines()) == {'mark {"alive": true}'}
     assert second.getvalue() == ""
-    first.close()  # which ends it
+    first.close()  # ends the thread that writes

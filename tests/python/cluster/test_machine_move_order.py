@@ -1,4 +1,4 @@
-"""The steps of a machine's move, and which are undone where a later one fails; no machine moves."""
+"""The steps of a machine's move, and the steps that a later failure undoes; no machine is moved."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ RANKS = (("node0", 1), ("node0", 2))
 
 
 class Part:
-    """A host's part, which writes down what it is asked for."""
+    """A host's part of the move, which records its requests."""
 
     def __init__(self, name: str, done: list[str], accelerator: Accelerator) -> None:
         self.domain, self.accelerator = "vicinal-0-lab-vm1", accelerator

@@ -1,7 +1,7 @@
-"""Ranks of a machine that was moved are awaited in the other host's region; why some do not come.
+"""Waiting for a moved machine's ranks in the other host's region, and why some ranks do not come.
 
-There is no machine here: what is asked in it is asked on this host, where a made-up directory of
-PCI devices is shown. The members of the region are real ones.
+No machine exists here. Commands for the machine run on this host, which shows a fake directory of
+PCI devices. The members of the region are real.
 """
 
 import os
@@ -62,7 +62,7 @@ def joined(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def member(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """In a region that has room for one more."""
+    """A member of a region that has room for one more."""
     create(region_path, members=2)
     with joined(program, region_path) as process:
         yield process
@@ -70,12 +70,12 @@ def member(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory that the machine has its devices in."""
+    """The directory of the machine's devices."""
     directory = tmp_path / "devices"
     directory.mkdir()
 
     class Guest:
-        """This host, with those devices; its user is an ordinary one."""
+        """This host, with the fake devices. Its user is not root."""
 
         def __init__(self, _: Machine) -> None:
             self.entered = False
@@ -97,9 +97,10 @@ def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plug(devices: Path, mode: int) -> None:
-    """As the kernel shows an ivshmem device, and another one.
+    """Add an ivshmem device and another device, as the kernel shows them.
 
-    Mode 0 is of a file that is root's: in a namespace of his own a user opens all that is his.
+    Mode 0 stands for a file of root. A file of the user would not do: in a user namespace of its
+    own, the user can open all its files.
     """
     for number, (vendor, device) in enumerate((("0x8086", "0x1237"), ("0x1af4", "0x1110"))):
         own = devices / f"0000:0{number}:00.0"
@@ -116,7 +117,7 @@ def plug(devices: Path, mode: int) -> None:
 
 
 def late(machine: Machine) -> Return:
-    """Of a process that lives, and is not in the region."""
+    """The result for a process that lives but is not in the region."""
     return await_back(machine, [(os.getpid(), 0)], seconds=0.1)
 
 
@@ -124,7 +125,7 @@ def late(machine: Machine) -> Return:
 def test_who_is_there_is_not_waited_for(machine: Machine, member: subprocess.Popen[str]) -> None:
     assert await_back(machine, [(member.pid, 0)], seconds=60) == Return(1, 0)
     assert await_back(machine, [], seconds=60) == Return(0, 0)
-    # Another endpoint of its is not.
+    # A second endpoint of the same process has not joined.
     assert await_back(machine, [(member.pid, 0), (member.pid, 1)], seconds=0.1).out == 1
 
 
@@ -151,7 +152,7 @@ def test_a_region_that_is_full(
     plug(devices, 0o666)
     with joined(program, region_path):
         assert "with room for 2 endpoints: raise region.members" in late(machine).why
-    assert "have not joined it" in late(machine).why  # that one is dead
+    assert "have not joined it" in late(machine).why  # the process of the earlier member is dead
 
 
 def test_ranks_that_look_late(machine: Machine, devices: Path) -> None:
@@ -178,7 +179,7 @@ def test_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Mapped:
-    """A machine that answers, each time it is asked, who in it has mapped its region."""
+    """A machine that answers each request with the processes in it that map its region."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         self.answers = list(answers)
@@ -189,7 +190,7 @@ class Mapped:
         pass
 
     def run(self, _: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        # The last answer stays the same.
+        # After the last answer, the machine repeats it.
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return subprocess.CompletedProcess([], 0, answer, "")
 

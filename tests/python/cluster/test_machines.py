@@ -1,4 +1,4 @@
-"""Virtual machines as nodes of a cluster file; none is started: tests/guests has real ones."""
+"""Virtual machines as nodes of a cluster file. None is started here: tests/guests has real ones."""
 
 import json
 import os
@@ -64,7 +64,7 @@ region: none
 
 
 def machines(cluster: Cluster, region: str | None = "r") -> tuple[Machine, ...]:
-    """On a host of two sockets of four cores, two threads each."""
+    """The machines of a cluster on a host with two sockets of four cores with two threads each."""
     cpus, numa = host(2, 4, 2)
     return machines_of(cluster, place_nodes(cluster, cpus, numa), region, cpus, numa)
 
@@ -141,7 +141,8 @@ def test_a_region_can_interrupt_by_a_server_of_the_clusters(tmp_path: Path) -> N
     resources = {each.key: each for each in desired_resources(cluster, cpus, numa)}
     keys = list(resources)
     assert keys.index("region/main") < keys.index("doorbell/main") < keys.index("machine/vm0")
-    # A server of another region, or for more machines, has them made anew; a dead one has not.
+    # If a server serves another region or another number of machines, the machines are made anew. A
+    # dead server has no such effect.
     assert "region/main" in resources["doorbell/main"].needs
     machine = resources["machine/vm0"]
     assert isinstance(machine, MachineResource)
@@ -157,7 +158,7 @@ def test_a_region_can_interrupt_by_a_server_of_the_clusters(tmp_path: Path) -> N
 def test_machines_are_pinned_and_qemu_besides(tmp_path: Path) -> None:
     made = machines(read(tmp_path, WHOLE))
     assert [each.processors for each in made] == [(1, 2), (3, 4), (5, 6)]
-    # Both threads of the core that is left to the host.
+    # Both threads of the core that is reserved for the host.
     assert {each.emulator for each in made} == {(0, 8)}
     assert {each.memory_nodes for each in made} == {()}
     without = WHOLE.replace("  reserve: 1\n", "")
@@ -185,7 +186,7 @@ def test_three_machines_are_joined_by_a_bridge_or_by_wires(tmp_path: Path) -> No
     two = machines(read(tmp_path, system.replace("count: 3", "count: 2")))
     assert {each.bridge for each in two} == {None}
     assert {each.bridge for each in machines(read(tmp_path, WHOLE))} == {None}
-    # The host has room for two with this placement, and wires join no more than 64.
+    # The host has room for two machines with this placement, and wires connect at most 64.
     many = WHOLE.replace("count: 3", "count: 65").replace(
         "policy: core\n  reserve: 1", "policy: none"
     )
@@ -279,7 +280,7 @@ def test_a_path_without_room_for_sockets_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_libvirt_that_cannot_make_them(vicinal: Vicinal, tmp_path: Path) -> None:
-    """The plan asks it what is there."""
+    """The plan asks libvirt which machines exist."""
     file = tmp_path / "cluster.yaml"
     socket = tmp_path / "none"
     file.write_text(
@@ -296,7 +297,7 @@ def test_a_libvirt_that_cannot_make_them(vicinal: Vicinal, tmp_path: Path) -> No
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """Of a network interface that this host does not have."""
+    """The name of a network interface that this host does not have."""
     name = f"vicinal-t{secrets.token_hex(3)}"
     yield name
     subprocess.run([IP, "link", "delete", name], capture_output=True, check=False)
@@ -314,7 +315,7 @@ def test_a_bridge_is_made_and_taken_away(name: str) -> None:
     assert bridge.observe().condition is Condition.BROKEN
     bridge.remove()
     assert not place.exists()
-    bridge.remove()  # again: nothing to do
+    bridge.remove()  # a second time, there is nothing to do
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes bridges")
@@ -348,7 +349,7 @@ def test_what_fails_first_is_said_at_once() -> None:
 def test_no_job_over_both_kinds(
     vicinal: Vicinal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have a region in common, and no network."""
+    """Containers and machines share a region but no network."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     cluster = read(
         tmp_path, "name: lab\nnodes: [{name: box}, {name: vm, backend: vm}]\nregion: none\n"
@@ -363,13 +364,13 @@ def test_no_job_over_both_kinds(
 
 @pytest.fixture
 def hypervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hypervisor]:
-    """libvirt's test driver, which runs nothing, in the place of the machines' libvirt."""
+    """libvirt's test driver, which runs nothing, instead of the machines' libvirt."""
     connection = libvirt.open("test:///default")
     found = Hypervisor("test:///default", connection)
     for module in ("resources.machines", "nodes.vm.saving"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.hypervisor_at", lambda _: found)
     yield found
-    for domain in connection.listAllDomains():  # one process has them for ever
+    for domain in connection.listAllDomains():  # the driver keeps domains until the process ends
         if domain.name() != "test":
             if domain.isActive():
                 domain.destroy()
@@ -399,7 +400,8 @@ def test_a_machine_is_what_its_domain_says(hypervisor: Hypervisor, tmp_path: Pat
     assert resource.observe().condition is Condition.READY
     resource.remove()
     assert resource.observe().condition is Condition.ABSENT
-    # Of the same name, and another's: a second user may have a cluster that is called the same.
+    # A domain of the same name that another user's cluster owns: clusters of two users may have the
+    # same name.
     define(hypervisor, replace(spec, cluster="1000-lab"))
     assert resource.observe().condition is Condition.BROKEN
     resource.remove()
@@ -409,7 +411,7 @@ def test_a_machine_is_what_its_domain_says(hypervisor: Hypervisor, tmp_path: Pat
 def test_qemu_is_this_user_where_it_could_be_another(
     hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real one is in tests/guests/cluster/test_cluster_saving.py."""
+    """tests/guests/cluster/test_cluster_saving.py has a real QEMU."""
     monkeypatch.setattr(Hypervisor, "qemu_user", lambda _: None)
     assert user_of_machines(hypervisor) is None
     monkeypatch.setattr(Hypervisor, "qemu_user", lambda _: (64055, 64055))
@@ -423,7 +425,7 @@ def two(hypervisor: Hypervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     restore = lifecycle.restore
 
     def restore_paused(hypervisor: Hypervisor, name: str, *, paused: bool = False) -> None:
-        """The test driver cannot begin with a domain that stands still."""
+        """Restore and then suspend, because the test driver cannot start a domain paused."""
         restore(hypervisor, name)
         if paused:
             lifecycle.suspend(hypervisor, name)
@@ -456,7 +458,7 @@ def test_saved_machines_come_back_and_stand_still(
         assert MachineResource(machine).observe() == Observation(Condition.STOPPED, "it is saved")
     for machine in two:
         MachineResource(machine).start()
-        MachineResource(machine).start()  # again: it goes on when the others have come back
+        MachineResource(machine).start()  # stays paused until the other is restored
         assert observe(hypervisor, machine.domain) is DomainState.PAUSED
         assert machine.saved.exists()
 
@@ -474,14 +476,14 @@ def test_if_one_cannot_be_saved_all_run_on(
         saving.save_machines(two)
     for machine in two:
         assert observe(hypervisor, machine.domain) is DomainState.RUNNING
-    # The console of one whose QEMU began anew does not say any more that it has booted.
+    # If QEMU started anew, the machine's console no longer shows that the machine has booted.
     assert [machine.saved.exists() for machine in two] == [True, False]
 
 
 def test_none_goes_on_without_one_that_does_not_come_back(
     two: list[Machine], hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would bring the region as it was, and the other has written there since."""
+    """The other machine has written to the region since, and a restore would overwrite that."""
 
     def save_one(_: Hypervisor, name: str, *, with_region: bool) -> None:
         if name == two[1].domain:
@@ -504,7 +506,7 @@ def test_none_goes_on_without_one_that_does_not_come_back(
 
 
 def test_keys_in_a_guest_are_their_users_alone(tmp_path: Path) -> None:
-    """ssh takes no private key that others may read, and sshd none of others' directories."""
+    """ssh refuses a private key that others can read; sshd refuses directories of other users."""
     import tarfile
 
     guests = [each.identity for each in machines(read(tmp_path, WHOLE))]

@@ -1,4 +1,4 @@
-"""What a plan says of attributes that the file changes: old and new of each, in people's units."""
+"""What a plan says about changed attributes: the old and the new value, with readable units."""
 
 import pytest
 

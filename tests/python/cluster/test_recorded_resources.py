@@ -1,6 +1,6 @@
-"""What journals have of each kind of resource: the format stays, whatever the code becomes.
+"""What journals record for each kind of resource. This format stays when the code changes.
 
-recorded_resources.jsonl was written by an earlier version, by whose clusters must still be found.
+An earlier version wrote recorded_resources.jsonl, and its clusters must still be found.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Machines of two hosts are saved, and go on: in what order, and whatever ends it on the way.
+"""Saving and restoring machines of two hosts: the order of steps, and failures at each step.
 
 No machine runs here (saving_support.py): tests/guests/hosts has real ones.
 """
@@ -71,7 +71,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         found.before(name, "comes back")
         assert paused
         real["restore"](at, name)
-        real["suspend"](at, name)  # the test driver cannot begin with one that stands still
+        real["suspend"](at, name)  # the test driver cannot start a domain paused
 
     def resume(at: Hypervisor, name: str) -> None:
         if lifecycle.observe(at, name) is DomainState.PAUSED:
@@ -80,11 +80,11 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
     for each in (suspend, save, restore, resume):
         monkeypatch.setattr(lifecycle, each.__name__, each)
-    # No guest is in these machines that could be waited for.
+    # These machines have no guest to wait for.
     monkeypatch.setattr(GuestsResource, "create", lambda _: found.log.append("they are entered"))
     yield found
     found.kill_agents()
-    for domain in connection.listAllDomains():  # one process has them for ever
+    for domain in connection.listAllDomains():  # the driver keeps domains until the process ends
         if domain.name() != "test":
             if domain.isActive():
                 domain.destroy()
@@ -111,7 +111,7 @@ def test_all_stand_still_before_one_is_saved_and_all_are_back_before_one_goes_on
 
 
 def failing(lab: Lab, at: str, error: BaseException) -> None:
-    """Have one thing fail, once."""
+    """Let one action fail, once."""
     failed: list[str] = []
 
     def fail(what: str) -> None:
@@ -132,7 +132,7 @@ def test_what_fails_on_one_host_has_all_run_on(lab: Lab, step: str, error: BaseE
         host = "a" if step[:3] in ("vm0", "vm1") else "b"
         assert raised.value.message == f"host {host}: no room"
     lab.check(RUNNING)
-    # A machine whose QEMU began anew has a console that does not say any more that it has booted.
+    # If QEMU started anew, the machine's console no longer shows that the machine has booted.
     again = {each.split()[0] for each in lab.log if each.endswith("comes back")}
     assert again == {each.split()[0] for each in lab.log if each.endswith("is saved")}
     assert {name for name, each in lab.machines.items() if each.saved.exists()} == again
@@ -155,7 +155,7 @@ def test_nothing_is_begun_where_one_host_cannot_save(
 
 
 def killing(lab: Lab, at: int) -> None:
-    """Kill the command before it has done more than `at` things; it does nothing more then."""
+    """Kill the command after `at` actions. The command does nothing more after that."""
 
     def die(_: str) -> None:
         if len(lab.log) >= at:
@@ -215,7 +215,7 @@ def test_a_command_killed_when_only_some_know_that_all_are_saved(
     lab.is_killed()
     saved, running = DomainState.SAVED, DomainState.RUNNING
     assert lab.states() == {"vm0": saved, "vm1": saved, "vm2": running, "vm3": running}
-    lab.checked = False  # those of b are not held for it
+    lab.checked = False  # the machines of b run, so the check of the order does not hold
     lab.restore()
     lab.check(RUNNING)
 
@@ -234,7 +234,7 @@ def test_what_does_not_come_back_is_waited_for(lab: Lab, step: str) -> None:
         late = step.split()[0]
         assert lab.states() == {**PAUSED, late: DomainState.SAVED}
     else:
-        assert lab.states() == PAUSED  # and those that had gone on stand still again
+        assert lab.states() == PAUSED  # and machines that had resumed are paused again
     assert is_half_saved(lab.journal.entries())
     lab.restore()
     lab.check(RUNNING)
@@ -261,7 +261,7 @@ def test_a_host_that_is_lost_meanwhile_is_named_and_the_others_go_on(lab: Lab) -
             raise VicinalError("no", "nobody hears it")
 
     lab.stop_at = lose
-    # That host does not hear that it is to go on, and its machines stand still.
+    # Host b does not receive the request to resume, and its machines stay paused.
     lab.checked = False
     with pytest.raises(VicinalError, match="the virtual machines of b may still be paused") as got:
         lab.save()
@@ -280,7 +280,7 @@ def test_a_host_that_is_lost_meanwhile_is_named_and_the_others_go_on(lab: Lab) -
 
 @pytest.mark.parametrize("node", ["vm0", "vm2"])
 def test_none_goes_on_without_one_that_does_not_come_back(lab: Lab, node: str) -> None:
-    """It would bring its region as it was, and others have written there since."""
+    """Other machines have written to the region since, and a restore would overwrite that."""
 
     def fail(what: str) -> None:
         if what in ("vm3 is saved", f"{node} comes back"):
@@ -350,7 +350,7 @@ def test_a_record_says_nothing_of_this_host(lab: Lab) -> None:
 
 
 def test_a_saved_machine_is_shown_as_saved(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """And not as a stopped one, which begins anew when it is started."""
+    """A stopped machine would boot anew when it is started. A saved one would not."""
     share = f"{NAME}.a"
     assert {node.state for node in cluster_state(share).nodes} == {"running"}
     lab.save()
