@@ -1,4 +1,4 @@
-"""What tests with a real Slurm share: one that runs."""
+"""What tests with a real Slurm share: a running Slurm."""
 
 from collections.abc import Iterator
 
@@ -16,13 +16,13 @@ def shared_hosts() -> Iterator[SharedHosts]:
 
 @pytest.fixture(scope="module")
 def hosts(shared_hosts: SharedHosts) -> OptionHosts:
-    """The hosts have a directory `work`, to which every user may write."""
+    """Hosts with a directory `work`, which every user may write."""
     return shared_hosts.get(OptionHosts)
 
 
 @pytest.fixture
 def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after, and go on taking jobs."""
+    """Hosts without traces of jobs before and after the test. The test must not drain hosts."""
     with hosts.clean():
         yield hosts
     assert "drain" not in hosts.at_head("sinfo", "-h").stdout

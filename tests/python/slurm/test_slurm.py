@@ -1,4 +1,4 @@
-"""`vicinal run --slurm` inside of an allocation of a real Slurm, with two hosts."""
+"""`vicinal run --slurm` inside an allocation of a real Slurm with two hosts."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmHosts]:
 
 
 def without_ssh(hosts: SlurmHosts) -> str:
-    """Text for a shell that takes care that nothing is reached by ssh."""
+    """A command for a shell that runs vicinal. ssh is replaced, so that nothing can use ssh."""
     (hosts.directory / "bin/ssh").write_text("#!/bin/sh\nexit 255\n")
     return VICINAL
 
@@ -82,7 +82,7 @@ def test_outside_of_an_allocation(vicinal: Vicinal) -> None:
 
 @pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=LONG)])
 def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None:
-    """Two ranks on each host, the region between these and the network to the others."""
+    """Two ranks on each host use the host's region, and the network between hosts."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
     command = f"{without_ssh(hosts)} run -n 4 --slurm --paths {program} --max-size 65536"
     result = hosts.at_head("salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", command)
@@ -95,7 +95,7 @@ def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None
 
 
 def srun_example() -> list[str]:
-    """The commands of docs/how-to/hosts.md for ranks that srun starts itself."""
+    """The commands of docs/how-to/hosts.md for ranks that srun itself starts."""
     text = (CHECKOUT / "docs/how-to/hosts.md").read_text()
     _, _, rest = text.partition("ranks that srun starts itself")
     example = rest.partition("    ")[2].partition("\n\n")[0]
@@ -103,7 +103,7 @@ def srun_example() -> list[str]:
 
 
 def test_srun_starts_ranks_by_itself(hosts: SlurmHosts) -> None:
-    """As the documentation says: two on each host, the region inside and the network between."""
+    """The documented commands: two ranks on each host, a region in each, a network between them."""
     program = CHECKOUT / "build/programs/mpich/verify"
     commands = {"vicinal": VICINAL, "program": f"{program} --max-size 65536"}
     for name, command in commands.items():
@@ -130,7 +130,7 @@ def test_srun_starts_ranks_by_itself(hosts: SlurmHosts) -> None:
         }
         assert ways[0, 1] > 0
         assert ways[1, 0] > 0
-        # Two ranks beyond it, of each of those here.
+        # Each of the two ranks here reaches two ranks outside of the region.
         assert len(state["beyond"]) == 4
     nothing_left(hosts)
 
@@ -139,7 +139,7 @@ def test_srun_starts_ranks_by_itself(hosts: SlurmHosts) -> None:
 def test_ranks_follow_the_tasks_of_a_batch_script(
     hosts: SlurmHosts, programs: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The script runs on the first host, which needs no step for its region."""
+    """The script runs on the first host, whose region therefore needs no step of its own."""
     script, output = tmp_path / "script", tmp_path / "output"
     command = f"{without_ssh(hosts)} run -n 3 --slurm {programs['mpich']} report"
     script.write_text(f'#!/bin/sh\n{command}\necho "status $?"\n')
@@ -162,7 +162,7 @@ def test_more_ranks_than_the_allocation_has(hosts: SlurmHosts) -> None:
 
 
 def test_a_host_that_no_step_reaches(hosts: SlurmHosts) -> None:
-    """One that is not in the allocation, though the variables say so."""
+    """The variables name a host that is not in the allocation."""
     wrong = "SLURM_JOB_NODELIST=node[0-1] SLURM_JOB_CPUS_PER_NODE='1(x2)'"
     command = f"unset SLURM_NTASKS; {wrong} {without_ssh(hosts)} run -n 2 --slurm true"
     line = error_line(hosts.at_head("salloc", "-Q", "-wnode0", "sh", "-c", command))

@@ -1,6 +1,6 @@
 """The option --vicinal on hosts whose slurmd fetches its configuration from a real slurmctld.
 
-Each host has an /etc/slurm of its own, and those of the slurmds are empty.
+Each host has an /etc/slurm of its own, which is empty on hosts with a slurmd.
 """
 
 import signal
@@ -21,7 +21,7 @@ MUNGE = "/run/munge"
 
 
 class ConfiglessHosts(OptionHosts):
-    """Two hosts, and a head with all of Slurm's files, where the option is installed."""
+    """Two hosts without Slurm's files, and a head with them, where the option is installed."""
 
     def environment(self, **variables: str) -> dict[str, str]:
         found = super().environment(**variables)
@@ -34,11 +34,11 @@ class ConfiglessHosts(OptionHosts):
             file.write("SlurmctldParameters=enable_configless\n")
 
     def own_configuration(self, name: str) -> Path:
-        """The directory /etc/slurm of a host, or of the head."""
+        """The directory /etc/slurm of a host or of the head."""
         return self.slurm_conf.parent if name == HEAD else self.directory / f"{name}-etc"
 
     def prepare(self) -> None:
-        # Those who have no slurm.conf yet know munge by this place alone.
+        # Without a slurm.conf, clients find munge only by this path.
         socket = self.slurm_conf.parent / "munge.socket"
         self.on(HEAD, f"mkdir -p {MUNGE} && ln -s {socket} {MUNGE}/munge.socket.2")
         for name in (HEAD, *self.names):
@@ -47,21 +47,21 @@ class ConfiglessHosts(OptionHosts):
             self.on(name, f"mount --bind {own} {CONFIGURATION}")
         for name in self.names:
             self.on(name, f"mkdir -p {FETCHED} && mount -t tmpfs -o mode=755 none {FETCHED}")
-        # Where slurmctld is the option is installed once all runs.
+        # At slurmctld's host, the option is installed when all daemons run.
 
     def start_slurmd(self, name: str) -> None:
         self.on(name, f"unset SLURM_CONF; slurmd -N {name} --conf-server {HEAD}")
 
     def on(self, name: str, script: str) -> str:
-        """What a script says on a host, which is to be good."""
+        """The output of a script on a host. The script must succeed."""
         return self.cluster.run_in(name, ["sh", "-c", script])
 
     def is_told(self, name: str) -> bool:
-        """Whether slurmd has a plugstack.conf there that includes Vicinal's."""
+        """Whether the host's slurmd has a plugstack.conf that includes Vicinal's file."""
         return "vicinal.conf" in self.on(name, f"cat {FETCHED}/conf/plugstack.conf || true")
 
     def vicinal_on(self, name: str, command: str) -> subprocess.CompletedProcess[str]:
-        """`vicinal slurm` there, as an administrator gives it."""
+        """Run `vicinal slurm` on a host, as an administrator does."""
         words = (VICINAL, "slurm", command)
         options = self.installed() if command != "remove" else ()
         return self.at_head("ssh", name, *words, *options)
@@ -69,9 +69,7 @@ class ConfiglessHosts(OptionHosts):
 
 @pytest.mark.long
 def test_hosts_that_fetch_their_configuration() -> None:
-    """They get plugstack.conf, and not what it includes: that is installed on each, and tasks have
-    regions then.
-    """
+    """Hosts fetch plugstack.conf only. Each host needs the files that plugstack.conf includes."""
     task = ("sh", "-c", "echo $SLURMD_NODENAME $VICINAL_REGION")
     step = (*become(USER), "srun", "--vicinal", "-N2", "--chdir=/", *task)
     with ConfiglessHosts.opened() as hosts, hosts.clean():
@@ -92,7 +90,7 @@ def test_hosts_that_fetch_their_configuration() -> None:
                 f"wrote {CONFIGURATION}/vicinal.variables",
                 f"wrote {CONFIGURATION}/plugstack.conf.d/vicinal.conf",
             ], done.stderr
-            # Its epilog, as everywhere: slurmd looks at its start.
+            # The epilog works as on other hosts: slurmd looks for it when it starts.
             signal_all(hosts.running(name, "slurmd"), signal.SIGKILL)
             hosts.start_slurmd(name)
             after = hosts.vicinal_on(name, "check")

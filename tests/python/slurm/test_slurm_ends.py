@@ -1,4 +1,4 @@
-"""However a job with --vicinal ends, and whatever is killed, a real Slurm has nothing left."""
+"""A job with --vicinal leaves nothing in a real Slurm, however it ends and whatever is killed."""
 
 import os
 import signal
@@ -12,17 +12,17 @@ from process_support import signal_all, words_of
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, wait_until
 
 JOBS = int(os.environ.get("SOAK_JOBS", "10"))
-"""In a row, on two hosts at once."""
+"""Jobs in a row, on two hosts at once."""
 
 
 def next_job(hosts: OptionHosts) -> None:
-    """The host takes jobs, and their epilogs sweep it."""
+    """The host accepts another job, whose epilog removes what earlier jobs left."""
     done = hosts.at_head("srun", "--vicinal", "-wnode0", "-n1", "true")
     assert done.returncode == 0, done.stderr
 
 
 def steps(hosts: OptionHosts, tasks: int = 1) -> subprocess.Popen[bytes]:
-    """A job of a step on the first host that runs until it is ended."""
+    """A job with one step on the first host, which runs until it is ended."""
     return hosts.start(
         *("srun", "--vicinal", "-wnode0", f"-n{tasks}", "--job-name=dies", "sleep", "600")
     )
@@ -32,7 +32,7 @@ def steps(hosts: OptionHosts, tasks: int = 1) -> subprocess.Popen[bytes]:
 
 
 def test_a_killed_step_leaves_nothing(clean: OptionHosts) -> None:
-    """kill -9 of its tasks and of the slurmstepd that looks after them."""
+    """kill -9 of the step's tasks and of its slurmstepd."""
     with steps(clean, 2) as step:
         try:
             wait_until(lambda: len(clean.running("node0", "sleep")) == 2)
@@ -44,11 +44,11 @@ def test_a_killed_step_leaves_nothing(clean: OptionHosts) -> None:
             assert clean.at_head("scancel", "--name=dies").returncode == 0
             wait_until(lambda: not clean.regions("node0"))
         finally:
-            step.kill()  # srun may wait long for a step that nobody speaks for
+            step.kill()  # srun may wait long for a step whose slurmstepd is gone
 
 
 def test_a_job_goes_on_while_slurmd_is_killed(clean: OptionHosts) -> None:
-    """Its region is there until the job ends, which the slurmd that comes after it sees to."""
+    """The region exists until the job ends. The next slurmd then removes it."""
     number = clean.waiting_job()
     step = clean.start("srun", "--vicinal", f"--jobid={number}", "--overlap", "sleep", "600")
     with step:
@@ -68,7 +68,7 @@ def test_a_job_goes_on_while_slurmd_is_killed(clean: OptionHosts) -> None:
 
 
 def test_a_host_that_lost_all_of_a_job_gives_its_region_back(clean: OptionHosts) -> None:
-    """kill -9 of slurmd, slurmstepd and the task at once, as at a crash that /run survives."""
+    """kill -9 of slurmd, slurmstepd and the task at once simulates a crash that /run survives."""
     with steps(clean) as step:
         try:
             wait_until(lambda: clean.running("node0", "sleep"))
@@ -85,7 +85,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_region_back(clean: OptionHosts)
 
 
 def test_what_a_crash_left_over_goes_with_the_next_epilog(clean: OptionHosts) -> None:
-    """And no region of a job that is there, though none of its processes is a member."""
+    """The epilog keeps the region of an existing job, even if no process of the job is a member."""
     number = clean.waiting_job()
     make = [VICINAL, "slurm", "region", "--directory", REGIONS, "--user", "0"]
     clean.cluster.run_in("node0", [*make, "4000000"])
@@ -108,7 +108,7 @@ def test_a_job_that_is_cancelled_before_it_starts(clean: OptionHosts) -> None:
 
 @pytest.mark.long
 def test_a_job_that_is_cancelled_while_its_region_is_made(clean: OptionHosts) -> None:
-    """What makes it stands still meanwhile, and goes on when the job is over."""
+    """The process that makes the region is stopped until the job is over, and then continues."""
 
     def making() -> list[psutil.Process]:
         there = clean.processes("node0")
@@ -118,7 +118,7 @@ def test_a_job_that_is_cancelled_while_its_region_is_made(clean: OptionHosts) ->
         stopped: list[psutil.Process] = []
         try:
             deadline = time.monotonic() + GUARD_SECONDS
-            while not stopped:  # without a pause: it is at work for less than a tenth of a second
+            while not stopped:  # without a pause, because the process runs for less than 0.1 s
                 assert time.monotonic() < deadline
                 stopped = making()
             signal_all(stopped, signal.SIGSTOP)

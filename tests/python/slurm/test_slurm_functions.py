@@ -1,4 +1,4 @@
-"""SR-IOV functions of Slurm's jobs, on fake cards and without a Slurm: given, kept, taken back."""
+"""Virtual functions of Slurm's jobs on fake cards, without a Slurm: given, kept, taken back."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ INFINIBAND = "0000:02:08.0"
 
 @dataclass
 class Slurm:
-    """A host of Slurm's with two fake cards, igb and mlx5, of two functions each."""
+    """A Slurm host with two fake cards, igb and mlx5, each with two virtual functions."""
 
     host: FakeHost
     functions: Functions
@@ -55,7 +55,7 @@ def slurm(tmp_path: Path) -> Slurm:
     return Slurm(host, functions, JobFunctions(directory, functions), directory)
 
 
-# --- what Slurm says -----------------------------------------------------------------------
+# --- Slurm's requests ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_job_has_its_functions_until_it_ends(slurm: Slurm) -> None:
     assert slurm.files() == set()
     assert not slurm.is_up("eth1v0")
     assert slurm.functions.find(INFINIBAND).settings["port_guid"] == ZERO
-    assert slurm.jobs.release(7) == []  # as often as Slurm likes
+    assert slurm.jobs.release(7) == []  # Slurm may call this several times
     assert slurm.files() == set()
 
 
@@ -126,10 +126,10 @@ def test_without_a_card_any_that_is_free(slurm: Slurm) -> None:
     jobs.give(7, [Asked(3)])
     assert list(slurm.owners()) == [FIRST, SECOND, INFINIBAND]
     assert jobs.release(7) == []
-    assert helper.asked == ["assign", "release"]  # each starts it once, for all of the job's
+    assert helper.asked == ["assign", "release"]  # one start of the helper for all functions
 
 
-# --- what cannot be ------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_all_of_them_or_none(slurm: Slurm, asked: Asked, fault: str) -> None:
     with pytest.raises(VicinalError, match=rf"the SR-IOV functions of job 7: .*{fault}"):
         slurm.jobs.give(7, [Asked(1, "ib0"), asked] if asked.card else [asked])
     assert slurm.owners() == {}
-    assert slurm.files() == {"functions-7.lock"}  # the epilog's to remove
+    assert slurm.files() == {"functions-7.lock"}  # the epilog removes it
     slurm.jobs.release(7)
     assert slurm.files() == set()
 
@@ -156,7 +156,7 @@ def test_a_host_without_cards(tmp_path: Path) -> None:
 
 
 def test_an_interface_that_does_not_come_up(slurm: Slurm) -> None:
-    (slurm.host.sysfs / "class/net/eth1v0").unlink()  # renamed just now, say
+    (slurm.host.sysfs / "class/net/eth1v0").unlink()  # as if it were renamed at this moment
     with pytest.raises(VicinalError, match='Cannot find device "eth1v0"'):
         slurm.jobs.give(7, [Asked(1, "eth1")])
     assert "functions-7" not in slurm.files()
@@ -187,7 +187,7 @@ def test_a_directory_that_others_write_to_is_not_used(slurm: Slurm) -> None:
 
 
 def test_what_a_killed_command_left_is_the_job_s_first(slurm: Slurm) -> None:
-    """It had one of two, and had brought its interface up: none is lost or taken twice."""
+    """The killed command had assigned one of two, and set it up. None is lost or taken twice."""
     slurm.functions.assign(SECOND, owner="slurm-7")
     slurm.host.run("ip", "link", "set", "dev", "eth1v1", "up")
     slurm.jobs.give(7, [Asked(2, "eth1")])
@@ -214,7 +214,7 @@ def test_who_is_at_work_is_waited_for(slurm: Slurm, monkeypatch: pytest.MonkeyPa
 def test_jobs_that_are_over_are_swept(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm.jobs.give(7, [Asked(1, "eth1")])
     slurm.jobs.give(8, [Asked(1, "eth1")])
-    slurm.functions.assign("ib0", owner="slurm-9")  # killed before it wrote anything but the record
+    slurm.functions.assign("ib0", owner="slurm-9")  # the command was killed after this
     slurm.functions.assign("ib0", owner="vicinal.demo")
     (slurm.directory / "functions-10").touch()
     (slurm.directory / ".functions-8.nodes.part").touch()
@@ -242,7 +242,7 @@ def test_nothing_is_swept_where_slurm_does_not_answer(
 def test_one_that_cannot_be_taken_back_keeps_no_other(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine has it open through vfio-pci; the next sweep tries again."""
+    """A machine has the function open through vfio-pci. The next sweep tries again."""
     slurm.jobs.give(7, [Asked(1, "eth1")])
     slurm.jobs.give(8, [Asked(1, "eth1")])
     (slurm.host.sysfs / "class/net/eth1v0").unlink()
@@ -259,7 +259,7 @@ def test_one_that_cannot_be_taken_back_keeps_no_other(
 
 
 def lend(slurm: Slurm, *asked: Asked) -> list[LentFunction]:
-    """A job has functions for its nodes, whose card keeps them to a VLAN."""
+    """Give a job functions for its nodes, whose card tags their frames with a VLAN."""
     for settings in slurm.host.cards["0000:01:00.0"].settings.values():
         settings["vlan"] = "7"
     slurm.jobs.give(7, asked or [Asked(1, "eth1")], for_nodes=True)
@@ -268,7 +268,7 @@ def lend(slurm: Slurm, *asked: Asked) -> list[LentFunction]:
 
 
 def take_away(slurm: Slurm, interface: str) -> None:
-    """As it looks from here when an interface is in another network."""
+    """Show a host's sysfs after an interface has moved into another network namespace."""
     place = slurm.host.device(FIRST) / "net" / interface
     for file in place.iterdir():
         file.unlink()
@@ -299,7 +299,7 @@ def test_the_card_bounds_what_a_node_s_function_can(slurm: Slurm) -> None:
 def test_a_user_may_open_what_machines_have_until_the_end(slurm: Slurm) -> None:
     lend(slurm, Asked(2, "eth1"))
     slurm.jobs.lend(7, 1000)
-    slurm.jobs.lend(7, 1000)  # as when the machines have ended, and are made anew
+    slurm.jobs.lend(7, 1000)  # as if the machines had ended and were made anew
     groups = [slurm.functions.find(each).group for each in (FIRST, SECOND)]
     for function, group in zip((FIRST, SECOND), groups, strict=True):
         assert slurm.functions.find(function).driver == "vfio-pci"
@@ -312,7 +312,7 @@ def test_a_user_may_open_what_machines_have_until_the_end(slurm: Slurm) -> None:
 
 
 def test_a_function_that_is_not_alone_in_its_group(slurm: Slurm) -> None:
-    """Whoever may open the group would have all of it, be it that nothing drives the rest."""
+    """Access to the group would include the other functions in it, even those without a driver."""
     lend(slurm)
     members = slurm.host.device(FIRST) / "iommu_group/devices"
     (members / SECOND).symlink_to(slurm.host.device(SECOND))
@@ -326,13 +326,13 @@ def test_a_function_that_is_not_alone_in_its_group(slurm: Slurm) -> None:
 def test_a_group_that_somebody_holds_open_unseen(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by a file that is under way in a socket: the function stays the job's."""
+    """The job keeps the function if its holder cannot be found, as with a descriptor in transit."""
     lend(slurm)
     slurm.jobs.lend(7, 1000)
     node = vfio_node(slurm.functions.find(FIRST), slurm.host)
     monkeypatch.setattr("vicinal.integrations.slurm.machine_functions._CLOSE_SECONDS", 0.1)
     node.unlink()
-    node.mkdir()  # as little to be opened as a group is that is open: that is EBUSY
+    node.mkdir()  # opening fails, as it does with EBUSY for a group that is open
     with pytest.raises(VicinalError, match=f"a process still holds {FIRST} open through {node}"):
         slurm.jobs.release(7)
     assert slurm.functions.find(FIRST).owner == "slurm-7"
@@ -346,7 +346,7 @@ def test_a_group_that_somebody_holds_open_unseen(
 def test_only_processes_of_the_job_s_user_are_ended(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He may have handed what he had opened to a daemon, say."""
+    """A process of another user, such as a daemon that was given the descriptor, is not killed."""
     user = os.geteuid()
     for owner, status in ((user + 1, None), (user, -signal.SIGKILL)):
         with subprocess.Popen(["sleep", "60"]) as holder:

@@ -19,13 +19,13 @@ def hosts() -> Iterator[FunctionHosts]:
 
 @pytest.fixture
 def clean(hosts: FunctionHosts) -> Iterator[FunctionHosts]:
-    """Hosts none of whose functions is a job's before, and none after."""
+    """Hosts on which no job has a function, before and after the test."""
     with hosts.clean():
         yield hosts
 
 
 def allocate(hosts: FunctionHosts, gres: str, *options: str) -> str:
-    """Start a job on the first host, whose first step has set its functions up; its number."""
+    """Start a job on the first host. Its first step sets its functions up. Returns its number."""
     command = ("salloc", "-Q", "-wnode0", "-n1", f"--gres={gres}", "--no-shell", *options)
     done = hosts.at_head(*command, "--job-name=waits")
     assert done.returncode == 0, done.stderr
@@ -47,7 +47,7 @@ def test_the_check_finds_nothing_missing(hosts: FunctionHosts) -> None:
 
 
 def test_tasks_are_told_of_their_job_s_functions(clean: FunctionHosts) -> None:
-    """On each of its hosts, without --vicinal; its interface is up as long as it has it."""
+    """Tasks are told on each host, without --vicinal too. The interface is up during the job."""
     show = "printenv VICINAL_FUNCTIONS VICINAL_FUNCTION_INTERFACES VICINAL_FUNCTION_DEVICES"
     flags = "ip -o link show eth1v0 | grep -o '[<,]UP[,>]'"
     ask = ("srun", "-N2", "--gres=vf:eth1:1,vf:ib0:1", "-l", "sh", "-c")
@@ -68,7 +68,7 @@ def test_tasks_are_told_of_their_job_s_functions(clean: FunctionHosts) -> None:
 
 @pytest.mark.long
 def test_a_job_with_a_region_and_an_infiniband_function(clean: FunctionHosts) -> None:
-    """Which has GUIDs as long as the job has it."""
+    """The function has GUIDs while the job has it."""
     before = clean.guid("node0")
     number = allocate(clean, "vf:ib0:1", "--vicinal")
     assert clean.guid("node0") != before
@@ -82,7 +82,7 @@ def test_a_job_with_a_region_and_an_infiniband_function(clean: FunctionHosts) ->
 
 @pytest.mark.long
 def test_jobs_at_once_have_different_ones_and_others_wait(clean: FunctionHosts) -> None:
-    """Two of three start at the same moment, and each finds the same function to be free."""
+    """Two of three jobs start at the same moment, and both find the same function free."""
     job = ("sbatch", "--parsable", "--hold", "-wnode0", "--gres=vf:eth1:1", "--output=/dev/null")
     jobs = [clean.at_head(*job, "--wrap", "sleep 600").stdout.strip() for _ in range(3)]
     try:
@@ -122,12 +122,12 @@ def test_a_job_without_any_leaves_no_note_of_that(clean: FunctionHosts) -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
-# --- what turns out on the host ------------------------------------------------------------
+# --- errors found on the host --------------------------------------------------------------
 
 
 @pytest.mark.long
 def test_functions_that_somebody_else_took(clean: FunctionHosts) -> None:
-    """The step ends and says why once; the host goes on taking jobs."""
+    """The step ends with one message, and the host keeps accepting jobs."""
     clean.assign("node0", "somebody", FIRST, SECOND)
     try:
         done = clean.at_head("srun", "-wnode0", "-n2", "--gres=vf:eth1:1", "echo", "ran")
@@ -143,7 +143,7 @@ def test_functions_that_somebody_else_took(clean: FunctionHosts) -> None:
 
 @pytest.mark.long
 def test_an_interface_that_cannot_be_switched_on(clean: FunctionHosts) -> None:
-    """Of two functions the first is set up by then, and taken back."""
+    """The first of two functions was already set up, and is taken back."""
     clean.cluster.run_in("node0", ["ip", "link", "set", "eth1v1", "name", "elsewhere"])
     try:
         done = clean.at_head("srun", "-wnode0", "-n1", "--gres=vf:eth1:2", "true")
@@ -151,7 +151,7 @@ def test_an_interface_that_cannot_be_switched_on(clean: FunctionHosts) -> None:
         assert done.stderr.count('Cannot find device "eth1v1"') == 1
     finally:
         clean.cluster.run_in("node0", ["ip", "link", "set", "elsewhere", "name", "eth1v1"])
-    # The epilog could not either, and left it to the next.
+    # The epilog failed for the same reason, so the next epilog takes the functions back.
     assert clean.at_head("srun", "-wnode0", "-n1", "true").returncode == 0
 
 
@@ -175,7 +175,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: FunctionH
 
 @pytest.mark.long
 def test_what_a_crash_left_over_goes_with_the_next_epilog(clean: FunctionHosts) -> None:
-    """And no function of a job that is there, whatever its steps do."""
+    """The epilog keeps the functions of an existing job, whatever steps the job has."""
     number = allocate(clean, "vf:eth1:1")
     clean.assign("node0", "slurm-4000000", SECOND, kept=True)
     clean.cluster.run_in("node0", ["touch", f"{REGIONS}/functions-4000000.lock"])

@@ -1,6 +1,6 @@
-"""PMIx for tasks in machines: what comes from a guest, and the variables of its programs.
+"""PMIx for tasks in virtual machines: connections from a guest, and variables of its programs.
 
-The guest's sshd is a fake: a program in place of ssh, which says at what port it would listen.
+A script instead of ssh stands for the guest's sshd, and says on which port the sshd would listen.
 """
 
 import os
@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 class FakeShell:
-    """Of a guest node1 where `ssh` is a script, which writes down what it was asked for."""
+    """The shell of a guest node1, where `ssh` is a script that records its arguments."""
 
     name = "node1"
 
@@ -65,7 +65,7 @@ def test_what_connects_in_the_guest_reaches_the_server(
         assert guest.recv(100) == b"to %d" % number
         guests.append((guest, taken))
     for number, (guest, taken) in enumerate(guests):
-        if number:  # each end may be the first to close
+        if number:  # either end may close first
             guest.close()
             assert taken.recv(1) == b""
             taken.close()
@@ -124,7 +124,7 @@ def test_a_program_finds_the_server_in_its_guest() -> None:
 def test_a_guest_has_the_place_of_the_steps_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: str, mpi: str | None, commands: str
 ) -> None:
-    """A host's that is not /tmp; not one that is a pattern."""
+    """The guest gets the host's directory, unless that is /tmp or contains a pattern."""
     configuration = tmp_path / "slurm.conf"
     monkeypatch.setenv("SLURM_CONF", str(configuration))
     assert boot_commands() == ""

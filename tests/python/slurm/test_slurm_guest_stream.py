@@ -1,6 +1,6 @@
-"""What runs a program in a guest for a task of the host's, and what the two say to each other.
+"""The program that runs a task of the host's in a guest, and the frames between both.
 
-The program that runs in guests is an ordinary one: here it runs on the host.
+In a guest, this program is an ordinary program. Here it runs on the host.
 """
 
 import os
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 class Runner:
-    """The program, and this end of what is said."""
+    """The guest's program, and the host's end of the stream."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Runner:
         return guest_stream.read(self.come.fileno())
 
     def hear_until(self, *last: Kind) -> dict[Kind, bytes]:
-        """What comes up to one of these, joined by its kind."""
+        """Receive frames until one of these kinds arrives. Returns the joined contents by kind."""
         found: dict[Kind, bytes] = {}
         while frame := self.hear():
             found[frame[0]] = found.get(frame[0], b"") + frame[1]
@@ -85,7 +85,7 @@ def test_a_program_can_have_the_numbers_of_the_job_s_user(runner: Runner) -> Non
 
 
 def test_programs_with_the_same_numbers_can_read_each_other(runner: Runner) -> None:
-    """They are in one user namespace, and those with others are not."""
+    """They are in one user namespace. Programs with other numbers are in another."""
     found = []
     script = "readlink /proc/self/ns/user; exec sleep 600"
     runners = [runner, Runner(), Runner()]
@@ -111,12 +111,12 @@ def test_numbers_that_are_none_are_refused(runner: Runner) -> None:
 
 def test_a_directory_that_is_not_there_is_home(runner: Runner) -> None:
     runner.start("pwd", directory="/nowhere", HOME="/")
-    expected = os.path.realpath(os.environ["HOME"]).encode()  # the runner's
+    expected = os.path.realpath(os.environ["HOME"]).encode()  # the home directory of the runner
     assert runner.hear_until(Kind.EXITED)[Kind.OUTPUT].strip() == expected
 
 
 def test_input_is_taken_as_the_program_reads_it(runner: Runner) -> None:
-    """The next does not come before that, and signals overtake what was not read."""
+    """The next input is not sent before the program reads. Signals overtake unread input."""
     program = (
         "import signal, sys\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
@@ -150,7 +150,7 @@ def test_pmi_goes_both_ways(runner: Runner) -> None:
 
 def test_without_pmi_there_is_no_more_than_streams(runner: Runner) -> None:
     runner.start("sh", "-c", "ls /proc/self/fd | wc -l")
-    assert runner.hear_until(Kind.EXITED)[Kind.OUTPUT].strip() == b"4"  # and what ls reads
+    assert runner.hear_until(Kind.EXITED)[Kind.OUTPUT].strip() == b"4"  # and the directory of ls
 
 
 def test_the_end_by_a_signal_is_told_from_a_status(runner: Runner) -> None:
@@ -231,7 +231,8 @@ def test_a_guest_s_frame_is_not_read_if_it_is_too_long(tmp_path: Path, more: int
         assert frame == (Kind.OUTPUT, content)
 
 
-# Hears nothing, and says how a program ended that did not wait for its input.
+# This stand-in closes its input, and reports the status of a program that did not wait for its
+# input.
 SSH = r"""#!/bin/sh
 exec <&-
 touch {directory}/closed

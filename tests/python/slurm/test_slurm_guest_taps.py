@@ -1,4 +1,4 @@
-"""The network of a job's virtual machines on several hosts, on one of them. No guest runs."""
+"""The network of a job's virtual machines on several hosts, tried on one host. No guest runs."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from vicinal.integrations.slurm.guest_nodes import MOST_TAPS, make_taps
 
 NAMES = ["node0", "node1", "node2", "node3"]
 
-# As root does it for a keeper, but for the VXLAN. Frames have a header of the kernel's before them.
+# What root does for a supervisor, but without VXLAN. Each frame begins with a header of the kernel.
 TRIAL = r"""
 import ctypes, json, os, socket, subprocess, sys
 from vicinal.integrations.slurm.guest_nodes import make_taps
@@ -66,7 +66,7 @@ def needs_taps() -> None:
 
 @pytest.mark.parametrize("user", [0, NOBODY])
 def test_machines_of_a_host_reach_each_other_and_the_cable(tmp_path: Path, user: int) -> None:
-    """In a network of the test's own, and with a /dev/net/tun that all users may open."""
+    """The test uses its own network namespace, and a /dev/net/tun that every user may open."""
     needs_taps()
     devices = f"mount -t tmpfs none {tmp_path} && mknod {tmp_path}/tun c 10 200 && "
     devices += f'mount --bind {tmp_path}/tun /dev/net/tun && exec "$@"'
@@ -97,7 +97,7 @@ def test_more_machines_than_taps_can_be_handed_on() -> None:
 
 
 def test_guests_of_several_hosts_are_numbered_over_all() -> None:
-    """Each has a card of an address that no other has, and knows all names."""
+    """Each guest has a network card with a unique address, and knows all names."""
     guests = [GuestMake("node2"), GuestMake("node3", joined=False)]
     joining = joining_of(guests, CommonNetwork(NAMES, [os.dup(0), os.dup(0)], 1450))
     found = {each.name: each for each in joining.identities()}
@@ -115,7 +115,7 @@ def test_guests_of_several_hosts_are_numbered_over_all() -> None:
 
 
 def words(end: OpenEnd) -> str:
-    """What QEMU is told of an end."""
+    """The network option that QEMU gets for an end."""
     (option,) = end.options("wire0")
     return option.words[1]
 

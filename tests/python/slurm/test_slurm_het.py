@@ -1,4 +1,4 @@
-"""Heterogeneous jobs of a real Slurm's with --vicinal: each component is as a job of its own."""
+"""Heterogeneous jobs of a real Slurm with --vicinal: each component is like a job of its own."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ class HetHosts(OptionHosts):
 
 
 class HetFunctionHosts(FunctionHosts):
-    """Two hosts with functions."""
+    """Two hosts with virtual functions."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -58,7 +58,7 @@ def hosts() -> Iterator[HetHosts]:
 
 @pytest.fixture
 def clean(hosts: HetHosts) -> Iterator[HetHosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
+    """Hosts without traces of jobs before and after the test."""
     with hosts.clean():
         try:
             yield hosts
@@ -67,7 +67,7 @@ def clean(hosts: HetHosts) -> Iterator[HetHosts]:
 
 
 def good_checks(text: str) -> list[dict[str, object]]:
-    """What the program verify says, which is to find no error."""
+    """The records that the program verify prints, none of which may have errors."""
     checks = [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
     assert not [each for each in checks if each["errors"]]
     return checks
@@ -82,7 +82,7 @@ def verify(mpi: Mpi) -> str:
 
 @pytest.mark.parametrize(("mpi", "way"), [(Mpi.MPICH, "pmi2"), (Mpi.OPENMPI, "pmix")])
 def test_a_region_for_each_component(clean: HetHosts, mpi: Mpi, way: str) -> None:
-    """On each of its hosts. MPI runs over both, within hosts by their regions."""
+    """Each host of a component has one. MPI runs over both, within hosts by their regions."""
     if way not in clean.at_head("srun", "--mpi=list").stdout:
         pytest.skip("this Slurm has no PMIx: on Debian, apt-get install libpmix-dev")
     show = 'echo "$SLURM_PROCID $SLURMD_NODENAME $VICINAL_REGION"'
@@ -102,7 +102,7 @@ def test_a_region_for_each_component(clean: HetHosts, mpi: Mpi, way: str) -> Non
 
 
 def numbers(first: str) -> tuple[int, int]:
-    """Of the components of a job, by the region of the first."""
+    """The numbers of a job's components, from the region of the first component."""
     number = int(first.rpartition("-")[2])
     return number, number + 1
 
@@ -111,7 +111,7 @@ def numbers(first: str) -> tuple[int, int]:
 
 
 def test_nodes_for_each_component(clean: HetHosts) -> None:
-    """All of them on the one host, and spread over the two. One step runs tasks in all."""
+    """The first has all nodes on one host, the second on two. One step runs tasks in all."""
     task = ("sh", "-c", "echo $SLURMD_NODENAME $(hostname)")
     parts = (*FIRST_PART, *task, BETWEEN, *SECOND_PART, *task)
     done = clean.at_head(*become(USER), "srun", clean.value, "--chdir=/", *parts)
@@ -125,9 +125,10 @@ def test_nodes_for_each_component(clean: HetHosts) -> None:
 
 @pytest.mark.parametrize("command", ["salloc", "sbatch"])
 def test_mpi_in_the_nodes_of_each_component(clean: HetHosts, command: str) -> None:
-    """Of MPICH and Open MPI, step after step; the second component has a network over its hosts.
+    """MPICH and Open MPI run one step after another. The second component has a network between its
+    hosts.
 
-    For all components the option is given with the first.
+    The option of the first component counts for all components.
     """
     ways = [(Mpi.MPICH, "pmi2")]
     if "pmix" in clean.at_head("srun", "--mpi=list").stdout:
@@ -156,7 +157,7 @@ def test_mpi_in_the_nodes_of_each_component(clean: HetHosts, command: str) -> No
 
 @pytest.mark.parametrize("way", ["pmi2", "pmix"])
 def test_mpi_over_the_nodes_of_several_components_is_refused(clean: HetHosts, way: str) -> None:
-    """Their nodes have the same names and addresses, in networks of their own."""
+    """The components' nodes have the same names and addresses, in separate networks."""
     parts = (*FIRST_PART, "true", BETWEEN, *SECOND_PART, "true")
     done = clean.at_head("srun", clean.value, f"--mpi={way}", "--chdir=/", *parts)
     assert done.returncode != 0
@@ -175,7 +176,7 @@ def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
 
 
 def test_a_component_that_is_cancelled_ends_alone_and_the_first_ends_all(clean: HetHosts) -> None:
-    """As Slurm has it. What is of the one goes, what is of the other stays."""
+    """Slurm's own rule. Resources of a cancelled component are removed, those of the other stay."""
     task = ("/bin/sleep", "603")
     parts = (*FIRST_PART, *task, BETWEEN, *SECOND_PART, *task)
     with clean.start(*become(USER), "srun", "-Jhet", clean.value, "--chdir=/", *parts) as running:

@@ -45,7 +45,7 @@ def test_what_is_installed_is_removed_again(found: files.Files, tmp_path: Path) 
 
 
 def test_what_others_wrote_stays(found: files.Files, tmp_path: Path) -> None:
-    found.plugstack.write_text("required /other.so")  # the last line without its end
+    found.plugstack.write_text("required /other.so")  # the last line has no newline
     found.plugstack.chmod(0o640)
     found.include.parent.mkdir()
     (found.include.parent / "other.conf").write_text("optional /third.so\n")
@@ -62,7 +62,7 @@ def test_what_others_wrote_stays(found: files.Files, tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_includes_it_is_enough(found: files.Files, tmp_path: Path) -> None:
-    """As Debian's plugstack.conf has one."""
+    """Debian's plugstack.conf has such a pattern."""
     text = f"include {tmp_path}/plugstack.conf.d/*.conf\n"
     found.plugstack.write_text(text)
     found.include.parent.mkdir()
@@ -76,7 +76,7 @@ def test_a_pattern_that_includes_it_is_enough(found: files.Files, tmp_path: Path
 def test_an_installation_that_ends_early_loads_nothing(
     found: files.Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """plugstack.conf names the plugin last, so that what it names is there."""
+    """The file that loads the plugin is written last, when all files that it names exist."""
 
     def replace(self: Path, _target: Path) -> Path:
         raise OSError(28, "No space left on device", str(self))
@@ -114,7 +114,7 @@ def test_vlans_of_functions() -> None:
 def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     try:
         files.find_plugin()
-    except VicinalError as error:  # Slurm's headers are not everywhere
+    except VicinalError as error:  # not every machine has Slurm's headers
         pytest.skip(str(error))
     assert "does not exist" in error_line(
         vicinal("slurm", "install", "--slurm-conf", tmp_path / "none")
@@ -135,7 +135,7 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     assert "ok: " in after.stdout
     assert "does not include" not in after.stdout
     assert "is hidden from jobs by job_container/tmpfs" in after.stdout
-    # What `install` was told need not be said again; what is said otherwise is another thing.
+    # `check` knows the options of `install`. An option with another value is a difference.
     told = (
         *("--max-size", "1G", "--mpi", "mpich", "--functions", "--vlans", "5-9"),
         *("--host-network", "--python", "/usr/bin/python3"),
@@ -160,7 +160,7 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "good"),
     [
-        ("", False),  # Slurm's default
+        ("", False),  # the default of Slurm
         ("ProctrackType=proctrack/cgroup\nPrologFlags=Alloc\n", False),
         ("PrologFlags=Alloc,contain\n", True),
         ("PrologFlags=X11\n", True),
@@ -181,7 +181,7 @@ def test_groups_that_end_with_each_step_are_told(
 
 
 def test_a_plugin_without_pmix_is_told(found: files.Files, tmp_path: Path) -> None:
-    """Where srun has PMIx; here one that a fake of srun has."""
+    """This concerns a host whose srun has PMIx. Here a fake srun says so."""
     plugin = tmp_path / "plugin"
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -211,7 +211,7 @@ def test_a_plugin_without_pmix_is_told(found: files.Files, tmp_path: Path) -> No
 
 def test_of_two_that_make_a_region_one_wins(tmp_path: Path) -> None:
     directory = tmp_path / "regions"
-    before = os.umask(0o077)  # as daemons may have it
+    before = os.umask(0o077)  # daemons may have this umask
     try:
         place = job_regions.make(directory, 7, os.geteuid(), tasks=2)
     finally:

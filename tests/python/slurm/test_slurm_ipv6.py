@@ -1,4 +1,4 @@
-"""Whole jobs of a real Slurm's on hosts that reach each other in IPv6 alone."""
+"""Whole jobs of a real Slurm on hosts that reach each other only by IPv6."""
 
 import json
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ FILE = "name: lab\nnodes:\n  - {name: inner, count: 4}\nregion: {members: 16}\n"
 
 
 class Ipv6Hosts(OptionHosts):
-    """Two hosts and a head, whose interfaces have an address of IPv6 each and none of IPv4."""
+    """Two hosts and a head, whose interfaces each have an IPv6 address and no IPv4 address."""
 
     def places(self) -> dict[str, str]:
-        """The address of each."""
+        """The address of each host."""
         return {name: f"fd00::{number}" for number, name in enumerate((HEAD, *self.names), 1)}
 
     def prepare(self) -> None:
@@ -57,20 +57,20 @@ def hosts() -> Iterator[Ipv6Hosts]:
 
 @pytest.fixture
 def clean(hosts: Ipv6Hosts) -> Iterator[Ipv6Hosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
+    """Hosts without traces of jobs before and after the test."""
     with hosts.clean():
         yield hosts
 
 
 def good_checks(text: str) -> list[dict[str, object]]:
-    """What the program verify says, which is to find no error."""
+    """The records that the program verify prints, none of which may have errors."""
     checks = [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
     assert not [each for each in checks if each["errors"]]
     return checks
 
 
 def test_hosts_have_no_way_to_each_other_in_ipv4(clean: Ipv6Hosts) -> None:
-    """Or the rest would show nothing. `check` knows the other way."""
+    """Without this, the other tests would prove nothing. `check` finds the IPv6 addresses."""
     result = clean.at_head("srun", "-N2", "ip", "-4", "-o", "address")
     assert result.returncode == 0, result.stderr
     assert {line.split()[1] for line in result.stdout.splitlines()} == {"lo"}
@@ -80,7 +80,7 @@ def test_hosts_have_no_way_to_each_other_in_ipv4(clean: Ipv6Hosts) -> None:
 @pytest.mark.parametrize(("mpi", "way"), [(Mpi.MPICH, "pmi2"), (Mpi.OPENMPI, "pmix")])
 @pytest.mark.parametrize("value", ["region", "four.yaml"])
 def test_mpi_over_both_hosts(clean: Ipv6Hosts, mpi: Mpi, way: str, value: str) -> None:
-    """Two ranks on each: by a region there, and over the network between them."""
+    """Two ranks on each host use the host's region, and the network between hosts."""
     if value != "region":
         value = f"{clean.directory}/{value}"
     program = (mpi_program(mpi, "verify"), "--max-size", "65536")
@@ -91,7 +91,7 @@ def test_mpi_over_both_hosts(clean: Ipv6Hosts, mpi: Mpi, way: str, value: str) -
 
 
 def test_frames_of_nodes_fit_into_those_of_their_hosts(clean: Ipv6Hosts) -> None:
-    """And nodes themselves reach each other in IPv4, as everywhere."""
+    """The nodes themselves reach each other by IPv4, as on other hosts."""
     step = (
         "srun",
         f"--vicinal={clean.directory}/four.yaml",

@@ -1,4 +1,4 @@
-"""A job of Slurm's has a secret that its keepers know on all of its hosts, and nobody else."""
+"""A Slurm job has a secret that only its supervisors know, on all its hosts."""
 
 import subprocess
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def files(hosts: OptionHosts) -> None:
 
 
 def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:
-    """A job on both hosts that waits, whose first steps are on one host each if it has several."""
+    """A job on both hosts that waits. If it has several first steps, each is on one host."""
     value = (f"--vicinal={hosts.directory}/two.yaml", "-N2", "-n2", "--job-name=waits", *options)
     script = hosts.directory / "script"
     match command:
@@ -42,8 +42,8 @@ def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:
 
 @contextmanager
 def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[list[str]]:
-    """The secrets that keepers of a job have, one on each host."""
-    # Keepers of an earlier job end later than the job.
+    """The secrets of a job's supervisors, one on each host."""
+    # Supervisors of an earlier job end later than the job.
     wait_until(lambda: not any(map(hosts.keepers, hosts.names)))
     with subprocess.Popen(
         hosts.entered([*become(USER), *map(str, words)]),
@@ -70,7 +70,7 @@ def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[li
         *(
             pytest.param(options, command, marks=pytest.mark.long)
             for options, command in (
-                ((), "salloc"),  # it has no such option
+                ((), "salloc"),  # salloc has no such option
                 ((), "sbatch"),
                 (("--export=NONE",), "srun"),
                 (("--export=NONE",), "sbatch"),
@@ -81,7 +81,7 @@ def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[li
 def test_all_hosts_of_a_job_have_its_secret(
     clean: OptionHosts, command: str, options: tuple[str, ...]
 ) -> None:
-    """Whichever of its steps is the first on a host; another's that was left over is not taken."""
+    """This holds whichever step is first on a host. A leftover secret of another is not used."""
     with running(clean, *job(clean, command, *options), **{VARIABLE: "0" * 64}) as secrets:
         assert len(secrets) == 2
         assert len(set(secrets)) == 1
@@ -91,7 +91,7 @@ def test_all_hosts_of_a_job_have_its_secret(
 
 @pytest.mark.long
 def test_tasks_in_nodes_do_not_see_it_nor_do_others(clean: OptionHosts) -> None:
-    """It is in no argument of a process, and in nothing that Slurm shows of a job."""
+    """No argument of a process, and nothing that Slurm shows of a job, contains the secret."""
     value = f"--vicinal={clean.directory}/two.yaml"
     words = (value, "-N2", "-n2", "--chdir=/", "/bin/sh", "-c", f'echo "[${VARIABLE}]"')
     shown = clean.at_head(*become(USER), "srun", *words)
@@ -105,7 +105,7 @@ def test_tasks_in_nodes_do_not_see_it_nor_do_others(clean: OptionHosts) -> None:
 
 @pytest.mark.long
 def test_what_is_no_secret_is_not_taken(clean: OptionHosts) -> None:
-    """From the environment of a job, which is its user's."""
+    """A value in the environment of a job comes from the job's user, and may be invalid."""
     value = f"--vicinal={clean.directory}/two.yaml"
     step = f"{VARIABLE}=$(printf %064d 0)x exec srun --chdir=/ /bin/sleep 600"
     words = ("salloc", "-Q", "-K", value, "-N2", "-n2", "--job-name=waits", "/bin/sh", "-c", step)

@@ -21,7 +21,8 @@ nodes:
   - {name: node, count: 2, network: {function: {card: eth1}, address: 10.9.0.1/24}}
 region: none
 """
-# A job's nodes say its number to all that hear them; the other job's have the same addresses.
+# Nodes of a job send the job's number to all that hear it. The other job's nodes have the same
+# addresses.
 HEAR = """
 import os, socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
@@ -50,7 +51,7 @@ def hosts(shared_hosts: SharedHosts) -> NodeFunctionHosts:
 
 @contextmanager
 def allocated(hosts: NodeFunctionHosts, user: int) -> Iterator[str]:
-    """A job on both hosts, with a node and a function on each; its number."""
+    """A job on both hosts, with one node and one function on each. Yields the job's number."""
     name = f"vlans-{user}"
     options = ("-N2", "--ntasks-per-node=1", "--gres=vf:eth1:1", f"--job-name={name}")
     file = f"--vicinal={hosts.directory}/lab.yaml"
@@ -71,7 +72,7 @@ def step(hosts: NodeFunctionHosts, user: int, number: str, *command: str) -> tup
 
 
 def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str]]]:
-    """The numbers of two jobs of two users at once, and what each one's nodes hear."""
+    """The numbers of two users' jobs that run at once, and what the nodes of each job receive."""
     with ExitStack() as jobs:
         users = (USER, OTHER)
         numbers = [jobs.enter_context(allocated(hosts, user)) for user in users]
@@ -88,7 +89,7 @@ def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str
 
 @pytest.mark.long
 def test_jobs_at_once_do_not_hear_each_other(clean: NodeFunctionHosts) -> None:
-    """Two hosts, each with a function of either job, and the same addresses in both."""
+    """Two hosts, each with one function of either job. Both jobs use the same addresses."""
     with clean.with_vlans("1000-1999"):
         numbers, heard = heard_by_two_jobs(clean)
     assert heard == [{f"{numbers[0]} node0", f"{numbers[0]} node1"}] * 2
@@ -118,7 +119,7 @@ def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(
 
 @pytest.mark.long
 def test_a_job_does_not_get_another_one_s(clean: NodeFunctionHosts) -> None:
-    """There is one VLAN: the second job ends, in words, and the host goes on taking jobs."""
+    """Only one VLAN exists: the second job ends with a message, and the host takes other jobs."""
     with clean.with_vlans("5-5"):
         with allocated(clean, USER) as first, allocated(clean, OTHER) as second:
             done = clean.at_head(*step(clean, USER, first, "true"))

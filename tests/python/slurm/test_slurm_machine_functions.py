@@ -1,7 +1,7 @@
 """srun --gres=vf:1 --vicinal=FILE with a real Slurm: functions of fake cards for virtual machines.
 
-What root does for these, and undoes, is real; the kernel that answers (fake_kernel.py) and the
-machines (fake_machines.py) are fakes. tests/guests/functions has real ones.
+What root does for the functions and undoes is real. The kernel that answers (fake_kernel.py) and
+the machines (fake_machines.py) are fakes. tests/guests/functions has real machines.
 """
 
 import os
@@ -33,7 +33,7 @@ NAMED = ", network: {function: {card: eth1}, address: 10.9.0.1/24}"
 
 
 class MachineFunctionHosts(NodeFunctionHosts):
-    """Their keepers are real but for the machines."""
+    """Hosts whose supervisors are real, except for the machines."""
 
     def installed(self) -> tuple[object, ...]:
         script = self.directory / "fake-python"
@@ -50,24 +50,26 @@ class MachineFunctionHosts(NodeFunctionHosts):
         return (*options, script)
 
     def set_drivers(self, names: str) -> None:
-        """Let the machines' kernel have these."""
+        """Set which drivers the machines' kernel has."""
         file = self.directory / "drivers"
         file.write_text(names)
         file.chmod(0o644)
 
     def allocate(self, *, user: int = USER) -> str:
-        """The node is a machine, whose user may open the function's group."""
+        """Start a job whose node is a machine. The job's user may open the function's group."""
         number = super().allocate(user=user)
         assert self.state("node0", FIRST) == ("vfio-pci", f"{user} 600")
         return number
 
     def at_work(self, words: str) -> list[psutil.Process]:
-        """Processes of the first host whose command lines have these words."""
+        """Processes of the first host whose command lines contain these words."""
         processes = self.processes("node0")
         return [each for each in processes if words in " ".join(words_of(each))]
 
     def state(self, name: str, function: str) -> tuple[str, str]:
-        """What drives a function on a host, and owner and mode of its group's file, if any."""
+        """A function's driver on a host, and owner and mode of its group's file, if there is
+        one.
+        """
         device = f"/sys/bus/pci/devices/{function}"
         script = f"basename $(readlink {device}/driver); stat -c '%u %a' "
         script += f"/dev/vfio/$(basename $(readlink {device}/iommu_group)) 2>/dev/null || true"
@@ -87,7 +89,7 @@ def hosts() -> Iterator[MachineFunctionHosts]:
 
 @pytest.fixture
 def clean(hosts: MachineFunctionHosts) -> Iterator[MachineFunctionHosts]:
-    """Hosts that have all functions before, and all again after, and go on taking jobs."""
+    """Hosts that have all functions before and after the test, and keep accepting jobs."""
     with hosts.clean():
         yield hosts
     assert "drain" not in hosts.at_head("sinfo", "-h").stdout
@@ -102,7 +104,7 @@ def machines(hosts: MachineFunctionHosts, name: str) -> list[int]:
 
 
 def lockable() -> str:
-    """What a process may lock once root has raised that as far as it may here."""
+    """How much memory a process may lock after root has raised the limit as far as possible."""
     script = "import resource as r; r.setrlimit(r.RLIMIT_MEMLOCK, (r.RLIM_INFINITY,) * 2)"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, check=False, capture_output=True)
@@ -117,7 +119,7 @@ def lockable() -> str:
 def test_each_machine_has_the_function_that_the_file_names(
     clean: MachineFunctionHosts, user: int, names: list[str]
 ) -> None:
-    """Its user alone may open it, and have all of the machine's memory locked."""
+    """Only the job's user may open the function. All memory of the machine may be locked."""
     show = "echo $VICINAL_FUNCTIONS $VICINAL_FUNCTION_INTERFACES $FI_TCP_IFACE "
     show += "$VICINAL_NET_INTERFACE; sleep 2"
     options = (f"-w{','.join(names)}", "--ntasks-per-node=2", "--label")
@@ -150,7 +152,7 @@ def test_without_names_functions_are_spread_evenly(clean: MachineFunctionHosts) 
     assert done.stdout == "eth1,eth2 none\n", done.stderr
 
 
-# --- what cannot be ------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------
 
 
 def refused(hosts: MachineFunctionHosts, file: str, gres: str, fault: str) -> None:
@@ -225,7 +227,7 @@ def opens(user: int, then: str) -> tuple[str, ...]:
 
 
 def test_a_process_outside_of_the_job_that_has_one_open(clean: MachineFunctionHosts) -> None:
-    """It ends with the job, and nothing else of its user's does."""
+    """The process is ended with the job. Other processes of the same user are not."""
     number = clean.allocate()
     script = f"{shlex.join(opens(USER, 'exec sleep 611'))} & "
     script += f"{shlex.join([*become(USER), 'sleep', '612'])} &"
@@ -262,7 +264,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(
             clean.start_slurmd("node0")
             assert clean.at_head("scancel", "--name=lent").returncode == 0
             wait_until(lambda: not clean.owners("node0"))
-            # What would be in the machine runs on the host here, and nobody is left to end it.
+            # What would run in the machine runs on the host here, where nothing else ends it.
             signal_all(clean.at_work("sleep 601"), signal.SIGKILL)
             wait_until(clean.nothing_left)
         finally:
@@ -283,12 +285,12 @@ def test_machines_that_ended_are_made_anew_with_the_same_functions(
 
 
 def test_a_command_that_was_killed_while_it_lends_one(clean: MachineFunctionHosts) -> None:
-    """What it had asked for goes on; the epilog waits for that, and takes the function back."""
+    """The request to the helper runs on. The epilog waits for it, and takes the function back."""
     slow = clean.directory / SLOW
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "true") as running:
         try:
-            # The card is set up by then, and the driver is to leave once more, to vfio-pci.
+            # By then the card is set up. One change of driver remains, to vfio-pci.
             wait_until(lambda: clean.at_work("slurm lend "))
             slow.touch()
             wait_until(lambda: clean.at_work(" helper "))

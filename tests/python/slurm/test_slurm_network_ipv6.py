@@ -1,4 +1,4 @@
-"""The network of a job's nodes over hosts that reach each other in IPv6 alone, without a Slurm."""
+"""The network of a job's nodes over hosts that reach each other only by IPv6, without a Slurm."""
 
 import shlex
 import subprocess
@@ -67,14 +67,14 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 
 def join(hosts: Hosts, own: int, others: str) -> list[str]:
-    """Join nodes of a host with the others; the MTU of their network, and what holds networks."""
+    """Join a host's nodes to the others. Returns the network's MTU and the holder's process id."""
     script = JOIN.replace("OTHER", VICINAL).replace("HOSTS", others).replace("OWN", str(own))
     command = ["sh", "-c", f"({script}) </dev/null"]
     return hosts.cluster.run_in(f"node{own - 1}", command).split()
 
 
 def test_nodes_of_hosts_reach_each_other(hosts: Hosts) -> None:
-    """In frames of 70 bytes less than what hosts send."""
+    """Their frames are 70 bytes shorter than the frames of the hosts."""
     first = join(hosts, 1, "node1=fd00::2,node2=fd00::3")
     second = join(hosts, 3, "node0=fd00::1,node1=fd00::2")
     assert first[0] == second[0] == str(1500 - 70)

@@ -1,6 +1,6 @@
 """srun --gres=vf:1 --vicinal=FILE with a real Slurm: functions of fake cards in nodes of jobs.
 
-Their interfaces are real, and are moved by the real kernel (fake_kernel.py).
+The functions' interfaces are real, and the real kernel moves them (fake_kernel.py).
 """
 
 import os
@@ -74,7 +74,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peers:
 def test_each_node_has_the_function_that_the_file_names(
     clean: NodeFunctionHosts, user: int
 ) -> None:
-    """With its address, on two hosts: they hear each other by it, and afterwards it is new."""
+    """Nodes on two hosts hear each other by their functions' addresses, which are reset later."""
     before = {name: clean.interfaces(name) for name in clean.names}
     options = ("-N2", "--ntasks-per-node=2")
     line = clean.step("named", "vf:eth1:2", *options, user=user)
@@ -117,7 +117,7 @@ def test_without_names_functions_are_spread_evenly(clean: NodeFunctionHosts) -> 
 def test_a_node_sees_the_rdma_device_of_its_infiniband_function(
     clean: NodeFunctionHosts, runtime: str
 ) -> None:
-    """And neither that of others, nor the file by which one acts for the subnet manager."""
+    """The node sees neither other devices nor the file that gives access to the subnet manager."""
     node = f"{{name: node, runtime: {runtime}}}"
     clean.cluster_file("rdma.yaml", f"name: lab\nnodes: [{node}]\nregion: none\n")
     show = "echo $VICINAL_FUNCTIONS $VICINAL_FUNCTION_DEVICES; ls /dev/infiniband"
@@ -133,7 +133,7 @@ def test_later_steps_find_them_and_batch_scripts_run_on_the_host(clean: NodeFunc
     file.touch()
     file.chmod(0o666)
     options = (f"--vicinal={clean.directory}/1.yaml", "--gres=vf:1", "-wnode0", "--wait")
-    # Where a step comes while the one before ends, srun says that it tries again.
+    # If a step begins while the step before it ends, srun writes that it tries again.
     outputs = (f"--output={file}", "--error=/dev/null")
     wrapped = ("--chdir=/", *outputs, "--wrap", f"{text}; {text}")
     done = clean.at_head(*become(USER), "sbatch", *options, *wrapped)
@@ -141,7 +141,7 @@ def test_later_steps_find_them_and_batch_scripts_run_on_the_host(clean: NodeFunc
     assert file.read_text().splitlines() == ["eth1", "none"] * 2
 
 
-# --- what cannot be ------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------
 
 
 UNFIT = {
@@ -176,7 +176,7 @@ UNFIT = {
         "more than the card for the function of 'node0'",
     ),
 }
-"""Files of clusters, what a job asks for, and what is said of that."""
+"""Cluster files, the job's request, and the message."""
 
 
 @pytest.mark.long
@@ -217,11 +217,11 @@ def test_all_steps_of_a_job_have_them_in_the_same_way(clean: NodeFunctionHosts, 
     assert "start all steps of the job with the cluster file (--vicinal), or none" in done.stderr
 
 
-# --- a user who wants to keep one ----------------------------------------------------------
+# --- a user who wants to keep a function ---------------------------------------------------
 
 
 def head_of(hosts: NodeFunctionHosts) -> int:
-    """The process in whose user namespace the nodes of a job are."""
+    """The process that owns the user namespace of a job's nodes."""
     [keeper] = hosts.keepers("node0")
     found = [each.pid for each in keeper.children(recursive=True)]
     return min(each for each in found if Path(f"/proc/{each}/root/run/netns/node").exists())
@@ -235,7 +235,7 @@ def network_of(process: int) -> str:
 def test_a_function_comes_back_from_wherever_its_user_hid_it(
     clean: NodeFunctionHosts, user: int
 ) -> None:
-    """In a network that a process outside of the job holds, and with another address."""
+    """The user hid it in the network namespace of another process, under another address."""
     number = clean.allocate(user=user)
     head = head_of(clean)
     enter = [*become(user), "nsenter", f"--target={head}"]
@@ -294,7 +294,7 @@ def test_nodes_that_ended_are_made_anew_with_the_same_functions(clean: NodeFunct
 
 @pytest.mark.long
 def test_an_epilog_that_was_killed_while_a_driver_takes_its_time(clean: NodeFunctionHosts) -> None:
-    """What it had asked for goes on, is waited for, and the next one does what is left."""
+    """The request to the driver runs on. The next epilog waits for it, and does the rest."""
     number = clean.allocate()
     slow = clean.directory / SLOW
     slow.touch()

@@ -11,7 +11,7 @@ from slurm_option_support import OptionHosts, become, wait_until
 
 LONG = pytest.mark.long
 OTHER_USER = 1
-"""daemon, in Debian. Neither it nor nobody is root."""
+"""The user daemon, in Debian. Neither daemon nor nobody is root."""
 FILE = """
 name: lab
 nodes:
@@ -25,7 +25,7 @@ region:
 
 @pytest.fixture(scope="module")
 def four(hosts: OptionHosts) -> Path:
-    """The file of a cluster of four containers."""
+    """A cluster file with four containers."""
     return hosts.cluster_file("four.yaml", FILE.format(count=4))
 
 
@@ -34,7 +34,7 @@ def four(hosts: OptionHosts) -> Path:
 
 @pytest.mark.parametrize("user", [pytest.param(0, marks=LONG), OTHER_USER])
 def test_tasks_run_in_nodes_and_else_as_ever(clean: OptionHosts, four: Path, user: int) -> None:
-    """As their user, where they were started, with their files and variables; two in each node."""
+    """Tasks keep user, directory, files and variables. Each node has two tasks."""
     script = (
         'read -r line; echo "$(hostname) $(id -u) $PWD $SLURM_PROCID $OWN $line"; '
         'echo "$SLURM_PROCID" >"of-$SLURM_PROCID"; exit $((SLURM_PROCID == 7 ? 9 : 0))'
@@ -67,14 +67,14 @@ def test_the_nodes_of_a_job_are_spread_over_its_hosts(clean: OptionHosts, four: 
 def test_nodes_do_not_have_the_daemons_score_when_memory_is_short(
     clean: OptionHosts, four: Path
 ) -> None:
-    """The kernel ends them as any other program of a user's."""
+    """If memory is short, the kernel treats the nodes like any other program of a user."""
     scores = [Path(f"/proc/{each.pid}/oom_score_adj") for each in clean.running("node0", "slurmd")]
     before = {score: score.read_text() for score in scores}
     assert before
     job = ("srun", f"--vicinal={four}", "--chdir=/", "-wnode0", "-n1")
     try:
         for score in scores:
-            score.write_text("500")  # to lower it takes a capability that root may lack
+            score.write_text("500")  # a lower value needs a capability that root may lack
         result = clean.at_head(*job, "cat", "/proc/1/oom_score_adj")
     finally:
         for score, text in before.items():
@@ -85,13 +85,13 @@ def test_nodes_do_not_have_the_daemons_score_when_memory_is_short(
 def test_steps_of_a_script_find_the_nodes_as_the_one_before_left_them(
     clean: OptionHosts, four: Path
 ) -> None:
-    """The script itself runs on the host, as it must to give commands to Slurm."""
+    """The script itself runs on the host, because it gives commands to Slurm."""
     work = clean.directory / "work"
     (work / "script").write_text(
         "#!/bin/sh\nhostname\ncd /\nsrun -n1 sh -c 'echo kept >/tmp/file; hostname'\n"
         "srun -n1 cat /tmp/file\ntest ! -e /tmp/file && echo apart\n"
     )
-    # Where a step comes while the one before ends, srun says that it tries again.
+    # If a step begins while the step before it ends, srun writes that it tries again.
     outputs = ("--output=said", "--error=told")
     job = ("sbatch", f"--vicinal=../{four.name}", "-wnode0", *outputs, "script")
     result = clean.at_head("sh", "-c", f"cd {work} && {' '.join(job)}")
@@ -102,7 +102,7 @@ def test_steps_of_a_script_find_the_nodes_as_the_one_before_left_them(
 
 
 def test_a_task_gets_each_signal_once(clean: OptionHosts, four: Path) -> None:
-    """Slurm sends it to the task and to what stands for it outside of the node."""
+    """Slurm sends it to the task and to the process that stands for the task on the host."""
     script = "trap 'echo heard' USR1; trap 'exit 5' TERM; echo up; while :; do sleep 0.1; done"
     step = ("srun", "-u", f"--vicinal={four}", "-wnode0", "-n1", "--chdir=/", "--job-name=hears")
     line = clean.entered([*step, "sh", "-c", script])
@@ -126,7 +126,7 @@ def test_a_task_gets_each_signal_once(clean: OptionHosts, four: Path) -> None:
 @pytest.mark.parametrize(
     ("hosts_of_job", "user"),
     [
-        (1, 0),  # test_slurm_pmix.py has a user who is not root, on two hosts
+        (1, 0),  # test_slurm_pmix.py has another user than root, on two hosts
         pytest.param(2, OTHER_USER, marks=LONG),
         pytest.param(1, OTHER_USER, marks=LONG),
         pytest.param(2, 0, marks=LONG),
@@ -135,7 +135,7 @@ def test_a_task_gets_each_signal_once(clean: OptionHosts, four: Path) -> None:
 def test_ranks_in_nodes_talk_through_their_region(
     clean: OptionHosts, four: Path, user: int, hosts_of_job: int
 ) -> None:
-    """Each in a node of its own; on two hosts two in each region, and the network in between."""
+    """Each rank has its own node. On two hosts, a region has two ranks, and a network connects."""
     program = CHECKOUT / "build/programs/mpich/verify"
     kept = clean.directory / "work/region"
     keep = f'cat "${{VICINAL_REGION#file:}}" >{kept}'
@@ -154,7 +154,7 @@ def test_ranks_in_nodes_talk_through_their_region(
     assert sent[1, 0] > 0
 
 
-# --- jobs apart from each other ------------------------------------------------------------
+# --- isolation of jobs ---------------------------------------------------------------------
 
 
 LISTEN = """
@@ -185,7 +185,7 @@ with open(os.environ["VICINAL_REGION"].removeprefix("file:"), "rb") as file:
 def test_two_jobs_at_once_see_nothing_of_each_other(
     clean: OptionHosts, four: Path, users: tuple[int, int]
 ) -> None:
-    """Neither processes, nor the network, nor the region. In the same job all is seen."""
+    """They see no processes, network or region of each other. One job's steps see everything."""
     value = f"--vicinal={four}"
     first = clean.waiting_job(user=users[0], value=str(four))
     step = (*become(users[0]), "srun", value, f"--jobid={first}", "--overlap", "--chdir=/")

@@ -1,4 +1,4 @@
-"""Nodes of a Slurm that has control groups, and gives each job a /tmp and a /dev/shm of its own."""
+"""Nodes in a Slurm that has control groups, and gives each job its own /tmp and /dev/shm."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def version(request: pytest.FixtureRequest) -> Version:
 
 
 def test_nodes_are_in_the_control_groups_of_their_job(version: Version) -> None:
-    """In those that last as long as the job does, and tasks in nodes in those of their step."""
+    """Nodes are in groups that last as long as the job; their tasks are in their step's groups."""
     with opened(CgroupHosts, version) as hosts:
         value = f"{hosts.directory}/two.yaml"
         number = hosts.waiting_job(user=USER, value=value)
@@ -35,7 +35,7 @@ def test_nodes_are_in_the_control_groups_of_their_job(version: Version) -> None:
         step_of = "grep -o 'step_[0-9]*' /proc/self/cgroup | sort -u"
         look = f"hostname; {step_of}; ls -A /tmp /dev/shm"
         result = hosts.at_head(*become(USER), *step, "sh", "-c", look)
-        # Nodes see what Vicinal is run from, wherever that is.
+        # Nodes see the directory from which Vicinal runs, wherever it is.
         own = CHECKOUT.relative_to("/tmp").parts[:1] if CHECKOUT.is_relative_to("/tmp") else ()
         assert result.stdout.split() == ["node0", "step_1", "/dev/shm:", "/tmp:", *own], (
             result.stderr
@@ -45,7 +45,7 @@ def test_nodes_are_in_the_control_groups_of_their_job(version: Version) -> None:
 
 @contextmanager
 def named_like_jobs(jobs: range, version: Version) -> Iterator[Path]:
-    """Groups outside of Slurm's, as a user may have who may make some, with a process in each."""
+    """Groups outside Slurm's groups, with a process in each, as a user may make them."""
     outside = version.tree / f"vicinal-{os.getpid()}"
     groups = [outside / f"job_{job}" / version.extern for job in jobs]
     processes: list[subprocess.Popen[bytes]] = []
@@ -65,7 +65,7 @@ def named_like_jobs(jobs: range, version: Version) -> Iterator[Path]:
 
 @pytest.mark.long
 def test_groups_of_others_that_are_called_as_a_jobs_are_left_alone(version: Version) -> None:
-    """Or whoever made them had another user's nodes in there, to stop them for example."""
+    """Otherwise the owner of such a group would control another user's nodes."""
     jobs = range(1, 9)
     with opened(CgroupHosts, version) as hosts, named_like_jobs(jobs, version) as outside:
         number = hosts.waiting_job(user=USER, value=f"{hosts.directory}/two.yaml")

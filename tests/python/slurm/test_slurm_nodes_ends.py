@@ -1,4 +1,4 @@
-"""However a job with nodes ends, and whatever is killed, a real Slurm has nothing left of them."""
+"""A job with nodes leaves nothing in a real Slurm, however it ends and whatever is killed."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from process_support import pid_namespace, signal_all, words_of
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
 
 JOBS = int(os.environ.get("SOAK_JOBS", "6"))
-"""In a row, on two hosts at once."""
+"""Jobs in a row, on two hosts at once."""
 USER = 1
 ENDED = "vicinal: the job ended while its nodes were created"
 FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\nregion: {members: 8}\n"
@@ -20,7 +20,7 @@ FILE = "name: lab\nnodes:\n  - {name: node, count: 2}\nregion: {members: 8}\n"
 
 @pytest.fixture
 def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
-    """Hosts that have nothing of jobs before, and nothing after, and take the next job."""
+    """Hosts without traces of jobs before and after the test, which then run another job."""
     hosts.cluster_file("two.yaml", FILE)
     with hosts.clean():
         yield hosts
@@ -29,18 +29,18 @@ def clean(hosts: OptionHosts) -> Iterator[OptionHosts]:
 
 
 def step(hosts: OptionHosts, *options: str) -> tuple[str, ...]:
-    """The beginning of a command line that runs tasks of a user in nodes of the first host."""
+    """The beginning of a command line that runs a user's tasks in nodes of the first host."""
     value = f"--vicinal={hosts.directory}/two.yaml"
     return (*become(USER), "srun", value, "-wnode0", "--chdir=/", "--job-name=dies", *options)
 
 
 def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
-    """The tasks in nodes, each below the process that Slurm has for it."""
+    """The tasks in nodes, each a child of Slurm's process for it."""
     return hosts.sleeping("601")
 
 
 def started(hosts: OptionHosts, tasks: int = 2) -> subprocess.Popen[str]:
-    """A step that sleeps in its nodes, one task in each; its standard error can be read."""
+    """A step that sleeps in its nodes, with one task in each. Its standard error can be read."""
     line = hosts.entered([*step(hosts, f"-n{tasks}"), "sleep", "601"])
     found = subprocess.Popen(
         line,
@@ -64,7 +64,7 @@ def error_of(ended: subprocess.Popen[str]) -> str:
 
 
 def test_a_killed_node_ends_its_tasks_and_says_so(clean: OptionHosts) -> None:
-    """The other goes on."""
+    """The other node keeps running."""
     running = started(clean)
     victim, other = sorted(sleeping(clean), key=lambda each: each.pid)
     inside = pid_namespace(victim.pid)
@@ -98,7 +98,7 @@ def test_a_killed_task(clean: OptionHosts, signaled: str) -> None:
 
 @pytest.mark.long
 def test_a_killed_step(clean: OptionHosts) -> None:
-    """kill -9 of the slurmstepd that looks after it, and of what Slurm has for the tasks."""
+    """kill -9 of the step's slurmstepd, and of Slurm's processes for its tasks."""
     running = started(clean)
     signal_all(clean.running("node0", "slurmstepd"), signal.SIGKILL)
     assert clean.at_head("scancel", "--name=dies").returncode == 0
@@ -109,7 +109,7 @@ def test_a_killed_step(clean: OptionHosts) -> None:
 
 
 def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
-    """kill -9 of slurmd and slurmstepd: the nodes are there until slurmd is again."""
+    """kill -9 of slurmd and slurmstepd: the nodes remain until slurmd runs again."""
     running = started(clean)
     for program in ("slurmd", "slurmstepd"):
         signal_all(clean.running("node0", program), signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
 
 @pytest.mark.long
 def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None:
-    """A user can stop his keeper, which ends all the same."""
+    """A user can stop the supervisor, but the supervisor ends nevertheless."""
     running = started(clean)
     signal_all(clean.keepers("node0"), signal.SIGSTOP)
     assert clean.at_head("scancel", "--name=dies").returncode == 0
@@ -136,7 +136,7 @@ def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None
 
 @pytest.mark.long
 def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) -> None:
-    """What makes them is stopped, as its user may do, and another step waits for it."""
+    """The user stops the supervisor that makes the nodes, while another step waits for it."""
     file = clean.cluster_file("slow.yaml", f'{FILE}first_boot: ["sleep 601"]\n')
     log = clean.slurm_conf.parent / "node0.log"
     before = log.read_text().count(ENDED)
@@ -158,7 +158,7 @@ def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) ->
             signal_all(clean.keepers("node0"), signal.SIGKILL)
             job.kill()
     assert log.read_text().count(ENDED) - before == 2
-    assert len(seen) == 1  # the other step does not begin anew
+    assert len(seen) == 1  # the other step does not start another supervisor
 
 
 @pytest.mark.long
@@ -169,13 +169,13 @@ def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
     assert clean.at_head("scancel", number).returncode == 0
 
 
-# --- left over -----------------------------------------------------------------------------
+# --- leftovers -----------------------------------------------------------------------------
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("sweeper", ["the next epilog", "vicinal slurm sweep"])
 def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
-    """Of a job that Slurm does not have any more; those of one that it has stay."""
+    """They belong to a job that Slurm no longer has. The nodes of an existing job stay."""
     number = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
     move = f"mv {REGIONS}/nodes-{number} {REGIONS}/nodes-4000000"
     other = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
@@ -187,7 +187,7 @@ def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
         sweep = [VICINAL, "slurm", "sweep", "--directory", REGIONS]
         clean.cluster.run_in("node0", ["env", f"SLURM_CONF={clean.slurm_conf}", *sweep])
     wait_until(lambda: len(clean.keepers("node0")) == 1)
-    # Its record goes when it has ended.
+    # The supervisor's record is removed after the supervisor has ended.
     wait_until(lambda: clean.regions("node0") == [f"nodes-{other} 600 0"])
     for each in (number, other):
         assert clean.at_head("scancel", each).returncode == 0

@@ -1,4 +1,4 @@
-"""Nodes of a job on several hosts have a network that no other job is in, nor a host."""
+"""Nodes of a job on several hosts have a network that excludes other jobs and hosts."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ if os.path.exists(place):
         sent = os.open(file.read(), os.O_RDONLY)
     socket.send_fds(socket.socket(fileno=3), [b"n"], [sent])
 """
-"""What a keeper does first, where it is told so: as its user may have it do anything."""
+"""What a supervisor runs first if told so. Its user could make the supervisor do anything."""
 
 
 class NetworkHosts(OptionHosts):
@@ -45,18 +45,18 @@ class NetworkHosts(OptionHosts):
 
     @contextmanager
     def sending(self, place: object) -> Iterator[None]:
-        """Let keepers tell of this file as of their nodes' network."""
+        """Let supervisors send this file instead of their nodes' network."""
         sent = self.directory / "hostile/sent"
         sent.write_text(str(place))
         yield
         sent.unlink()
 
     def ports(self, name: str) -> list[str]:
-        """What listens for jobs' networks on a host."""
+        """The sockets that listen for jobs' networks on a host."""
         return self.cluster.run_in(name, ["ss", "-Hlun", f"sport = :{NETWORK_PORT}"]).splitlines()
 
     def holders(self) -> list[psutil.Process]:
-        """The processes that hold networks, of jobs on any host."""
+        """The processes that hold networks of jobs, on all hosts."""
         keepers = {each.pid for name in self.names for each in self.keepers(name)}
         found = [each for each in psutil.process_iter() if name_of(each) == "job-network"]
         return [each for each in found if parent_of(each) in keepers]
@@ -66,7 +66,7 @@ class NetworkHosts(OptionHosts):
 
 
 class SharingHosts(OptionHosts):
-    """The same where an administrator lets nodes have the hosts' network."""
+    """Two hosts on which an administrator lets nodes have the hosts' network."""
 
     def installed(self) -> tuple[object, ...]:
         return (*super().installed(), "--host-network")
@@ -81,7 +81,7 @@ def hosts() -> Iterator[NetworkHosts]:
 
 @pytest.fixture
 def clean(hosts: NetworkHosts) -> Iterator[NetworkHosts]:
-    """Hosts that have nothing of jobs before, and nothing after."""
+    """Hosts without traces of jobs before and after the test."""
     with hosts.clean():
         yield hosts
 
@@ -109,7 +109,7 @@ print(socket.gethostname(), address, link["mtu"], len(ip("route")), *names)
 def test_nodes_have_addresses_in_one_network_over_their_hosts(
     clean: NetworkHosts, user: int
 ) -> None:
-    """Frames fit into those of the hosts' network, and every name is known everywhere."""
+    """Frames fit into the frames of the hosts' network, and every node knows every name."""
     result = clean.at_head(*step(clean, "--ntasks-per-node=2", user=user), "python3", "-c", SEEN)
     names = " ".join(f"10.0.0.{number + 1}" for number in range(4))
     assert sorted(result.stdout.splitlines()) == [
@@ -150,7 +150,7 @@ NODES = [f"node{number}" for number in range(4)]
 
 @contextmanager
 def listening(hosts: NetworkHosts, *command: str, servers: int) -> Iterator[None]:
-    """A step whose tasks answer, each with what it was told."""
+    """A step whose tasks listen. Each task must say so before the test continues."""
     with subprocess.Popen(
         hosts.entered([*command, "python3", "-c", LISTEN]),
         env=hosts.environment(),
@@ -178,7 +178,9 @@ def listening(hosts: NetworkHosts, *command: str, servers: int) -> Iterator[None
 def test_two_jobs_on_the_same_hosts_do_not_reach_each_other(
     clean: NetworkHosts, users: tuple[int, int]
 ) -> None:
-    """Their nodes have the same names and addresses. Those of one job reach each other."""
+    """The nodes of both jobs have the same names and addresses. One job's nodes reach each
+    other.
+    """
     job = ("--job-name=answers", "--ntasks-per-node=2", "--overlap")
     with listening(clean, *step(clean, *job, user=users[0]), servers=4):
         number = clean.at_head("squeue", "-h", "--name=answers", "--format=%A").stdout.strip()
@@ -195,7 +197,7 @@ def test_two_jobs_on_the_same_hosts_do_not_reach_each_other(
 
 @pytest.mark.long
 def test_nodes_do_not_reach_their_hosts(clean: NetworkHosts) -> None:
-    """Nor tasks without nodes, which are in the hosts' network."""
+    """Nodes do not reach tasks without nodes either, because those are in the hosts' network."""
     job = ("srun", "-N2", "-n2", "--chdir=/", "--job-name=answers")
     with listening(clean, *become(USER), *job, servers=2):
         result = clean.at_head("srun", "-N2", "-n2", "python3", "-c", ASK, "node0", "node1")
@@ -210,7 +212,7 @@ def test_an_administrator_may_let_nodes_have_the_network_of_their_hosts() -> Non
         sharing.cluster_file("four.yaml", FILE)
         result = sharing.at_head(*step(sharing, "--ntasks-per-node=2"), "cat", "/proc/net/fib_trie")
         assert result.returncode == 0, result.stderr
-        # The addresses of the hosts, and not those of nodes.
+        # The node sees the addresses of the hosts, and not those of other nodes.
         found = {word for word in result.stdout.split() if word.startswith("10.0.0.")}
         assert {"10.0.0.1", "10.0.0.2"} <= found
         assert "10.0.0.3" not in found
@@ -231,11 +233,11 @@ def test_nothing_is_left_of_a_network_whatever_was_killed(clean: NetworkHosts, k
         wait_until(lambda: not any(map(clean.ports, clean.names)))
 
 
-# --- what is found before ------------------------------------------------------------------
+# --- what `check` finds --------------------------------------------------------------------
 
 
 def test_check_says_what_networks_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two hosts one has no address, by a `sinfo` that is made up."""
+    """A fake `sinfo` lists two hosts, one of which has no address."""
     sinfo = tmp_path / "sinfo"
     sinfo.write_text("#!/bin/sh\necho near 192.0.2.1\necho far 127.0.1.1\n")
     sinfo.chmod(0o755)
@@ -249,12 +251,12 @@ def test_check_says_what_networks_need(tmp_path: Path, monkeypatch: pytest.Monke
     assert lines[-1] == "ok: all hosts have addresses"
 
 
-# --- what cannot be ------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["network of the host", pytest.param("file", marks=LONG)])
 def test_a_network_that_is_not_its_user_s_gets_no_cable(clean: NetworkHosts, what: str) -> None:
-    """Root takes a file from the keeper, which its user may have had send anything."""
+    """Root receives a file from the supervisor, whose user could make it send any file."""
     place = "/proc/self/ns/net" if what == "network of the host" else clean.slurm_conf
     with clean.sending(place):
         result = clean.at_head(*step(clean, "--ntasks-per-node=1"), "true")
@@ -266,7 +268,7 @@ def test_a_network_that_is_not_its_user_s_gets_no_cable(clean: NetworkHosts, wha
 
 @pytest.mark.long
 def test_a_number_of_a_network_that_is_in_use(clean: NetworkHosts) -> None:
-    """Two networks of one number would be one."""
+    """Two networks with one number would be one network."""
     first = clean.waiting_job(user=USER)
     device = ["ip", "link", "add", "other", "type", "vxlan"]
     device += ["id", str(int(first) + 1), "dstport", str(NETWORK_PORT)]
@@ -308,7 +310,7 @@ def test_hosts_without_an_address_that_others_reach(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `ip` says of it is made up: this kernel has it."""
+    """A fake `ip` says that the kernel has no VXLAN. The real kernel has VXLAN."""
 
     def ip(arguments: list[str], **_options: object) -> str:
         if arguments[:2] == ["-j", "route"]:

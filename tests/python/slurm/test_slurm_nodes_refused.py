@@ -1,4 +1,4 @@
-"""What no job of Slurm's can have as its nodes: one line says why, and nothing is left of it."""
+"""Nodes that a Slurm job cannot have: one line says why, and nothing remains."""
 
 import os
 
@@ -8,7 +8,7 @@ from slurm_option_support import OptionHosts, become
 USER = 1
 NODES = "name: lab\nnodes:\n  - {name: node, count: 2"
 OPTION = "_SLURM_SPANK_OPTION_vicinal_vicinal"
-"""The variable by which it gets to hosts, past what srun looks at."""
+"""The variable that brings the value to the hosts without a check by srun."""
 
 
 @pytest.mark.parametrize("command", ["srun", "sbatch", "salloc"])
@@ -45,9 +45,9 @@ UNFIT = {
     ),
     "kill": (f'{NODES}}}\nfirst_boot: ["kill -9 1 $PPID; kill -9 -1"]\n', "vicinal: "),
 }
-"""Files, and what is said of them."""
+"""Cluster files, and the message for each."""
 COMMON = ("schema", "bridge", "kill")
-"""One that the reader of files refuses, one that is none for a job, one that ends the keeper."""
+"""An invalid file, a file that jobs cannot use, and a file that ends the supervisor."""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ COMMON = ("schema", "bridge", "kill")
     ],
 )
 def test_a_file_that_no_job_can_have(clean: OptionHosts, text: str, fault: str) -> None:
-    """The keeper reads it, and does what it says, as the job's user."""
+    """The supervisor reads the file, and does what it says, as the job's user."""
     file = clean.cluster_file("bad.yaml", text)
     step = ("srun", f"--vicinal={file}", "-wnode0", "-n2", "--chdir=/", "echo", "ran")
     result = clean.at_head(*become(USER), *step)
@@ -77,7 +77,7 @@ def test_a_file_that_no_job_can_have(clean: OptionHosts, text: str, fault: str) 
     ],
 )
 def test_a_file_that_is_none(clean: OptionHosts, place: str) -> None:
-    """Of others nothing is shown, and nobody is kept waiting."""
+    """Another user's file is not shown, and a pipe or an endless file does not block."""
     pipe, link = clean.directory / "pipe", clean.directory / "link"
     if place == "pipe":
         os.mkfifo(pipe, 0o666)

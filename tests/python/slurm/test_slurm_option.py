@@ -1,4 +1,4 @@
-"""srun --vicinal with a real Slurm: two hosts with a slurmd each, which has the plugin."""
+"""srun --vicinal with a real Slurm: two hosts, each with a slurmd that has the plugin."""
 
 import json
 
@@ -8,7 +8,7 @@ from launch_support import NOBODY
 from slurm_option_support import REGIONS, VICINAL, OptionHosts, become, wait_until
 
 OTHER_USER = 1
-"""daemon, in Debian. Neither it nor nobody is root."""
+"""The user daemon, in Debian. Neither daemon nor nobody is root."""
 
 
 def test_the_check_finds_nothing_missing(hosts: OptionHosts) -> None:
@@ -22,7 +22,7 @@ def test_the_check_finds_nothing_missing(hosts: OptionHosts) -> None:
 
 @pytest.mark.parametrize("mpi", ["mpich"])
 def test_ranks_of_srun_talk_through_the_region_of_their_job(clean: OptionHosts, mpi: str) -> None:
-    """Two on each host: the region between these, and the network to the others."""
+    """Two ranks on each host use the host's region, and the network between hosts."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
     show = f"srun -l -n2 --ntasks-per-node=1 sh -c '{VICINAL} region show --json $VICINAL_REGION'"
     script = f"srun --mpi=pmi2 {program} --max-size 65536 && {show}"
@@ -45,7 +45,7 @@ def test_ranks_of_srun_talk_through_the_region_of_their_job(clean: OptionHosts, 
         assert len(state["beyond"]) == 4
 
 
-# --- jobs apart from each other ------------------------------------------------------------
+# --- isolation of jobs ---------------------------------------------------------------------
 
 
 def test_jobs_of_two_users_cannot_open_each_others_regions(clean: OptionHosts) -> None:
@@ -61,7 +61,8 @@ def test_jobs_of_two_users_cannot_open_each_others_regions(clean: OptionHosts) -
     assert second != first
     assert readable == f"VICINAL1 is in job-{second}"
     assert refused == "refused"
-    # The first has its own all the while; nobody else's is 0600 of its user.
+    # The first job keeps its region meanwhile. Only a region of the same user has mode 0600 and
+    # this owner.
     assert f"job-{first} 600 {OTHER_USER}" in clean.regions("node0")
     assert clean.at_head("scancel", first).returncode == 0
 
@@ -83,7 +84,7 @@ def test_a_batch_script_and_its_steps_have_one_region(clean: OptionHosts) -> Non
 
 
 def test_what_a_user_preloads_stays(clean: OptionHosts) -> None:
-    """Behind what Open MPI needs, once; all other variables are the administrator's."""
+    """It comes behind the library that Open MPI needs. Other variables are the administrator's."""
     show = ("srun", "--vicinal", "-wnode0", "-n1", "printenv", "LD_PRELOAD", "MPIR_CVAR_NOLOCAL")
     alone, forced = clean.at_head(*show).stdout.split()
     assert alone.endswith("/libvicinal-pairs.so")
@@ -117,7 +118,7 @@ def test_what_cannot_be_is_refused_before_there_is_a_job(
 
 
 def test_a_step_that_the_region_is_too_small_for(clean: OptionHosts) -> None:
-    """It ends, says why once, and the host goes on taking jobs."""
+    """The step ends with one message, and the host keeps accepting jobs."""
     result = clean.at_head("srun", "--vicinal=region,members=2", "-N1", "-n3", "true")
     assert result.returncode != 0
     fault = "the job's region has 2 member slots, and this step 3 tasks on a host: start the job"
@@ -126,7 +127,7 @@ def test_a_step_that_the_region_is_too_small_for(clean: OptionHosts) -> None:
 
 
 def test_a_value_that_comes_by_the_environment(clean: OptionHosts) -> None:
-    """Past what srun looks at: hosts do so themselves."""
+    """srun does not check such a value, so the hosts check it."""
     variables = {"_SLURM_SPANK_OPTION_vicinal_vicinal": "nonsense;true"}
     result = clean.at_head("srun", "-n1", "echo", "ran", **variables)
     assert result.returncode != 0

@@ -1,6 +1,6 @@
-"""srun --mpi=pmix --vicinal=FILE with a real Slurm: Open MPI in containers of a job's own.
+"""srun --mpi=pmix --vicinal=FILE with a real Slurm: Open MPI in containers of the job.
 
-Open MPI 5 has a PMIx of its own; Slurm's server is that of Debian's libpmix-dev.
+Open MPI 5 has its own PMIx. Slurm's server is the server of Debian's libpmix-dev.
 """
 
 import json
@@ -19,7 +19,7 @@ from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
 
 OTHER_USER = 1
-"""daemon, in Debian."""
+"""The user daemon, in Debian."""
 FILE = """
 name: lab
 nodes:
@@ -40,13 +40,13 @@ def pmix(hosts: OptionHosts) -> None:
 
 @pytest.fixture(scope="module")
 def four(hosts: OptionHosts) -> Path:
-    """The file of a cluster of four containers."""
+    """A cluster file with four containers."""
     return hosts.cluster_file("four.yaml", FILE.format(count=4, runtime="crun"))
 
 
 @pytest.fixture(scope="module")
 def placed(hosts: OptionHosts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """placed_ranks.c, where nodes and other users see it."""
+    """placed_ranks.c, compiled in a directory that nodes and other users see."""
     compiled = compile_for_each_mpi(
         Path(__file__).with_name("placed_ranks.c"), tmp_path_factory.mktemp("programs")
     )
@@ -55,7 +55,7 @@ def placed(hosts: OptionHosts, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def pairs(hosts: OptionHosts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """pair_ranks.c, in the same place."""
+    """pair_ranks.c, compiled in the same directory."""
     source = Path(__file__).resolve().parents[1] / "support/pair_ranks.c"
     compiled = compile_for_each_mpi(source, tmp_path_factory.mktemp("pairs"))
     return {
@@ -65,7 +65,7 @@ def pairs(hosts: OptionHosts, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def shown(text: str) -> list[dict[str, Any]]:
-    """What ranks said of themselves, in their order."""
+    """The records that ranks printed, by rank."""
     lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
     return sorted(lines, key=lambda line: line["rank"])
 
@@ -80,9 +80,9 @@ def shown(text: str) -> list[dict[str, Any]]:
 def test_ranks_of_open_mpi_talk_through_their_region(
     clean: OptionHosts, pairs: dict[str, Path], user: int, hosts_of_job: int, runtime: str
 ) -> None:
-    """And the network between hosts. Ranks of MPICH run in the same nodes.
+    """Hosts are connected by the network. Ranks of MPICH run in the same nodes.
 
-    The library that keeps Open MPI's accumulates of pairs right is preloaded for both.
+    The library that corrects Open MPI's accumulates of pairs is preloaded for both.
     """
     file = clean.cluster_file(f"{runtime}.yaml", FILE.format(count=4, runtime=runtime))
     open_mpi, mpich = (mpi_program(mpi, "verify") for mpi in (Mpi.OPENMPI, Mpi.MPICH))
@@ -111,7 +111,7 @@ def test_ranks_of_open_mpi_talk_through_their_region(
 def test_ranks_share_memory_in_their_node_alone(
     clean: OptionHosts, four: Path, placed: Path
 ) -> None:
-    """Eight of two hosts, two in each node: the nodes have names that Slurm's hosts have too."""
+    """Eight ranks on two hosts, two in each node. Some nodes have the names of Slurm's hosts."""
     job = (f"--vicinal={four}", "--mpi=pmix", "--chdir=/", "-N2", "--ntasks-per-node=4")
     result = clean.at_head("srun", *job, placed)
     assert result.returncode == 0, result.stderr
@@ -132,7 +132,7 @@ def test_ranks_share_memory_in_their_node_alone(
 def test_two_steps_at_once_have_servers_of_their_own(
     clean: OptionHosts, four: Path, placed: Path
 ) -> None:
-    """In the same nodes, as a user who is not root."""
+    """Both steps run in the same nodes, as a user who is not root."""
     step = f"srun --overlap --mpi=pmix -n4 {placed}"
     script = f"cd /; {step} >work-1 & {step} >work-2 & wait"
     script = script.replace("work-", f"{clean.directory}/work/said-")
@@ -162,7 +162,7 @@ print(mine["PMIX_SERVER_URI9"], reaches(22), reaches(int(os.environ["OTHER"])))
 
 
 def test_nothing_else_of_the_host_is_reached(clean: OptionHosts, four: Path) -> None:
-    """Neither what listens there, nor the server of another step, nor what a variable names."""
+    """A node reaches no listener of the host, no other step's server, and none from a variable."""
     clean.at_head("rm", "-f", clean.directory / "work/uri")
     allocate = ("salloc", "-Q", "-wnode0", "-n2")
     inner = f"env | grep PMIX_SERVER_URI2= >{clean.directory}/work/uri; exec sleep 600"
@@ -203,7 +203,7 @@ def sleeping(hosts: OptionHosts) -> list[psutil.Process]:
 def test_nothing_is_left_of_tasks_that_are_killed(
     clean: OptionHosts, four: Path, victim: str
 ) -> None:
-    """What relays is Slurm's process for the task, and has the name of slurmstepd."""
+    """The process that forwards is Slurm's process for the task, and is called slurmstepd."""
     job = (f"--vicinal={four}", "--mpi=pmix", "-wnode0", "-n2", "--chdir=/", "--job-name=dies")
     with clean.start("srun", *job, "sleep", "602") as running:
         wait_until(lambda: len(sleeping(clean)) == 2)

@@ -1,4 +1,4 @@
-"""The region of a Slurm job without nodes takes memory that is the job's: in its control groups."""
+"""The region of a Slurm job without nodes counts as the job's memory, in its control groups."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ MEBIBYTE = 1 << 20
 
 
 class SeenHosts(CgroupHosts):
-    """One host, with memory that jobs are given parts of; what makes regions says where it does."""
+    """One host that gives jobs parts of its memory, and records the groups of `slurm region`."""
 
     def _configure(self) -> None:
         super()._configure()
@@ -37,13 +37,13 @@ class SeenHosts(CgroupHosts):
         return self.directory / "seen"
 
     def region_bytes(self) -> int:
-        """What the regions of this host take."""
+        """How many bytes the regions of this host take."""
         blocks = self.cluster.run_in("node0", ["sh", "-c", f"stat -c %b {REGIONS}/*"])
         return 512 * sum(map(int, blocks.split()))
 
 
 class SeenStepHosts(StepHosts, SeenHosts):
-    """The same without groups that last as long as a job."""
+    """The same host without groups that last as long as a job."""
 
 
 @pytest.fixture(params=[1, 2])
@@ -52,14 +52,14 @@ def version(request: pytest.FixtureRequest) -> Version:
 
 
 def shared_memory(group: Path) -> int:
-    """What a control group counts of it, and those below."""
+    """How much shared memory a control group and the groups below it count."""
     lines = (group / "memory.stat").read_text().splitlines()
     found = dict(line.split() for line in lines)
     return int(found["total_shmem" if "total_shmem" in found else "shmem"])
 
 
 def memory_groups(hosts: CgroupHosts, version: Version) -> list[Path]:
-    """Those of jobs that count memory."""
+    """The groups of jobs that count memory."""
     if version.number == 2:
         return hosts.groups()
     return [group for group in hosts.groups() if group.is_relative_to(version.mounted / "memory")]
@@ -67,9 +67,7 @@ def memory_groups(hosts: CgroupHosts, version: Version) -> list[Path]:
 
 @pytest.mark.long
 def test_a_region_counts_for_its_job(version: Version) -> None:
-    """The kernel charges its pages to the job, as long as that lasts; and would kill what makes it
-    before all else.
-    """
+    """The kernel charges the region to the job while it lasts, and would first kill its maker."""
     with opened(SeenHosts, version) as hosts:
         number = hosts.waiting_job(user=USER)
         *groups, score = hosts.seen.read_text().splitlines()
@@ -98,7 +96,7 @@ def test_without_groups_that_last_it_counts_for_nobody(version: Version) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("members", [64, 70])
 def test_a_region_that_does_not_fit_into_its_job_s_memory(version: Version, members: int) -> None:
-    """The step ends, in words; nothing is left of what it began, and the job goes on."""
+    """The step ends with a message, leaves nothing of its region, and the job continues."""
     if not version.accounts_memory:
         pytest.skip("no control groups here that bound memory")
     with opened(SeenHosts, version) as hosts:
