@@ -1,13 +1,13 @@
-"""Runs a command in a host of its own, and tells what the command left behind there.
+"""Run a command in a host of its own, and report what the command left behind there.
 
-The host is made of namespaces: its processes, mounts, network, System V memory, /dev/shm
-and /tmp begin empty, so that whatever else this machine does just now cannot show in them.
+The host consists of namespaces. Its processes, mounts, network, System V memory, /dev/shm and /tmp
+begin empty, so that nothing else on this machine can show in them.
 
     python private_host.py JSON
 
-JSON has: command (list), keep (directories that stay visible under /tmp), signal (number
-to send to the command once it wrote "ready", or null). Prints a JSON object with status,
-output, before and after.
+JSON has: command (list), keep (directories that stay visible under /tmp), signal (number to send to
+the command after it wrote "ready", or null). Prints a JSON object with status, output, before and
+after.
 """
 
 import json
@@ -92,7 +92,7 @@ def observe(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait_for_orphans() -> None:
-    """Reap what comes to us until we are alone, or the time is up and the test will tell."""
+    """Reap orphans until none is left. After the time limit, the test reports the rest."""
     deadline = time.monotonic() + GUARD_SECONDS
     while len(processes()) > 0 and time.monotonic() < deadline:
         with suppress(ChildProcessError):
@@ -101,11 +101,11 @@ def wait_for_orphans() -> None:
 
 
 def processes() -> list[str]:
-    """Command lines of all processes but this one (NUL between words), or their numbers."""
+    """Command lines of all other processes (NUL between words), or their numbers if empty."""
     found = []
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and directory.name != "1":
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+            with suppress(FileNotFoundError, ProcessLookupError):  # the process just ended
                 found.append((directory / "cmdline").read_text() or directory.name)
     return found
 

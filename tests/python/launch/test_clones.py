@@ -1,7 +1,7 @@
-"""Ranks that have everything in common but memory: only what a region proves tells them apart.
+"""Ranks with the same names and numbers: only their regions' memory tells them apart.
 
-A cloned virtual machine has its original's host name, machine id and process numbers, and if it
-was cloned with its memory, a copy of the region with the same id.
+A cloned virtual machine has the host name, machine id and process numbers of its original. If it
+was cloned with its memory, it also has a copy of the region with the same id.
 """
 
 import json
@@ -43,7 +43,7 @@ def test_a_clone_is_told_from_its_original(mpi: str) -> None:
         states = [region.inspect(path) for path in (original, clone)]
     assert result.returncode == 0, result.stdout + result.stderr
     assert made.id == states[0].header.id == states[1].header.id
-    # The same name, process number and place in the region: one and the same, but for the memory.
+    # Name, process number and member slot are the same. Only the memory differs.
     names = [line for line in result.stderr.splitlines() if line.startswith("same ")]
     assert len(names) == 2
     assert len({*names}) == 1, names
@@ -51,7 +51,7 @@ def test_a_clone_is_told_from_its_original(mpi: str) -> None:
     assert (one.slot, one.epoch, one.pid) == (other.slot, other.epoch, other.pid)
     assert (one.rank, other.rank) == (0, 1)
     assert one.nonce != other.nonce
-    # Everything went over the network, and came.
+    # All messages went over the network, and arrived.
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]

@@ -1,4 +1,4 @@
-"""`vicinal demo` for a user without rights, in a checkout that belongs to somebody else."""
+"""`vicinal demo` for a user without privileges, in a checkout that belongs to another user."""
 
 import json
 import os
@@ -21,20 +21,21 @@ SHORT = ("--sizes", "8", "--trials", "1", "--seconds", "0.0001")
 
 NO_NETWORKS = ("unshare", "--user", "--map-root-user", "--", "/bin/sh", "-c")
 NO_NETWORKS_TEXT = 'echo 0 >/proc/sys/user/max_net_namespaces && exec "$0" "$@"'
-"""Runs a command where the kernel grants all that it grants this user, but no network."""
+"""Run a command where the kernel grants this user everything except new network namespaces."""
 OWN_NETWORK = ("unshare", "--user", "--map-root-user", "--net", "--", "/bin/sh", "-c")
 OWN_NETWORK_TEXT = """
 ip link set lo up && ip link add host0 type veth peer name host1 &&
 ip link set host1 up && ip link set host0 up && ip address add 10.9.0.1/24 dev host0 &&
 exec "$0" "$@"
 """
-"""Runs a command where the host's network is one interface, which is up whatever the machine has:
-the daemons of Open MPI 5 never reach each other over a loopback interface."""
+"""Run a command in a network with one interface that is up, whatever the machine has. Daemons of
+Open MPI 5 never reach each other over a loopback interface.
+"""
 
 
 @pytest.fixture
 def theirs() -> Iterator[Path]:
-    """A directory of the user without rights, where that user can reach it."""
+    """A directory that the user without privileges owns and can reach."""
     with tempfile.TemporaryDirectory() as directory:
         if os.geteuid() == 0:
             os.chown(directory, NOBODY, NOBODY)
@@ -57,7 +58,7 @@ def demo(
 
 
 def without_networks() -> tuple[str, ...]:
-    """What to start a command with; skips the test where a user cannot do without networks."""
+    """Words that start a command without networks. Skips the test where that is impossible."""
     before = (*OWN_NETWORK, OWN_NETWORK_TEXT, *NO_NETWORKS, NO_NETWORKS_TEXT)
     *become, _ = unprivileged_python()
     tried = subprocess.run(
@@ -73,7 +74,7 @@ def test_an_ordinary_user_sees_it_and_what_it_did_without(theirs: Path, networks
     mpi = "mpich" if networks else "openmpi"
     before = () if networks else without_networks()
     for metric in DEMO_METRICS:
-        mpi_program(Mpi(mpi), FACTS[metric].program)  # that user cannot make them
+        mpi_program(Mpi(mpi), FACTS[metric].program)  # the user cannot make them
     done = demo(theirs, "--mpi", mpi, *SHORT, "--output", theirs / "demo", before=before)
     assert done.returncode == 0, done.stderr
     result = json.loads((theirs / "demo" / "result.json").read_text())
@@ -134,7 +135,7 @@ def test_programs_of_somebody_elses_are_used_and_not_made(
     (tmp_path / "Makefile").write_text(f"{rule}\n\tcp $< $@\n")
     monkeypatch.setattr(programs, "may_write", lambda directory: directory is None)
     assert mpi_program(Mpi.MPICH, "latency") == made
-    assert list(made.parents[1].iterdir()) == [made.parent]  # and no lock
+    assert list(made.parents[1].iterdir()) == [made.parent]  # and no lock file
     made.unlink()
     with pytest.raises(VicinalError, match=f"missing or out of date.*owner of {tmp_path} run"):
         mpi_program(Mpi.MPICH, "latency")

@@ -1,4 +1,4 @@
-"""Keys that hosts make of one secret are ssh's own, the same everywhere, and nobody else's."""
+"""Keys that hosts derive from one secret: ssh accepts them, and every host derives the same."""
 
 import random
 import subprocess
@@ -14,7 +14,7 @@ DRAWN = random.Random(20261)
 
 @pytest.mark.parametrize("secret", [SECRET, *(DRAWN.randbytes(32) for _ in range(8))], ids=range(9))
 def test_ssh_keygen_reads_them(tmp_path: Path, secret: bytes) -> None:
-    """It takes the private half, finds the public one of it, and signs what that verifies."""
+    """ssh-keygen reads the private key, derives the public key from it, and can sign and verify."""
     write_keys(tmp_path, keys_of_secret(secret, "job 1"))
     for name in ("user-key", "host-key"):
         file = tmp_path / name

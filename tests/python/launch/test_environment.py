@@ -1,4 +1,4 @@
-"""The variables that select the provider, and the command line's manners."""
+"""The variables that select the provider, and general behaviour of the command line."""
 
 import os
 import shlex
@@ -89,7 +89,7 @@ def test_a_size_that_the_user_chose_for_tcp_stays(monkeypatch: pytest.MonkeyPatc
 def test_one_sided_communication_does_not_go_by_ucx(
     monkeypatch: pytest.MonkeyPatch, mpi: str, path: MessagePath
 ) -> None:
-    """Unless its user says so."""
+    """The user can still choose ucx."""
     monkeypatch.delenv("OMPI_MCA_osc", raising=False)
     assert mpi_environment(mpi, path)["OMPI_MCA_osc"] == "^ucx"
     monkeypatch.setenv("OMPI_MCA_osc", "ucx")
@@ -166,7 +166,7 @@ def test_a_shell_can_read_what_env_prints(vicinal: Vicinal, provider: Path) -> N
 
 
 def test_a_command_loads_only_what_it_needs() -> None:
-    """Each of these takes longer to load than everything else together."""
+    """Each of these modules takes longer to load than all the rest together."""
     heavy = ("scipy", "matplotlib", "jsonschema")
     code = f"import sys, vicinal.cli; print(set(sys.modules) & set({heavy}))"
     done = subprocess.run(

@@ -1,8 +1,8 @@
 """Memory of applications in the region: libvicinal-heap.so, and `vicinal run --heap`.
 
-The release build alone: a sanitizer brings an allocator of its own, which must be the first,
-and so leaves nothing to preload. What is below, the allocator of blocks and their lifetime, has
-unit tests that run with all sanitizers.
+Only the release build is tested. A sanitizer has an allocator of its own, which must come first, so
+nothing can be preloaded before it. The parts below, the allocator of blocks and their lifetime,
+have unit tests that run with all sanitizers.
 """
 
 import os
@@ -71,7 +71,7 @@ def run_preloaded(
     )
 
 
-# --- programs that know nothing of it ------------------------------------------------------
+# --- programs without changes --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -91,7 +91,7 @@ def test_every_scenario_is_run(checkout: Path) -> None:
 def test_blocks_outlive_the_endpoint(
     release: Path, environment: dict[str, str], region_path: Path
 ) -> None:
-    """The slot is held until the last block is freed, or the process ends."""
+    """The slot is held until the last block is freed or the process ends."""
 
     def member() -> region.Member:
         (found,) = [each for each in region.inspect(region_path).members if each.epoch == epoch]
@@ -126,7 +126,7 @@ def test_blocks_outlive_the_endpoint(
     held = [m for m in region.inspect(region_path).members if m.state is SlotState.HELD]
     assert [each.condition for each in held] == ["left"]
     assert region.check(region_path) == []
-    # All slots can be had again.
+    # All slots are available again.
     assert run_preloaded(release, environment, "many_lives").returncode == 0
 
 
@@ -134,7 +134,7 @@ def test_a_block_that_is_freed_twice_ends_the_program(
     release: Path, environment: dict[str, str]
 ) -> None:
     result = run_preloaded(release, environment, "twice_freed")
-    assert result.returncode in (-6, 1)  # one of the libraries of libfabric handles SIGABRT
+    assert result.returncode in (-6, 1)  # one of libfabric's libraries handles SIGABRT
     assert result.stderr.startswith("vicinal: error: free() of an address that is no block")
 
 
@@ -157,7 +157,7 @@ def test_a_region_without_heaps_is_told_once(
     ("value", "good"), [("65536", True), ("64k", True), ("0", False), ("-1", False), ("1T", False)]
 )
 def test_the_threshold(release: Path, environment: dict[str, str], value: str, good: bool) -> None:
-    """A value that is none is told, and the default taken: the scenario is written for that."""
+    """An invalid value is reported, and the default is used. The scenario expects the default."""
     result = run_preloaded(release, environment | {"VICINAL_HEAP_THRESHOLD": value}, "place")
     assert result.returncode == 0, result.stderr
     assert result.stderr.startswith(f"vicinal: error: VICINAL_HEAP_THRESHOLD={value} ") is not good
@@ -319,7 +319,7 @@ def test_names_that_cannot_be_preloaded(tmp_path: Path, monkeypatch: pytest.Monk
     assert parse_heap("region:3M") == 3 * MIB
 
 
-# --- software that others wrote ------------------------------------------------------------
+# --- software of other projects ------------------------------------------------------------
 
 SUITE = ["test_p2p_buf.*", "test_cco_buf.TestCCOBufWorld.*"]
 
@@ -334,7 +334,9 @@ def cluster() -> Iterator[EphemeralCluster]:
 @pytest.mark.timeout(2 * 400)
 @pytest.mark.parametrize("mpi", MPIS)
 def test_mpi4pys_tests(cluster: EphemeralCluster, checkout: Path, tmp_path: Path, mpi: str) -> None:
-    """Some of them, with a threshold that brings nearly all of their buffers into the region."""
+    """Some of mpi4py's tests, with a threshold that puts nearly all their buffers into the
+    region.
+    """
     job: dict[str, Any] = {
         "ranks": 2,
         "mpi": mpi,
@@ -351,7 +353,7 @@ def test_mpi4pys_tests(cluster: EphemeralCluster, checkout: Path, tmp_path: Path
     assert len(results.having("passed")) > 40
 
 
-# --- somebody who writes there -------------------------------------------------------------
+# --- a process that overwrites heaps -------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -364,9 +366,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_job_outlives_a_scribbler_over_its_heaps(
     cluster: EphemeralCluster, release: Path, tmp_path: Path
 ) -> None:
-    """Data are spoilt, as they must be; allocating goes on, and nothing crashes or hangs.
+    """Data is corrupted, as expected. Allocation goes on, and nothing crashes or hangs.
 
-    Not with an MPI library: those keep pointers of their own in large blocks, and believe them.
+    The test uses no MPI library, because MPI libraries keep pointers in large blocks and trust
+    them.
     """
     file = cluster.exchange / "heap-scribbled"
     region.create(file, members=6, heap_bytes=4 * MIB)
@@ -396,7 +399,7 @@ def test_a_job_outlives_a_scribbler_over_its_heaps(
 def test_a_job_that_allocates_without_end(
     cluster: EphemeralCluster, programs: dict[str, Path], mpi: str
 ) -> None:
-    """Blocks of all sizes, kept, grown and freed, in a heap that is too small for all of them."""
+    """Blocks of all sizes are kept, grown and freed, in a heap that cannot hold all of them."""
     job = Job([str(programs[mpi]), "3"], ranks=3, mpi=mpi, heap=True, heap_bytes=2 * MIB)
     began = time.monotonic()
     done = launch(job, cluster, timeout=GUARD_SECONDS)

@@ -1,4 +1,4 @@
-"""Input files of a job, which the ranks of a node put into its directory."""
+"""Input files of a job, which the ranks of a node write into the node's directory."""
 
 import os
 import shutil

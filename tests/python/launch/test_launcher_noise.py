@@ -1,4 +1,4 @@
-"""What Open MPI's launcher writes of itself is kept from standard error, and nothing else is."""
+"""Only the messages of Open MPI's launcher about itself are kept from standard error."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ sys.stdin.read(1)
 
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_all_else_is_passed_on_while_the_launcher_runs(mpi: str) -> None:
-    """Also the beginning of a line, on which somebody may wait, and bytes that are no text."""
+    """This includes incomplete lines, for which a reader may wait, and bytes that are not text."""
     texts = [b"\xff\n", NOISE, b"x" * 70_000 + b"\n", b"[head:1"]
     with tempfile.TemporaryFile() as seen:
         errors = LauncherErrors(installation(mpi), seen)

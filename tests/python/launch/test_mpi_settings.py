@@ -1,4 +1,4 @@
-"""Spawning and shared windows do what docs/reference/mpi-libraries.md says."""
+"""Spawning and shared windows behave as docs/reference/mpi-libraries.md says."""
 
 import shutil
 import sys
@@ -21,14 +21,16 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_accumulated_pairs_are_right(
     vicinal: Vicinal, pairs: dict[str, Path], mpi: str, path: str
 ) -> None:
-    """One and many, by accumulate, get_accumulate and fetch_and_op: osc rdma has some wrong."""
+    """One pair and many, by accumulate, get_accumulate and fetch_and_op: osc rdma errs in some."""
     done = vicinal("run", "-n", 2, "--path", path, pairs[mpi])
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr
 
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_accumulated_pairs_of_a_python_program_are_right(vicinal: Vicinal, mpi: str) -> None:
-    """Python loads libmpi for mpi4py alone: a library before it does not find it behind itself."""
+    """Python loads libmpi only for mpi4py: a library loaded earlier does not find it behind
+    itself.
+    """
     program = (sys.executable, SUPPORT / "pair_ranks.py")
     done = vicinal("run", "-n", 2, "--mpi", mpi, *program)
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr
@@ -49,7 +51,7 @@ def test_accumulated_pairs_of_short_are_right_or_an_error(
 
 
 def test_a_library_that_cannot_be_preloaded_is_said(vicinal: Vicinal, tmp_path: Path) -> None:
-    """LD_PRELOAD cannot name it: sums may be wrong then, but not without a word."""
+    """LD_PRELOAD cannot name this path. Sums may then be wrong, but a message says so."""
     spaced = tmp_path / "a directory"
     spaced.mkdir()
     for library in (CHECKOUT / "build/release/provider").glob("*.so"):
@@ -64,7 +66,7 @@ def test_a_library_that_cannot_be_preloaded_is_said(vicinal: Vicinal, tmp_path: 
 
 
 def test_open_mpi_starts_ranks_without_threads(vicinal: Vicinal) -> None:
-    """Its daemon loses the end of a short process that a thread of its own started, and hangs."""
+    """Open MPI's daemon loses the end of a short process that its own thread started, and hangs."""
     status = "sed -n 's/^Threads:\\t//p' /proc/$PPID/status"
     run = ("run", "-n", 1, "--mpi", "openmpi", "sh", "-c", status)
     assert int(vicinal(*run).stdout) < 8
@@ -85,14 +87,14 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_what_lets_open_mpi_5_spawn(
     vicinal: Vicinal, tmp_path_factory: pytest.TempPathFactory, path: list[str | int]
 ) -> None:
-    """Once in a job: Open MPI 5.0.11 may lose its way after several, over its own TCP too."""
+    """One spawn in a job works. After several, Open MPI 5.0.11 may fail, over its own TCP too."""
     programs = compile_for_each_mpi(SUPPORT / "spawn_ranks.c", tmp_path_factory.mktemp("spawn"))
     run = ("run", "-n", 2, "--path", *path, "--timeout", 60)
     allowed = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     for mpi, variables in (("mpich", {}), ("openmpi", allowed)):
         done = vicinal(*run, programs[mpi], **variables)
-        # MPICH's shared memory is UCX's here. UCX writes to a rank's output if another process
-        # ended before UCX opened its memory, as in one of four runs.
+        # MPICH's shared memory is UCX's here. If another process ended before UCX opened that
+        # process's memory, UCX writes to a rank's output. This happened in one of four runs.
         lines = [line for line in done.stdout.splitlines() if " UCX " not in line]
         assert lines == ["spawned 2"], done.stderr
 
@@ -111,7 +113,7 @@ def test_shared_windows_within_a_node(
     variables: dict[str, str],
     shared: int,
 ) -> None:
-    """MPICH has none beside the region, which is said; its user decides."""
+    """Beside the region, MPICH has no shared windows, and a message says so. The user decides."""
     done = vicinal("run", "-n", 2, "--nodes", 1, "--path", path, window[mpi], **variables)
     assert done.returncode == 0, done.stderr
     first = [0, 0] if shared == 2 else [0, 1]

@@ -1,4 +1,4 @@
-"""MPI libraries by name and by prefix: found, told apart, and refused with a remedy."""
+"""MPI libraries by name and by prefix: found, distinguished, and refused with a remedy."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def make_mpi(tmp_path: Path) -> Make:
-    """Makes a prefix whose library says what it is told to, with a libfabric of some version."""
+    """A function that makes a prefix: its library prints a text, its libfabric has a version."""
 
     def make(
         library: str, says: str, launcher: str = "mpiexec", libfabric: tuple[int, int] | None = None
@@ -243,11 +243,11 @@ def test_a_broken_libfabric_is_told(tmp_path: Path) -> None:
         libfabric_version(broken)
 
 
-# --- by what the program is linked with ----------------------------------------------------
+# --- by the library that the program is linked with ----------------------------------------
 
 
 def test_a_program_brings_its_own_mpi(make_mpi: Make, tmp_path: Path) -> None:
-    """Linked with a library outside of every known prefix: that prefix's launcher starts it."""
+    """The library lies outside of every known prefix. Its own prefix's launcher starts it."""
     prefix = make_mpi("libmpi.so.12", MPICH_SAYS % "ch4:ofi", libfabric=(2, 0))
     program = tmp_path / "program"
     source = "int MPI_Get_library_version(char *, int *); char text[65536]; int n;\n"
@@ -258,7 +258,7 @@ def test_a_program_brings_its_own_mpi(make_mpi: Make, tmp_path: Path) -> None:
     subprocess.run(command, input=source, text=True, check=True, timeout=60)
     found, is_found = Job([str(program)], ranks=1).resolved_mpi()
     assert (found.library, found.launcher, is_found) == (library, prefix / "bin/mpiexec", True)
-    # With another MPI asked for, the loader would find the wrong library.
+    # If another MPI was requested, the loader would find the wrong library.
     found, is_found = Job([str(program)], ranks=1, mpi="mpich").resolved_mpi()
     assert (found.name, is_found) == ("mpich", False)
 
@@ -270,7 +270,7 @@ def compiled(path: Path, source: str, *options: str) -> Path:
 
 
 def test_a_program_with_another_mpi_in_it_is_refused(vicinal: Vicinal, tmp_path: Path) -> None:
-    """Linked dynamically or statically, named by itself or behind a wrapper; in one line."""
+    """Linked dynamically or statically, named directly or behind a wrapper: one line says so."""
     program = mpi_program(Mpi.MPICH, "latency")
     says = "is linked with MPICH, and Open MPI was chosen to start the program: choose --mpi mpich"
     for command in ([program], ["env", "A=b", program], ["nice", "sh", "-c", "true", program]):
@@ -304,7 +304,7 @@ def test_a_program_with_the_chosen_mpi_or_none_is_started(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_copy_elsewhere_runs_by_its_prefix(vicinal: Vicinal, tmp_path: Path, mpi: str) -> None:
-    """As a user's own MPI: here a wheel's, in a place that has no name."""
+    """A user's own MPI is such a copy. Here it is a wheel's MPI in an unknown directory."""
     prefix = tmp_path / "copy"
     shutil.copytree(mpi_prefix(mpi), prefix, symlinks=True)
     program = tmp_path / "program.c"
@@ -323,7 +323,7 @@ def test_a_copy_elsewhere_runs_by_its_prefix(vicinal: Vicinal, tmp_path: Path, m
 
 
 def test_root_is_told_what_open_mpi_asks_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On hosts; nodes are made for jobs, and everybody is root in them."""
+    """This concerns hosts. Nodes are made for jobs, and every user is root in them."""
     mpi = installation("openmpi")
     hosts = [Placement("a", 1), Placement("b", 1)]
     allowed = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}

@@ -1,4 +1,4 @@
-"""Ephemeral clusters: are nodes really apart, do they reach each other, do they go away."""
+"""Ephemeral clusters: isolation of nodes, messages between nodes, and removal of nodes."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def test_every_node_has_namespaces_of_its_own(cluster: EphemeralCluster, kind: s
 
 def test_a_node_sees_only_its_own_processes(cluster: EphemeralCluster) -> None:
     for listing in both(cluster, "sh", "-c", "echo /proc/[0-9]*"):
-        # Its init, a shell of the remote shell, and the one that lists.
+        # The node's init, a shell of the remote shell, and the process that lists.
         assert "/proc/1" in listing.split()
         assert len(listing.split()) <= 4
     assert f"/proc/{os.getpid()}" not in listing.split()
@@ -199,7 +199,7 @@ def test_nodes_end_with_a_manager_that_is_killed(number: signal.Signals) -> None
         init = int(manager.stdout.readline().split()[0])
         family = [psutil.Process(init), *psutil.Process(init).children(recursive=True)]
         assert len(family) == 3
-        # Stopped processes must go as well.
+        # Stopped processes must end as well.
         family[1].suspend()
         manager.send_signal(number)
     for process in family:

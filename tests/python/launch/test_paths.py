@@ -1,4 +1,4 @@
-"""What is said about the paths that pairs of ranks use."""
+"""What is reported about the paths that pairs of ranks use."""
 
 import io
 import os
@@ -113,7 +113,7 @@ def test_a_pair_that_moved_to_the_network_is_shown_there() -> None:
 
 
 def test_jobs_in_one_region_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks of both have the same numbers. The one that has ended shows only if none runs."""
+    """Ranks of both jobs have the same numbers. An ended job shows only if no job runs."""
     first = [replace(member(slot, slot), job=7, alive=None) for slot in range(2)]
     first = [replace(each, state=SlotState.FREE) for each in first]
     second = [replace(member(2 + rank, rank), job=9) for rank in range(2)]
@@ -141,7 +141,7 @@ def test_the_table_counts_pairs_that_did_not_talk() -> None:
 
 
 def test_peers_beyond_a_region_are_found_in_the_other_region() -> None:
-    """By their nonces; of one that is in neither only the sum is known."""
+    """Peers are found by their nonces. For peers in neither region, only the sum is known."""
     one = replace(
         state([replace(member(0, 0), nonce=10), replace(member(1, 1), nonce=11)], []),
         beyond=(Beyond(0, 12, 3, 24), Beyond(0, 99, 5, 50), Beyond(0, 98, 1, 1)),
@@ -157,7 +157,7 @@ def test_peers_beyond_a_region_are_found_in_the_other_region() -> None:
 
 
 def test_names_are_shown_as_they_are() -> None:
-    """Members write them: they are no markup, of which this would be an error."""
+    """Members write these names, so they are not markup. As markup, they would be an error."""
     names = [replace(member(r, r), hostname=f"[/x]{r}") for r in range(2)]
     region = state(names, [connection(0, 1, 10, 2048)])
     text = shown(replace(region, header=replace(region.header, label="[/red][bold]job")))
@@ -167,7 +167,7 @@ def test_names_are_shown_as_they_are() -> None:
 
 
 def test_without_a_job_paths_says_so(vicinal: Vicinal) -> None:
-    # Other users' jobs are not ours, and a PID namespace of our own hides our other jobs.
+    # Another user's jobs are not shown to us, and a PID namespace of our own hides our other jobs.
     result = subprocess.run(
         [
             *("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"),
@@ -245,7 +245,7 @@ def test_the_newest_running_job_is_found(
     older, newer = tmp_path / "older", tmp_path / "newer"
     older.hardlink_to(programs["mpich"])
     newer.hardlink_to(older)
-    # Where other jobs of ours are not seen, which may be newer.
+    # Run the command where other jobs of ours, which may be newer, are not visible.
     own = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
     result = subprocess.run(
         [
@@ -301,7 +301,7 @@ def scribble_label(region: Path, label: bytes) -> None:
 
 
 def read_until(reader: int, text: bytes) -> bytes:
-    """What comes until there is a text in it."""
+    """Read until the output contains the text. Returns all that was read."""
     seen, deadline = b"", time.monotonic() + GUARD_SECONDS
     while text not in seen:
         assert time.monotonic() < deadline, seen

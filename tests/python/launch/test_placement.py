@@ -1,4 +1,4 @@
-"""Which ranks run on which node, and which processors ranks are pinned to."""
+"""Which ranks run on which node, and to which processors ranks are pinned."""
 
 import os
 from pathlib import Path
@@ -36,10 +36,10 @@ def test_without_a_node_it_is_said_so() -> None:
 @pytest.mark.parametrize(
     ("threads", "allowed", "order"),
     [
-        # Linux numbers second threads after all cores, or beside their first ones.
+        # Linux numbers second threads after all cores, or next to their first threads.
         (["0,2", "1,3", "0,2", "1,3"], {0, 1, 2, 3}, [0, 1, 2, 3]),
         (["0-1", "0-1", "2-3", "2-3"], {0, 1, 2, 3}, [0, 2, 1, 3]),
-        # Without its first thread, a core's second one is a whole core.
+        # If a core's first thread is not allowed, its second thread counts as a whole core.
         (["0-1", "0-1", "2-3", "2-3"], {1, 2, 3}, [1, 2, 3]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The MPI programs, over real MPI libraries between isolated nodes."""
+"""The MPI programs, with real MPI libraries, between isolated nodes."""
 
 import json
 import os
@@ -62,11 +62,11 @@ def records(done: CompletedJob) -> list[dict[str, Any]]:
 
 
 def beyond(mpi: Mpi, path: MessagePath) -> str | None:
-    """The one check that an MPI library cannot pass on a path that is not ours."""
+    """The check that an MPI library cannot pass over a path other than the region, if any."""
     if mpi is Mpi.OPENMPI and path is not MessagePath.REGION:
         return "truncate"  # Open MPI 5.0.11 (pml ob1) crashes after a truncated rendezvous
     if mpi is Mpi.MPICH and path is MessagePath.NETWORK:
-        return "unexpected"  # libfabric 2.5's tcp hangs behind many unexpected messages
+        return "unexpected"  # libfabric 2.5's tcp hangs if many unexpected messages arrive
     return None
 
 
@@ -243,7 +243,7 @@ def test_collective_operations_are_checked_and_timed(
 def run_fabric_program(
     region: Region, name: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """One that uses libfabric itself, over this region."""
+    """Run a program that uses libfabric directly, over this region."""
     return subprocess.run(
         [fabric_program(name), *arguments],
         env=os.environ
@@ -270,7 +270,7 @@ def test_idle_peers_are_measured(tmp_path: Path) -> None:
 
 
 def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None:
-    """Two ends in one region, each with two endpoints, and two more endpoints in another."""
+    """Two ends in one region, each with two endpoints, and two more endpoints in another region."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("the two ends want a CPU each")
@@ -280,7 +280,7 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
     ):
         done = run_fabric_program(region, "beside", *map(str, cpus[:2]), "2", other.name, "1", "5")
         assert done.returncode == 0, done.stderr
-        # Both pairs are connected through the region, and nobody else is.
+        # Both pairs are connected through the region, and no other endpoints are.
         assert len({each.sender for each in inspect(region.path).connections}) == 4
         assert not inspect(other.path).connections
     (record,) = (json.loads(line) for line in done.stdout.splitlines())
@@ -290,7 +290,7 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
 
 
 def test_what_the_network_path_adds_is_measured(cluster: EphemeralCluster) -> None:
-    """Both ends of both pairs, in two nodes that share nothing but the file they meet in."""
+    """Both ends of both pairs are in two nodes, which share only the file where the ends meet."""
     meeting = f"{EXCHANGE}/across"
     variables = ["FI_PROVIDER=vicinal,tcp,net", f"FI_PROVIDER_PATH={provider_directory()}"]
     program = str(fabric_program("across"))

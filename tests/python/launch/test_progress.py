@@ -1,4 +1,4 @@
-"""VICINAL_PROGRESS and `vicinal run --progress`: what ranks do that wait."""
+"""VICINAL_PROGRESS and `vicinal run --progress`: what waiting ranks do."""
 
 import os
 import sys
@@ -9,10 +9,11 @@ from command_support import Vicinal
 from launch_support import GUARD_SECONDS, MPIS, REGION, square
 
 ASLEEP = 25
-"""A rank that polls is never asleep when somebody looks; one that is blocked is, nearly always."""
+"""A rank that polls is never seen asleep. A blocked rank is nearly always seen asleep."""
 SPUN_SECONDS = 2.0
-"""Processor time that a rank spends only if it polls: before it sleeps, it polls for a millisecond,
-however long that takes on a busy machine."""
+"""Processor time that a rank uses only if it polls. A rank polls for a millisecond before it
+sleeps, and on a busy machine that millisecond may take long.
+"""
 LOOKING_SECONDS = 20.0
 
 BLOCKED = rf"""
@@ -85,7 +86,7 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_blocked_rank_sleeps(vicinal: Vicinal, script: Path, mpi: str) -> None:
-    """In MPI_Probe, which peeks, and in MPI_Recv: its message is sent when it was seen asleep."""
+    """In MPI_Probe, which peeks, and in MPI_Recv. The message is sent once the rank is asleep."""
     script.write_text(BLOCKED)
     run = ("run", "-n", 2, "--mpi", mpi, "--progress", "block", sys.executable)
     result = vicinal(*run, script, script.parent)
@@ -128,7 +129,7 @@ def test_the_choice_reaches_the_ranks(vicinal: Vicinal, script: Path) -> None:
 def test_open_mpi_is_told_that_cores_are_shared_where_we_do_not_see_it(
     vicinal: Vicinal, script: Path, path: str, before: dict[str, str], told: str | None
 ) -> None:
-    """On several nodes it cannot know; a rank that waits would keep the core to itself."""
+    """On several nodes, Open MPI cannot know it. A waiting rank would then keep the core."""
     script.write_text(SETTING)
     ranks = len(os.sched_getaffinity(0)) + 1
     run = ("run", "--mpi", "openmpi", "-n", ranks, "--path", path)

@@ -1,4 +1,4 @@
-"""The program record over real MPI libraries in a region, and the reading of its output."""
+"""The program record with real MPI libraries in a region, and the reading of its output."""
 
 import os
 import subprocess
@@ -29,9 +29,9 @@ from vicinal.mpi.traffic import pair_traffic
 RECORDED = Path(__file__).parents[1] / "recorded"
 SAMPLES = 200
 READ_NS, LATE_NS, LATE_EVERY = 100, 5_000_000, 20
-"""What the clock of record_clock.c shows for a reading of it, and for each 20th barrier."""
+"""What the clock of record_clock.c advances for each reading, and for each 20th barrier."""
 SLOW_NS = 20_000_000
-"""What a send takes with record_slow.c, at least."""
+"""The shortest time that a send takes with record_slow.c."""
 
 PAIRS = ["latency", "bandwidth", "bidirectional"]
 REMOTE = [
@@ -80,7 +80,7 @@ def run_alone(
 
 
 def record(cluster: EphemeralCluster, mpi: Mpi, *arguments: object, ranks: int = 2) -> Recording:
-    """All the samples that were asked for, which are what a job over a region says of itself."""
+    """All requested samples, which must describe a job over a region."""
     done = run(cluster, mpi, *arguments, "--samples", SAMPLES, "--seconds", 20, ranks=ranks)
     assert done.returncode == 0, done.stderr
     assert done.region is not None
@@ -165,7 +165,9 @@ def test_collective_operations_are_recorded_on_every_rank(
 def test_an_iteration_is_recorded_by_one_or_two_readings_of_a_clock(
     tmp_path: Path, operation: str, readings: int
 ) -> None:
-    """By nothing else: what it costs is printed with each result, as a part of what is measured."""
+    """Nothing else is recorded. The cost is printed with each result, as part of the measured
+    time.
+    """
     environment = preload("record_clock.c", tmp_path)
     done = run_alone(operation, "--clock", "system", "--samples", SAMPLES, environment=environment)
     (clock,) = read_recording(done.stdout).clocks
@@ -179,7 +181,7 @@ def test_what_recording_costs_is_said(cluster: EphemeralCluster) -> None:
 
 
 def preload(source: str, directory: Path) -> dict[str, str]:
-    """Variables that put a library that lies here between the program and MPICH."""
+    """Variables that put a library of this folder between the program and MPICH."""
     path = Path(__file__).with_name(source)
     library = directory / f"{path.stem}.so"
     if not library.exists():
@@ -192,8 +194,9 @@ def preload(source: str, directory: Path) -> dict[str, str]:
 def test_each_iteration_has_its_own_time(
     cluster: EphemeralCluster, tmp_path: Path, operation: str, seen: bool
 ) -> None:
-    """Every 20th barrier is late: the samples of barriers show which, and a sample that comes
-    after a barrier has nothing of it."""
+    """Every 20th barrier is late. Samples of barriers show which; samples of operations after a
+    barrier do not contain the delay.
+    """
     environment = preload("record_clock.c", tmp_path)
     sizes = [] if operation == "barrier" else ["--sizes", "8"]
     arguments = [operation, *sizes, "--samples", 400, "--clock", "system"]
@@ -209,7 +212,7 @@ def test_each_iteration_has_its_own_time(
 
 @two_runtimes
 def test_samples_come_out_of_containers(tmp_path: Path, runtime: str) -> None:
-    """Their file systems have nothing in common, nor with that of who started the job."""
+    """The containers' file systems share nothing with each other or with the host."""
     program = mpi_program(Mpi.OPENMPI, "record")
     name = f"record{os.getpid()}"
     try:
@@ -239,7 +242,7 @@ def test_samples_come_out_of_containers(tmp_path: Path, runtime: str) -> None:
 def test_both_clocks_measure_the_same_time(
     cluster: EphemeralCluster, tmp_path: Path, clock: str
 ) -> None:
-    """Of messages that sleep before they are sent, by the fastest of some: there and back."""
+    """Messages sleep before they are sent, there and back. The fastest sample is compared."""
     environment = preload("record_slow.c", tmp_path)
     arguments = ["latency", "--sizes", 8, "--clock", clock, "--samples", 20, "--seconds", 60]
     done = run(cluster, Mpi.MPICH, *arguments, environment=environment)
@@ -247,14 +250,14 @@ def test_both_clocks_measure_the_same_time(
     recording = read_recording(done.stdout)
     assert {each.name for each in recording.clocks} == {clock}
     fastest = float(recording.series[0].nanoseconds.min())
-    # The counter's rate is known to a part in a thousand, and a busy machine only adds time.
+    # The counter's rate is known to 0.1 percent, and a busy machine can only add time.
     assert 2 * SLOW_NS * 0.99 < fastest < done.seconds * 1e9 / 20
 
 
 def test_so_many_samples_are_taken_as_fit_into_the_time(
     cluster: EphemeralCluster, tmp_path: Path
 ) -> None:
-    """A millisecond each: 8 in the last warm-up, which takes an eighth of the time."""
+    """Each sample takes a millisecond: 8 in the last warm-up, which takes an eighth of the time."""
     environment = preload("record_clock.c", tmp_path)
     arguments = ["latency", "--sizes", "8", "--seconds", 0.05, "--clock", "system"]
     done = run(cluster, Mpi.MPICH, *arguments, environment=environment)
@@ -268,10 +271,11 @@ def test_a_wrong_byte_is_found_before_anything_is_recorded(
     cluster: EphemeralCluster, tmp_path: Path, operation: str
 ) -> None:
     environment = preload("record_wrong.c", tmp_path)
-    # MPICH's launcher may lose what a rank said just before it aborted: 6 of 30 times, once tried.
+    # MPICH's launcher may lose what a rank printed just before it aborted: in one trial 6 of 30
+    # times.
     for _ in range(10):
         done = run(cluster, Mpi.MPICH, operation, "--sizes", "64", environment=environment)
-        assert done.returncode == 3  # only who finds one ends so
+        assert done.returncode == 3  # only the rank that finds a wrong byte ends with this status
         if done.stderr:
             break
     assert f"error: {operation} of 64 bytes is wrong at byte 3" in done.stderr
@@ -322,7 +326,7 @@ def test_a_run_that_was_killed_is_not_taken_for_a_whole_one(
 def test_record_names_what_it_was_asked_wrongly(
     tmp_path_factory: pytest.TempPathFactory, arguments: list[str], ranks: int, problem: str
 ) -> None:
-    """By one rank without a launcher, which says what the first of several would say."""
+    """One rank without a launcher prints what the first of several ranks would print."""
     directory = tmp_path_factory.getbasetemp()
     environment = {"PRETENDED_RANKS": str(ranks), **preload("record_clock.c", directory)}
     done = run_alone(*arguments, environment=environment, status=2)

@@ -1,4 +1,4 @@
-"""MPI jobs on ephemeral clusters: both MPIs, every path, and what can go wrong."""
+"""MPI jobs on ephemeral clusters: both MPI libraries, every path, and errors."""
 
 import json
 import os
@@ -40,7 +40,7 @@ PATHS = ("network", REGION)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EphemeralCluster]:
-    """One cluster for many jobs: each must leave it as it found it."""
+    """One cluster for many jobs. Each job must leave the cluster as it was."""
     with EphemeralCluster(nodes=2) as opened:
         yield opened
         assert opened.ended_nodes() == []
@@ -49,7 +49,7 @@ def cluster() -> Iterator[EphemeralCluster]:
 # --- the command ---------------------------------------------------------------------------
 
 
-# Ranks in nodes of their own: test_run_leftovers.py, which looks at what a job leaves as well.
+# test_run_leftovers.py has ranks in nodes of their own, and also checks what a job leaves.
 
 
 @pytest.mark.parametrize(("mpi", "path"), square(MPIS, PATHS, MPI_DIAGONAL))
@@ -111,7 +111,7 @@ def test_python_programs_run_with_either_mpi(
         "from mpi4py import MPI\n"
         "total = MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1)\n"
         "name, host = MPI.Get_library_version().split()[0], MPI.Get_processor_name()\n"
-        "sys.stdout.write(f'{total} {name} {host}\\n')\n"  # at once: ranks share the stream
+        "sys.stdout.write(f'{total} {name} {host}\\n')\n"  # one write: ranks share the stream
     )
     result = vicinal("run", "-n", 2, "--mpi", mpi, "--path", path, sys.executable, script)
     assert result.returncode == 0, result.stderr
@@ -124,7 +124,7 @@ def test_python_programs_run_with_either_mpi(
 def test_variables_reach_the_ranks_as_they_are(
     vicinal: Vicinal, tmp_path: Path, mpi: str, pinned: list[str]
 ) -> None:
-    """Whatever they are called, and whatever is in them: shells between drop some."""
+    """Names and contents are arbitrary. Shells in between drop some variables."""
     odd = {
         "A.B": "dot",
         "BASH_FUNC_module%%": "() {  echo a\n}",
@@ -186,7 +186,7 @@ def test_an_ordinary_user_runs_jobs(programs: dict[str, Path], mpi: str, path: s
 def test_a_program_may_have_any_name(
     vicinal: Vicinal, programs: dict[str, Path], tmp_path: Path, path: str
 ) -> None:
-    """The region is labelled with it, as far as there is room: 64 bytes."""
+    """The region's label has room for 64 bytes of the name."""
     name = "[bold]" + 40 * "\N{CYRILLIC SMALL LETTER ZHE}"
     program = os.fsdecode(os.fsencode(tmp_path / name) + b"\xff")
     shutil.copy(programs["mpich"], program)
@@ -195,7 +195,7 @@ def test_a_program_may_have_any_name(
     assert f"Paths of {name[:35]} " in result.stderr
 
 
-# --- what can go wrong ---------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -376,11 +376,11 @@ def test_a_node_that_ends_ends_the_job(programs: dict[str, Path]) -> None:
                 init for init in inits if str(Path(f"/proc/{init.pid}/ns/pid").readlink()) == lost
             ]
             init.kill()
-            # The launcher may see it first.
+            # The launcher may notice first.
             with suppress(VicinalError):
                 assert running.wait(GUARD_SECONDS) != 0
         deadline = time.monotonic() + GUARD_SECONDS
-        # Its first process is gone only when all the others are, and the job may be so before.
+        # The node's first process ends only after all other processes. The job may end earlier.
         while not cluster.ended_nodes():
             assert time.monotonic() < deadline, "nobody noticed that a node ended"
             time.sleep(0.02)
@@ -407,7 +407,7 @@ def test_an_impossible_job_is_refused(program: list[str], ranks: int) -> None:
 
 @contextmanager
 def started(job: Job, cluster: EphemeralCluster) -> Iterator[RunningJob]:
-    """A job of which rank 0 has said that all have met."""
+    """A job whose rank 0 has said that all ranks have met."""
     reader, writer = os.pipe()
     with os.fdopen(reader) as lines:
         with os.fdopen(writer, "wb") as output:

@@ -1,4 +1,4 @@
-"""`vicinal run` leaves nothing behind, however it ends. Checked in a host of its own."""
+"""`vicinal run` leaves nothing behind, however it ends. The tests use a host of their own."""
 
 import json
 import os

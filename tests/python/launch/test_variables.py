@@ -1,4 +1,4 @@
-"""The variables that users set: known names and values, and regions found without any."""
+"""The variables that users set: known names and values, and regions found without a variable."""
 
 import os
 import re
@@ -110,7 +110,7 @@ def test_commands_refuse_them_before_anything_starts(vicinal: Vicinal, tmp_path:
 
 
 def test_the_provider_says_it_once_and_takes_the_default(region_path: Path) -> None:
-    """For those who start their ranks by another launcher."""
+    """This serves users who start their ranks by another launcher."""
     region.create(region_path)
     variables = {"FI_PROVIDER_PATH": str(PROVIDER), "VICINAL_REGION": f"file:{region_path}"}
     done = subprocess.run(
@@ -159,7 +159,7 @@ RUN, SHM = "/run/vicinal/region", "/dev/shm/vicinal-region"
     ],
 )
 def test_a_region_is_found_by_itself(places: list[str], joined: str) -> None:
-    """In directories of its own, where nothing else is."""
+    """The regions are in mounted directories that contain nothing else."""
     enter = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     variables = without_libfabrics(FI_PROVIDER_PATH=str(PROVIDER), PYTHONPATH=package_path())
     variables.pop("VICINAL_REGION", None)

@@ -1,4 +1,4 @@
-"""Commands say what they wait for, and what they do after Ctrl-C, while it lasts."""
+"""Commands say what they wait for, and what they do after Ctrl-C, while they do it."""
 
 import signal
 import subprocess

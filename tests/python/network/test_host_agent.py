@@ -1,4 +1,4 @@
-"""The agent of a job on one of its hosts leaves nothing, however it ends."""
+"""The agent of a job on one of its hosts leaves nothing behind, however it ends."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def made() -> Iterator[HostFiles]:
 
 @contextmanager
 def agent(job: HostFiles) -> Iterator[subprocess.Popen[str]]:
-    """One that has made the region of a job, and a file beside it."""
+    """An agent that has made a job's region and a file next to it."""
     request = HostRequest(
         version=vicinal.__version__,
         needed=[],
@@ -62,7 +62,7 @@ def agent(job: HostFiles) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def rank(job: HostFiles) -> Iterator[subprocess.Popen[bytes]]:
-    """A rank of a job, that does not end by itself."""
+    """A rank of the job that does not end by itself."""
     environment = os.environ | {"VICINAL_REGION": f"file:{job.region}"}
     with subprocess.Popen(["sleep", "600"], env=environment) as running:
         yield running
@@ -86,7 +86,7 @@ def test_the_end_of_the_input_is_the_end_of_the_job(made: HostFiles) -> None:
 
 
 def test_more_signals_while_it_cleans_up(made: HostFiles) -> None:
-    """Launchers send several, and the ranks have some seconds to end by themselves."""
+    """Launchers send several signals, and the ranks have some seconds to end by themselves."""
     with agent(made) as running, rank(made) as left:
         running.send_signal(signal.SIGTERM)
         assert gone(made.directory)
@@ -113,7 +113,7 @@ def test_what_a_killed_agent_leaves_the_next_one_takes_away(made: HostFiles) -> 
 
 
 def test_two_agents_of_one_job_on_one_host(made: HostFiles) -> None:
-    """As where a hostfile has two names of it: nobody takes it away while one is there."""
+    """This happens if a hostfile has two names of one host. The files stay while one agent runs."""
     with agent(made) as first, agent(made):
         first.kill()
         first.wait()
@@ -123,7 +123,7 @@ def test_two_agents_of_one_job_on_one_host(made: HostFiles) -> None:
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in place of /dev/shm."""
+    """A directory instead of /dev/shm."""
     monkeypatch.setattr(host_files, "_DIRECTORY", tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""`vicinal run` over several hosts that ssh reaches, and what can be wrong with them."""
+"""`vicinal run` over several hosts that ssh reaches, and errors of hosts."""
 
 import json
 import signal
@@ -32,7 +32,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 @pytest.fixture
 def own_hosts(tmp_path: Path) -> Iterator[Hosts]:
-    """For tests that ruin one."""
+    """Hosts for tests that damage one of them."""
     directory = tmp_path / "hosts"
     directory.mkdir()
     with Hosts(2, directory) as opened:
@@ -227,7 +227,7 @@ with HostJob(job, [Host("node0"), Host("node1")]) as running:
 
 @pytest.mark.parametrize("path", ["region", pytest.param("network", marks=pytest.mark.long)])
 def test_files_of_a_job_are_on_all_hosts(hosts: Hosts, path: str) -> None:
-    """In a directory of each that is the ranks' own, and is gone with the job."""
+    """Each host has a directory of its own for the ranks, which is removed with the job."""
     done = hosts.at_head(sys.executable, "-c", _FILES, path)
     assert done.returncode == 0, done.stderr
     wanted = [f"{name}: what 'it' says $HOME 200000" for name in ("node0", "node1")]
@@ -266,7 +266,7 @@ def test_this_host_needs_no_ssh(vicinal: Vicinal, programs: dict[str, Path]) -> 
     ids=["unknown", "unreachable", "refused"],
 )
 def test_a_host_that_ssh_does_not_reach(hosts: Hosts, host: str, reason: str) -> None:
-    """Its name is said, the reason is ssh's, and the other host is left as it was."""
+    """The message has the host's name and ssh's reason. The other host is unchanged."""
     result = hosts.vicinal("run", "-n", 2, "--hosts", f"node0,{host}", "true")
     assert reason in error_line(result)
     assert hosts.leftovers() == {}
@@ -335,7 +335,7 @@ def test_a_command_that_ends_leaves_nothing_on_the_hosts(
     mpi: str,
     number: signal.Signals,
 ) -> None:
-    """Even one that is killed: the agents see the end of their connection."""
+    """Even a killed command leaves nothing: the agents notice the end of their connection."""
     running = start_waiting(hosts, programs[mpi], tmp_path / "output")
     hosts.cluster.signal_command(running, number)
     status = running.wait(GUARD_SECONDS)
@@ -347,7 +347,7 @@ def test_a_command_that_ends_leaves_nothing_on_the_hosts(
 def test_a_host_that_dies_ends_the_job(
     own_hosts: Hosts, programs: dict[str, Path], tmp_path: Path, mpi: str
 ) -> None:
-    """All its processes at once, sshd too. An MPI job whose errors are fatal ends then."""
+    """All its processes die at once, sshd too. An MPI job with fatal errors then ends."""
     output = tmp_path / "output"
     running = start_waiting(own_hosts, programs[mpi], output)
     signal_all(own_hosts.cluster.processes("node1"), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""MPI programs over hosts that share nothing but a network, each host with a region of its own."""
+"""MPI programs over hosts that share only a network. Each host has a region of its own."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ MPI.Finalize()
 
 
 def verify(mpi: str, nodes: int, **more: str) -> CompletedJob:
-    """Every kind of message between all ranks, with its content, order and number checked."""
+    """Every kind of message between all ranks, with checks of content, order and number."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
     with EphemeralCluster(nodes=nodes) as cluster:
         if not cluster.network:
@@ -58,7 +58,7 @@ def check(result: CompletedJob) -> None:
     square(MPIS, [HOSTS, 2 * HOSTS], [("mpich", 2 * HOSTS), ("openmpi", HOSTS)]),
 )
 def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
-    """One rank a host, all over the network; and two, where neighbours use their host's region."""
+    """With one rank a host, all messages use the network. With two, neighbours use their region."""
     result = verify(mpi, nodes)
     check(result)
     assert len(result.regions) == HOSTS
@@ -90,7 +90,7 @@ def test_a_core_of_two_names_carries_a_job(mpi: str) -> None:
 def test_the_network_takes_a_rank_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mpi: str
 ) -> None:
-    """MPI and messages together: 2.5 to 3.5 MB, and 16 more if tcp has its usual buffers."""
+    """MPI and messages take 2.5 to 3.5 MB together, and 16 MB more if tcp has its usual buffers."""
     monkeypatch.delenv("FI_TCP_MAX_RX_SIZE", raising=False)
     script = tmp_path / "memory.py"
     script.write_text(MEMORY)
@@ -106,7 +106,7 @@ def test_the_network_takes_a_rank_little_memory(
 
 
 def test_without_a_network_hosts_do_not_reach_each_other() -> None:
-    """So it was the network that carried the messages: without it the job fails, and says why."""
+    """This proves that the network carried the messages: without it, the job fails and says why."""
     result = verify("mpich", HOSTS, VICINAL_NET="off", FI_LOG_LEVEL="warn")
     assert result.returncode != 0
     assert "an address is of another region" in result.stderr
@@ -134,7 +134,7 @@ def test_hosts_have_regions_of_their_own(tmp_path: Path) -> None:
 def test_a_core_that_is_not_there_is_said_in_a_line(
     mpi: str, variable: str, complaint: str
 ) -> None:
-    """By each rank, and the job ends."""
+    """Each rank prints the line, and the job ends."""
     name, _, text = variable.partition("=")
     result = verify(mpi, HOSTS, **{name: text})
     assert result.returncode != 0
