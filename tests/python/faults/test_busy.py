@@ -1,4 +1,4 @@
-"""A rank that computes holds nobody up: sends to it return, and others are reached meanwhile."""
+"""A rank that computes delays no other rank: sends to it return, and other ranks are reached."""
 
 import itertools
 import tempfile
@@ -15,12 +15,12 @@ from vicinal.mpi.job import Job
 
 RANKS = 3
 SIZES = 8
-"""That busy_ranks.c sends messages of."""
+"""How many sizes of messages busy_ranks.c sends."""
 
 
 @pytest.fixture(scope="module")
 def busy_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """busy_ranks.c, by the name of the MPI that it was compiled for."""
+    """busy_ranks.c, by the name of the MPI that compiled it."""
     source = Path(__file__).with_name("busy_ranks.c")
     return compile_for_each_mpi(source, tmp_path_factory.mktemp("busy"))
 
@@ -43,7 +43,7 @@ def test_no_send_waits_for_a_rank_that_computes(
 def test_no_send_waits_for_a_rank_that_computes_while_it_is_moved(
     busy_ranks: dict[str, Path], tmp_path: Path, mpi: str
 ) -> None:
-    """From the region to the network, and back: the rank that computes takes no part in it."""
+    """The ranks move from the region to the network and back, without the computing rank's help."""
     job = Job([str(busy_ranks[mpi]), str(tmp_path), "moving"], RANKS, mpi=mpi)
     with (
         tempfile.TemporaryFile() as output,
@@ -65,7 +65,7 @@ def test_no_send_waits_for_a_rank_that_computes_while_it_is_moved(
 
 
 def await_file(path: Path) -> None:
-    """Until a rank has made it."""
+    """Wait until a rank has made the file."""
     for _ in range(int(GUARD_SECONDS / 0.01)):
         if path.exists():
             return
@@ -76,7 +76,7 @@ def await_file(path: Path) -> None:
 def test_a_send_beyond_the_bound_waits_and_says_so(
     busy_ranks: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The job waits for ever then, since its receiver waits for that send to return."""
+    """The job then waits for ever, because the receiver waits for this send to return."""
     errors = tmp_path / "errors"
     program = [str(busy_ranks["mpich"]), str(tmp_path)]
     bound = {"VICINAL_SEND_QUEUE": "16K"}

@@ -1,7 +1,7 @@
-"""Ranks that are killed, stopped and continued, that leave early, or are more than the cores.
+"""Ranks that are killed, stopped and continued, that leave early, or outnumber the cores.
 
-Whoever is left gets an error or comes to its end; nothing hangs, nothing is lost from
-those who are there, and a dead member's slot goes to the next who joins.
+The other ranks get an error or finish. Nothing hangs, no message between the other ranks is lost,
+and the next rank that joins gets a dead member's slot.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from vicinal.mpi.job import Job
 from vicinal.region import format as layout
 
 GUARD_SECONDS = 120
-"""After this something hangs; a round takes a second or two."""
+"""A guard against hangs: a round takes a second or two."""
 SECTION_BYTES = 512 * 1024
 LONGEST = 200_000
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A line of `traffic`: what one rank had to do with another."""
+    """A line of `traffic`: what one rank exchanged with one peer."""
 
     peer: int
     sent: int
@@ -42,7 +42,7 @@ class Exchange:
 
 
 class Traffic:
-    """Ranks of tests/api/traffic.c, each a process, on one region."""
+    """Ranks of tests/api/traffic.c on one region, each a process."""
 
     def __init__(self, program: Path, path: Path, directory: Path, ranks: int) -> None:
         self.program, self.path, self.directory, self.ranks = program, path, directory, ranks
@@ -69,7 +69,7 @@ class Traffic:
             self.start(rank, messages, messages, seed=seed, longest=longest)
 
     def wait_for_names(self) -> None:
-        """Until every rank has joined."""
+        """Wait until every rank has joined."""
         deadline = time.monotonic() + GUARD_SECONDS
         while len(list(self.directory.glob("name.*"))) < self.ranks:
             assert time.monotonic() < deadline, "not all ranks joined"
@@ -78,7 +78,7 @@ class Traffic:
             time.sleep(0.002)
 
     def wait_for_talk(self) -> None:
-        """Until every rank has received a few messages from each other, of many."""
+        """Wait until every rank has received a few of many messages from each other rank."""
         deadline = time.monotonic() + GUARD_SECONDS
         while len(list(self.directory.glob("talks.*"))) < self.ranks:
             assert time.monotonic() < deadline, "not all ranks talk"
@@ -94,9 +94,9 @@ class Traffic:
         assert process.returncode in (0, -signal.SIGKILL)
 
     def finish(self, rank: int, warning: str = "") -> dict[int, Exchange]:
-        """What a rank says at its end, by peer; fails unless it ended well.
+        """A rank's results at its end, by peer. The rank must end well.
 
-        `warning` matches what it may say on standard error; by default it may say nothing.
+        `warning` matches its standard error, which is empty by default.
         """
         process = self.processes.pop(rank)
         output, errors = process.communicate(timeout=GUARD_SECONDS)
@@ -128,7 +128,7 @@ def traffic_job(program: Path, path: Path, directory: Path, ranks: int) -> Itera
 
 
 def check_whole(exchanges: dict[int, Exchange], messages: int, without: int = -1) -> None:
-    """With everybody but one the exchange came to its end, and nothing was lost."""
+    """Check that no message was lost, except in exchanges with one rank."""
     for peer, exchange in exchanges.items():
         if peer != without:
             assert exchange == Exchange(peer, messages, messages, 0)
@@ -140,7 +140,7 @@ def check_whole(exchanges: dict[int, Exchange], messages: int, without: int = -1
 def test_the_others_go_on_when_one_is_killed(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Six times, on one region that is exactly full: each time the dead one's slot is needed."""
+    """Six times, on one region that is exactly full: each time the dead rank's slot is needed."""
     ranks, messages = 4, 400
     choose = random.Random(20261120)
     region.create(region_path, members=ranks, section_bytes=SECTION_BYTES)
@@ -149,7 +149,7 @@ def test_the_others_go_on_when_one_is_killed(
         victim = choose.randrange(ranks)
         with traffic_job(traffic_program, region_path, tmp_path / str(number), ranks) as traffic:
             traffic.start_all(messages, seed=number)
-            if number == 0:  # in the middle of its work, however fast the machine is
+            if number == 0:  # in the middle of its work, on however fast a machine
                 traffic.wait_for_talk()
             else:
                 traffic.wait_for_names()
@@ -164,7 +164,7 @@ def test_the_others_go_on_when_one_is_killed(
                 assert complete or (died and lost.error != 0)
                 deaths += lost.error != 0
     assert deaths > 0, "nobody was killed in the middle of its work"
-    # All four slots can be had again.
+    # All four slots are available again.
     with traffic_job(traffic_program, region_path, tmp_path / "last", ranks) as traffic:
         traffic.start_all(messages, seed=1)
         for rank in range(ranks):
@@ -174,7 +174,7 @@ def test_the_others_go_on_when_one_is_killed(
 def test_who_is_killed_while_joining_keeps_no_slot(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Many are killed somewhere between their start and their work; then the region fills up."""
+    """Many ranks are killed between their start and their work. Then the region fills up."""
     choose = random.Random(7)
     region.create(region_path, members=2, section_bytes=SECTION_BYTES)
     for number in range(40):
@@ -191,7 +191,9 @@ def test_who_is_killed_while_joining_keeps_no_slot(
 def test_a_slot_that_was_claimed_and_never_joined_is_taken(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Killed between winning its slot and saying so: the window that no kill hits reliably."""
+    """Simulates a kill between claim and join of a slot, a window that no real kill hits
+    reliably.
+    """
     made = region.create(region_path, members=2, section_bytes=SECTION_BYTES)
     claimed = 5 << 32 | layout.SlotState.CLAIMED
     with made.path.open("r+b") as file:
@@ -212,7 +214,7 @@ def test_a_slot_that_was_claimed_and_never_joined_is_taken(
 def test_who_was_stopped_loses_nothing(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Ranks stop at random, longer than the heartbeat's timeout and shorter."""
+    """Ranks stop at random, for longer and for shorter than the heartbeat's timeout."""
     ranks, messages = 3, 4000
     choose = random.Random(11)
     region.create(region_path, members=ranks, section_bytes=SECTION_BYTES)
@@ -233,7 +235,7 @@ def test_who_was_stopped_loses_nothing(
 def test_what_was_sent_before_leaving_is_received(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """The sender is gone when the receiver, stopped until then, looks for the first time."""
+    """The receiver is stopped until the sender has left, and only then polls for the first time."""
     messages = 40
     region.create(region_path, members=2, section_bytes=SECTION_BYTES)
     with traffic_job(traffic_program, region_path, tmp_path / "job", 2) as traffic:
@@ -250,7 +252,7 @@ def test_what_was_sent_before_leaving_is_received(
 def test_a_stopped_rank_that_is_killed_is_missed(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Stopped it is waited for; dead it is not."""
+    """Peers wait for a stopped rank, but not for a dead one."""
     messages = 2000
     region.create(region_path, members=3, section_bytes=SECTION_BYTES)
     with traffic_job(traffic_program, region_path, tmp_path / "job", 3) as traffic:
@@ -289,7 +291,7 @@ def mpi_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_an_mpi_job_with_a_killed_rank_ends(mpi_programs: dict[str, Path], mpi: str) -> None:
-    """Whatever the launcher does, the job comes to its end; the next one on the nodes is well."""
+    """The job ends, whatever the launcher does. The next job on the nodes works."""
     choose = random.Random(5)
     with EphemeralCluster(nodes=3) as cluster:
         for victim in range(3):
@@ -307,7 +309,7 @@ def test_an_mpi_job_with_a_killed_rank_ends(mpi_programs: dict[str, Path], mpi: 
 
 
 def wait_for_nobody(path: Path) -> None:
-    """Until no member of the region is alive."""
+    """Wait until no member of the region is alive."""
     deadline = time.monotonic() + GUARD_SECONDS
     while any(member.alive for member in region.inspect(path).members):
         assert time.monotonic() < deadline, "a rank is left"
@@ -317,17 +319,17 @@ def wait_for_nobody(path: Path) -> None:
 def test_ranks_of_mpi_find_out_by_themselves(
     mpi_programs: dict[str, Path], region_path: Path, tmp_path: Path
 ) -> None:
-    """With a launcher that kills nobody for it, MPI itself ends the job, and says why."""
+    """The launcher kills no rank here, so MPI itself ends the job, and says why."""
     region.create(region_path, members=4)
     prefix = mpi_prefix("mpich")
-    # Killed ranks of MPICH leave files in /dev/shm: they get one that goes with them.
+    # Killed ranks of MPICH leave files in /dev/shm. A /dev/shm of their own is removed with them.
     seen = tmp_path / "region"
     seen.touch()
     enter = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c"]
     enter += ['mount --bind "$0" "$1" && mount -t tmpfs none /dev/shm && shift && exec "$@"']
     enter += [str(region_path), str(seen)]
     variables = mpi_environment("mpich", MessagePath.REGION, f"file:{seen}")
-    # A shell around each rank hides its death from the launcher, and keeps what it wrote.
+    # A shell around each rank hides its death from the launcher, and keeps the rank's output.
     script = '"$0" "$@" 2>"$OUTPUT/rank-$PMI_RANK"; sleep 0.5; exit 0'
     command = [str(prefix / "bin/mpiexec"), "-disable-auto-cleanup", "-n", "3", "sh", "-c", script]
     for moment in (1, 40, 200):
@@ -341,15 +343,15 @@ def test_ranks_of_mpi_find_out_by_themselves(
             timeout=GUARD_SECONDS,
         )
         said = {file.name: file.read_text() for file in output.iterdir()}
-        # Who finds out first ends the job, which may end the other before it looks. What comes
-        # of a progress call is fatal to MPICH, which then says why; what comes of a send to the
-        # dead rank is returned, and the rank itself says that it got an error.
+        # The rank that notices first ends the job, and may end the other rank before it looks. An
+        # error of a progress call is fatal to MPICH, which then says why. An error of a send to the
+        # dead rank is returned, and the rank itself prints the error.
         left = said["rank-0"] + said["rank-2"]
         reasons = re.findall(r"OFI poll failed \(.*: (.*)\)", left)
         assert set(reasons) <= {"Connection reset by peer"}
         assert reasons or re.search(r"^rank [02]: error$", left, re.M), left
         assert not any("wrong" in text for text in said.values())
-        # Nor does the other stay, though nobody ends it.
+        # The other rank ends too, though no process ends it.
         wait_for_nobody(region_path)
 
 

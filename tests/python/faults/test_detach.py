@@ -24,9 +24,9 @@ from vicinal.region.format import Route, SlotState
 
 RANKS = int(os.environ.get("SOAK_RANKS", "4"))
 SECONDS = float(os.environ.get("SOAK_SECONDS", "4"))
-"""`make check-soak` takes more of both."""
+"""`make check-soak` sets more ranks and more seconds."""
 FLIPS = 4
-"""So many at least, on however busy a machine."""
+"""The minimum number of flips, on however busy a machine."""
 FLIP_SECONDS = 1.0
 SEED = 20263
 
@@ -35,9 +35,9 @@ SEED = 20263
 def soak(
     mpi: str, ranks: int, *, heap: bool = False, least: int = 1, **more: str
 ) -> Iterator[tuple[RunningJob, Path]]:
-    """The program soak between nodes that have a network; yields when all ranks talk.
+    """The program soak between nodes that have a network. Yields when all ranks exchange messages.
 
-    It is to have sent `least` messages a rank at the end, and all of them have come.
+    At the end, each rank must have sent at least `least` messages, and all must have arrived.
     """
     program = CHECKOUT / "build/programs" / mpi / "soak"
     with EphemeralCluster(nodes=ranks) as cluster, tempfile.TemporaryFile() as output:
@@ -59,7 +59,7 @@ def soak(
 
 
 def await_talk(running: RunningJob, ranks: int) -> Path:
-    """The region's path, once every rank sends to every other."""
+    """Wait until every rank sends to every other rank. Returns the region's path."""
     for _ in range(int(GUARD_SECONDS / 0.05)):
         state = running.region_states()[0]
         pairs = {
@@ -79,9 +79,10 @@ def await_talk(running: RunningJob, ranks: int) -> Path:
     ("mpi", "heap"), [pytest.param(MPIS[0], False, marks=pytest.mark.long), (MPIS[1], True)]
 )
 def test_a_job_goes_on_while_paths_flip(mpi: str, heap: bool) -> None:
-    """Every message once, whole and in order, and every one-sided operation, over both ways.
+    """Every message arrives once, whole and in order, and every one-sided operation works on both
+    paths.
 
-    With a heap, single copies and direct access of memory are under way as well.
+    With a heap, single copies and direct accesses to memory are in progress as well.
     """
     moved: list[int] = []
     with soak(mpi, RANKS, heap=heap, least=50) as (_, path):
@@ -98,7 +99,7 @@ def test_a_job_goes_on_while_paths_flip(mpi: str, heap: bool) -> None:
 
 
 def test_the_command_moves_one_member(vicinal: Vicinal) -> None:
-    """Of four, with what it sends and what is sent to it; it is shown, and moves back."""
+    """One of four members moves with all its connections. It is shown as moved, and moves back."""
     with soak("mpich", 4) as (_, path):
         slot = joined(path)[1]
         done = vicinal("region", "detach", path, "--member", slot)
@@ -147,7 +148,7 @@ def test_who_makes_no_progress_is_named_and_moves_later() -> None:
 
 
 def joined(path: Path) -> list[int]:
-    """The slots of those who are there now."""
+    """The slots of the members that have joined."""
     members = region.inspect(path).members
     return [member.slot for member in members if member.state is SlotState.JOINED]
 

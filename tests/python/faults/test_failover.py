@@ -1,7 +1,7 @@
-"""A region that is overwritten or cut while ranks in isolated nodes use it: they go on over tcp.
+"""A region that is overwritten or cut while ranks in isolated nodes use it: they continue over tcp.
 
-What was under way ends in an error. What ranks send each other afterwards comes, in order and once,
-and no rank is started again.
+Operations in progress end in an error. Later messages between the ranks arrive once and in order,
+and no rank is restarted.
 """
 
 import os
@@ -24,11 +24,11 @@ from vicinal.mpi.environment import provider_directory
 
 RANKS = 3
 SECONDS = 4.0
-"""Ranks go on for at least this time. Nonsense is written once they talk, for a part of it."""
+"""Ranks run at least this long. Nonsense is written for a part of this time, once they talk."""
 LONGEST = 60_000
 ENDLESS = 10**9
 PLACES = ("members", "tables", "cut")
-"""Without those that forge messages: nobody could say what should have come."""
+"""Places that forge messages are left out, because the expected messages would then be unknown."""
 LINE = re.compile(r"^peer (\d+) sent (\d+) received (\d+) (\d+) later (\d+)$", re.M)
 
 
@@ -91,6 +91,6 @@ def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, place: str
             print(f"{rank} from {peer}: {received} of some {sent}, error {error}, {later} after it")
             failed += error != 0
             assert (later if error else received) > 100
-    # Nonsense in a table may be written over before anybody looks.
+    # Nonsense in a table may be overwritten before a rank reads it.
     least = {"members": 1, "tables": 0, "cut": RANKS * (RANKS - 1)}
     assert failed >= least[place]

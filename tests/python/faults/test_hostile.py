@@ -1,8 +1,8 @@
 """A member of a region that writes nonsense into it: errors, but no crash and no hang.
 
-What a peer says about messages, it may also say wrongly; so a message can be lost or wrong
-here. What must hold is that the process of nobody else dies of it, reads or writes beside its
-buffers (the sanitizers would say so), or stays in a call for ever.
+A peer can also lie about its messages, so messages can be lost or wrong here. But no other process
+may die, access memory beside its buffers (the sanitizers would report that), or stay in a call for
+ever.
 """
 
 import os
@@ -32,7 +32,7 @@ from vicinal.mpi.job import Job
 
 PLACES = ("everything", "header", "members", "tables", "rings", "arenas", "cut")
 MPI_PLACES = ("members", "tables", "cut")
-"""Without those that forge messages: an MPI library trusts what its other ranks say."""
+"""Places that forge messages are left out, because an MPI library trusts what its ranks send."""
 
 MPI_DIAGONAL = (("mpich", "members"), ("openmpi", "cut"))
 
@@ -55,7 +55,7 @@ def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: st
         "FI_PROVIDER_PATH": str(build / "provider"),
         "VICINAL_REGION": f"file:{region_path}",
         "VICINAL_PEER_TIMEOUT": "0.2",
-        "ASAN_OPTIONS": "detect_leaks=0",  # libfabric's own, from its other providers
+        "ASAN_OPTIONS": "detect_leaks=0",  # other providers of libfabric leak
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
     command = [str(build / "tests/hostile/victim"), str(RANKS), str(VICTIM_SECONDS), str(SEED)]
@@ -73,7 +73,8 @@ def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: st
             output, errors = victim.communicate(timeout=GUARD_SECONDS)
         finally:
             victim.kill()
-    # The provider may say what is wrong, in one line each; neither the victim nor a sanitizer may.
+    # The provider may report each fault in one line. The victim and the sanitizers must print
+    # nothing.
     ours = ("vicinal: error: ", "vicinal: warning: ")
     said = [line for line in errors.splitlines() if not line.startswith(ours)]
     assert said == []
@@ -96,7 +97,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that runs another, and writes down with what status that ended."""
+    """A program that runs another program and prints its exit status."""
     script = tmp_path_factory.mktemp("teller") / "teller"
     script.write_text('#!/bin/sh\n"$@"\nstatus=$?\necho "status=$status"\nexit $status\n')
     script.chmod(0o755)

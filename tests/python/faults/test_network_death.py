@@ -1,9 +1,9 @@
-"""Hosts that are killed, stopped and cut off, and bad links: the others go on, nothing hangs.
+"""Hosts that are killed, stopped and cut off, and bad links: other hosts continue, nothing hangs.
 
-A host is a node of an ephemeral cluster with two ranks of tests/api/traffic.c and their region;
-two hosts reach each other over tcp. Messages are numbered and checksummed, and many are under way
-when it happens. The kernels of the machines that run these tests have no netem: links are made
-slow, lossy and out of order by the queues that they do have.
+A host is a node of a ephemeral cluster with two ranks of tests/api/traffic.c and its own region. Two
+hosts reach each other over tcp. Messages are numbered and have checksums, and many are in progress
+when the fault happens. The kernels of the machines that run these tests have no netem. Queues that
+these kernels have make the links slow, lossy and out of order.
 """
 
 import re
@@ -31,20 +31,23 @@ TIMEOUT = 1.0
 """VICINAL_PEER_TIMEOUT."""
 DOWN_SECONDS = 0.3
 PATIENT_TIMEOUT = 3600.0
-"""A timeout that ends no test: what is found out was found out without it."""
+"""A timeout that ends no test: faults must be detected without it."""
 STOPPED_SECONDS = 3.0
-"""A host that is gone would be missed by then."""
+"""If a host were gone, this time would be enough to notice."""
 PAIRS = 4
-"""Of a rank here and a rank there."""
+"""The pairs of a rank on this host and a rank on the other."""
 QUESTIONS = 4
-"""UDP datagrams that a rank sends to one peer until its host says that the peer has ended: after
-0.5 s of silence, and then after 1, 2 and 4 s. docs/explanation/network.md calls that 6 s."""
+"""UDP datagrams that a rank sends to one peer until the peer's host says that the peer has
+ended: after 0.5 s of silence, and then after 1, 2 and 4 s. docs/explanation/network.md calls
+that 6 s.
+"""
 HERE, THERE = (0, 1), (2, 3)
 IN_FRAMES = 60_000, 5000
 FEWER = 60_000, 500
 READ_TOO = 200_000, 1000
-"""Bytes of the longest message, and messages of each to each other. Longer ones than a frame the
-receiver reads out of its sender's buffer."""
+"""Bytes of the longest message, and messages of each rank to each other rank. A message longer
+than a frame is read by the receiver out of its sender's buffer.
+"""
 
 
 class Hosts:
@@ -85,7 +88,7 @@ class Hosts:
     def signal(self, host: int, number: signal.Signals) -> None:
         signal_all(self.cluster.processes(f"node{host}"), number)
         if number is not signal.SIGSTOP:
-            # nsenter stops itself when what it started stops.
+            # nsenter stops itself when its child stops.
             for rank in {*(HERE, THERE)[host]} & self.processes.keys():
                 with suppress(psutil.NoSuchProcess):  # it has ended
                     started = psutil.Process(self.processes[rank].pid)
@@ -93,7 +96,7 @@ class Hosts:
                     signal_all(family, signal.SIGCONT)
 
     def ranks(self, host: int) -> list[psutil.Process]:
-        """The processes that run them."""
+        """The processes of a host's ranks."""
         return named(self.cluster.processes(f"node{host}"), self.program.name)
 
     @staticmethod
@@ -101,7 +104,7 @@ class Hosts:
         return int(process.cmdline()[2])
 
     def await_all(self) -> None:
-        """Until all have ended; what they said is still to be read."""
+        """Wait until all ranks have ended. Their output is still to be read."""
         deadline = time.monotonic() + GUARD_SECONDS
         while any(process.poll() is None for process in self.processes.values()):
             assert time.monotonic() < deadline, "not all ranks ended"
@@ -111,7 +114,7 @@ class Hosts:
         self.cluster.run_in("head", ["ip", "link", "set", f"veth{host}", state])
 
     def flap(self, host: int, seconds: float) -> None:
-        """Its link goes down and up again, by one command: to start another takes its time."""
+        """Take the host's link down and up by one command, because starting a second takes time."""
         down, up = (f"ip link set veth{host} {state}" for state in ("down", "up"))
         self.cluster.run_in("head", ["sh", "-c", f"{down} && sleep {seconds} && {up}"])
 
@@ -122,22 +125,22 @@ class Hosts:
         return {int(line[0]): Exchange(*map(int, line)) for line in lines}
 
     def tc(self, host: int, text: str) -> str:
-        """What `tc` says to a command for the host's network card."""
+        """The output of a `tc` command for the host's network card."""
         return self.cluster.run_in(f"node{host}", ["tc", *text.split()])
 
     def counter(self, host: int, group: str, name: str) -> int:
-        """One of the counters that a host's kernel keeps of a protocol."""
+        """One of the counters of a protocol that a host's kernel keeps."""
         text = self.cluster.run_in(f"node{host}", ["cat", "/proc/net/netstat", "/proc/net/snmp"])
         lines = [line.split() for line in text.splitlines() if line.startswith(f"{group}:")]
         return int(dict(zip(*lines, strict=True))[name])
 
     def close(self) -> None:
-        # One that is stopped cannot end in good order, and would be waited for.
+        # A stopped process cannot end in good order, and would be waited for.
         for host in range(2):
             self.signal(host, signal.SIGCONT)
         self.cluster.clear()
         for process in self.processes.values():
-            # Those that stopped themselves too, and hold the pipes open.
+            # Also kill the processes that stopped themselves, which hold the pipes open.
             for started in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.Error):
                     started.kill()
@@ -170,19 +173,19 @@ def running(
 def stopped(
     checkout: Path, directory: Path, load: tuple[int, int], timeout: float = TIMEOUT
 ) -> Iterator[Hosts]:
-    """Started, and then the second one stopped: what is under way between the two stays so."""
+    """Running hosts. The second is then stopped, with messages between both in progress."""
     with running(checkout, directory, load, timeout=timeout) as hosts:
         hosts.signal(1, signal.SIGSTOP)
         time.sleep(STOPPED_SECONDS)
-        # Their kernel answers: nobody takes them for dead.
+        # The second host's kernel still answers, so the ranks do not count as dead.
         assert [hosts.processes[rank].poll() for rank in HERE] == [None, None]
         yield hosts
 
 
 def check_survivors(hosts: Hosts) -> None:
-    """All between these two was right, and what was under way with others ended in an error.
+    """Check the ranks here: exchanges between them are whole, and others ended in an error.
 
-    A pair that was done before it happened has none, but not every pair may be.
+    A pair that had finished before the fault has no error, but not all pairs may have finished.
     """
     cut = 0
     for rank in HERE:
@@ -197,7 +200,7 @@ def check_survivors(hosts: Hosts) -> None:
 
 
 def test_the_others_go_on_when_a_host_is_killed(checkout: Path, tmp_path: Path) -> None:
-    """Its kernel says so when it is asked, a few times at most: no timeout has to pass."""
+    """Its kernel answers after a few questions that the ranks have ended. No timeout passes."""
     with stopped(checkout, tmp_path, READ_TOO, PATIENT_TIMEOUT) as hosts:
         asked, answers = (
             hosts.counter(0, "Udp", "OutDatagrams"),
@@ -212,7 +215,7 @@ def test_the_others_go_on_when_a_host_is_killed(checkout: Path, tmp_path: Path) 
 
 
 def test_the_others_go_on_when_a_host_is_cut_off(checkout: Path, tmp_path: Path) -> None:
-    """No process ends, no connection is closed, and nothing comes back: not even a refusal."""
+    """No process ends, no connection is closed, and nothing comes back, not even a refusal."""
     with stopped(checkout, tmp_path, IN_FRAMES) as hosts:
         began = time.monotonic()
         hosts.link(1, "down")
@@ -221,7 +224,7 @@ def test_the_others_go_on_when_a_host_is_cut_off(checkout: Path, tmp_path: Path)
 
 
 def check_all(hosts: Hosts) -> None:
-    """Every message came, once, in order, as it was sent."""
+    """Check that every message arrived once, in order and unchanged."""
     for rank in (*HERE, *THERE):
         exchanges = hosts.finish(rank)
         others = {*HERE, *THERE} - {rank}
@@ -231,10 +234,10 @@ def check_all(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("flaps", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_host_that_was_stopped_goes_on(checkout: Path, tmp_path: Path, flaps: bool) -> None:
-    """It loses nothing, nor if its link was down for less than the timeout meanwhile.
+    """The host loses nothing, even if its link was down meanwhile for less than the timeout.
 
-    What the kernels could not send then they send when their timers say so, which a stop doubles
-    each time: seconds later, after a long one.
+    The kernels send pending data when their timers expire. A stop doubles these timers each time,
+    so after a long stop this takes seconds.
     """
     timeout = PATIENT_TIMEOUT if flaps else TIMEOUT
     with stopped(checkout, tmp_path, READ_TOO, timeout) as hosts:
@@ -245,7 +248,7 @@ def test_a_host_that_was_stopped_goes_on(checkout: Path, tmp_path: Path, flaps: 
 
 
 def test_ranks_that_are_stopped_and_killed_one_by_one(checkout: Path, tmp_path: Path) -> None:
-    """Their neighbour goes on with those who are there."""
+    """Their neighbour continues with the remaining ranks."""
     with running(checkout, tmp_path, IN_FRAMES, timeout=PATIENT_TIMEOUT) as hosts:
         one, other = hosts.ranks(1)
         gone = hosts.rank_of(other)
@@ -259,7 +262,7 @@ def test_ranks_that_are_stopped_and_killed_one_by_one(checkout: Path, tmp_path: 
         for rank in {*HERE, *THERE} - {gone}:
             exchanges = hosts.finish(rank)
             failed = [peer for peer, each in exchanges.items() if each.error != 0]
-            # One may have had all from it before, and it all from that one.
+            # The rank may have exchanged all messages with the other before the kill.
             whole = exchanges[gone] == Exchange(gone, hosts.messages, hosts.messages, 0)
             assert failed == ([] if whole else [gone])
             missed += failed
@@ -270,30 +273,30 @@ def test_ranks_that_are_stopped_and_killed_one_by_one(checkout: Path, tmp_path: 
 
 
 def slow(hosts: Hosts, host: int) -> None:
-    """Some fifty times slower than between cores, and with a queue that delays."""
+    """A link some fifty times slower than between cores, with a queue that delays."""
     hosts.tc(host, "qdisc add dev eth0 root tbf rate 60mbit burst 64kb latency 40ms")
 
 
 def lossy(hosts: Hosts, host: int) -> None:
-    """A queue of so few packets that bursts do not fit."""
+    """A queue that is too short for bursts."""
     hosts.tc(host, "qdisc add dev eth0 root tbf rate 60mbit burst 4kb limit 12kb")
 
 
 def reordered(hosts: Hosts, host: int) -> None:
-    """Every second packet takes a slower way."""
-    # Else several go as one.
+    """Every second packet takes a slower path."""
+    # Otherwise several packets go as one.
     hosts.cluster.run_in(f"node{host}", ["ip", "link", "set", "eth0", "gso_max_segs", "1"])
     hosts.tc(host, "qdisc add dev eth0 root handle 1: htb default 1")
     hosts.tc(host, "class add dev eth0 parent 1: classid 1:1 htb rate 400mbit")
     hosts.tc(host, "class add dev eth0 parent 1: classid 1:2 htb rate 60mbit burst 4kb cburst 4kb")
-    # By the lowest bit of the number in its header.
+    # The lowest bit of the number in the packet's header decides.
     every_second = "u32 match u16 0x0001 0x0001 at 4"
     hosts.tc(host, f"filter add dev eth0 parent 1: protocol ip {every_second} flowid 1:2")
 
 
 @pytest.mark.parametrize("spoil", [slow, lossy, reordered])
 def test_a_bad_link(checkout: Path, tmp_path: Path, spoil: Callable[[Hosts, int], None]) -> None:
-    """All comes as it was sent, and nobody is taken for dead."""
+    """All messages arrive unchanged, and no peer counts as dead."""
 
     def spoil_both(hosts: Hosts) -> None:
         for host in range(2):

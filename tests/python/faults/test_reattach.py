@@ -1,8 +1,8 @@
-"""Ranks that leave their region while their job runs, and come back to another or the same.
+"""Ranks that leave their region while their job runs, and come back to another region or the same.
 
-As before and after their machine goes to another host. Here each node's region is a name of its
-own for one of two files, the "hosts": that the nodes have no device is what differs from virtual
-machines. What is unplugged, a name that is taken away, nobody has mapped any more.
+This happens before and after their machine moves to another host. Here each node has its own name
+for one of two region files, the "hosts". Unlike virtual machines, the nodes have no device.
+Removing the name stands for unplugging the device, and then no process may have it mapped.
 """
 
 import json
@@ -30,19 +30,19 @@ from vicinal.region.format import Route, SlotState
 RANKS = 4
 SEED = 20265
 MOVER = 1
-"""The rank whose machine moves; 0 is with it on the first host, 2 and 3 on the second."""
+"""The rank whose machine moves. Rank 0 is with it on the first host, 2 and 3 on the second."""
 ENDPOINTS = {"mpich": 1, "openmpi": 2}
-"""Of a rank: Open MPI's one-sided communication has one of its own. Each rejoins when it looks."""
+"""Of a rank: Open MPI's one-sided communication has its own. Each rejoins when it polls."""
 
 
 def place_name(rank: int) -> str:
-    """No other test's nodes have it, on a machine on which others run too."""
+    """A name that no node of another test has, if several tests run on the machine."""
     return f"here-{os.getpid()}-node{rank}"
 
 
 @dataclass
 class Hosts:
-    """Two regions, and under which name each rank's node finds the one that it has."""
+    """Two regions, and the name under which each rank's node finds its region."""
 
     exchange: Path
 
@@ -71,7 +71,7 @@ def members_of(path: Path, rank: int) -> list[int]:
 
 
 def all_talk(path: Path, ranks: set[int]) -> bool:
-    """Does each of these send to each other through this region, now?"""
+    """Whether all of these ranks now send to each other through this region."""
     state = region.inspect(path, patience=0)
     pairs = set()
     for each in state.connections:
@@ -90,7 +90,7 @@ def all_talk(path: Path, ranks: set[int]) -> bool:
 
 
 def until(what: Callable[[], bool]) -> float:
-    """Wait for it, and say how long that took."""
+    """Wait until the condition holds. Returns how long that took."""
     begun = time.monotonic()
     while not what():
         assert time.monotonic() < begun + GUARD_SECONDS, "it did not come about in time"
@@ -99,7 +99,7 @@ def until(what: Callable[[], bool]) -> float:
 
 
 def maps(name: str) -> list[int]:
-    """Processes that have a file of this name mapped, or open."""
+    """Processes that have a file of this name mapped or open."""
     found = []
     for process in psutil.process_iter():
         with suppress(OSError, psutil.Error):
@@ -112,7 +112,7 @@ def maps(name: str) -> list[int]:
 
 @contextmanager
 def soak(mpi: str) -> Iterator[Hosts]:
-    """The program soak on two "hosts": it checks every message, and at the end says so."""
+    """The program soak on two "hosts". It checks every message, and reports at its end."""
     program = str(CHECKOUT / "build/programs" / mpi / "soak")
     with EphemeralCluster(nodes=RANKS) as cluster, tempfile.TemporaryFile() as output:
         if not cluster.network:
@@ -143,7 +143,7 @@ def soak(mpi: str) -> Iterator[Hosts]:
 
 
 def leave_it(hosts: Hosts, path: Path, mpi: str) -> float:
-    """The rank leaves the region, with all of its endpoints, and has nothing of it any more."""
+    """The rank leaves the region with all its endpoints, and then holds nothing of it."""
     until(lambda: len(members_of(path, MOVER)) == ENDPOINTS[mpi])
     slots = members_of(path, MOVER)
     begun = time.monotonic()
@@ -160,11 +160,11 @@ def leave_it(hosts: Hosts, path: Path, mpi: str) -> float:
     "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
 )
 def test_a_rank_goes_to_another_region(mpi: str) -> None:
-    """Of another host, where others of its job are; and back. No message is lost or doubled."""
+    """The other region has other ranks of the job. The rank comes back. Messages arrive once."""
     with soak(mpi) as hosts:
         left = leave_it(hosts, hosts.west, mpi)
         hosts.unplug(MOVER)
-        threading.Event().wait(0.5)  # it is on its way
+        threading.Event().wait(0.5)  # the machine is moving
         hosts.plug(MOVER, hosts.east)
         joined = until(lambda: all_talk(hosts.east, {1, 2, 3}))
         print(f"left within {left:.2f} s, talks through the new region within {joined:.2f} s")
@@ -178,7 +178,7 @@ def test_a_rank_goes_to_another_region(mpi: str) -> None:
 
 
 def test_a_rank_stays_after_all(vicinal: Vicinal) -> None:
-    """It left, its machine could not be moved, and it has the same region again."""
+    """The rank left, its machine could not be moved, and it gets the same region again."""
     with soak("mpich") as hosts:
         slots = members_of(hosts.west, MOVER)
         named = [text for each in slots for text in ("--member", str(each))]
@@ -189,14 +189,14 @@ def test_a_rank_stays_after_all(vicinal: Vicinal) -> None:
         hosts.unplug(MOVER)
         hosts.plug(MOVER, hosts.west)
         threading.Event().wait(2.5)
-        assert members_of(hosts.west, MOVER) == []  # the same one: it may be unplugged just now
+        assert members_of(hosts.west, MOVER) == []  # it may be about to be unplugged
         done = vicinal("region", "attach", hosts.west)
         assert (done.returncode, done.stderr) == (0, "")
         until(lambda: all_talk(hosts.west, {0, 1}))
 
 
 def test_who_makes_no_progress_is_named() -> None:
-    """And nothing happened, if the manager thinks better of it."""
+    """Nothing has happened if the manager then withdraws its request."""
     with soak("mpich") as hosts:
         stopped = maps(hosts.place(0).name)
         for pid in stopped:

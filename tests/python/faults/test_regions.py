@@ -1,4 +1,4 @@
-"""Ranks in several regions, and two jobs in one: who meets whom where."""
+"""Ranks in several regions, and two jobs in one region: which ranks meet, and where."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from vicinal.region import RegionState
 FIRST, SECOND = "first", "second"
 SEED = 20262
 MESSAGES = 200
-"""Each of two jobs sends more than this while the other one runs."""
+"""Each of two jobs sends more messages than this while the other job runs."""
 
 
 def talked(state: RegionState) -> set[tuple[int, int]]:
@@ -46,7 +46,7 @@ def both_ways(pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
-    """And those that share none reach each other over the network."""
+    """Ranks that share no region reach each other over the network."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
     with EphemeralCluster(nodes=3) as cluster:
         if not cluster.network:
@@ -81,7 +81,8 @@ def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
         pair: NETWORK_PATH if pair in both_ways([(0, 2)]) else REGION_PATH
         for pair in both_ways([(0, 1), (1, 2), (0, 2)])
     }
-    # In the second region the one that is in both says where it is first, and is the same endpoint.
+    # In the second region, the rank that is in both records its first region. It is the same
+    # endpoint.
     homes = {member.nonce: member for member in at_first.members if member.rank == 1}
     assert all(member.home is None for member in at_first.members)
     for member in at_second.members:
@@ -94,7 +95,7 @@ def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
 
 
 def connected(state: RegionState) -> list[set[int]]:
-    """Slots that are connected with each other, in one step or more."""
+    """Groups of slots that are connected with each other, directly or over other slots."""
     groups: list[set[int]] = []
     for each in state.connections:
         pair = {each.sender, each.receiver}
@@ -104,7 +105,7 @@ def connected(state: RegionState) -> list[set[int]]:
 
 
 def exchanged(state: RegionState, group: set[int]) -> int:
-    """How many messages the slots of a group have sent each other."""
+    """How many messages the slots of a group have sent to each other."""
     return sum(
         each.messages
         for each in state.connections
@@ -116,11 +117,11 @@ def exchanged(state: RegionState, group: set[int]) -> int:
     "mpi", [pytest.param(mpi, marks=long_unless(mpi == "openmpi")) for mpi in MPIS]
 )
 def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
-    """Both run the same program with the same seed, and take what comes from whomever."""
+    """Both run the same program with the same seed, and receive from any source."""
     made = region.create(region_path, members=16)
     environment = {name: text for name, text in os.environ.items() if name[:3] != "FI_"}
     environment |= mpi_environment(mpi, region=made.name)
-    environment["MPIR_CVAR_NOLOCAL"] = "1"  # all are on one host here, where MPICH has its own way
+    environment["MPIR_CVAR_NOLOCAL"] = "1"  # otherwise MPICH uses its own memory within a host
     for package in ("OMPI", "PRTE"):
         environment[f"{package}_ALLOW_RUN_AS_ROOT"] = "1"
         environment[f"{package}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
@@ -189,7 +190,7 @@ def test_two_jobs_in_one_region_never_meet(region_path: Path, mpi: str) -> None:
 def test_lists_that_cannot_be_are_said_in_a_line(
     region_path: Path, value: str, complaint: str
 ) -> None:
-    """Of two names of one file the region itself says that it is one."""
+    """If two names lead to one file, the region itself shows that it is one region."""
     region.create(region_path)
     other = region_path.with_name(f"{region_path.name}-copy")
     os.link(region_path, other)

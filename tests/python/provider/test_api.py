@@ -1,6 +1,6 @@
-"""The provider through libfabric's interface, over every libfabric that it must serve.
+"""The provider through libfabric's interface, with every libfabric that it must serve.
 
-tests/api/ has the scenarios, each of one to four processes on one region.
+tests/api/ has the scenarios, each with one to four processes on one region.
 """
 
 import os
@@ -16,13 +16,15 @@ from libfabric_support import library_directory
 from vicinal import region
 
 LIBRARIES = ("system", "mpich")
-"""The oldest release that the provider serves and the newest: all is run over both."""
+"""The oldest and the newest release that the provider serves. All groups run with both."""
 MORE_LIBRARIES = ("openmpi", "mpich43", "openmpi41", "intel")
-"""The newest once more, built by others, and those of `make mpis`: 1.22 twice, and the 2.4 that
-Intel changed."""
+"""The newest release in another build, and the releases of `make mpis`: 1.22 twice, and the 2.4
+that Intel changed.
+"""
 SANITIZED = "mpich"
-"""What the sanitizers run over. The system's 1.17 reads all of /proc/kallsyms as it starts, which
-takes most of the time of a short scenario."""
+"""The library for the sanitizers. The system's 1.17 reads all of /proc/kallsyms when it starts,
+which takes most of the time of a short scenario.
+"""
 
 GROUPS = (
     *(
@@ -59,13 +61,14 @@ GROUPS = (
     ),
 )
 OVER_TCP = ("beyond", "late")
-"""Groups in which peers go on over the network."""
+"""Groups in which peers continue over the network."""
 GUARD_SECONDS = 240
-"""After this a group hangs; it takes a few seconds."""
+"""A guard against hangs: a group takes a few seconds."""
 
 OLDEST = ("address", "info", "mr", "send", "wait")
-"""Groups that the common check runs over the system's libfabric as well: what differs between
-releases is what is offered, how memory is registered, and how one waits."""
+"""Groups that the common check also runs with the system's libfabric. Releases differ in what
+they offer, in how memory is registered, and in how a caller waits.
+"""
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -79,7 +82,7 @@ def environment(region_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(checkout: Path, environment: dict[str, str]) -> Run:
-    """Runs a group of scenarios from one of the builds over one of the libraries."""
+    """Runs a group of scenarios from a build with a library."""
 
     def run(
         group: str, library: str = "system", build: str = "release", **more: str
@@ -109,7 +112,7 @@ def scenarios_of(checkout: Path, group: str) -> list[str]:
 
 
 def check(result: subprocess.CompletedProcess[str], names: list[str]) -> None:
-    """Every scenario was run and said that it is good."""
+    """Check that every scenario ran and passed."""
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [f"ok {name}" for name in names]
     assert names
@@ -132,7 +135,7 @@ def test_group(run: Run, checkout: Path, library: str, group: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("library", MORE_LIBRARIES)
 def test_other_releases(run: Run, checkout: Path, library: str) -> None:
-    """The same provider in other builds: what is offered, and some of each kind of call."""
+    """The same provider with other builds of libfabric: its offer, and some calls of each kind."""
     if not (checkout / "build/mpi" / library).exists():
         pytest.skip(f"{library} is not installed: make mpis")
     for group in ("info", "event", "input", "match", "mr", "leaks"):
@@ -141,7 +144,7 @@ def test_other_releases(run: Run, checkout: Path, library: str) -> None:
 
 @pytest.mark.parametrize("group", ["address", "fork", "several", "wait"])
 def test_in_two_regions(run: Run, checkout: Path, region_path: Path, group: str) -> None:
-    """All ranks are members of both, and find each other in the first."""
+    """All ranks are members of both regions, and find each other in the first."""
     other = region_path.with_name(f"{region_path.name}-other")
     with region.create(other) as second:
         both = f"file:{region_path},{second.name}"
@@ -156,7 +159,7 @@ def test_in_two_regions(run: Run, checkout: Path, region_path: Path, group: str)
 def test_a_sender_of_a_region_that_is_not_there_any_more_has_its_name(
     run: Run, checkout: Path, region_path: Path, library: str
 ) -> None:
-    """The region that the two share is the second of one and the first of the other."""
+    """The shared region is the second region of one rank and the first of the other."""
     other = region_path.with_name(f"{region_path.name}-other")
     with region.create(other) as second:
         both = f"{second.name},file:{region_path}"
@@ -188,7 +191,7 @@ def test_the_table_of_calls_names_scenarios_that_there_are(checkout: Path) -> No
 def test_the_library_is_the_one_that_was_meant(
     checkout: Path, library: str, environment: dict[str, str]
 ) -> None:
-    """Else all would be one and the same."""
+    """Otherwise all tests might use the same library."""
     path = library_directory(library)
     loader = {} if path is None else {"LD_LIBRARY_PATH": str(path)}
     listed = subprocess.run(
@@ -208,7 +211,7 @@ def test_the_library_is_the_one_that_was_meant(
 @pytest.mark.long
 @pytest.mark.parametrize("group", ["order", "several", "thread"])
 def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
-    """The same under the thread sanitizer; `scripts/build tsan` makes that build."""
+    """The scenarios with the thread sanitizer; `scripts/build tsan` makes this build."""
     made("tsan")
     names = scenarios_of(checkout, group)
     check(run(group, SANITIZED, build="tsan", TSAN_OPTIONS="halt_on_error=1"), names)
@@ -217,11 +220,11 @@ def test_threads_do_not_race(run: Run, checkout: Path, group: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("group", GROUPS)
 def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> None:
-    """The same under the address and undefined behaviour sanitizers, leaks included."""
+    """The scenarios with the address and undefined behaviour sanitizers, leaks included."""
     made("asan")
     more = {}
     if group in OVER_TCP:
-        # Only there: it excuses all that was allocated by a call from libfabric.
+        # Only for these groups, because it excuses every allocation below a call from libfabric.
         suppressions = f"suppressions={checkout / 'tests/api/libfabric.supp'}:print_suppressions=0"
         more = {"LSAN_OPTIONS": suppressions}
     check(run(group, SANITIZED, build="asan", **more), scenarios_of(checkout, group))
@@ -229,10 +232,10 @@ def test_memory_is_used_as_it_should(run: Run, checkout: Path, group: str) -> No
 
 @pytest.mark.long
 def test_nothing_leaks(checkout: Path, environment: dict[str, str]) -> None:
-    """Objects closed in any order with operations under way, under valgrind.
+    """Objects are closed in any order with operations in progress, under valgrind.
 
-    Unlike the leak sanitizer it sees the provider that applications load, and libfabric with it,
-    and reads of what nobody wrote. What libfabric itself loses is in libfabric-valgrind.supp.
+    Unlike the leak sanitizer, valgrind sees the provider that applications load, libfabric itself,
+    and reads of uninitialized memory. libfabric-valgrind.supp lists the leaks of libfabric itself.
     """
     valgrind = [
         *(
@@ -257,7 +260,7 @@ def test_nothing_leaks(checkout: Path, environment: dict[str, str]) -> None:
 
 
 def test_a_failing_scenario_is_told(run: Run) -> None:
-    """The harness itself: what does not hold ends with an error."""
+    """A test of the harness: a failed expectation ends with an error."""
     result = run("info", VICINAL_REGION="file:/nonexistent/region")
     assert result.returncode == 1
     assert "FAILED offer, rank 0: " in result.stderr

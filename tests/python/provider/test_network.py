@@ -1,7 +1,7 @@
 """Peers that share no region, reached over the network by another provider of the same libfabric.
 
-The scenarios of tests/api/ again, but with no region: each process makes one of its own, so that
-every message between two goes over the network.
+The scenarios of tests/api/ run without a region. Each process makes a region of its own, so that
+every message between two processes uses the network.
 """
 
 import os
@@ -29,7 +29,7 @@ GROUPS = (
     *("multiple", "order", "rma", "rma_refused", "send", "several", "thread"),
 )
 UNLIKE = {
-    # The core makes progress, and connections, only while both ends call it.
+    # The core makes progress and connections only while both ends call it.
     "misuse": {"left_early"},
     "several": {"two_domains"},
 }
@@ -40,15 +40,16 @@ CORES = (
     ("openmpi", "tcp", ("send", "order")),
     ("system", "", ("ended", "send", "order", "rma")),
 )
-"""Libraries, what VICINAL_NET says, and what is run: the system's 1.17 has `net` where later ones
-have `tcp`, and takes a second to start."""
+"""Libraries, the value of VICINAL_NET, and what runs. The system's 1.17 has `net` where later
+releases have `tcp`, and takes a second to start.
+"""
 COMMON = (
     *(("mpich", "", group) for group in ("address", "atomic", "ended", "match", "order", "rma")),
     ("mpich", "tcp;ofi_rxm", "order"),
     ("openmpi", "tcp", "send"),
     ("system", "", "send"),
 )
-"""Of these, what the common check runs: each library and core, and each kind of operation, once."""
+"""What the common check runs: each library, each core, and each kind of operation once."""
 SANITIZED = ("send", "order", "match", "rma", "atomic", "several")
 
 
@@ -67,7 +68,8 @@ def run(
     }
     environment |= {
         "FI_PROVIDER_PATH": str(directory / "provider"),
-        # Without a region it is there for who names it alone; a layered core must be named too.
+        # Without a region, the provider is there only if it is named. A layered core must be named
+        # too.
         "FI_PROVIDER": "vicinal,tcp" if ";" in core else "vicinal",
         "VICINAL_NET_INTERFACE": "lo",
     } | more
@@ -115,7 +117,7 @@ def test_group(checkout: Path, library: str, core: str, group: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("group", SANITIZED)
 def test_memory_is_used_as_it_should(checkout: Path, group: str) -> None:
-    """The same under the address and undefined behaviour sanitizers."""
+    """The scenarios with the address and undefined behaviour sanitizers."""
     made("asan")
     suppressions = f"suppressions={checkout / 'tests/api/libfabric.supp'}:print_suppressions=0"
     run_group(checkout, group, "mpich", "", build="asan", LSAN_OPTIONS=suppressions)
@@ -124,7 +126,7 @@ def test_memory_is_used_as_it_should(checkout: Path, group: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("group", ["order", "thread"])
 def test_threads_do_not_race(checkout: Path, group: str) -> None:
-    """The same under the thread sanitizer."""
+    """The scenarios with the thread sanitizer."""
     made("tsan")
     run_group(checkout, group, "mpich", "", build="tsan", TSAN_OPTIONS="halt_on_error=1")
 

@@ -1,4 +1,4 @@
-"""Which NUMA nodes memory comes from, as the kernel says it."""
+"""Which NUMA nodes memory comes from, as the kernel reports it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Files that are no region, or no longer a sound one: each is one clear line."""
+"""Files that are no region, or a damaged one: each gets one clear line."""
 
 import os
 import random
@@ -108,7 +108,7 @@ def test_open_to_others(vicinal: Vicinal, region_path: Path) -> None:
 
 
 def test_random_damage_never_surprises(region_path: Path) -> None:
-    """Whatever stands in the tables, the answer is a finding or a VicinalError."""
+    """Whatever the tables contain, the answer is a finding or a VicinalError."""
     members = 3
     made = region.create(region_path, members=members, section_bytes=layout.SECTION_MIN)
     sound = region_path.read_bytes()
@@ -125,7 +125,7 @@ def test_random_damage_never_surprises(region_path: Path) -> None:
         damaged = bytearray(states)
         for _ in range(chance.randint(1, 60)):
             start, length = chance.choice(tables)
-            # Mostly where something stands, so that the header is not always refused.
+            # Mostly damage words that are in use, so that the header is not always refused.
             offset = start + (chance.randrange(256) if start else chance.randrange(8, length))
             damaged[offset] = chance.choice((0, 1, 2, 0x7F, 0xFF, chance.randrange(256)))
         region_path.write_bytes(damaged)

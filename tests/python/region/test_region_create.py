@@ -1,4 +1,4 @@
-"""Making and removing regions, on real filesystems."""
+"""Making and removing regions on real filesystems."""
 
 import mmap
 import os
@@ -79,7 +79,7 @@ def test_a_file_that_is_there_is_left_alone(vicinal: Vicinal, region_path: Path)
 
 
 def test_an_existing_file_becomes_a_region(vicinal: Vicinal, region_path: Path) -> None:
-    """As with the file that QEMU made for an ivshmem device: sparse, or with old bytes."""
+    """Like the file that QEMU makes for an ivshmem device: it may be sparse or have old bytes."""
     region_path.write_bytes(b"\xff" * (4 << 20))
     region_path.chmod(0o600)
     os.truncate(region_path, 16 << 20)
@@ -176,7 +176,7 @@ def _in_small_tmpfs(directory: Path, script: str) -> subprocess.CompletedProcess
 
 @pytest.mark.parametrize("warned", [True, False], ids=["found out before", "met on the way"])
 def test_a_full_tmpfs(tmp_path: Path, warned: bool) -> None:
-    """In the second case the room seems to be there, until posix_fallocate fails."""
+    """If no warning is expected, there seems to be room until posix_fallocate fails."""
     script = f"""
 import mmap
 import os
@@ -277,7 +277,7 @@ def test_a_region_of_another_user(region_path: Path) -> None:
 def test_nobody_takes_half_a_header_for_a_region(
     region_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool
 ) -> None:
-    """After each write but the last, there is no magic: who attaches then is refused."""
+    """The last write is the magic. A process that attaches before it is refused."""
     found: list[bytes] = []
 
     class Watched(mmap.mmap):

@@ -1,4 +1,4 @@
-"""docs/reference/region-format.md against the headers: fields, offsets, sizes, constants, kinds."""
+"""docs/reference/region-format.md matches the headers: fields, offsets, sizes, constants, kinds."""
 
 import re
 import subprocess
@@ -30,12 +30,12 @@ ERRORS = {
     f"wire_shape(control_word({kind}, 0, 0)).payload": int(size)
     for kind, size in ERROR_ROW.findall(PAGE)
 }
-"""The payloads that are an error: how many bytes a frame carries, and how many the page says."""
+"""Payloads that are an error: the bytes that a frame carries, and the bytes that the page gives."""
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """What the C compiler makes of everything that the page names."""
+    """The C compiler's values of everything that the page names."""
     expressions = [*CONSTANTS, *ERRORS]
     for struct, fields in DOCUMENTED.items():
         for field in fields:

@@ -1,4 +1,4 @@
-"""vicinal.region.format against provider/region/layout.h, by asking the C compiler."""
+"""vicinal.region.format matches provider/region/layout.h, according to the C compiler."""
 
 import subprocess
 from pathlib import Path
@@ -62,7 +62,7 @@ OFFSETS = {
 
 @pytest.fixture(scope="module")
 def compiled(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """The value of every constant, size and offset, as the C compiler has it."""
+    """The value of every constant, size and offset in C."""
     expressions = [*CONSTANTS]
     for record, kind in RECORDS.items():
         expressions.append(f"sizeof(struct {record})")

@@ -1,4 +1,4 @@
-"""Looking at regions in which real members of the C code live, leave and die."""
+"""Inspection of regions in which real members of the C code live, leave and die."""
 
 import json
 import os
@@ -163,7 +163,7 @@ def test_a_killed_guest_is_dead_by_the_managers_verdict(job: Job) -> None:
 
 @contextmanager
 def heart(path: Path, slot: int) -> Iterator[None]:
-    """Counts like a member in another virtual machine, from this process."""
+    """Count a heartbeat like a member in another virtual machine, from this process."""
     stop = threading.Event()
 
     def beat() -> None:

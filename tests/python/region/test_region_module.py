@@ -1,4 +1,4 @@
-"""Regions in the files of memory modules: where they begin, and that all who read them know it."""
+"""Regions in the files of memory modules: where they begin, and that all readers agree."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def offset_of(path: Path) -> int:
 
 
 def fletcher(block: bytes) -> int:
-    """The sum as the kernel makes it, word by word."""
+    """The kernel's checksum, word by word."""
     low = high = 0
     for place in range(0, len(block), 4):
         low = low + int.from_bytes(block[place : place + 4], "little") & 0xFFFFFFFF
@@ -75,7 +75,7 @@ def test_a_module_has_an_info_block_and_then_the_region(region_path: Path) -> No
 
 
 def test_the_info_block_is_like_a_kernels() -> None:
-    """As Linux 6.1 wrote it in a guest, for a module of 64 MiB made a devdax in sysfs."""
+    """The block that Linux 6.1 wrote in a guest, for a module of 64 MiB made a devdax in sysfs."""
     theirs = np.zeros((), dtype_of(INFO))
     theirs["signature"] = SIGNATURE
     theirs["uuid"] = bytes.fromhex("ba797356c7794471960c44a2ada2afb0")
@@ -116,7 +116,9 @@ def test_options_that_contradict_each_other(
 
 
 def test_a_module_that_a_guest_made_keeps_its_beginning(region_path: Path) -> None:
-    """As after `ndctl create-namespace --mode=devdax` in it, with notes of pages in the module."""
+    """The state after `ndctl create-namespace --mode=devdax` in it, with page notes in the
+    module.
+    """
     region.create(region_path, members=2, for_nvdimm=True)
     with region_path.open("r+b") as file:
         file.truncate(32 * MIB)
@@ -132,7 +134,7 @@ def test_a_module_that_a_guest_made_keeps_its_beginning(region_path: Path) -> No
 
 
 def test_a_region_at_the_beginning_is_there_whatever_comes_after(region_path: Path) -> None:
-    """Its slot table is where the info block would be, and any member may write it."""
+    """The region's slot table lies where the info block would be, and any member may write it."""
     made = region.create(region_path, members=2, for_guests=True)
     with region_path.open("r+b") as file:
         file.truncate(8 * MIB)
@@ -233,7 +235,7 @@ def test_the_managers_words_are_written_where_members_look(
 
 
 def test_an_mpi_job_runs_in_one(region_path: Path, vicinal: Vicinal) -> None:
-    """On this host, whose processes need no module for it."""
+    """The job runs on this host, whose processes need no module."""
     region.create(region_path, members=4, for_nvdimm=True)
     verify = [mpi_program(Mpi.MPICH, "verify"), "--only", "sizes", "--rounds", "1"]
     done = vicinal("run", "-n", "2", "--mpi", "mpich", "--region", f"file:{region_path}", *verify)

@@ -1,4 +1,4 @@
-"""The rule that hands a region's device to its users in a guest: what it runs, without udev."""
+"""The rule that gives a region's device to its users in a guest. It runs here without udev."""
 
 import os
 import re
@@ -13,13 +13,13 @@ RULES = Path(vicinal.cluster.vm.image.__file__).parent / "70-vicinal.rules"
 
 
 def command(device: Path) -> list[str]:
-    """What udev runs for a device that is this directory, as it splits it into words.
+    """The words of the command that udev runs, for a device that is this directory.
 
-    The group is one that there is on any host.
+    The group is replaced by a group that exists on every host.
     """
     line = next(each for each in RULES.read_text().splitlines() if 'SUBSYSTEM=="pci"' in each)
     (run,) = re.findall(r'RUN\+="([^"]*)"', line)
-    assert "$" not in run  # which udev would take for its own
+    assert "$" not in run  # udev would substitute it
     words = re.findall(r"'([^']*)'|(\S+)", run)
     found = [quoted or bare for quoted, bare in words]
     group = f"chgrp {os.getegid()}"
@@ -38,7 +38,7 @@ def test_a_device_is_handed_over(tmp_path: Path) -> None:
 
 
 def test_one_that_is_plugged_in_is_so_when_its_file_is_there(tmp_path: Path) -> None:
-    """The kernel says that there is a device before it has made that."""
+    """The kernel announces a device before it has made the device's file."""
     memory = tmp_path / "resource2"
     with subprocess.Popen(command(tmp_path)) as running:
         time.sleep(0.3)
