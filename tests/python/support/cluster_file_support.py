@@ -1,4 +1,4 @@
-"""Cluster files as text, and the processors of a host that is not there."""
+"""Cluster files as text, and the processors of a fake host."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def read(tmp_path: Path, text: str) -> Cluster:
 
 
 def host(sockets: int, cores: int, threads: int) -> tuple[list[Cpu], list[NumaNode]]:
-    """A host whose hardware threads are numbered as Linux does: first those of all cores."""
+    """A host whose hardware threads have Linux's numbers: first the first threads of all cores."""
     count = sockets * cores
     cpus = [
         Cpu(

@@ -1,4 +1,4 @@
-"""Running the command `vicinal` without importing it each time: see command_server.py."""
+"""Runs the command `vicinal` without an import for each call: see command_server.py."""
 
 import json
 import os
@@ -17,9 +17,9 @@ COMMAND_SECONDS = 240.0
 
 
 class CommandServer:
-    """A process that runs the command in forks of its own: see command_server.py.
+    """A process that runs the command in its forks: see command_server.py.
 
-    `enter` makes of its command line one that runs it in other namespaces.
+    `enter` turns its command line into one that runs it in other namespaces.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CommandServer:
         try:
             status = self._answer(COMMAND_SECONDS)
         except BaseException:
-            if self._entered:  # where processes may have other numbers
+            if self._entered:  # process numbers may differ there
                 inside = psutil.Process(self._process.pid).children(recursive=True)
                 signal_all(inside, signal.SIGKILL)
             else:

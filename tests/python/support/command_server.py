@@ -1,8 +1,8 @@
 """Runs the command `vicinal` for the tests, each time in a fork of a process that imported it.
 
-Importing takes half a second, twenty times what most commands take. A request is a line of JSON on
-stdin: arguments, directory, environment, and files for the output. The answers are the process of
-the fork, and when that has ended its exit status.
+The import takes half a second, twenty times as long as most commands. A request is a line of JSON
+on stdin: arguments, directory, environment, and files for the output. The first answer is the
+process number of the fork. The second is its exit status, when the fork has ended.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from vicinal.command_app import PARTS
 
 
 def become(request: dict[str, Any]) -> None:
-    """Take on what a process that was started for the command would have."""
+    """Take on the process group, directory, environment and streams of a new command."""
     os.setpgid(0, 0)
     os.chdir(request["directory"])
     os.environ.clear()
@@ -37,13 +37,13 @@ def answer(number: int) -> None:
 
 
 def serve() -> list[str]:
-    """Answer requests, until there are no more. Returns in each fork, with its arguments."""
-    # A command imports only its own part. All parts are imported here, typer with a first call.
+    """Answer requests until the input ends. Returns in each fork, with the fork's arguments."""
+    # A command imports only its own part. Import all parts here, and typer by a first call.
     for part in PARTS:
         importlib.import_module(part)
     with contextlib.redirect_stderr(io.StringIO()):
         run(["region", "show", os.devnull])
-    gc.freeze()  # a fork's collections need not look at what was imported
+    gc.freeze()  # garbage collections of forks need not visit imported objects
     while line := sys.stdin.readline():
         request = json.loads(line)
         child = os.fork()

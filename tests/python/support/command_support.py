@@ -8,7 +8,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 BUILD_SECONDS = 600.0
-"""A hang guard: another process may be making the same build, and this one waits for it."""
+"""A guard against hangs: this build may wait for another process that makes the same build."""
 
 _WAITING = re.compile(r"vicinal: .* \.\.\.")
 
@@ -16,13 +16,13 @@ Vicinal = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def made(kind: str) -> Path:
-    """build/KIND, with all that `scripts/build KIND` makes in it."""
+    """The folder build/KIND, with everything that `scripts/build KIND` makes in it."""
     subprocess.run([CHECKOUT / "scripts/build", kind], check=True, timeout=BUILD_SECONDS)
     return CHECKOUT / "build" / kind
 
 
 def without_waiting(stderr: str) -> list[str]:
-    """The lines of a command but for what it says on a busy machine that it waits for.
+    """The lines of a command, without the lines that say what it waits for on a busy machine.
 
     See src/vicinal/base/waiting.py.
     """
@@ -30,7 +30,7 @@ def without_waiting(stderr: str) -> list[str]:
 
 
 def error_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a failed command; fails the test if it said more, or succeeded."""
+    """The single line of a failed command. Fails the test if there are more, or if it succeeded."""
     assert result.returncode in (1, 2), result
     lines = without_waiting(result.stderr)
     assert len(lines) == 1, result.stderr

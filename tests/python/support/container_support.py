@@ -1,4 +1,4 @@
-"""What the tests of containers share."""
+"""What tests of containers share."""
 
 import secrets
 import subprocess
@@ -14,7 +14,7 @@ from vicinal.cluster.nodes.container.spec import ContainerSpec
 
 GUARD_SECONDS = 60.0
 TOKEN = "VICINAL_TEST_CONTAINERS"
-"""Variable by which what a test left is found."""
+"""The variable that marks the processes of a test."""
 
 
 def installed(name: str) -> Any:
@@ -33,7 +33,7 @@ two_runtimes = pytest.mark.parametrize("runtime", [installed("crun"), installed(
 one_runtime = pytest.mark.parametrize(
     "runtime", [installed("crun"), _long(installed("bubblewrap"))]
 )
-"""For what hardly depends on the runtime: bubblewrap is a long test."""
+"""For tests that hardly depend on the runtime: with bubblewrap they are long tests."""
 
 
 def run(
@@ -56,7 +56,7 @@ def both(cluster: ContainerCluster, *command: str) -> list[str]:
 
 
 class Traces:
-    """What clusters leave: looked at before and afterwards."""
+    """What clusters leave, compared before and after a test."""
 
     def __init__(self, base: Path, name: str) -> None:
         self.base = base
@@ -74,7 +74,8 @@ class Traces:
                     environment = (process / "environ").read_bytes()
                 except OSError:
                     continue
-                # The token is in what they inherit, and so in all that has not replaced it.
+                # Processes inherit the token, so every process has it whose environment was not
+                # replaced.
                 if f"{TOKEN}={self.token}".encode() in environment:
                     found.append((process / "cmdline").read_text().replace("\0", " "))
         if Path("/proc/self/mountinfo").read_text() != self.mounts:
@@ -82,7 +83,8 @@ class Traces:
         return found
 
     def check(self) -> None:
-        # What was killed with the head goes when the kernel has taken it down.
+        # Processes that were killed with the head process disappear when the kernel has removed
+        # them.
         deadline = time.monotonic() + GUARD_SECONDS
         while left := self.left():
             assert time.monotonic() < deadline, left
@@ -90,7 +92,7 @@ class Traces:
 
 
 def spec(traces: Traces, number: int = 0, **values: object) -> ContainerSpec:
-    """The specification of a node whose name no other test has."""
+    """The specification of a node with a name that no other test uses."""
     return ContainerSpec(
         cluster=traces.name,
         name=f"{traces.name}n{number}",

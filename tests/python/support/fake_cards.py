@@ -1,7 +1,7 @@
 """Fake SR-IOV cards: a sysfs tree in a directory, and a kernel that answers writes to it.
 
-Stands for hardware that cannot be had here (mlx4, mlx5, broken firmware). Its files and answers
-are those of the drivers, as far as the privileged helper uses them. The real kernel, with an
+The fakes stand for hardware that is not available here (mlx4, mlx5, broken firmware). Files and
+answers are the drivers' own, as far as the privileged helper uses them. The real kernel, with an
 emulated Ethernet card, is in tests/guests/functions/test_guest_functions.py.
 """
 
@@ -33,11 +33,11 @@ class FakeCard:
     rdma: str = ""
     most: int = 4
     made_at_most: int | None = None
-    """What firmware makes at most, without a word; None: as many as it says."""
+    """The most functions that the firmware makes, without an error. None: as many as it says."""
     error: int = 0
-    """What sriov_numvfs fails with."""
+    """The error of a write to sriov_numvfs."""
     kind: str = "ethernet"
-    """ethernet, mlx4, mlx5 (its vendor's drivers) or mlx5-kernel."""
+    """ethernet, mlx4, mlx5 (drivers of the vendor) or mlx5-kernel."""
     guid: str = "ec0d:9a03:00c0:41d4"
     port_state: str = "4: ACTIVE"
     port_link: str = "5: LinkUp"
@@ -47,7 +47,7 @@ class FakeCard:
 
 
 class FakeHost(Host):
-    """A host with fake cards. `writes` and `calls` are what was done to it, in order."""
+    """A host with fake cards. `writes` and `calls` list what was done to it, in order."""
 
     def __init__(self, directory: Path, *cards: FakeCard) -> None:
         self.sysfs = directory / "sys"
@@ -57,11 +57,11 @@ class FakeHost(Host):
         self.writes: list[tuple[str, str]] = []
         self.calls: list[list[str]] = []
         self.given: list[tuple[str, int]] = []
-        """IOMMU groups, and the users who may open them since."""
+        """IOMMU groups, and the users who may now open them."""
         self.refused: set[str] = set()
-        """Settings that the card's driver does not take."""
+        """Settings that the card's driver refuses."""
         self.ignored: set[str] = set()
-        """Those that it takes without a word, and without a change."""
+        """Settings that the driver accepts without an effect."""
         (self.sysfs / "class/net").mkdir(parents=True)
         self.groups.mkdir()
         for driver in (VFIO, *(card.driver for card in cards)):
@@ -248,7 +248,7 @@ class FakeHost(Host):
 
 
 class FakeHelper:
-    """The privileged helper's own code on a fake host, as a user."""
+    """The privileged helper's own code on a fake host, called by a user."""
 
     def __init__(self, host: FakeHost, user: int = 0) -> None:
         self.host = host
@@ -265,7 +265,7 @@ class FakeHelper:
 
 
 def fake_functions(directory: Path, *cards: FakeCard, user: int = 0) -> tuple[FakeHost, Functions]:
-    """A fake host with cards, and what acts on it."""
+    """A fake host with cards, and the functions of that host."""
     host = FakeHost(directory, *cards)
     return host, Functions(host, FakeHelper(host, user))
 

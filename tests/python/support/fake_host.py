@@ -1,7 +1,7 @@
-"""Fakes of hosts that cannot be had here: trees of files like those of sysfs and procfs.
+"""Fake hosts: trees of files like those of sysfs and procfs.
 
-What is in them was written by hand after the kernel's documentation. They prove what the checks
-make of it, and nothing about real cards.
+The contents were written by hand, after the kernel's documentation. They prove what the checks make
+of them, and prove nothing about real cards.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ _INFINIBAND, _ETHERNET, _MEMORY = "0x020700", "0x020000", "0x050000"
 
 
 class FakeHost:
-    """A tree below a directory that grows by what is said about the host."""
+    """A tree below a directory. Each method adds what it says about the host."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,7 +63,7 @@ class FakeHost:
         mounts.write_text(mounts.read_text() + f"none {at} {kind} rw 0 0\n")
 
     def iommu(self, options: str = "intel_iommu=on iommu=pt") -> None:
-        """Groups come with devices; this says that they are there, and the driver for guests."""
+        """An IOMMU, and the driver for guests. Devices bring their own groups."""
         self.file("proc/cmdline", f"BOOT_IMAGE=/vmlinuz {options}")
         self.file("sys/firmware/acpi/tables/DMAR")
         self.directory("sys/class/iommu/dmar0")
@@ -82,7 +82,7 @@ class FakeHost:
         node: int = 0,
         interfaces: tuple[str, ...] = (),
     ) -> str:
-        """A PCI device; returns its directory."""
+        """A PCI device. Returns its directory."""
         place = f"sys/bus/pci/devices/{address}"
         vendor, device = ids.split()
         self.file(f"{place}/vendor", vendor)
@@ -113,7 +113,7 @@ class FakeHost:
         group_type: str = "identity",
         interfaces: tuple[str, ...] = ("ib0",),
     ) -> str:
-        """A card that can be divided, without functions."""
+        """A card that can have virtual functions, but has none yet."""
         place = self.device(
             address,
             ids,
@@ -177,7 +177,7 @@ class FakeHost:
         return place
 
     def holds_vfio(self, process: int, name: str, group: int) -> None:
-        """A process that has a device by VFIO."""
+        """A process that holds a device by VFIO."""
         self.file(f"proc/{process}/comm", name)
         self.link(f"proc/{process}/fd/12", f"/dev/vfio/{group}")
 
@@ -191,7 +191,7 @@ class FakeHost:
         reserved: int = 0,
         free: int = 0,
     ) -> None:
-        """A NUMA node; its huge pages have 2 MiB."""
+        """A NUMA node. Its huge pages have 2 MiB."""
         place = f"sys/devices/system/node/node{number}"
         self.file(f"{place}/cpulist", cpus)
         self.file(f"{place}/distance", distances)
@@ -207,7 +207,9 @@ class FakeHost:
         self.file(f"{place}/hugepages-2048kB/free_hugepages", free)
 
     def cpus(self, sockets: int, cores: int, threads: int = 1) -> None:
-        """Processors numbered as Linux does: the first thread of each core, then the second."""
+        """Processors with Linux's numbers: the first thread of each core, then the second
+        threads.
+        """
         place = "sys/devices/system/cpu"
         all_cores = sockets * cores
         self.file(f"{place}/online", f"0-{all_cores * threads - 1}")
@@ -235,7 +237,7 @@ class FakeHost:
 
 
 def xeon_with_mlx5(root: Path) -> FakeHost:
-    """An Intel host with two sockets, an IOMMU, and a ConnectX card divided into four."""
+    """An Intel host with two sockets, an IOMMU, and a ConnectX card with four virtual functions."""
     fake = FakeHost(root)
     fake.iommu()
     fake.cpus(sockets=2, cores=8, threads=2)

@@ -1,14 +1,15 @@
-"""A kernel that answers for fake cards to real commands: what test hosts of Slurm's have in /sys.
+"""A kernel that answers real commands for fake cards. Slurm's test hosts have its cards in /sys.
 
     fake_kernel.py DIRECTORY NAME     in a host: make its cards, answer, and stay
 
-Commands ask it by fake_kernel_asked.py.
+Commands ask it through fake_kernel_asked.py.
 
-The cards and what is set of them are files (fake_cards.py). The interface of an Ethernet function
-is a real one, a tap that this process has open: closed, it is gone from whatever network it is in,
-as the interface of a function is that a driver is taken from. What one function sends all others
-of its VLAN get, on all hosts; what a card does about forged addresses is not there. Of vfio-pci
-there is that a group has a file, and that a function which is open is not taken from it.
+The cards and their settings are files (fake_cards.py). The interface of an Ethernet function is a
+real tap that this process holds open. When the tap is closed, the interface disappears from its
+network, as if a driver had been removed from a function. All other functions of a VLAN receive the
+frames of one function, on all hosts. The fake cards do not check forged addresses. Of vfio-pci
+there are two features: a group has a file, and a function that is open cannot be removed from
+vfio-pci.
 """
 
 import ctypes
@@ -34,14 +35,14 @@ NAME = "fake-kernel"
 FUNCTIONS = 2
 VLAN = "7"
 SLOW = "slow"
-"""A file beside the sockets: while it is there, drivers take their time to leave."""
+"""A file beside the sockets. While it exists, drivers take their time to leave."""
 _TUNSETIFF, _TUNGETIFF, _TUNGETDEVNETNS = 0x400454CA, 0x800454D2, 0x54E3
 _TAP = 0x0002 | 0x1000  # IFF_TAP | IFF_NO_PI
 _SIOCGIFFLAGS = 0x8913
 _RTMGRP_LINK = 1
 _IN_OPEN_CLOSE = 0x20 | 0x10 | 0x08
 _AGAIN_SECONDS = 0.01
-"""After an event: a file that is being opened is not yet in the table of its process."""
+"""Delay after an event, because a file that is being opened is not yet in its process's table."""
 
 
 class Kernel(FakeHost):
@@ -56,7 +57,7 @@ class Kernel(FakeHost):
             self.write(self.device(card.address) / "sriov_numvfs", str(FUNCTIONS))
             for settings in card.settings.values():
                 settings["vlan"] = VLAN
-        for number in range(FUNCTIONS):  # as it is once a GUID is set, and a driver has read it
+        for number in range(FUNCTIONS):  # the state after a GUID is set and a driver has read it
             function = self.device(f"0000:02:08.{number}")
             self.files(function / f"infiniband_verbs/uverbs{number}", dev="231:192")
             port = function / f"infiniband/mlx5_0v{number}/ports/1"
@@ -84,11 +85,13 @@ class Kernel(FakeHost):
         super()._unbind(function)
 
     def _is_opened(self, address: str) -> bool:
-        """Whether a program has it open by VFIO: the group counts, as all that is opened here."""
+        """Whether a program has it open by VFIO: the group counts, because only groups are
+        opened.
+        """
         return self.link(self.device(address) / "driver") == VFIO and any(holding(self, address))
 
     def look(self) -> None:
-        """Show of each function the interface that it has in this host's network, and its use."""
+        """Update each function's interface in this host's network, and whether it is open."""
         for physical in self.cards:
             for address in self.functions(physical):
                 opened = int(self._is_opened(address))
@@ -98,7 +101,7 @@ class Kernel(FakeHost):
             try:
                 os.close(fcntl.ioctl(tap, _TUNGETDEVNETNS))
             except OSError:
-                # A tap ends with its network. A card's interface would be given back.
+                # A tap ends with its network. The kernel would give a card's interface back.
                 os.close(tap)
                 tap = self._taps[address] = self._tap(f"eth1v{address[-1]}")
             found = self._found(tap)
@@ -113,7 +116,7 @@ class Kernel(FakeHost):
                 self.files(place / found[0], flags=f"{found[1]:#x}", address="")
 
     def _found(self, tap: int) -> tuple[str, int] | None:
-        """Name and flags of an interface; None where it is in another network, or goes just now."""
+        """Name and flags of an interface. None if it is in another network or just disappears."""
         try:
             network = fcntl.ioctl(tap, _TUNGETDEVNETNS)
             own = os.fstat(network).st_ino == self._own
@@ -126,7 +129,9 @@ class Kernel(FakeHost):
         return (name.decode(), struct.unpack_from("H", answer, 16)[0]) if own else None
 
     def forward(self, tap: int, wire: socket.socket, others: list[str]) -> bool:
-        """Hand on a frame of a function's to all others; False if the tap went with its network."""
+        """Pass a function's frame to all others. Returns False if the tap ended with its
+        network.
+        """
         try:
             frame = os.read(tap, 65536)
         except BlockingIOError:
@@ -142,11 +147,11 @@ class Kernel(FakeHost):
         return True
 
     def deliver(self, tagged: bytes, source: int = -1) -> None:
-        """Give a frame to the functions of this host that are in its VLAN."""
+        """Give a frame to this host's functions in the frame's VLAN."""
         (vlan,) = struct.unpack_from("!H", tagged)
         for address, tap in self._taps.items():
             if tap != source and self._vlan(address) == vlan:
-                with suppress(OSError):  # it is down
+                with suppress(OSError):  # the interface is down
                     os.write(tap, tagged[2:])
 
     def _vlan(self, address: str) -> int:
@@ -154,7 +159,7 @@ class Kernel(FakeHost):
         return int(card.settings[number]["vlan"])
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What comes of a write, or of a command of `ip` about a card."""
+        """The result of a write, or of an `ip` command about a card."""
         try:
             if "path" in asked:
                 self.write(self.sysfs / "bus/pci" / asked["path"], asked["text"])
@@ -182,7 +187,7 @@ def serve(directory: Path, name: str) -> None:
     control.listen()
     wire = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     wire.bind(str(directory / f"wire-{name}"))
-    wire.setblocking(False)  # what there is no room for is lost, as on any wire
+    wire.setblocking(False)  # frames without room are lost, as on any network
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -221,7 +226,7 @@ def serve(directory: Path, name: str) -> None:
 
 
 def links_changed() -> int:
-    """A file that is ready for reading after interfaces of this network came, went or changed."""
+    """A file that is readable after interfaces of this network came, went or changed."""
     heard = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
     heard.setblocking(False)
     heard.bind((0, _RTMGRP_LINK))
@@ -229,7 +234,7 @@ def links_changed() -> int:
 
 
 def opened_or_closed(directory: Path) -> int:
-    """A file that is ready for reading after files in a directory were opened or closed."""
+    """A file that is readable after files in a directory were opened or closed."""
     library = ctypes.CDLL(None, use_errno=True)
     heard: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if heard < 0 or library.inotify_add_watch(heard, bytes(directory), _IN_OPEN_CLOSE) < 0:
@@ -238,7 +243,7 @@ def opened_or_closed(directory: Path) -> int:
 
 
 def drain(event: int) -> None:
-    """Take what is there to read; what there was no room for is lost, and had been an event too."""
+    """Read everything. Events without room were lost, but the lost event was an event too."""
     while True:
         try:
             os.read(event, 65536)

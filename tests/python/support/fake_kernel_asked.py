@@ -1,9 +1,9 @@
-"""Commands of test hosts, which ask a fake kernel of what the real one does not have.
+"""Commands of test hosts that ask a fake kernel for what the real kernel does not have.
 
     fake_kernel_asked.py vicinal DIRECTORY ...    the command vicinal
     fake_kernel_asked.py helper DIRECTORY         its privileged helper
 
-See fake_kernel.py. It imports little, as each request to the helper starts it.
+See fake_kernel.py. This file imports little, because each request to the helper starts it.
 """
 
 import json
@@ -21,7 +21,7 @@ _PHYSICAL = ("eth1", "ib0")
 
 
 def ask(directory: Path, **asked: object) -> dict[str, Any]:
-    """One question to the kernel of this host."""
+    """Send one question to the fake kernel of this host. Returns its answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kernel:
         kernel.connect(str(directory / f"kernel-{socket.gethostname()}"))
         kernel.sendall(json.dumps(asked).encode() + b"\n")
@@ -34,7 +34,7 @@ def ask(directory: Path, **asked: object) -> dict[str, Any]:
 
 
 def patch(directory: Path) -> None:
-    """Have this process ask it, where it would ask the real one for what that does not have."""
+    """Let this process ask the fake kernel for what the real kernel does not have."""
     real_run, real_write = Host.run, Host.write
 
     def run(self: Host, name: str, *arguments: str) -> str:
@@ -46,7 +46,7 @@ def patch(directory: Path) -> None:
 
     def write(self: Host, path: Path, text: str) -> None:
         if path.name not in ("unbind", "drivers_probe"):
-            os.truncate(path, 0)  # an attribute of the kernel's has no rest of what it was
+            os.truncate(path, 0)  # a write replaces the whole value of a kernel attribute
             real_write(self, path, text)
         else:
             ask(directory, path=str(path.relative_to(_PCI)), text=text)

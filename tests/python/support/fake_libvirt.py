@@ -1,7 +1,8 @@
-"""A fake libvirt: domains whose guests give devices up, get others, and move to another fake.
+"""A fake libvirt: its domains give devices up, get other devices, and move to another fake.
 
-Stands for hosts with SR-IOV cards, which cannot be had here: libvirt's own test driver has no
-device to give away, and moves nothing. What it is asked, and when, is told to who made it.
+It stands for hosts with SR-IOV cards, which are not available here. libvirt's own test driver has
+no devices to give away, and moves nothing. The test that makes the fake is told each request before
+it is done.
 """
 
 import os
@@ -32,7 +33,7 @@ def _error(code: int, text: str = "nothing") -> libvirt.libvirtError:
 
 
 class FakeLibvirt:
-    """One host's. `before` is called with what is about to be done, and may raise."""
+    """The libvirt of one host. `before` is called before each action, and may raise."""
 
     def __init__(self, host: str, before: Callable[[str], None]) -> None:
         self.host = host
@@ -41,11 +42,11 @@ class FakeLibvirt:
         self._before = before
 
     def act(self, what: str) -> None:
-        """Something is done, unless it fails."""
+        """Report an action, which fails if the test raises."""
         self._before(f"{self.host}: {what}")
 
     def run(self, name: str, xml: str) -> None:
-        """A domain that was defined so, and started."""
+        """Add a running domain with this definition."""
         self.domains[name] = FakeDomain(self, name, xml, xml)
 
     def lookupByName(self, name: str) -> "FakeDomain":  # noqa: N802 (libvirt's)
@@ -64,7 +65,7 @@ class FakeLibvirt:
 
 
 class FakeDomain:
-    """A domain that runs."""
+    """A running domain."""
 
     def __init__(self, host: FakeLibvirt, name: str, live: str, kept: str) -> None:
         self._host = host
@@ -80,18 +81,18 @@ class FakeDomain:
 
     @property
     def functions(self) -> list[str]:
-        """What it has of the host's, as it runs."""
+        """The host's functions that the running domain has."""
         return [function_address(each) for each in self._live.iterfind("devices/hostdev")]
 
     @property
     def places(self) -> list[str]:
-        """Where the guest sees the functions."""
+        """The guest's addresses of the functions."""
         found = (each.find("address") for each in self._live.iterfind("devices/hostdev"))
         return ["" if each is None else str(each.attrib) for each in found]
 
     @property
     def regions(self) -> list[str]:
-        """Those that it has, as it runs."""
+        """The regions that the running domain has."""
         return [str(each.get("name")) for each in self._live.iterfind("devices/shmem")]
 
     def _devices(self) -> list[ElementTree.Element]:
@@ -143,7 +144,7 @@ class FakeDomain:
             except VicinalError:
                 self._host.listeners[libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED](alias)
             except BaseException:
-                # Who asked is gone; the guest, which knows nothing of that, does it all the same.
+                # The caller is gone. The guest does not know that, and still removes the device.
                 Timer(LATE_SECONDS, devices.remove, (device,)).start()
                 raise
             else:
@@ -160,21 +161,23 @@ class FakeDomain:
         devices.append(device)
 
     def copy_to(self, host: FakeLibvirt) -> None:
-        """It is there now: it was moved, or saved and restored, by means of others."""
-        assert not self._devices()  # QEMU refuses that where it has some
+        """Move the domain to another host, by a move or by a save and a restore outside of
+        libvirt.
+        """
+        assert not self._devices()  # QEMU refuses it with such devices
         del self._host.domains[self._name]
         copy = FakeDomain(host, self._name, self.XMLDesc(), self.kept)
         copy._said = self._said
         host.domains[self._name] = copy
 
     def migrate3(self, to: FakeLibvirt, parameters: dict[str, Any], _: int) -> None:
-        assert not self.functions  # QEMU refuses to move one that has some
+        assert not self.functions  # QEMU refuses to move functions
         try:
             self._host.act(f"it moves to {to.host}")
         except VicinalError as error:
             raise _error(libvirt.VIR_ERR_OPERATION_FAILED) from error
         except BaseException as error:
-            # This is a thread's; who asked hears of it as by Ctrl-C, and ends the move.
+            # This runs in a thread. The caller is interrupted as by Ctrl-C, and ends the move.
             os.kill(os.getpid(), signal.SIGINT)
             self._aborted.wait(LATE_SECONDS * 20)
             raise _error(libvirt.VIR_ERR_OPERATION_ABORTED) from error

@@ -1,9 +1,9 @@
-"""The interpreter that makes nodes, on hosts where no virtual machine can be started.
+"""The interpreter that makes nodes, on hosts where virtual machines cannot start.
 
     fake_machines.py -m MODULE ARGUMENT...
 
-All of a keeper is real but its machines: each is a process that has the groups open that its
-functions are in, as QEMU would. What is to run in a machine runs on the host.
+A supervisor is real, except for its machines. Each machine is a process that holds the groups of
+its functions open, as QEMU would. Programs for a machine run on the host.
 """
 
 import os
@@ -19,13 +19,13 @@ from vicinal.integrations.slurm.staying import let_go, stay
 
 NAME = "fake-machine"
 DRIVERS = "FAKE_DRIVERS"
-"""Variable with those of functions that the machines' kernel has."""
+"""The variable with the drivers of functions that the machines' kernel has."""
 
 
 def start(
     guests: Sequence[GuestMake], _directory: Path, _region: object, _network: object
 ) -> list[SimpleNamespace]:
-    """In place of starting guests."""
+    """Stands in for the start of guests."""
     started = []
     for guest in guests:
         reader, writer = os.pipe()

@@ -1,7 +1,7 @@
 """Hosts that ssh reaches, for tests: nodes of an ephemeral cluster, each with an sshd of its own.
 
-They have names, networks, processes and /dev/shm of their own, and the files of this machine:
-as hosts do that share a filesystem.
+The hosts have their own names, networks, processes and /dev/shm, but share the files of this
+machine, like hosts with a shared filesystem.
 """
 
 import os
@@ -25,7 +25,7 @@ SSHD = "/usr/sbin/sshd"
 
 
 def shown_ways(stderr: str) -> dict[tuple[int, int], str]:
-    """What `vicinal run --paths` shows: by which path each rank reached each other one."""
+    """The table of `vicinal run --paths`: the path from each rank to each other rank."""
     rows = [line.split("│")[1:6] for line in stderr.splitlines() if line.startswith("│")]
     ways = {(int(row[0]), int(row[2])): row[4].strip() for row in rows}
     return {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
@@ -48,10 +48,10 @@ def check_ways(stderr: str, hosts: Sequence[int]) -> None:
 
 
 class Hosts:
-    """So many hosts node0, node1, ..., and a head that reaches them, which is none of them."""
+    """Hosts node0, node1, ..., and a separate head that reaches them."""
 
     services: tuple[str, ...] = ("sshd",)
-    """Names of the processes that stay there."""
+    """Names of the processes that stay on a host."""
 
     def __init__(self, count: int, directory: Path) -> None:
         if not Path(SSHD).exists() or os.geteuid() != 0:
@@ -86,29 +86,29 @@ class Hosts:
         return [node.name for node in self.cluster.nodes]
 
     def start_sshd(self, name: str) -> None:
-        # Not what this user's login does: it may take long, and the host is another.
+        # The login shell of this user is not used: it may take long, and the host differs.
         self.cluster.run_in(
             name, ["mount", "--bind", str(self.directory / "passwd"), "/etc/passwd"]
         )
         self.cluster.run_in(name, [SSHD, "-f", str(self.directory / "sshd_config")])
 
     def entered(self, command: list[str]) -> list[str]:
-        """The command line that runs `command` where commands are given: at the head."""
+        """The command line that runs `command` at the head, where all commands are given."""
         return self.cluster.head_command(command, self.directory)
 
     def command(self, *arguments: object) -> list[str]:
-        """The command line that runs `vicinal` there."""
+        """The command line that runs `vicinal` at the head."""
         return self.entered([sys.executable, "-m", "vicinal", *map(str, arguments)])
 
     def environment(self, **variables: str) -> dict[str, str]:
-        # Who is root in a container may be so with Open MPI too.
+        # A user who is root in a container may be root with Open MPI too.
         allowed = {
             f"{package}_ALLOW_RUN_AS_ROOT{end}": "1"
             for package in ("OMPI", "PRTE")
             for end in ("", "_CONFIRM")
         }
-        # These hosts share /tmp, where Open MPI's daemons of two hosts would take one directory if
-        # they happen to have the same process id: one ends, and takes away what the other uses.
+        # These hosts share /tmp. Open MPI's daemons of two hosts would use one directory if they
+        # have the same process number, and the first to end would remove it.
         apart = {
             "PRTE_MCA_prte_tmpdir_base": NODE_DIRECTORY,
             "OMPI_MCA_orte_tmpdir_base": NODE_DIRECTORY,
@@ -117,14 +117,14 @@ class Hosts:
         return os.environ | allowed | apart | found | {"COLUMNS": "200"} | variables
 
     def vicinal(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run `vicinal` there to its end."""
+        """Run `vicinal` at the head until it ends."""
         if self._server is None:
             self._server = CommandServer(self.directory, self.entered)
         words = [str(argument) for argument in arguments]
         return self._server.run(words, self.directory, self.environment(**variables))
 
     def at_head(self, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run any command there to its end."""
+        """Run a command at the head until it ends."""
         words = [str(word) for word in command]
         return self._ended(self.cluster.head_command(words, self.directory), **variables)
 
@@ -140,15 +140,15 @@ class Hosts:
         )
 
     def leftovers(self) -> dict[str, Sequence[str]]:
-        """What a job left on each host: files in /dev/shm, and processes beside its services."""
+        """What a job left on each host: files in /dev/shm, and processes other than services."""
         left: dict[str, Sequence[str]] = {}
         for name in self.names:
-            # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
+            # Killed ranks of MPICH leave files of their own there, with and without Vicinal.
             listed = self.cluster.run_in(name, ["ls", "/dev/shm"]).split()
             files = [file for file in listed if not file.startswith("mpich_shm")]
             processes = []
             for process in self.cluster.processes(name):
-                with suppress(psutil.Error):  # it may end just now
+                with suppress(psutil.Error):  # it may end at this moment
                     if process.name() not in self.services:
                         processes.append(process.name())
             if files or processes:
@@ -183,5 +183,5 @@ class Hosts:
             f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.directory}/ssh_config "$@"\n'
         )
         script.chmod(0o755)
-        # sshd wants this one, and the head's /run is a file system of the cluster's own.
+        # sshd needs this directory. The head's /run is a file system of the cluster.
         self.cluster.run_in("head", ["mkdir", "-p", "/run/sshd"])

@@ -23,7 +23,7 @@ from vicinal.mpi.environment import mpi_prefix, provider_directory
 LAUNCH_RANKS = Path(__file__).resolve().with_name("launch_ranks.c")
 
 GUARD_SECONDS = 120.0
-"""After this a job hangs; nothing here takes more than a few seconds."""
+"""A guard against hangs: nothing here takes more than a few seconds."""
 
 NOBODY = 65534
 
@@ -47,14 +47,14 @@ MPIS = ("mpich", "openmpi")
 
 
 def long_unless(common: bool) -> tuple[pytest.MarkDecorator, ...]:
-    """The marks of a variation of a test: long, unless it belongs to the common check."""
+    """Marks for a variation of a test: long, unless the variation belongs to the common check."""
     return () if common else (pytest.mark.long,)
 
 
 def square(
     rows: Iterable[object], columns: Iterable[object], common: Iterable[tuple[object, ...]]
 ) -> list[ParameterSet]:
-    """Each row with each column as parameters; pairs that are not in `common` are long tests."""
+    """Each row with each column as parameters. Pairs outside of `common` are long tests."""
     wanted = list(common)
     made = []
     for row, column in itertools.product(map(_as_parameter, rows), map(_as_parameter, columns)):
@@ -73,11 +73,11 @@ def _as_parameter(value: object) -> ParameterSet:
 MPI_DIAGONAL = (("mpich", "region"), ("openmpi", "network"))
 """Each MPI and each path once."""
 ONE_MPI = [pytest.param(mpi, marks=long_unless(mpi == "mpich")) for mpi in MPIS]
-"""For what hardly depends on the MPI: Open MPI is a long test."""
+"""For tests that hardly depend on the MPI: with Open MPI they are long tests."""
 
 
 def compile_for_each_mpi(source: Path, directory: Path) -> dict[str, Path]:
-    """Compile a file with each MPI's own compiler wrapper."""
+    """Compile a file with the compiler wrapper of each MPI."""
     programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
     for mpi, program in programs.items():
         prefix = mpi_prefix(mpi)
@@ -89,9 +89,9 @@ def compile_for_each_mpi(source: Path, directory: Path) -> dict[str, Path]:
 
 
 def in_regions(regions: dict[str, str], program: list[str], *, before: str = "") -> list[str]:
-    """The same command for all hosts, which runs `program` in the regions of that which it is on.
+    """A command that runs `program` on any host, in the regions listed for the host's name.
 
-    They are those of the host's name; `before` is for the shell to do then.
+    The shell first runs `before`.
     """
     cases = " ".join(f"{host}) VICINAL_REGION={names};;" for host, names in regions.items())
     shell = f'case $(uname -n) in {cases} esac; export VICINAL_REGION; {before}exec "$0" "$@"'
@@ -99,7 +99,7 @@ def in_regions(regions: dict[str, str], program: list[str], *, before: str = "")
 
 
 def scribble(build: Path, region: Path, place: str) -> int:
-    """Write nonsense over a place of a region for a while; returns how often, 0 for `cut`."""
+    """Write nonsense into a part of a region for a while. Returns how often, or 0 for `cut`."""
     program = build / "tests/hostile/scribbler"
     done = subprocess.run(
         [program, region, str(SCRIBBLE_SECONDS), str(SEED), place],
@@ -112,12 +112,12 @@ def scribble(build: Path, region: Path, place: str) -> int:
 
 
 def end_soak(running: RunningJob) -> None:
-    """Have the program soak of a job come to its end now, and count."""
+    """Tell a job's program soak to end now and to count."""
     signal_all(running.ranks().values(), signal.SIGUSR2)
 
 
 def wait_for(path: Path, text: str, count: int = 1) -> None:
-    """Until a job has written a text into a file, so many times."""
+    """Wait until a job has written a text into a file `count` times."""
     deadline = time.monotonic() + GUARD_SECONDS
     while path.read_text().count(text) < count:
         assert time.monotonic() < deadline, path.read_text()
@@ -138,7 +138,7 @@ class Report:
 
 
 def parse_reports(output: str) -> list[Report]:
-    """The reports of all ranks, in the order of ranks."""
+    """The reports of all ranks, by rank."""
     reports = []
     for line in output.splitlines():
         if line.startswith("rank="):
@@ -149,7 +149,7 @@ def parse_reports(output: str) -> list[Report]:
 
 
 def check_reports(output: str, hosts: list[str]) -> list[Report]:
-    """Check that there is one good report of each rank, on the given hosts."""
+    """Check that each rank gave one good report, on the given hosts."""
     reports = parse_reports(output)
     ranks = len(hosts)
     assert [report.rank for report in reports] == list(range(ranks)), output
@@ -161,9 +161,9 @@ def check_reports(output: str, hosts: list[str]) -> list[Report]:
 
 @cache
 def unprivileged_python() -> list[str]:
-    """A command line that runs this Python as a user without rights, with the same packages.
+    """A command line that runs this Python as a user without privileges, with the same packages.
 
-    tests/conftest.py has the checkout and the interpreter reachable for that user.
+    tests/conftest.py makes the checkout and the interpreter reachable for that user.
     """
     if os.geteuid() != 0:
         return [sys.executable]
@@ -171,7 +171,7 @@ def unprivileged_python() -> list[str]:
         *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
         sys.executable,
     ]
-    # setpriv may start an interpreter with rights that it does not have later itself.
+    # setpriv may start an interpreter with privileges that the interpreter itself then lacks.
     question = "import os, sys, vicinal.cli; sys.exit(not os.access(sys.executable, os.X_OK))"
     answer = subprocess.run(
         [*python, "-c", question],
@@ -189,6 +189,6 @@ def unprivileged_python() -> list[str]:
 
 
 def package_path() -> str:
-    """PYTHONPATH for an interpreter that is not this environment's."""
+    """PYTHONPATH for an interpreter of another environment."""
     checkout = str(Path(vicinal.__file__).resolve().parents[1])
     return os.pathsep.join([checkout, *(path for path in sys.path if path)])

@@ -1,4 +1,4 @@
-"""The libfabric libraries that the provider is tried with."""
+"""The libfabric libraries that tests use with the provider."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from vicinal.mpi.environment import mpi_prefix
 
 
 def library_directory(library: str) -> Path | None:
-    """Where the libfabric.so.1 of an MPI's wheel is; None for the system's."""
+    """The folder of the libfabric.so.1 in an MPI's wheel. None means the system's library."""
     if library == "system":
         return None
     prefix = mpi_prefix(library) / "lib"

@@ -1,8 +1,8 @@
-"""OpenNebula's side of its KVM driver: documents, its folder of scripts, and how it calls them.
+"""OpenNebula's side of its KVM driver: documents, its folder of scripts, and their calls.
 
-The documents are composed: they were written by its documentation and sources, and come from no
-installation. The stock scripts are stand-ins that start no machine. They tell libvirt's own driver
-for tests what runs, by the file that it reads: so the driver asks the real library.
+The documents were written after its documentation and sources, and come from no installation.
+Stand-ins replace the stock scripts. They start no machine, but write what runs into the file that
+libvirt's own test driver reads. So the driver asks the real library.
 """
 
 import os
@@ -135,13 +135,13 @@ function error_message
 
 
 def vm_document(vm: int, owner: int, asked: str = "", chosen: str = "") -> str:
-    """vm.xml of a VM; `chosen` is what its template says beside the usual."""
+    """vm.xml of a VM. `chosen` is what its template adds to the usual text."""
     text = _VM.format(vm=vm, owner=owner, asked=asked)
     return text.replace("</TEMPLATE>", f"{chosen}</TEMPLATE>", 1)
 
 
 def deployment_file(vm: int, owner: int = 5) -> str:
-    """As OpenNebula writes it for a VM that is pinned, with huge pages."""
+    """The file that OpenNebula writes for a pinned VM with huge pages."""
     return _DOMAIN.format(vm=vm, owner=owner)
 
 
@@ -151,13 +151,13 @@ def asks(job: str = "job42", size: str = "8M", more: str = "") -> str:
 
 
 def owner_of_tests() -> int:
-    """A user of OpenNebula that no other test has: regions are in a directory of the whole host."""
+    """An OpenNebula user that no other test uses: all users share one directory of regions."""
     return 10**8 + secrets.randbelow(10**8)
 
 
 @dataclass
 class Host:
-    """A host of OpenNebula's, with its scripts, and the regions of one owner."""
+    """A host of OpenNebula with its scripts, and the regions of one owner."""
 
     directory: Path
     owner: int = field(default_factory=owner_of_tests)
@@ -182,12 +182,12 @@ class Host:
 
     @property
     def probes(self) -> Path:
-        """What OpenNebula runs to know of the host."""
+        """The scripts that OpenNebula runs to monitor the host."""
         return self.remotes / "im/kvm-probes.d/host/system"
 
     @property
     def nodes(self) -> Path:
-        """What libvirt's driver for tests reads."""
+        """The file that libvirt's test driver reads."""
         return self.directory / "nodes.xml"
 
     @property
@@ -201,12 +201,12 @@ class Host:
         return self.directory / f"datastores/0/{vm}"
 
     def calls(self) -> list[str]:
-        """What the stock scripts were called with."""
+        """The arguments of the stock scripts' calls."""
         log = self.directory / "calls"
         return log.read_text().splitlines() if log.exists() else []
 
     def prepare(self, vm: int, asked: str, chosen: str = "") -> Path:
-        """What OpenNebula does before it deploys; returns the deployment file's path."""
+        """Do what OpenNebula does before a deployment. Returns the deployment file's path."""
         folder = self.folder(vm)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "vm.xml").write_text(vm_document(vm, self.owner, asked, chosen))
@@ -248,7 +248,7 @@ class Host:
         return self.act(action, f"one-{vm}", "node1", vm=vm, how=how)
 
     def lose(self, vm: int) -> None:
-        """Have a VM end by itself, which calls no script."""
+        """Let a VM end by itself, without a call of a script."""
         text = self.nodes.read_text()
         start = text.index(f"<domain type='test'><name>one-{vm}<")
         end = text.index("</domain>", start) + len("</domain>")
@@ -256,7 +256,7 @@ class Host:
 
 
 def error_text(stderr: str) -> str:
-    """What OpenNebula takes for the cause: what is between its marks, as it looks for them."""
+    """The cause that OpenNebula reads: the text between its marks, found as OpenNebula finds it."""
     marks = "^ERROR MESSAGE --8<------\\n(.*?)ERROR MESSAGE ------>8--$"
     found = re.search(marks, stderr, re.DOTALL | re.MULTILINE)
     return found[1].strip() if found else ""

@@ -1,4 +1,4 @@
-"""The last rank accumulates pairs at the first, by mpi4py: prints how many are wrong."""
+"""The last rank accumulates pairs at the first, by mpi4py. Prints how many are wrong."""
 
 import numpy
 from mpi4py import MPI

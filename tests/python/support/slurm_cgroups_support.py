@@ -1,8 +1,8 @@
-"""A Slurm cluster of one host that has control groups, of the version that a test is for.
+"""A Slurm cluster of one host with control groups, of the version that a test needs.
 
-Of version 1 there is a tree for each controller, of version 2 one for all. A machine with both, as
-older systemd makes it, has few controllers in the latter, and Slurm's plugin for it wants to be
-told of no other: unified_groups.c hides them from slurmd. Groups, Slurm and its plugins are real.
+Version 1 has a tree for each controller, version 2 has one for all. A machine with both, as older
+systemd sets it up, has few controllers in the latter, and Slurm's plugin for version 2 must see no
+other tree. unified_groups.c hides the others from slurmd. Groups, Slurm and its plugins are real.
 """
 
 import fcntl
@@ -25,21 +25,21 @@ _CONTAIN = "PrologFlags=Contain\nJobContainerType=job_container/tmpfs\n"
 
 @dataclass(frozen=True)
 class Version:
-    """Control groups of one version, as Slurm 22.05 lays out its own."""
+    """Control groups of one version, as Slurm 22.05 uses them."""
 
     number: int
     mounted: Path
-    """What CgroupMountpoint is."""
+    """The value of CgroupMountpoint."""
     tree: Path
-    """The one in which Slurm keeps the processes of steps apart."""
+    """The tree in which Slurm separates the processes of steps."""
     slurmd: str
-    """Below `mounted` what slurmd makes."""
+    """The groups of slurmd, below `mounted`."""
     others: bool
-    """Whether there are groups of the other version that Slurm is not to see."""
+    """Whether Slurm must not see the groups of the other version."""
 
     @classmethod
     def of(cls, number: int) -> Self:
-        """Skips the test where the machine has none of this version that could be made here."""
+        """The version's groups. Skips the test if the machine cannot make such groups here."""
         if number == 1:
             found = cls(1, _MOUNTED, _MOUNTED / "freezer", "*/slurm_node0", False)
         else:
@@ -52,21 +52,21 @@ class Version:
 
     @property
     def accounts_memory(self) -> bool:
-        """Whether Slurm can have the memory of steps counted and bounded."""
+        """Whether Slurm can count and limit the memory of steps."""
         if self.number == 1:
             return True
         return "memory" in (self.mounted / "cgroup.controllers").read_text().split()
 
     @property
     def extern(self) -> str:
-        """Below a job's group the one of what lasts as long as the job."""
+        """The group below a job's group that lasts as long as the job."""
         if self.number == 1:
             return "step_extern"
         return f"step_extern/user/task_{'0' if self.accounts_memory else 'special'}"
 
     @property
     def configuration(self) -> str:
-        """Text of Slurm's cgroup.conf."""
+        """The text of Slurm's cgroup.conf."""
         lines = [f"CgroupPlugin=cgroup/v{self.number}", f"CgroupMountpoint={self.mounted}"]
         if self.number == 2:
             lines.append("IgnoreSystemd=yes")
@@ -79,7 +79,7 @@ class Version:
         return list(self.mounted.glob(self.slurmd))
 
     def of_process(self, process: int, controller: str) -> str:
-        """The group of a process in the tree with this controller, from its root on."""
+        """A process's group in the tree with this controller, from the tree's root on."""
         tree = f":{controller}:" if self.number == 1 else "0::"
         lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
         (found,) = (line for line in lines if tree in line)
@@ -87,7 +87,7 @@ class Version:
 
 
 class CgroupHosts(OptionHosts):
-    """One host, whose slurmd keeps jobs apart by all that it has for that."""
+    """One host whose slurmd isolates jobs by everything it has for that."""
 
     count = 1
     contained = _CONTAIN
@@ -109,12 +109,12 @@ class CgroupHosts(OptionHosts):
         (beside / "cgroup.conf").write_text(self.version.configuration)
 
     def start_slurmd(self, name: str) -> None:
-        """Start the slurmd of a host, which stays on the processor that the host was made on.
+        """Start a host's slurmd, on the processor on which the host was made.
 
-        job_container/tmpfs binds the file of the mount namespace that a child has made, which Linux
-        refuses where it takes that to be older than its own. By 6.18 it numbers them by processor:
-        of 100 that were made on another than the host's was, all were refused, or none, as it came;
-        and of 200 on the same none.
+        job_container/tmpfs binds the file of a mount namespace that a child has made. Linux refuses
+        this if it considers that namespace older than the caller's own. As of 6.18, Linux numbers
+        namespaces by processor. Of 100 namespaces made on another processor than the host's, either
+        all or none were refused. Of 200 made on the same processor, none were.
         """
         processor = str(_PROCESSOR)
         variables = [f"SLURM_CONF={self.slurm_conf}"]
@@ -133,7 +133,7 @@ class CgroupHosts(OptionHosts):
 
 
 class StepHosts(CgroupHosts):
-    """The same without groups that last as long as a job."""
+    """The same host without groups that last as long as a job."""
 
     contained = ""
 
@@ -153,15 +153,15 @@ _Hosts = TypeVar("_Hosts", bound=CgroupHosts)
 
 @contextmanager
 def opened(kind: type[_Hosts], version: Version) -> Iterator[_Hosts]:
-    """Hosts with a file two.yaml of two nodes, whose groups are all taken away at the end."""
+    """Hosts with a file two.yaml of two nodes. All their groups are removed at the end."""
     groups = os.open(_MOUNTED, os.O_RDONLY | os.O_DIRECTORY)
-    # They are the machine's, where another of these hosts would have those of the same names.
+    # The groups belong to the machine, so other such hosts would use the same names.
     fcntl.flock(groups, fcntl.LOCK_EX)
     made = version.mounted / "system.slice"
     kind.version = version
     try:
         if version.number == 2:
-            made.mkdir(exist_ok=True)  # systemd's, where there is one
+            made.mkdir(exist_ok=True)  # systemd owns it, if there is one
         with ExitStack() as stack:
             with _on_one_processor():
                 hosts = stack.enter_context(kind.opened())
@@ -173,7 +173,7 @@ def opened(kind: type[_Hosts], version: Version) -> Iterator[_Hosts]:
                 yield hosts
             wait_until(lambda: not hosts.groups())
     finally:
-        # slurmd itself leaves the group that those of its jobs were in.
+        # slurmd itself leaves the parent group of its jobs' groups.
         for group in version.of_slurmd():
             for each in (*sorted(group.rglob("*/"), reverse=True), group):
                 each.rmdir()

@@ -1,8 +1,8 @@
-"""A Slurm cluster whose hosts have SR-IOV functions, as GRES: of fake cards.
+"""A Slurm cluster whose hosts have SR-IOV functions of fake cards, as GRES.
 
-Each host's PCI devices are a tree of fake_cards.py in place of the kernel's, which nothing answers:
-what a kernel does when it is written to, the cards have done before. The interface that a function
-has is a real one. Slurm, the plugin, the commands and their records are real.
+Each host's PCI devices are a tree of fake_cards.py instead of the kernel's, and nothing answers
+writes to it. The cards have already done what a kernel does for such writes. A function's interface
+is real. Slurm, the plugin, the commands and their records are real.
 """
 
 import json
@@ -14,7 +14,7 @@ from slurm_option_support import REGIONS, VICINAL, OptionHosts
 from slurm_support import CPUS
 
 FUNCTIONS = 2
-"""Of each card."""
+"""Virtual functions of each card."""
 FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
 INFINIBAND = "0000:02:08.0"
 RECORDS = "/run/vicinal-functions"
@@ -22,7 +22,7 @@ _GUID = "0000:02ff:fe00:0001"
 
 
 class FunctionHosts(OptionHosts):
-    """Two hosts with a card of either kind, and GRES by the lines that `install` prints."""
+    """Two hosts with a card of each kind. GRES are set by the lines that `install` prints."""
 
     def prepare(self) -> None:
         told: dict[str, list[str]] = {"gres": [], "node": []}
@@ -37,20 +37,21 @@ class FunctionHosts(OptionHosts):
             told["gres"] += [line for line in said if line.startswith(f"NodeName={name} ")]
             told["node"] = [line for line in said if line.startswith("Gres=")]
         text = self.slurm_conf.read_text()
-        [gres] = told["node"]  # of both
+        [gres] = told["node"]  # both hosts have it
         text = text.replace(f"CPUs={CPUS}", f"CPUs={CPUS} {gres}")
         self.slurm_conf.write_text(f"{text}GresTypes=vf\n")
         (self.slurm_conf.parent / "gres.conf").write_text("\n".join(told["gres"]) + "\n")
 
     def installation(self, what: str, name: str) -> list[str]:
-        """The command line of `vicinal slurm install` or `check`, on a host."""
+        """The command line of `vicinal slurm install` or `check` on a host."""
         options = ["--functions", "--directory", REGIONS, "--node", name]
         return ["env", f"SLURM_CONF={self.slurm_conf}", VICINAL, "slurm", what, *options]
 
     def assign(self, name: str, owner: str, *addresses: str, kept: bool = False) -> None:
-        """Write records as the helper does that these functions of Ethernet cards are an owner's.
+        """Write records, as the helper does, that give these functions of Ethernet cards to an
+        owner.
 
-        In place of all others, or beside them.
+        The records replace all others, or join them if `kept`.
         """
         record = {"owner": owner, "user": 0, "driver": "igbvf", "before": {}}
         found = self._records(name) if kept else {}
@@ -58,7 +59,7 @@ class FunctionHosts(OptionHosts):
         (self.root(name) / f"{RECORDS}/records.json".lstrip("/")).write_text(json.dumps(records))
 
     def owners(self, name: str) -> dict[str, str]:
-        """Whose the functions of a host are, by its records."""
+        """The owners of a host's functions, by its records."""
         return {address: record["owner"] for address, record in self._records(name).items()}
 
     def _records(self, name: str) -> dict[str, dict[str, Any]]:
@@ -70,12 +71,12 @@ class FunctionHosts(OptionHosts):
         return super().nothing_left() and not any(self.owners(name) for name in self.names)
 
     def guid(self, name: str) -> str:
-        """What the first function of a host's InfiniBand card has for a GUID."""
+        """The GUID of the first function of a host's InfiniBand card."""
         place = self.directory / f"cards-{name}/sys/bus/pci/devices/0000:02:00.0/sriov/0/port"
         return place.read_text().strip()
 
     def make_functions(self, name: str) -> Path:
-        """The cards of a host, and their functions' interfaces; what is to be its /sys/bus/pci."""
+        """Make a host's cards and its functions' interfaces. Returns its future /sys/bus/pci."""
         for number in range(FUNCTIONS):
             self.cluster.run_in(name, ["ip", "tuntap", "add", f"eth1v{number}", "mode", "tap"])
         host = FakeHost(self.directory / f"cards-{name}", igb(), mlx5())
@@ -85,7 +86,7 @@ class FunctionHosts(OptionHosts):
         host.files(bus, drivers_probe="")
         for driver in (bus / "drivers").iterdir():
             host.files(driver, unbind="")
-        for number in range(FUNCTIONS):  # as it is once a GUID is set, and a driver has read it
+        for number in range(FUNCTIONS):  # the state after a GUID is set and a driver has read it
             port = host.device(f"{INFINIBAND[:-1]}{number}") / f"infiniband/mlx5_0v{number}"
             gid = f"fe80:0000:0000:0000:{_GUID}{number}"[: 4 * 10 - 1]
             host.files(port, ports__1__state="4: ACTIVE", ports__1__gids__0=gid)

@@ -1,4 +1,4 @@
-"""A Slurm cluster whose hosts' fake cards answer: their functions can go into nodes of jobs."""
+"""A Slurm cluster whose hosts' fake cards answer, so that functions can move into nodes of jobs."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ mount --rbind "$1" /dev
 
 
 class NodeFunctionHosts(FunctionHosts):
-    """Their commands ask the fake kernel; all else is as in FunctionHosts."""
+    """Hosts whose commands ask the fake kernel. All else is as in FunctionHosts."""
 
     services = (*FunctionHosts.services, NAME)
 
@@ -68,7 +68,7 @@ class NodeFunctionHosts(FunctionHosts):
         return self.directory / f"cards-{name}/sys/bus/pci"
 
     def interfaces(self, name: str) -> dict[str, int]:
-        """The functions' interfaces that are in a host's network, and their numbers there."""
+        """The functions' interfaces in a host's network, and their numbers there."""
         command = ["nsenter", f"--net=/proc/{self.first_process(name)}/ns/net"]
         done = subprocess.run(
             [*command, "ip", "-j", "link", "show"], check=True, stdout=subprocess.PIPE
@@ -81,7 +81,7 @@ class NodeFunctionHosts(FunctionHosts):
 
     @contextmanager
     def with_vlans(self, words: str) -> Iterator[None]:
-        """Jobs have VLANs of their own, of these. All hosts read one configuration."""
+        """Give jobs VLANs of their own from this range. All hosts read one configuration."""
         name = self.names[0]
         install = self.installation("install", name)
         self.cluster.run_in(name, [*install, "--vlans", words])
@@ -91,7 +91,7 @@ class NodeFunctionHosts(FunctionHosts):
             self.cluster.run_in(name, install)
 
     def vlans(self, name: str) -> dict[str, str]:
-        """The VLANs of the functions of a host's Ethernet card that jobs have, by owner."""
+        """The VLANs of the functions that jobs have, of a host's Ethernet card, by owner."""
         program = str(self.directory / "vicinal")
         said = json.loads(self.cluster.run_in(name, [program, "functions", "list", "--json"]))
         [card] = (each for each in said["cards"] if "eth1" in each["interfaces"])
@@ -100,20 +100,20 @@ class NodeFunctionHosts(FunctionHosts):
         }
 
     def set_vlan(self, name: str, vlan: str) -> None:
-        """Let the card of a host tag what its first function sends."""
+        """Let a host's card tag the frames of its first function."""
         script = "import fake_kernel_asked, pathlib; fake_kernel_asked.ask(pathlib.Path("
         script += f"{str(self.directory)!r}), ip='link set dev eth1 vf 0 vlan {vlan}'.split())"
         there = ["env", f"PYTHONPATH={Path(fake_kernel.__file__).parent}", sys.executable]
         self.cluster.run_in(name, [*there, "-c", script])
 
     def step(self, file: str, gres: str, *options: str, user: int = USER) -> tuple[str, ...]:
-        """The beginning of a command line that runs tasks in nodes that have functions."""
+        """The beginning of a command line that runs tasks in nodes with functions."""
         value = f"--vicinal={self.directory}/{file}.yaml"
         name = "--job-name=lent"
         return (*become(user), "srun", value, f"--gres={gres}", "--chdir=/", name, *options)
 
     def allocate(self, *, user: int = USER) -> str:
-        """Start a job on the first host, whose one node has a function and waits; its number."""
+        """Start a waiting job on the first host, whose node has a function. Returns its number."""
         options = ("-wnode0", "-n1", "--gres=vf:eth1:1", f"--vicinal={self.directory}/1.yaml")
         command = ("salloc", "-Q", *options, "--no-shell", "--job-name=waits")
         done = self.at_head(*become(user), *command)
@@ -126,7 +126,7 @@ class NodeFunctionHosts(FunctionHosts):
         return number
 
     def later(self, number: str) -> tuple[str, ...]:
-        """The beginning of a command line of another step of that."""
+        """The beginning of a command line that starts another step of the job."""
         return ("srun", f"--vicinal={self.directory}/1.yaml", f"--jobid={number}", "--chdir=/")
 
     def nothing_left(self) -> bool:

@@ -1,4 +1,4 @@
-"""A Slurm cluster whose hosts have the option --vicinal, and what tests of it share."""
+"""A Slurm cluster whose hosts have the option --vicinal, and what its tests share."""
 
 import json
 import os
@@ -24,17 +24,19 @@ from vicinal.integrations.slurm.files import find_plugin
 
 VICINAL = str(Path(sys.executable).parent / "vicinal")
 REGIONS = "/run/node/regions"
-"""Each host has its own."""
+"""Each host has its own directory."""
 PATIENCE = 90.0
 
 
 def become(user: int) -> tuple[str, ...]:
-    """The beginning of a command line of a user's."""
+    """The beginning of a command line that runs as a user."""
     return ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ()
 
 
 def let_components_start(slurm_conf: Path) -> None:
-    """Those of heterogeneous jobs: Slurm's backfill scheduler does, by default each half minute."""
+    """Let heterogeneous jobs start soon: Slurm's backfill scheduler does so, by default each 30
+    s.
+    """
     before = "SchedulerParameters=batch_sched_delay=0"
     text = slurm_conf.read_text()
     assert before in text
@@ -42,19 +44,19 @@ def let_components_start(slurm_conf: Path) -> None:
 
 
 class OptionHosts(SlurmHosts):
-    """Hosts with the option, as an administrator installs it."""
+    """Hosts on which the option is installed as an administrator does."""
 
     count = 2
 
     @classmethod
     @contextmanager
     def opened(cls) -> Iterator[Self]:
-        """Skips the test where the plugin was not built."""
+        """Running hosts. Skips the test if the plugin was not built."""
         try:
             find_plugin()
         except VicinalError as error:
             pytest.skip(str(error))
-        # Other users have to reach slurm.conf, which they do not in a directory of pytest.
+        # Other users must reach slurm.conf, and cannot reach a directory of pytest.
         directory = Path(tempfile.mkdtemp(prefix="vicinal-slurm-"))
         directory.chmod(0o755)
         try:
@@ -65,7 +67,7 @@ class OptionHosts(SlurmHosts):
 
     @contextmanager
     def clean(self) -> Iterator[Self]:
-        """Hosts that have no regions before, and none after."""
+        """Hosts without regions before and after the test."""
         wait_until(self.nothing_left)
         yield self
         wait_until(self.nothing_left)
@@ -75,9 +77,9 @@ class OptionHosts(SlurmHosts):
         assert done.returncode == 0, done.stderr
 
     def installed(self) -> tuple[object, ...]:
-        """How it is installed. Nodes are made by an interpreter that every user can reach.
+        """The options of the installation. Every user can reach the interpreter that makes nodes.
 
-        It looks for packages where the environment of the test has them.
+        It looks for packages where the test's environment has them.
         """
         script = self.directory / "python"
         script.write_text(
@@ -88,12 +90,12 @@ class OptionHosts(SlurmHosts):
         return ("--directory", REGIONS, "--python", script)
 
     def regions(self, name: str) -> list[str]:
-        """What is in the directory of regions of a host, with modes and owners."""
+        """The contents of a host's directory of regions, with modes and owners."""
         place = self.root(name) / REGIONS.lstrip("/")
         found = []
         for above, directories, files in os.walk(place):
             for path in (Path(above, each) for each in (*directories, *files)):
-                with suppress(FileNotFoundError):  # it may go just now
+                with suppress(FileNotFoundError):  # it may disappear at this moment
                     status = path.lstat()
                     mode = stat.S_IMODE(status.st_mode)
                     found.append(f"{path.relative_to(place)} {mode:o} {status.st_uid}")
@@ -104,9 +106,9 @@ class OptionHosts(SlurmHosts):
         return named(self.processes(name), program)
 
     def shown_region(self, copied: Path) -> dict[str, Any]:
-        """What is in a region that a task copied, and removes it.
+        """The contents of a region that a task copied. Removes the copy.
 
-        A node does not see each interpreter, so its tasks cannot show regions themselves.
+        A node does not see every interpreter, so its tasks cannot show regions themselves.
         """
         done = self.vicinal("region", "show", "--json", copied)
         copied.unlink()
@@ -115,7 +117,7 @@ class OptionHosts(SlurmHosts):
         return found
 
     def sleeping(self, seconds: str) -> list[psutil.Process]:
-        """The processes on all hosts, and in nodes there, that sleep for so many seconds."""
+        """The processes on all hosts and in their nodes that sleep for this number of seconds."""
         found = []
         for name in self.names:
             first = psutil.Process(self.first_process(name))
@@ -123,7 +125,7 @@ class OptionHosts(SlurmHosts):
         return [each for each in found if words_of(each)[1:] == [seconds]]
 
     def in_order(self) -> bool:
-        """Whether nothing is left of jobs, and all hosts take some."""
+        """Whether nothing remains of jobs, and all hosts accept jobs."""
         idle = self.at_head("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").stdout.split()
         return sorted(idle) == self.names and self.nothing_left()
 
@@ -132,18 +134,18 @@ class OptionHosts(SlurmHosts):
         return not any(left) and not self.leftovers()
 
     def cluster_file(self, name: str, text: str) -> Path:
-        """A cluster's file that every user may read."""
+        """A cluster file that every user may read."""
         file = self.directory / name
         file.write_text(text)
         file.chmod(0o644)
         return file
 
     def keepers(self, name: str) -> list[psutil.Process]:
-        """The keepers of jobs' nodes on a host: each is the first in a PID namespace."""
+        """The supervisors of jobs' nodes on a host, each the first process of a PID namespace."""
         host = pid_namespace(self.first_process(name))
         found = []
         for number in process_numbers():
-            with suppress(OSError, psutil.Error):  # it may end just now
+            with suppress(OSError, psutil.Error):  # it may end at this moment
                 words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
                 if b"vicinal.integrations.slurm.keeper" in words:
                     keeper = psutil.Process(number)
@@ -152,7 +154,7 @@ class OptionHosts(SlurmHosts):
         return found
 
     def start(self, *command: object) -> subprocess.Popen[bytes]:
-        """Start a command of Slurm's at the head, which says nothing."""
+        """Start a command of Slurm at the head, without output."""
         return subprocess.Popen(
             self.entered([str(word) for word in command]),
             env=self.environment(),
@@ -162,7 +164,7 @@ class OptionHosts(SlurmHosts):
         )
 
     def waiting_job(self, *, user: int = 0, value: str = "region", **variables: str) -> str:
-        """Start a job with this on the first host, which waits to be cancelled; its number."""
+        """Start a job with this option on the first host, which waits. Returns its number."""
         option = f"--vicinal={value}"
         allocate = ("salloc", "-Q", option, "-wnode0", "-n1", "--no-shell", "--job-name=waits")
         done = self.at_head(*become(user), *allocate, **variables)
@@ -176,7 +178,7 @@ class OptionHosts(SlurmHosts):
 
 
 def region_of(keeper: psutil.Process) -> Path:
-    """The file of the region of a job's nodes, in a file system of its keeper's alone."""
+    """The region file of a job's nodes, in a file system that only the supervisor has."""
     return Path(f"/proc/{keeper.pid}/root{REGIONS}/region")
 
 

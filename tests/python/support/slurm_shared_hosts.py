@@ -1,4 +1,4 @@
-"""A running Slurm of each usual kind, for all tests that need no other."""
+"""A running Slurm of each usual kind, for all tests that need no special one."""
 
 import time
 from contextlib import ExitStack
@@ -9,11 +9,11 @@ from slurm_option_support import OptionHosts
 Kind = TypeVar("Kind", bound=OptionHosts)
 
 _SETTLE_SECONDS = 5.0
-"""Slurm takes a moment from the end of a job until its hosts are idle."""
+"""Slurm needs a moment from the end of a job until its hosts are idle."""
 
 
 class SharedHosts:
-    """Hosts by their kind. They are begun anew if a test left them in disorder."""
+    """Hosts by their kind. If a test left hosts in disorder, they are started anew."""
 
     def __init__(self) -> None:
         self._opened: dict[type[OptionHosts], tuple[ExitStack, OptionHosts]] = {}

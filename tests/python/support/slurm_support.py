@@ -1,8 +1,7 @@
-"""A Slurm cluster for tests: the hosts of host_support, each with a slurmd, and a slurmctld at
-the head.
+"""A Slurm cluster for tests: hosts of host_support, each with a slurmd, and a slurmctld at the
+head.
 
-Its munge has a socket and a key of its own, so the machine's own Slurm, if there is one, is left
-alone.
+Its munge has its own socket and key, so a Slurm of the machine itself is not affected.
 """
 
 import os
@@ -22,12 +21,12 @@ from process_support import name_of, pid_namespace
 from vicinal.cluster.nodes.layout import NODE_DIRECTORY
 
 CPUS = 4
-"""Of each host, as Slurm is told."""
+"""Processors of each host, as Slurm is told."""
 UP_SECONDS = 60.0
 
 
 class SlurmHosts(Hosts):
-    """Hosts node0, node1, ... in one partition; jobs are started at the head."""
+    """Hosts node0, node1, ... in one partition. Jobs are started at the head."""
 
     services = (*Hosts.services, "slurmd")
 
@@ -60,7 +59,7 @@ class SlurmHosts(Hosts):
         return self._state / "slurm.conf"
 
     def prepare(self) -> None:
-        """What there is to do before Slurm's daemons start."""
+        """Prepare the hosts before Slurm's daemons start."""
 
     def _configure(self) -> None:
         key = self._state / "key"
@@ -79,7 +78,7 @@ class SlurmHosts(Hosts):
             "SlurmdPidFile": f"{self._state}/%n.pid",
             "SlurmctldLogFile": f"{self._state}/slurmctld.log",
             "SlurmdLogFile": f"{self._state}/%n.log",
-            # Containers often have no cgroups to give.
+            # Containers often have no control groups to offer.
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
             "SelectType": "select/cons_tres",
@@ -88,14 +87,15 @@ class SlurmHosts(Hosts):
             "ReturnToService": 2,
             "MpiDefault": "none",
             "KillWait": 5,
-            # Slurm waits up to three seconds for more batch jobs before it looks at the first.
+            # Slurm waits up to three seconds for more batch jobs before it schedules the first.
             "SchedulerParameters": "batch_sched_delay=0",
         }
         lines = [f"{name}={value}" for name, value in settings.items()]
         lines.append(f"NodeName={','.join(self.names)} CPUs={CPUS} State=UNKNOWN")
         lines.append("PartitionName=all Nodes=ALL Default=YES State=UP")
         self.slurm_conf.write_text("\n".join(lines) + "\n")
-        # Each host has a directory of its own for PMIx, which by default is in the /tmp of all.
+        # Each host has its own directory for PMIx, whose default is in the /tmp that all hosts
+        # share.
         (self._state / "mpi.conf").write_text(f"PMIxCliTmpDirBase={NODE_DIRECTORY}\n")
 
     def _start(self) -> None:
@@ -120,20 +120,20 @@ class SlurmHosts(Hosts):
             time.sleep(0.05)
 
     def start_slurmd(self, name: str) -> None:
-        """Start the slurmd of a host, which is ready some time later."""
+        """Start a host's slurmd, which is ready some time later."""
         self.cluster.run_in(name, ["env", f"SLURM_CONF={self.slurm_conf}", "slurmd", "-N", name])
 
-    # What is of a host is looked at in /proc, without a process in the host for each look: tests
-    # look many times a second until what they wait for has happened.
+    # Hosts are inspected through /proc, without a new process in the host for each look. Tests look
+    # many times a second until the expected state is there.
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """The processes of a host, without its first."""
+        """The processes of a host, without its first process."""
         first = self._first[name]
         inside = pid_namespace(first)
         found = []
         for number in process_numbers():
             if number != first and pid_namespace(number) == inside:
-                with suppress(psutil.Error):  # it may end just now
+                with suppress(psutil.Error):  # it may end at this moment
                     found.append(psutil.Process(number))
         return found
 
@@ -142,7 +142,7 @@ class SlurmHosts(Hosts):
         return Path(f"/proc/{self._first[name]}/root")
 
     def first_process(self, name: str) -> int:
-        """The process that a host ends with."""
+        """The first process of a host. The host ends with it."""
         return self._first[name]
 
     @cached_property
@@ -159,7 +159,7 @@ class SlurmHosts(Hosts):
     def leftovers(self) -> dict[str, Sequence[str]]:
         left: dict[str, Sequence[str]] = {}
         for name in self.names:
-            # MPICH leaves files of its own there, with and without Vicinal, when it is killed.
+            # Killed ranks of MPICH leave files of their own there, with and without Vicinal.
             listed = os.listdir(self.root(name) / "dev/shm")  # noqa: PTH208
             files = [file for file in listed if not file.startswith("mpich_shm")]
             names = map(name_of, self.processes(name))
@@ -170,12 +170,12 @@ class SlurmHosts(Hosts):
 
 
 def process_numbers() -> Iterator[int]:
-    """Those of all processes of this machine."""
+    """The numbers of all processes of this machine."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
 
 def number_inside(process: int) -> int:
-    """The number of a process in its own PID namespace; 0 when it has ended."""
+    """The number of a process in its own PID namespace, or 0 if it has ended."""
     with suppress(OSError):
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
         return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))

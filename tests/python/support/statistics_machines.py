@@ -1,4 +1,4 @@
-"""Simulated machines: trials of studies whose truth is known, one row a study."""
+"""Simulated machines: trials of studies whose truth is known, one row for each study."""
 
 from collections.abc import Callable
 
@@ -11,18 +11,18 @@ Machine = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
 
 
 def quiet(random: np.random.Generator, studies: int, blocks: int) -> tuple[Floats, Floats]:
-    """Times that scatter by 4 % within a block, and by nothing else."""
+    """Times that vary by 4 % within a block, and by nothing else."""
     shape = (studies, blocks)
     noise = 0.04 / np.sqrt(2)
     return np.exp(random.normal(0, noise, shape)), np.exp(random.normal(0, noise, shape))
 
 
 def noisy(random: np.random.Generator, studies: int, blocks: int) -> tuple[Floats, Floats]:
-    """A machine with everything that disturbs real ones, at random and on both sides alike.
+    """A machine with all disturbances of real machines, at random and the same on both sides.
 
-    It drifts from block to block, what runs first in its block is 1 % slower (and the order is
-    random), one trial in eight is interrupted and takes up to twice as long, and for some blocks
-    the CPUs are placed so that all takes 40 % more.
+    It drifts from block to block. The side that runs first in a block is 1 % slower (and the order
+    is random). One trial in eight is interrupted and takes up to twice as long. In some blocks, the
+    placement on CPUs makes everything 40 % slower.
     """
     shape = (studies, blocks)
     drift = np.cumsum(random.normal(0, 0.02, shape), axis=1)

@@ -1,4 +1,4 @@
-"""Studies so small that tests can run them, and a driver of programs that are shell scripts."""
+"""Studies small enough for tests, and a driver of programs that are shell scripts."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ NETWORK = Environment("network", "the same, by TCP", _CONTAINERS, path=MessagePa
 
 
 class Scripts:
-    """A driver, faked: the workload's operation is a script, which prints a JSON of figures."""
+    """A fake driver: a workload's operation is a script, which prints a JSON object of figures."""
 
     name = "scripts"
 
@@ -55,14 +55,14 @@ class Scripts:
 
 
 def script(name: str, text: str, **options: object) -> Workload:
-    """A workload of that driver's, on one rank."""
+    """A workload of the fake driver, on one rank."""
     return Workload(name, name, "scripts", text, Quantity.TIME, ranks=1, options=options)
 
 
 def study(
     workloads: Sequence[Workload], environments: Sequence[Environment] = (NATIVE,), trials: int = 2
 ) -> Study:
-    """One that compares the first environment with each other one."""
+    """A study that compares the first environment with each other environment."""
     first, *others = environments
     comparisons = tuple(Comparison(first.name, each.name) for each in others)
     return Study(
@@ -78,7 +78,7 @@ def study(
 
 @dataclass
 class Heard:
-    """A view that remembers."""
+    """A view that records what it is shown."""
 
     lines: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Heard:
 
 
 def clusters_left(folder: Path) -> list[str]:
-    """Of the run that wrote the folder."""
+    """The names of clusters that remain of the run that wrote the folder."""
     from vicinal.cluster.plan.state import cluster_names
 
     prefix = json.loads((folder / "manifest.json").read_text())["clusters"]

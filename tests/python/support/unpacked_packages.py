@@ -1,7 +1,8 @@
-"""Debian packages that tests use and that nobody should install, unpacked under build/.
+"""Debian packages that tests use and that should not be installed, unpacked under build/.
 
 Debian starts opensm and TuneD as services, which would manage the host. scripts/setup runs this
-file, which fetches all of them, and those of the guests' image, so that tests need no network.
+file, which fetches all of them and the packages of the guests' image, so that tests need no
+network.
 """
 
 import shutil
@@ -14,11 +15,11 @@ from vicinal.cluster.vm.image.building import fetch_packages
 from vicinal.cluster.vm.image.packages import HOST_RECORD, PackageStore
 
 PACKAGES = {"subnet": ("ibsim-utils", "opensm", "infiniband-diags"), "tuned": ("tuned",)}
-"""What is unpacked in a directory of build/."""
+"""The packages that each folder of build/ contains."""
 
 
 def unpacked(name: str) -> Path:
-    """build/NAME, fetched if it is missing; VicinalError says why that failed."""
+    """The folder build/NAME, fetched if it is missing. Raises VicinalError if that fails."""
     target = CHECKOUT / "build" / name
     with locked(target.parent):
         if not target.is_dir():

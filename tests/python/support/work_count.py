@@ -1,14 +1,14 @@
-"""How much work something is, counted and not timed: the same on every machine."""
+"""The amount of work of a function, counted instead of timed: the same on every machine."""
 
 import cProfile
 from collections.abc import Callable
 
 
 def calls_of(action: Callable[[], object]) -> int:
-    """The calls of functions that an action makes, of Python's and of those written in C.
+    """How many functions an action calls, in Python and in C.
 
-    What NumPy does to a whole array is one call, so work that is done value by value shows, and so
-    does work that grows with a square. Generators count each time that they go on.
+    NumPy's work on a whole array is one call. So work on single values shows, and so does work that
+    grows with a square. A generator counts each time that it resumes.
     """
     profile = cProfile.Profile()
     profile.runcall(action)
