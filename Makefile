@@ -1,4 +1,4 @@
-# Everything is made under build/; `make help` lists what there is to make.
+# Everything is built under build/. `make help` lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := all
@@ -7,21 +7,21 @@ MAKEFLAGS += --no-print-directory
 bin := build/venv/bin
 comma := ,
 mpis := mpich openmpi
-# Installed by `make mpis`, and made programs for once they are there.
+# MPI libraries that `make mpis` installs. If they exist, programs are built for them too.
 more_mpis := $(patsubst build/mpi/%/.stamp,%,$(wildcard $(patsubst %,build/mpi/%/.stamp,mpich43 openmpi41 intel)))
 debian_mpis := $(if $(wildcard /usr/bin/mpicc.openmpi),openmpi-debian)
-# A program is programs/NAME.c and, if it has more parts, programs/NAME_*.c; it is made once
-# for each MPI with the compiler of its wheel. It is there whole or not at all: src/vicinal/labs/programs.py
-# asks make without waiting for others who make it.
+# A program is programs/NAME.c and, if it has more parts, programs/NAME_*.c. It is built once for each
+# MPI, with the compiler of the MPI's wheel. A rename puts it in place whole, because
+# src/vicinal/labs/programs.py calls make without waiting for other builds of the program.
 programs := $(foreach name,$(patsubst programs/%.c,%,$(wildcard programs/*.c)),$(if $(findstring _,$(name)),,$(name)))
 program_binaries := $(foreach mpi,$(mpis) $(more_mpis),$(programs:%=build/programs/$(mpi)/%))
-# programs/fabric/NAME.c uses libfabric alone, the system's.
+# programs/fabric/NAME.c uses only the system's libfabric, and no MPI.
 program_binaries += $(patsubst programs/%.c,build/programs/%,$(wildcard programs/fabric/*.c))
 man_pages := $(patsubst docs/man/%.scd,build/man/%,$(wildcard docs/man/*.scd)) build/man/vicinal.1
 c_files = $$(git ls-files --cached --others --exclude-standard '*.c' '*.h')
 
 .PHONY: all
-all: build programs man ## Set the machine up and build everything (the default)
+all: build programs man ## Set up the machine and build everything (the default)
 
 .PHONY: setup
 setup: ## Install Debian packages and, under build/, Python packages and MPI libraries
@@ -36,7 +36,7 @@ programs: setup ## Build the MPI programs of the studies, for each MPI
 	@$(MAKE) --quiet $(if $(findstring -j,$(MAKEFLAGS)),,-j$$(nproc)) $(program_binaries)
 
 .SECONDEXPANSION:
-# program_rule NAME, COMPILER, LINKER OPTIONS, WHAT ELSE IT DEPENDS ON
+# program_rule NAME, COMPILER, LINKER OPTIONS, OTHER DEPENDENCIES
 define program_rule
 build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcard programs/*.h) $(4)
 	@mkdir -p $$(@D)
@@ -70,26 +70,26 @@ docs-site: ## Build the documentation's site, build/site; a broken link is an er
 	@scripts/setup docs
 	@PYTHONPATH=scripts build/docs-venv/bin/python -m docs_site
 
-# The command line itself says which commands and options there are.
+# The command line itself describes its commands and options.
 build/man/vicinal.1: docs/man/vicinal.1.scd.in scripts/man_commands.py $(shell find src/vicinal -name '*.py')
 	@mkdir -p $(@D)
 	@$(bin)/python scripts/man_commands.py <$< >$@.scd && scdoc <$@.scd >$@.part && mv $@.part $@
 
 .PHONY: demo
-demo: all ## Show it at work: ranks in isolated nodes on this machine
+demo: all ## Demonstrate Vicinal: ranks in isolated nodes on this machine
 	@$(bin)/vicinal demo
 
 .PHONY: demo-guests
-demo-guests: all ## Show it at work between two virtual machines
+demo-guests: all ## Demonstrate Vicinal between two virtual machines
 	@$(bin)/vicinal guests demo
 
 .PHONY: bench
-bench: all ## Run the studies; ONLY=name runs one of them, ISSUE=2 those of an issue, RESUME=1 goes on
+bench: all ## Run the studies; ONLY=name runs one study, ISSUE=2 the studies of an issue, RESUME=1 continues
 	@$(bin)/vicinal bench $(if $(ONLY),--only '$(ONLY)') $(if $(ISSUE),--issue $(ISSUE)) \
 		$(if $(RESUME),--resume)
 
 .PHONY: check
-check: ## Build, lint and test what each change must pass
+check: ## Build, lint and run the tests that each change must pass
 	@scripts/check common
 
 .PHONY: check-all
@@ -124,13 +124,13 @@ check-mpis: all mpis ## Run mpi4py's tests with every MPI library; ONLY=name,nam
 		$(if $(RANKS),--ranks '$(RANKS)') $(if $(FULL),--full) $(if $(RESUME),--resume) $(if $(WITHOUT),--without '$(WITHOUT)')
 
 .PHONY: format
-format: setup ## Put C and Python into the project's style
+format: setup ## Format C and Python in the project's style
 	@clang-format -i $(c_files)
 	@$(bin)/ruff format --quiet .
 	@$(bin)/ruff check --quiet --fix --exit-zero .
 
 .PHONY: lint
-lint: all ## Run the linters alone, the static analyzer too
+lint: all ## Run only the linters, including the static analyzer
 	@scripts/lint && scripts/lint analyzer
 
 .PHONY: requirements
@@ -138,7 +138,7 @@ requirements: setup ## Pin the newest Python packages that requirements/*.in all
 	@scripts/pin
 
 .PHONY: clean
-clean: ## Remove everything that was made
+clean: ## Remove everything that was built
 	@rm -rf build
 
 .PHONY: help

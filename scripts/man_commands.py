@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fill in the commands of a man page from what the command line itself says of them.
+"""Fill in the commands of a man page from the descriptions in the command line itself.
 
-Reads scdoc with a line `@COMMANDS@` on standard input, writes scdoc to standard output.
+Reads scdoc with a line `@COMMANDS@` from standard input, and writes scdoc to standard output.
 """
 
 import re
@@ -25,12 +25,12 @@ def commands(group: Any, path: str, context: Any) -> Iterator[tuple[str, Any, An
 
 
 def escape(text: str) -> str:
-    """Text that scdoc takes literally."""
+    """Text that scdoc prints unchanged."""
     return re.sub(r"([\\*_`~])", r"\\\1", text)
 
 
 def placeholder(parameter: Any, context: Any) -> str:
-    """What stands for an option's value: its metavar, its choices or a word for its type."""
+    """The word for an option's value: its metavar, its choices or a word for its type."""
     if parameter.metavar:
         return str(parameter.metavar)
     shown: str = parameter.display_type(context).strip("<>").removeprefix("list[").rstrip("]")
@@ -39,7 +39,7 @@ def placeholder(parameter: Any, context: Any) -> str:
 
 
 def option(parameter: Any, context: Any) -> str:
-    """An option as it is written: `*--members* _INT_`, `*--cma*, *--no-cma*`."""
+    """An option as users write it: `*--members* _INT_`, `*--cma*, *--no-cma*`."""
     names = [*parameter.opts, *parameter.secondary_opts]
     written = ", ".join(f"*{escape(name)}*" for name in names)
     if parameter.is_flag:

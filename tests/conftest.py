@@ -1,4 +1,4 @@
-"""What all tests share: signals, drawn examples, a way in for other users, reasons of skips."""
+"""What all tests share: signals, drawn examples, access for other users, reasons for skips."""
 
 import os
 import signal
@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 from reachable import open_to_other_users
 
-# Continuous integration may start us with SIGINT ignored, as shells do for what runs in the
-# background; programs would inherit that, and tests that press Ctrl-C would wait in vain.
+# Continuous integration may start pytest with SIGINT ignored, as shells do for background jobs.
+# Programs would inherit that, and tests that press Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Python writes a line and its end in one piece only if it buffers output. In two pieces, the lines
 # of two ranks can mingle.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-# Property tests draw the same examples each time, so that a change fails by itself alone and not by
-# luck; `pytest --hypothesis-profile=explore` draws others, and more, and says how to repeat them.
-# On a busy machine examples are slow to draw, which says nothing of them.
+# Property tests draw the same examples each time, so that a change fails only by its own fault and
+# not by chance. `pytest --hypothesis-profile=explore` draws other and more examples, and says how
+# to repeat them. There is no health check for slow examples, because any busy machine draws slowly.
 settings.register_profile(
     "check", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -22,11 +22,11 @@ ROOM_BYTES = 4 << 30
 
 
 def main() -> int:
-    """Do what the words say: 0 all is good, 1 something failed, 2 a wrong call, 130 interrupted."""
+    """Run the command. Returns 0 if all is good, 1 after a failure, 2 for misuse, 130 on Ctrl-C."""
     options = _options()
     started = float(os.environ.get("CHECK_STARTED") or time.time())
     if options.what in ("times", "list", "plan"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may go away
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may end first
     try:
         known = suites.read_suites(TREE)
         match options.what:
@@ -62,12 +62,12 @@ def _options() -> argparse.Namespace:
     words = parser.add_subparsers(dest="what", required=True)
     words.add_parser("common", help="the suites that are always run")
     whole = words.add_parser("all", help="all suites that are not good already")
-    whole.add_argument("--again", action="store_true", help="those that are, too")
+    whole.add_argument("--again", action="store_true", help="run the good suites, too")
     only = words.add_parser("only", help="suites by name")
     only.add_argument("suites", nargs="+")
     for name, text in (("ci", "the common suites, and long ones"), ("plan", "what ci would run")):
         ci = words.add_parser(name, help=text)
-        ci.add_argument("--hours", type=float, default=changes.HOURS, help="commits this old count")
+        ci.add_argument("--hours", type=float, default=changes.HOURS, help="hours of changes")
     words.add_parser("times", help="the slowest suites and tests of the last run")
     words.add_parser("list", help="all suites")
     return parser.parse_args()
@@ -75,7 +75,7 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hold this tree's lock, and see that the disk has room; SIGTERM interrupts as Ctrl-C does."""
+    """Hold the tree's lock, and check the disk's room. SIGTERM interrupts as Ctrl-C does."""
     free = shutil.disk_usage(TREE).free
     if free < ROOM_BYTES:
         raise CheckError(
@@ -93,7 +93,7 @@ def _alone() -> Iterator[None]:
 
 
 def run(known: list[Suite], chosen: list[tuple[Suite, str]], started: float) -> int:
-    """Run suites as a run of their own, whose times `make check-times` shows."""
+    """Run suites as one run, whose times `make check-times` shows."""
     for old in running.directory(TREE).glob("*.xml"):
         old.unlink()
     done: list[Record] = []
@@ -102,7 +102,7 @@ def run(known: list[Suite], chosen: list[tuple[Suite, str]], started: float) -> 
 
 
 def _keeper(known: list[Suite], done: list[Record]) -> running.Keep:
-    """What notes a result: as one of this run, and as the last one of its suite."""
+    """Returns a function that notes a result, for this run and as the last result of its suite."""
     whole = Whole(TREE, known)
 
     def keep(record: Record) -> None:
@@ -118,7 +118,7 @@ def _times() -> Path:
 
 
 def run_all(known: list[Suite], started: float, again: bool) -> int:
-    """Run every suite that is not good already, or all of them again."""
+    """Run every suite that is not good already, or every suite if `again`."""
     kept = Whole(TREE, known)
     good = {} if again else dict(kept.good(TREE, known))
     for suite, record in good.items():
@@ -137,7 +137,7 @@ def _ci_plan(known: list[Suite], hours: float, spent: float) -> plan.Plan:
 
 
 def run_ci(known: list[Suite], hours: float, started: float) -> int:
-    """The common suites, and then the long ones for which there is time."""
+    """Run the common suites, and then the long suites for which there is time."""
     status = run(known, [(each, "always") for each in known if each.tier == "common"], started)
     done = records.read_records(_times())
     chosen = _ci_plan(known, hours, time.time() - started)
@@ -149,7 +149,7 @@ def run_ci(known: list[Suite], hours: float, started: float) -> int:
             latest = started + plan.LATEST_SECONDS
             running.run_suites([(choice.suite, choice.why)], TREE, keep, started, latest)
         else:
-            why = f"{choice.why}; those before it took longer than their figures"
+            why = f"{choice.why}; earlier suites took longer than their figures"
             late.append(plan.Choice(choice.suite, why))
     print("\n==> left out")
     for choice in (*late, *chosen.left):
@@ -158,7 +158,7 @@ def run_ci(known: list[Suite], hours: float, started: float) -> int:
 
 
 def show_plan(chosen: plan.Plan) -> int:
-    """Print what runs, what does not, and why."""
+    """Print what runs, what does not run, and why."""
     for word, choices in (("run", chosen.run), ("leave out", chosen.left)):
         for choice in choices:
             print(f"    {word} {choice.suite.name} ({choice.suite.seconds} s): {choice.why}")
@@ -167,7 +167,7 @@ def show_plan(chosen: plan.Plan) -> int:
 
 
 def summary(done: list[Record], started: float) -> int:
-    """Print what came of suites and what was skipped; 1 if one of them failed."""
+    """Print the results of suites, and what was skipped. Returns 1 if a suite failed."""
     print("\n==> suites")
     for record in done:
         print(f"    {record.suite:<20} {record.seconds:7.0f} s  {record.result}")

@@ -1,4 +1,4 @@
-"""What commits changed, and which suites that concerns."""
+"""What commits changed, and which suites the changes concern."""
 
 import ast
 import subprocess
@@ -11,11 +11,11 @@ import grimp
 from checks.suites import CheckError, Suite, is_below
 
 HOURS = 6
-"""A landing follows at most three hours of work and its checks; one that failed is tried again."""
+"""A landing follows at most three hours of work and its checks. A failed landing is tried again."""
 
 
 def git(tree: Path, *words: str) -> str:
-    """What git prints; raises CheckError with what it says."""
+    """The output of git. Raises CheckError with git's message."""
     done = subprocess.run(["git", "-C", tree, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise CheckError(f"git {words[0]}: {done.stderr.strip()}. Run this in a checkout")
@@ -23,14 +23,14 @@ def git(tree: Path, *words: str) -> str:
 
 
 def base_of(tree: Path, hours: float = HOURS) -> str | None:
-    """The newest commit that is older than these hours; None where all of them are younger."""
+    """The newest commit that is older than this many hours. None if all commits are younger."""
     return git(tree, "rev-list", "-1", f"--before={hours} hours ago", "HEAD").strip() or None
 
 
 def changed_files(tree: Path, base: str | None) -> set[str]:
-    """Files that differ between a commit and the working tree, untracked ones too.
+    """Files that differ between a commit and the working tree, untracked files included.
 
-    Without a commit these are all files. A renamed file counts under both names.
+    Without a commit, these are all files. A renamed file counts under both names.
     """
     new = git(tree, "ls-files", "--others", "--exclude-standard")
     if base is None:
@@ -39,14 +39,14 @@ def changed_files(tree: Path, base: str | None) -> set[str]:
 
 
 class Imports:
-    """Modules of `vicinal` that tests import, themselves or by way of other modules."""
+    """Modules of `vicinal` that tests import, directly or through other modules."""
 
     def __init__(self, tree: Path) -> None:
         self._tree = tree
         self._graph = grimp.build_graph("vicinal", cache_dir=None)
 
     def files_of(self, folders: Iterable[str]) -> set[str]:
-        """Files of the modules that the tests in these folders need."""
+        """Files of the modules that the tests in these folders import."""
         modules = {
             module
             for folder in folders
@@ -91,7 +91,7 @@ def _imports(file: Path) -> tuple[str, ...]:
 
 
 def reason_of(suite: Suite, changed: Iterable[str], imported: set[str]) -> str:
-    """Why the changed files concern a suite, most directly first; empty where they do not."""
+    """The most direct reason why the changed files concern a suite. Empty if they do not."""
     by_import = ""
     for path in sorted(changed):
         if any(is_below(path, place) for place in (*suite.sources, *suite.folders)):
@@ -102,6 +102,6 @@ def reason_of(suite: Suite, changed: Iterable[str], imported: set[str]) -> str:
 
 
 def unknown(changed: Iterable[str], suites: list[Suite]) -> list[str]:
-    """Changed files that no suite names: what they concern is not known."""
+    """Changed files that no suite names, so that the concerned suites are not known."""
     places = {place for suite in suites for place in (*suite.sources, *suite.folders)}
     return sorted(path for path in changed if not any(is_below(path, each) for each in places))

@@ -1,4 +1,4 @@
-"""Which suites a run of CI runs, why, and what it leaves out."""
+"""Which suites a run of CI runs, and why, and which suites it leaves out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,22 +7,23 @@ from checks import changes, rotation
 from checks.suites import Suite
 
 BUDGET_SECONDS = 38 * 60
-"""Of the 40 minutes that a run of CI may take: a suite may take longer than its figure says."""
+"""Of the 40 minutes that a run of CI may take. A suite may take longer than its figure."""
 TURN_SECONDS = 60 * 60
-"""A suite whose turn it is may end up to here, or it would not run for eight landings."""
+"""A suite whose turn it is may end up to here. Otherwise it would not run for eight landings."""
 LATEST_SECONDS = 80 * 60
-"""What still runs then is ended as a suite that hangs: after 90 minutes CI is ended from outside,
-and nothing tells which suite it was."""
+"""Suites that still run at this time are ended like suites that hang. After 90 minutes, CI is
+ended from outside, and nothing would tell which suite ran.
+"""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A suite and why it runs, or why it does not."""
+    """A suite, and why it runs or does not run."""
 
     suite: Suite
     why: str
     is_turn: bool = False
-    """Whether it runs even if it takes the run over its time: else it might never run."""
+    """Whether it runs even if the run then exceeds its time. Otherwise it might never run."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Plan:
     """What a run of CI runs and leaves out."""
 
     run: list[Choice]
-    """In the order in which they run: those whose turn it is come first, so that each has one."""
+    """In the order of the run. Suites whose turn it is come first, so that each gets its turn."""
     left: list[Choice]
 
 
 def make_plan(tree: Path, suites: list[Suite], base: str | None, spent: float) -> Plan:
     """Choose long suites for the time that is left of the budget, in seconds.
 
-    First come those whose turn it is, then those whose sources changed, then those whose tests
-    import what changed; of these the shorter ones first, since more of them fit.
+    Suites whose turn it is come first, then suites whose sources changed, then suites whose tests
+    import what changed. Within each group, shorter suites come first, because more of them fit.
     """
     changed = changes.changed_files(tree, base)
     files = changes.Imports(tree)
@@ -73,5 +74,5 @@ def make_plan(tree: Path, suites: list[Suite], base: str | None, spent: float) -
 
 
 def still_fits(choice: Choice, spent: float) -> bool:
-    """Whether a suite is to run after so many seconds: those before it may have been late."""
+    """Whether to run a suite after this many seconds, because earlier suites may have been late."""
     return spent + choice.suite.seconds <= (TURN_SECONDS if choice.is_turn else BUDGET_SECONDS)

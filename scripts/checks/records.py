@@ -1,4 +1,4 @@
-"""What came of suites: kept as JSON, and read again with pytest's and Meson's junit files."""
+"""Results of suites: kept as JSON, and read together with junit files of pytest and Meson."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Record:
 
 
 def commit_of(tree: Path) -> str:
-    """The commit of the tree; with what differs from it as a hash behind a plus sign."""
+    """The commit of the tree. Uncommitted changes add a hash behind a plus sign."""
 
     def git(*words: str) -> bytes:
         return subprocess.run(["git", "-C", tree, *words], capture_output=True, check=True).stdout
@@ -46,7 +46,7 @@ def commit_of(tree: Path) -> str:
 
 
 def read_records(file: Path) -> list[Record]:
-    """What a file has; raises CheckError where it has something else."""
+    """The results in a file. Raises CheckError if the file has other contents."""
     try:
         return [Record(**row) for row in json.loads(file.read_text())]
     except FileNotFoundError:
@@ -56,14 +56,14 @@ def read_records(file: Path) -> list[Record]:
 
 
 def write_records(file: Path, records: Iterable[Record]) -> None:
-    """Whole or not at all."""
+    """Write all records, or leave the file unchanged."""
     part = file.with_suffix(".part")
     try:
         part.write_text(json.dumps([asdict(record) for record in records], indent=1) + "\n")
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise CheckError(f"{file}: {error.strerror}. See that the disk has room") from error
+        raise CheckError(f"{file}: {error.strerror}. Make room on the disk") from error
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class Case:
     name: str
     seconds: float
     skipped: str
-    """Why it was skipped; empty if it was run."""
+    """Why the test was skipped. Empty if it ran."""
 
 
 def read_cases(directory: Path) -> Iterator[Case]:
-    """All tests of the junit files of a directory."""
+    """All tests in the junit files of a directory."""
     for file in sorted(directory.glob("*.xml")):
         try:
             root = ElementTree.parse(file).getroot()
         except ElementTree.ParseError:
-            continue  # of a run that was ended while it wrote
+            continue  # a run was ended while it wrote the file
         for case in root.iter("testcase"):
             skipped = case.find("skipped")
             name = (
@@ -94,12 +94,12 @@ def read_cases(directory: Path) -> Iterator[Case]:
 
 
 def skips(cases: Iterable[Case]) -> list[tuple[str, int]]:
-    """How many tests were skipped for each reason, most first."""
+    """How many tests were skipped for each reason, largest number first."""
     return Counter(case.skipped for case in cases if case.skipped).most_common()
 
 
 def slowest_files(cases: Iterable[Case]) -> list[tuple[str, float]]:
-    """Seconds of all tests of a file, most first."""
+    """Seconds of all tests of each file, most first."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for case in cases:
         seconds[f"{case.suite}: {case.name.partition('::')[0]}"] += case.seconds

@@ -1,10 +1,10 @@
-"""Which long suites have their turn in a run of CI, whatever was changed.
+"""Which long suites have their turn in a run of CI, whatever changed.
 
-Each suite is in one of eight slots, and a run takes one slot. CI starts in a fresh clone: only the
-history of the commits tells one run from the next. Their bare number does not: landings of eight
-commits each would meet the same slot for ever. So landings are counted, which pauses in the commits
-show: CI and the reading of the next issue lie between the last commit of a landing and the first of
-the next.
+Each suite is in one of eight slots, and a run takes one slot. CI starts in a fresh clone, so only
+the history of commits distinguishes runs. The number of commits would not do: with eight commits in
+each landing, every run would meet the same slot. So landings are counted. Pauses between commits
+show them: CI and the reading of the next issue lie between the last commit of a landing and the
+first commit of the next.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,13 @@ from checks.suites import Suite
 
 SLOTS = 8
 PAUSE_SECONDS = 40 * 60
-"""587 commits of 21 landings had 23 such pauses. A pause within the work on a landing skips a slot,
-which then has its turn eight landings later."""
+"""587 commits of 21 landings had 23 such pauses. A pause within the work on a landing skips a
+slot, which then has its turn eight landings later.
+"""
 
 
 def landings(times: Sequence[int]) -> int:
-    """How many groups without a pause the times of commits make, oldest first."""
+    """How many groups without a pause the commits' times form, oldest first."""
     pauses = (later - earlier > PAUSE_SECONDS for earlier, later in pairwise(times))
     return bool(times) + sum(pauses)
 
@@ -33,7 +34,7 @@ def count_landings(tree: Path) -> int:
 
 
 def slots(suites: Iterable[Suite]) -> list[list[Suite]]:
-    """The long suites in slots of about the same length, each suite in one of them."""
+    """The long suites in slots of about the same length, each suite in one slot."""
     dealt: list[list[Suite]] = [[] for _ in range(SLOTS)]
     for suite in sorted(suites, key=lambda each: (-each.seconds, each.name)):
         min(dealt, key=lambda slot: sum(each.seconds for each in slot)).append(suite)

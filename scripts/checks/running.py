@@ -1,4 +1,4 @@
-"""Runs one suite, with its output here or in a file."""
+"""Runs one suite. Its output is printed, or written to a file."""
 
 import os
 import signal
@@ -17,20 +17,20 @@ Keep = Callable[[Record], None]
 """Is given each record at once."""
 
 NOTHING_RAN = 5
-"""pytest's status where no test was chosen."""
+"""pytest's exit status if no test was chosen."""
 GUARD_SECONDS = 1800
-"""After this, or three times its figure, a suite hangs: guests-hosts once took 900 s."""
+"""A guard against hangs, as is three times a suite's figure: guests-hosts once took 900 s."""
 
 
 def directory(tree: Path) -> Path:
-    """Where records and output are kept, made if need be."""
+    """The folder of records and output. Made if it is missing."""
     path = tree / "build/check"
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def commands_of(suite: Suite, tree: Path) -> list[list[str]]:
-    """What is run for a suite, one after the other."""
+    """The commands of a suite, which run one after the other."""
     if suite.commands:
         return [list(command) for command in suite.commands]
     command = ["build/venv/bin/pytest", "-q", "--durations=10"]
@@ -43,7 +43,7 @@ def commands_of(suite: Suite, tree: Path) -> list[list[str]]:
 
 
 class Running:
-    """A suite that runs, in a process group of its own, so that nothing of it outlives it."""
+    """A running suite. It has its own process group, so that none of its processes outlives it."""
 
     def __init__(self, suite: Suite, tree: Path, why: str) -> None:
         self.suite, self._tree, self._why = suite, tree, why
@@ -57,7 +57,7 @@ class Running:
             self._log = (directory(tree) / f"{suite.name}.log").open("wb")
 
     def start(self) -> None:
-        """Start it. Before, somebody must be there who ends it: see end()."""
+        """Start the suite. A caller that ends it must already be there: see end()."""
         self._next()
 
     def _next(self) -> None:
@@ -69,7 +69,7 @@ class Running:
             command = ["nice", "-n", "10", *command]
         else:
             print(f"    {' '.join(command)}", flush=True)
-        # Else pytest would rewrite the assertions of each file anew, in each process.
+        # Otherwise pytest would rewrite the assertions of each file again, in each process.
         environment = os.environ.copy()
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         try:
@@ -90,7 +90,7 @@ class Running:
             ) from error
 
     def wait(self, latest: float | None = None) -> Record:
-        """Wait until it has ended; ends it where it hangs, and at `latest`, seconds of time()."""
+        """Wait until the suite has ended. Ends it if it hangs, or at `latest` (of time())."""
         guard = max(3 * self.suite.seconds, GUARD_SECONDS)
         if latest is not None:
             guard = min(guard, max(1, round(latest - self._clock)))
@@ -115,7 +115,7 @@ class Running:
         if self._log is not None:
             self._log.close()
             log = directory(self._tree) / f"{self.suite.name}.log"
-            # It may have ended long before somebody waited: with its last line.
+            # The suite may have ended long before, when it wrote its last line.
             seconds = min(seconds, max(0.0, log.stat().st_mtime - self._clock))
             sys.stdout.flush()
             sys.stdout.buffer.write(log.read_bytes())
@@ -128,7 +128,7 @@ class Running:
                 os.killpg(self._process.pid, number)
 
     def end(self) -> None:
-        """End it and what it started: it may clean up for half a minute."""
+        """End the suite and all its processes, which may clean up for half a minute."""
         if self._process is None:
             return
         self._end_group(signal.SIGINT)
@@ -144,7 +144,7 @@ _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Signals come afterwards: what was just started and is in no variable yet would stay."""
+    """Hold signals back: otherwise a process that was just started could be left behind."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
@@ -163,10 +163,10 @@ def run_suites(
     started: float,
     latest: float | None = None,
 ) -> list[Record]:
-    """Run suites one after the other; those that may run beside others, meanwhile.
+    """Run suites one after the other. Suites that may run beside others run meanwhile.
 
-    `keep` is given each record at once. What still runs at `latest` is ended and counts as hung.
-    Interrupted, it ends what runs, and raises on.
+    `keep` gets each record at once. A suite that still runs at `latest` is ended and counts as
+    hung. If interrupted, ends all running suites and raises the interruption again.
     """
     beside = [Running(suite, tree, why) for suite, why in chosen if suite.beside]
     records = []

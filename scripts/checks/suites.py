@@ -11,28 +11,28 @@ TIERS = ("common", "long", "release")
 
 
 class CheckError(Exception):
-    """One line for the user: what happened, why, and the remedy."""
+    """Lines for the user: what happened, why, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """One row of the map."""
+    """One table of tests/suites.toml."""
 
     name: str
     tier: str
-    """`common`: always; `long`: where CI selects it; `release`: only in `make check-all`."""
+    """`common`: always; `long`: if CI selects it; `release`: only in `make check-all`."""
     seconds: int
-    """What it takes on two idle cores, measured; CI fits suites into its time by it."""
+    """Its measured time on two idle cores, by which CI fits suites into its time."""
     folders: tuple[str, ...]
-    """Of tests that pytest runs."""
+    """Folders of tests that pytest runs."""
     mark: str
-    """Which of these tests: pytest's -m."""
+    """Which of these tests run: pytest's -m."""
     workers: int
-    """Processes that pytest-xdist deals the tests out to; 0 is pytest itself."""
+    """Processes among which pytest-xdist divides the tests. 0 is pytest itself."""
     commands: tuple[tuple[str, ...], ...]
-    """What is run instead of pytest, one after the other."""
+    """Commands instead of pytest, which run one after the other."""
     sources: tuple[str, ...]
-    """Files and folders whose change selects it, besides its tests and what these import."""
+    """Files and folders whose change selects the suite, besides its tests and their imports."""
     imports: bool
     """Whether a change of a module that its tests import selects it."""
     beside: bool
@@ -40,7 +40,7 @@ class Suite:
 
 
 def read_suites(tree: Path) -> list[Suite]:
-    """All suites, in the order of the map; raises CheckError with all mistakes of the map."""
+    """All suites, in the file's order. Raises CheckError with all mistakes of the file."""
     try:
         rows = tomllib.loads((tree / MAP).read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -110,9 +110,9 @@ def _suite(name: str, row: Any, mistakes: list[str]) -> Suite | None:
 
 
 def choose(suites: list[Suite], names: list[str]) -> list[Suite]:
-    """The suites of these names, in the order of the map; raises CheckError for unknown names.
+    """The suites of these names, in the file's order. Raises CheckError for unknown names.
 
-    A name stands for all suites that begin with it and a hyphen, too: guests for guests-pair.
+    A name also stands for all suites that begin with it and a hyphen: guests for guests-pair.
     """
     chosen = {
         each.name for each in suites for name in names if each.name == name or _begins(each, name)
@@ -135,5 +135,5 @@ def _begins(suite: Suite, name: str) -> bool:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a path of the tree is a file or folder, or below it."""
+    """Whether a path of the tree is this file or folder, or lies below it."""
     return path == folder or path.startswith(f"{folder}/")

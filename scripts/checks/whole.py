@@ -1,4 +1,4 @@
-"""What of all suites is good already, and need not run again for `make check-all`."""
+"""Which suites are good already, so that `make check-all` need not run them again."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ FILE = Path("build/check-all.json")
 
 
 class Whole:
-    """The last result of each suite, whichever run it was of; kept in a file of the tree."""
+    """The last result of each suite, from any run. Kept in a file of the tree."""
 
     def __init__(self, tree: Path, known: list[Suite]) -> None:
         self._file = tree / FILE
@@ -21,18 +21,18 @@ class Whole:
 
     @property
     def records(self) -> list[Record]:
-        """All results, in the order of the map."""
+        """All results, in the order of tests/suites.toml."""
         return [self._kept[name] for name in self._order if name in self._kept]
 
     def keep(self, record: Record) -> None:
-        """Note a result, of the state that the tree had when this object was made."""
+        """Note a result, for the state that the tree had when this object was made."""
         self._kept[record.suite] = Record(**{**vars(record), "commit": self._commit})
         records.write_records(self._file, self.records)
 
     def good(self, tree: Path, known: list[Suite]) -> Iterator[tuple[Suite, Record]]:
-        """Suites that were good, and that nothing concerns which changed since.
+        """Suites that were good, and that no later change concerns.
 
-        The common suites are for every change, so they count on the same state only.
+        The common suites concern every change, so they count only for the same state of the tree.
         """
         imports: changes.Imports | None = None
         for suite in known:
@@ -51,7 +51,7 @@ class Whole:
 
 
 def _changed(tree: Path, commit: str) -> Iterable[str] | None:
-    """What differs from a commit; None where that commit is not known, or had changes itself."""
+    """What differs from a commit. None if the commit is unknown, or the tree had changes then."""
     try:
         return changes.changed_files(tree, commit)
     except CheckError:

@@ -1,4 +1,4 @@
-"""`make docs-site`: build build/site; a warning of Sphinx, as of a broken link, is an error."""
+"""`make docs-site`: build build/site. A warning of Sphinx, such as a broken link, is an error."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ SITE = TREE / "build/site"
 
 
 def main() -> int:
-    """Sphinx's exit status."""
+    """Build the site. Returns Sphinx's exit status."""
     sources.stage(TREE, STAGED)
     here = os.environ | {"VICINAL_TREE": str(TREE), "VICINAL_SITE": str(STAGED)}
     command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet"]

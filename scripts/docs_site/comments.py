@@ -46,12 +46,12 @@ def _inline(text: str) -> str:
     parts[::2] = [_SPECIAL.sub(r"\\\1", part).replace("::", r":\:") for part in parts[::2]]
     parts[1::2] = [f"\\ ``{part[1:-1].strip()}``\\ " for part in parts[1::2]]
     joined = "".join(parts)
-    # What would begin a list, a field or a comment at the start of a paragraph.
+    # Escape text that would begin a list, a field or a comment at the start of a paragraph.
     return re.sub(r"^([-+:.>]|\(?\w{1,4}[.)])(?=\s|:|\.)", r"\\\1", joined)
 
 
 def first(header: str) -> str:
-    """What the comment at the top of a C header says of the file, without its name."""
+    """What the comment at the top of a C header says about the file, without the file's name."""
     for text in _comments(header):
         if "SPDX-License-Identifier" not in text:
             return as_rst(re.sub(r"^\S+\.h - ", "", text))
@@ -65,23 +65,23 @@ def _comments(source: str) -> Iterator[str]:
 
 
 def documented(header: str) -> str:
-    """A C header in which comments of declarations begin with two asterisks: documentation.
+    """A C header in which comments of declarations begin with two asterisks, as documentation does.
 
-    Comments beside a declaration come before it. Comments in the bodies of functions, and the one
-    at the top of the file, stay what they are.
+    A comment beside a declaration moves before it. Comments in the bodies of functions, and the
+    comment at the top of the file, stay as they are.
     """
     guard = header.find("#ifndef")
     top, rest = header[: max(guard, 0)], header[max(guard, 0) :]
-    # In the style of this project only a function's body has its braces in the first column.
+    # In this project's style, only a function's body has its braces in the first column.
     parts = re.split(r"(^\{\n.*?^\}\n)", rest, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [_marked(_TRAILING.sub(_before, part)) for part in parts[::2]]
     return top + _named_atomics("".join(parts))
 
 
 def _named_atomics(source: str) -> str:
-    """Atomic types with names, which come behind the last #include.
+    """Replace atomic types by names, which are defined after the last #include.
 
-    Sphinx does not read `_Atomic(T)`, which is how Clang prints the others.
+    Sphinx does not read `_Atomic(T)`, which is how Clang prints other atomic types.
     """
     kinds = sorted(set(_ATOMIC.findall(source)))
     named = "".join(f"typedef _Atomic({kind}) atomic_{kind};\n" for kind in kinds)
@@ -101,12 +101,12 @@ def _marked(part: str) -> str:
         return "/**" + match[1] if _DECLARATION.match(match[2]) else match[0]
 
     marked = re.sub(r"(?<!\S)/\*(?!\*)((?:[^*]|\*(?!/))*\*/\n(?=([^\n]*)))", mark, part)
-    # Members are shown only of a type that has a comment.
+    # Members are shown only if their type has a comment.
     return _BARE_TYPE.sub("/** */\n", marked)
 
 
 def without_options(signature: str) -> str:
-    """A signature in which `Annotated[T, ...]` of a command's parameters is `T`."""
+    """A signature in which a command's parameters have the type `T` for `Annotated[T, ...]`."""
     begin = signature.find("Annotated[")
     if begin < 0:
         return signature

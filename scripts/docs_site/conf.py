@@ -1,4 +1,4 @@
-"""Sphinx's configuration of the documentation's site. It lists no page: sources.py finds them."""
+"""Sphinx's configuration of the documentation's site. sources.py lists the pages."""
 
 import os
 import re
@@ -25,7 +25,7 @@ version = release = re.findall(r'__version__ = "(.*)"', (PACKAGE / "__init__.py"
 
 extensions = ["myst_parser", "autoapi.extension", "hawkmoth", "sphinx.ext.autodoc"]
 exclude_patterns = ["headers", "files"]
-# The navigation is made anew for each page, from all that the contents of pages have.
+# Every page's navigation is made anew from all entries, so objects are left out of it.
 toc_object_entries = False
 html_theme = "furo"
 html_title = f"Vicinal {release}"
@@ -44,9 +44,9 @@ autoapi_ignore = ["*/appliance/root/*"]
 autoapi_add_toctree_entry = False
 autoapi_keep_files = True
 suppress_warnings = [
-    "autoapi.python_import_resolution",  # of libraries, which are not installed here
-    "ref.python",  # annotations of signatures: a short name may be that of two classes
-    "duplicate_declaration.c",  # Sphinx does not tell C's tags from its functions
+    "autoapi.python_import_resolution",  # libraries that are not installed here
+    "ref.python",  # annotations of signatures: two classes may share a short name
+    "duplicate_declaration.c",  # Sphinx does not distinguish C's tags from its functions
 ]
 
 # C: copies of the headers, in which comments are marked as documentation.
@@ -74,7 +74,7 @@ def _shown(lines: list[str]) -> list[str]:
 
 
 def _modules(_app: Any, page: str, source: list[str]) -> None:
-    """Modules are listed on the page of their package, and not beside every page of the site."""
+    """List modules on the page of their package, and not beside every page of the site."""
     if not page.startswith("api/python/"):
         return
     text = TOCTREE.sub(lambda tree: ENTRY.sub(r"- :doc:`\1`", tree[1]), source[0])
@@ -87,7 +87,7 @@ def _modules(_app: Any, page: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    """Have comments and docstrings converted, and modules listed on their packages' pages."""
+    """Convert comments and docstrings, and list modules on the pages of their packages."""
     app.connect("source-read", _modules)
     app.connect("autodoc-process-docstring", _python)
     app.connect("hawkmoth-process-docstring", _c)

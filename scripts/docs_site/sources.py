@@ -14,7 +14,7 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\)
 ANCHOR = re.compile(r'^<a id="([^"]+)"></a>', re.MULTILINE)
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 NO_API = ("programs/", "tests/")
-"""Folders whose headers are for their own programs alone."""
+"""Folders whose headers serve only their own programs."""
 LAST = ("api", "source", "project")
 FIRST = """\
 # Vicinal
@@ -24,10 +24,10 @@ MPI between the containers and virtual machines of one host, at memory speed.
 
 
 def place(path: str) -> str:
-    """Where the site has a file of the repository.
+    """The path of a repository's file on the site.
 
-    docs/ is the root of the site. project/ has the pages that lie beside docs/, source/ the
-    README.md of other folders, and files/ what is no page.
+    docs/ is the root of the site. project/ has the pages beside docs/, source/ has the README.md of
+    other folders, and files/ has all that is not a page.
     """
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
@@ -37,9 +37,9 @@ def place(path: str) -> str:
 
 
 def stage(tree: Path, site: Path) -> None:
-    """Fill `site` from the repository `tree`; files that are as they were keep their times.
+    """Fill `site` from the repository `tree`. Unchanged files keep their times.
 
-    What was deleted in the working tree is left out, whether or not git knows that.
+    Files that were deleted in the working tree are left out, whether or not git knows that.
     """
     files = _files(tree)
     pages = [path for path in files if _is_page(path)]
@@ -64,24 +64,24 @@ def stage(tree: Path, site: Path) -> None:
 
 
 def _files(tree: Path) -> list[str]:
-    """All files that git has or would add, sorted."""
+    """All files that git tracks or would add, sorted."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
     return sorted(path for path in set(done.stdout.splitlines()) if (tree / path).exists())
 
 
 def _is_page(path: str) -> bool:
-    """Markdown that people read: elsewhere than here, it is a template or a test's input."""
+    """Whether it is Markdown for readers. Elsewhere, Markdown is a template or input of a test."""
     if path.startswith(".") or not path.endswith(".md"):
         return False
     return path.startswith("docs/") or "/" not in path or path.endswith("/README.md")
 
 
 def _page(text: str, page: str, tree: Path, add: Callable[[str], None]) -> str:
-    """A page with its links as the site needs them; `add` is given linked files that are no pages.
+    """A page with the site's links. `add` is called with linked files that are not pages.
 
-    A link to a folder leads to its README.md. A link to nowhere stays, and Sphinx reports it. So
-    does one to a folder without a README.md. Code is left as it is.
+    A link to a folder leads to the folder's README.md. A link to nothing, or to a folder without a
+    README.md, stays, and Sphinx reports it. Code is left as it is.
     """
 
     def moved(link: re.Match[str]) -> str:
@@ -117,7 +117,7 @@ def _title(text: str, line: str) -> str:
 
 
 def _index(own: str | None, pages: Iterable[str]) -> str:
-    """The first page, docs/index.md if there is one, with a table of contents for each folder."""
+    """The first page, docs/index.md if it exists, with a table of contents for each folder."""
     folders: dict[str, list[str]] = {}
     for page in pages:
         path = PurePosixPath(page)
@@ -127,7 +127,8 @@ def _index(own: str | None, pages: Iterable[str]) -> str:
             str(path.with_suffix(""))
         )
     text = own or FIRST
-    # As readers come: first docs/, then the sources, then the project itself.
+    # In the order in which readers need them: first docs/, then the sources, then the project
+    # itself.
     for folder in sorted(
         folders, key=lambda name: (LAST.index(name) if name in LAST else -1, name)
     ):

@@ -1,5 +1,7 @@
-"""`make check-planted`: plant known faults in a copy of the source; show which suite finds each.
+"""`make check-planted`: plant known faults in a copy of the source, and show which suite finds
+each.
 
-`faults` reads tests/planted/*.toml. `sources` finds the function that a fault is planted in.
-`suites` runs a suite and names the test that failed. `copy` keeps the copy. `__main__` joins them.
+`faults` reads tests/planted/*.toml. `sources` finds the function in which a fault is planted.
+`suites` runs a suite and names the failed test. `copy` keeps the copy, and `__main__` uses all of
+these.
 """

@@ -1,6 +1,6 @@
 """make check-planted: which suite finds which planted fault.
 
-A fault counts as found by a test that fails with it and passes without it.
+A fault counts as found if a test fails with it and passes without it.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from planted.suites import Outcome, Suite, failing_of, read_suites, run_suite, t
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULTS = CHECKOUT / "build" / "check-planted.json"
 LOGS = CHECKOUT / "build" / "planted" / "logs"
-# Results of so many commits are kept; a change of the fault itself drops its own.
+# Results of this many commits are kept. A change of a fault drops its own result.
 KEPT_COMMITS = 100
-# So many faults are tried before the tests that found them run without them.
+# After this many faults, the tests that found them run without the faults.
 BATCH = 8
 
 
@@ -40,11 +40,11 @@ class Result:
     tier: str | None = None
     test: str | None = None
     seconds: float = 0
-    asked: dict[str, str] = field(default_factory=dict)  # by suite: what it said
+    asked: dict[str, str] = field(default_factory=dict)  # by suite: its result
 
 
 class Record:
-    """build/check-planted.json: results by fault, kept from run to run."""
+    """The file build/check-planted.json: results by fault, kept from run to run."""
 
     def __init__(self, file: Path, commits: list[str], faults: list[Fault]) -> None:
         self._file = file
@@ -60,7 +60,7 @@ class Record:
         }
 
     def add(self, result: Result) -> None:
-        """Keep a result, on disk before the next fault begins."""
+        """Keep a result. It is on disk before the next fault begins."""
         self.results[result.id] = result
         document: dict[str, Any] = {"faults": [asdict(each) for each in self.results.values()]}
         part = self._file.with_suffix(".part")
@@ -72,22 +72,22 @@ class Record:
 
 
 class Trial:
-    """One copy of the tree, and what fails in it without a fault."""
+    """One copy of the tree, and the tests that fail in it without a fault."""
 
     def __init__(self, copy: Copy, suites: dict[str, Suite]) -> None:
         self._copy = copy
         self._suites = suites
         self._sources = Sources(copy.tree)
         self._built: set[str] = set()
-        # Tests without a fault, by build and name.
+        # Tests that ran without a fault, by build and name.
         self._passing: set[tuple[str, str]] = set()
         self._failing: set[tuple[str, str]] = set()
 
     def of(self, fault: Fault, *, near_only: bool) -> Result:
-        """Ask the fault's suites one after the other, until a test fails with it."""
+        """Run the fault's suites one after the other, until a test fails with the fault."""
         began = time.monotonic()
         result = Result(fault.id, fault.digest, self._copy.commit)
-        # First the tests that are near, of all suites: most faults are found by them, and soon.
+        # The nearest tests of all suites come first, because they find most faults, and soon.
         rounds = [(name, fault.near[name]) for name in fault.suites if name in fault.near]
         if not near_only:
             rounds += [(name, "") for name in fault.suites]
@@ -113,7 +113,7 @@ class Trial:
         return result
 
     def confirm(self, results: Sequence[Result]) -> list[Result]:
-        """Those of some results whose test passes without the fault, too, or that have none."""
+        """Try faults' tests without a fault. Returns results that hold, or that have no test."""
         groups: dict[tuple[str, str], set[str]] = {}
         for result in results:
             if result.found_by is not None and self._test_of(result) not in self._passing:
@@ -136,7 +136,7 @@ class Trial:
         return self._suites[result.found_by or ""].build, result.test or ""
 
     def _plant(self, fault: Fault, suite: Suite, near: str) -> None:
-        """Have this fault alone in the copy, and build it. Raises FaultError."""
+        """Plant only this fault in the copy, and build it. Raises FaultError."""
         file, text = self._sources.planted(fault)
         if file.read_text() != text:
             self._restore()
@@ -150,7 +150,7 @@ class Trial:
             self._built.clear()
 
     def _build(self, build: str, tests: Collection[str]) -> None:
-        """Build all, or what some of meson's tests need."""
+        """Build everything, or what some of meson's tests need."""
         if build in self._built:
             return
         targets = targets_of(self._copy.tree, build, tests) if tests else []
@@ -180,14 +180,14 @@ def describe(result: Result) -> str:
     if result.found_by:
         where = f"{result.found_by} ({result.tier}): {result.test}"
     elif troubles:
-        where = f"IT COULD NOT BE TRIED: {troubles[-1].splitlines()[0]}"
+        where = f"COULD NOT BE TRIED: {troubles[-1].splitlines()[0]}"
     else:
-        where = "NOTHING FOUND IT" if result.asked else "NOTHING WAS ASKED"
+        where = "NOTHING FOUND IT" if result.asked else "NO TEST RAN"
     return f"{result.id:<36} {result.seconds:7.0f} s  {where}"
 
 
 def check(only: list[str], commit: str, *, again: bool, near_only: bool) -> int:
-    """Try the faults; the exit status."""
+    """Try the faults. Returns the exit status."""
     faults = read_faults(CHECKOUT / "tests" / "planted")
     suites = read_suites(CHECKOUT)
     unknown = sorted(
@@ -206,7 +206,7 @@ def check(only: list[str], commit: str, *, again: bool, near_only: bool) -> int:
     left = 0
     try:
         while waiting:
-            # Tests that found faults run without them together, which is sooner done.
+            # Tests that found faults run without the faults together, because that takes less time.
             batch, waiting = waiting[:BATCH], waiting[BATCH:]
             found = []
             for fault in batch:
@@ -220,7 +220,7 @@ def check(only: list[str], commit: str, *, again: bool, near_only: bool) -> int:
                     left += 1
             for result in found:
                 if result not in good:
-                    say(f"{result.id}: {result.test} fails without it, too: once more")
+                    say(f"{result.id}: {result.test} fails without the fault, too: trying again")
             good_ids = {result.id for result in good}
             waiting = [fault for fault in batch if fault.id not in good_ids] + waiting
     finally:
@@ -236,7 +236,7 @@ def check(only: list[str], commit: str, *, again: bool, near_only: bool) -> int:
         f"Details: {RESULTS.relative_to(CHECKOUT)}"
     )
     if left:
-        say(f"{left} more are not found by the tests near them: run it without --near")
+        say(f"{left} more are not found by their nearest tests: run it without --near")
     return 1 if None in tiers or left else 0
 
 
@@ -244,11 +244,11 @@ def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="check-planted", description=__doc__)
     parser.add_argument(
-        "--only", default="", help="faults by their ids, with commas; they are tried again"
+        "--only", default="", help="ids of faults, with commas between them; tried again"
     )
-    parser.add_argument("--again", action="store_true", help="keep no results of earlier runs")
-    parser.add_argument("--commit", default="HEAD", help="which to try them in (default: HEAD)")
-    parser.add_argument("--near", action="store_true", help="ask only the tests nearest to each")
+    parser.add_argument("--again", action="store_true", help="discard results of earlier runs")
+    parser.add_argument("--commit", default="HEAD", help="the commit to copy (default: HEAD)")
+    parser.add_argument("--near", action="store_true", help="run only the tests nearest to each")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,9 +1,9 @@
-"""A copy of what is committed, in which commands run as if it were the checkout.
+"""A copy of a commit, in which commands run as if the copy were the checkout.
 
-Builds, the virtual environment and installed libraries hold the checkout's path. So a command runs
-in a mount namespace of its own, where the copy lies over the checkout. It runs in a process
-namespace, so that no process of a fault outlives it, and has a /dev/shm of its own, so that a
-region that a fault left behind disturbs nothing after it.
+Builds, the virtual environment and installed libraries contain the checkout's path. So a command
+runs in its own mount namespace, where the copy covers the checkout. The command also runs in a
+process namespace, so that no process of a fault outlives it, and has its own /dev/shm, so that a
+region that a fault left behind affects no later command.
 """
 
 import fcntl
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-# What is installed, and which the copy shares with the checkout.
+# Installed files, which the copy shares with the checkout.
 SHARED = ("build/venv", "build/mpi")
-# Made by make, and taken over so that it need not be made again.
+# Files that make has made, taken over so that they need not be made again.
 TAKEN = ("build/programs", "build/man")
 
 _ENTER = """
@@ -31,7 +31,7 @@ exit 0
 
 
 class CopyError(Exception):
-    """The copy cannot be made or used; the message says why and what to do."""
+    """The copy cannot be made or used. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Done:
 
 
 class Copy:
-    """build/planted/tree of a checkout: a commit of it."""
+    """The folder build/planted/tree of a checkout: one of its commits."""
 
     def __init__(self, checkout: Path, commit: str = "HEAD") -> None:
         self.checkout = checkout
@@ -52,17 +52,17 @@ class Copy:
         self.commit = self._git(checkout, "rev-parse", f"{commit}^{{commit}}")
 
     def commits(self, most: int) -> list[str]:
-        """The last commits, with the one that it is made of."""
+        """The last commits, ending with the commit of the copy."""
         return self._git(self.checkout, "rev-list", f"--max-count={most}", self.commit).split()
 
     def refresh(self) -> None:
-        """Make it what is committed. What was built in it stays."""
+        """Bring the copy to its commit. Builds in it stay."""
         missing = [name for name in SHARED if not (self.checkout / name).is_dir()]
         if missing:
             raise CopyError(f"{missing[0]} is missing: run make first")
         if os.geteuid() != 0:
             raise CopyError(
-                "a mount namespace is needed, and this user may not make one: run it as root"
+                "a mount namespace is needed, and this user may not make one: become root"
             )
         self.tree.parent.mkdir(parents=True, exist_ok=True)
         self._lock = (self.tree.parent / ".lock").open("w")
@@ -78,13 +78,13 @@ class Copy:
                 shutil.copytree(self.checkout / name, self.tree / name, symlinks=True)
         for name in SHARED:
             (self.tree / name).mkdir(parents=True, exist_ok=True)
-        (self.tree / ".git" / "index.lock").unlink(missing_ok=True)  # of a run that was killed
+        (self.tree / ".git" / "index.lock").unlink(missing_ok=True)  # left by a run that was killed
         self._git(self.tree, "fetch", "--quiet", str(self.checkout), self.commit)
         self.restore()
         self._git(self.tree, "clean", "--quiet", "--force", "-d")
 
     def restore(self) -> list[Path]:
-        """Take out what was planted; the files that had it."""
+        """Remove the planted fault. Returns the files that contained it."""
         names = self._git(self.tree, "diff", "--name-only", "HEAD").splitlines()
         for name in names:
             self._forget_bytecode(self.tree / name)
@@ -92,14 +92,14 @@ class Copy:
         return [self.tree / name for name in names]
 
     def write(self, file: Path, text: str) -> None:
-        """Change one of its files."""
+        """Change one of the copy's files."""
         file.write_text(text)
         self._forget_bytecode(file)
 
     def run(self, command: list[str], seconds: float | None = None) -> Done:
-        """Run a command at the copy's root; one that takes longer is killed."""
+        """Run a command at the copy's root. After `seconds`, it is killed."""
         enter = _ENTER.format(shared=" ".join(SHARED), copy=self.tree)
-        # If this process is killed, setpriv's signal ends unshare, and that the namespace.
+        # If this process is killed, setpriv's signal ends unshare, which ends the namespace.
         namespaces = [
             "setpriv",
             "--pdeathsig",
@@ -127,13 +127,14 @@ class Copy:
                 output, _ = process.communicate()
                 output += f"\nkilled after {seconds} s\n"
             except BaseException:
-                process.kill()  # and with it, by --kill-child, all that it started
+                process.kill()  # --kill-child then kills all its processes
                 raise
         return Done(process.returncode, output)
 
     @staticmethod
     def _forget_bytecode(file: Path) -> None:
-        # Python compares a file's second and size with its byte code's: a fault may change neither.
+        # Python compares a file's second and size with those in its byte code. A fault may change
+        # neither.
         if file.suffix == ".py":
             shutil.rmtree(file.parent / "__pycache__", ignore_errors=True)
 

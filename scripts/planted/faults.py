@@ -14,7 +14,7 @@ SOURCES = ("guest", "provider", "slurm", "src")
 
 
 class FaultError(Exception):
-    """A fault that cannot be planted; the message says why and what to do."""
+    """A fault that cannot be planted. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -22,24 +22,24 @@ class Fault:
     """One change of the product that a test must find."""
 
     id: str
-    area: str  # the name of the file without .toml
+    area: str  # the file's name without .toml
     language: str
     function: str
     expression: str
     replacement: str
     effect: str  # what a user would see
-    suites: tuple[str, ...]  # in the order in which they are asked
-    near: Mapping[str, str] = field(default_factory=dict)  # a suite's tests to begin with
+    suites: tuple[str, ...]  # in the order in which they run
+    near: Mapping[str, str] = field(default_factory=dict)  # a suite's tests that run first
 
     @property
     def digest(self) -> str:
-        """Changes when the fault does: a result of another digest is of another fault."""
+        """Changes with the fault. A result with another digest belongs to another fault."""
         words = (self.language, self.function, self.expression, self.replacement)
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
 def read_faults(folder: Path) -> list[Fault]:
-    """The faults of all areas. A file is an area; its `suites` are those of faults that name none.
+    """The faults of all areas. Each file is an area. Its `suites` serve faults that name none.
 
     Raises FaultError if a key is missing, unknown or used twice.
     """
@@ -73,7 +73,7 @@ class Sources:
         )
 
     def place(self, fault: Fault) -> Place:
-        """Where a fault is planted. Raises FaultError unless there is exactly one such place."""
+        """The place of a fault. Raises FaultError unless there is exactly one such place."""
         places = self._texts.find(LANGUAGES[fault.language], fault.function, fault.expression)
         if len(places) != 1:
             raise FaultError(

@@ -1,4 +1,4 @@
-"""Find functions by name in Python and C sources, and an expression in a function's body."""
+"""Finds functions by name in Python and C sources, and an expression in a function's body."""
 
 import ast
 import re
@@ -16,15 +16,15 @@ _HEAD = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 @dataclass(frozen=True)
 class Function:
-    """A function's place in a text; the body is text[start:end]."""
+    """A function's place in a text. Its body is text[start:end]."""
 
-    name: str  # in Python with the classes and functions around it: Class.method
+    name: str  # in Python with its classes and functions: Class.method
     start: int
     end: int
 
 
 def _declared_name(head: str) -> str | None:
-    """The function's name in what stands before a brace; None if that is no function."""
+    """The name of the function in the text before a brace. None if the text is no function."""
     if not head.rstrip().endswith(")"):
         return None  # a struct, or the values of a variable
     for found in _HEAD.finditer(head):
@@ -35,7 +35,7 @@ def _declared_name(head: str) -> str | None:
 
 
 def c_functions(text: str) -> Iterator[Function]:
-    """Functions that a C source defines: outside of all braces, NAME(...) and a brace."""
+    """Functions that a C source defines: NAME(...) and a brace, outside of all braces."""
     code = _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     depth, declared, body = 0, 0, 0
     for brace in re.finditer(r"[{};]", code):
@@ -75,7 +75,7 @@ def python_functions(text: str) -> Iterator[Function]:
 
 
 def occurrences(text: str, function: Function, expression: str) -> Iterator[tuple[int, int]]:
-    """Where an expression stands in a function, whatever white space is in either."""
+    """The places of an expression in a function, without regard to white space."""
     places = [i for i in range(function.start, function.end) if not text[i].isspace()]
     squeezed = "".join(text[i] for i in places)
     wanted = "".join(expression.split())
@@ -87,7 +87,7 @@ def occurrences(text: str, function: Function, expression: str) -> Iterator[tupl
 
 @dataclass(frozen=True)
 class Place:
-    """Where an expression stands: text[start:end] of a file."""
+    """The place of an expression: text[start:end] of a file."""
 
     file: Path
     start: int
@@ -102,9 +102,9 @@ class Texts:
         self._squeezed = {file: "".join(text.split()) for file, text in self.of.items()}
 
     def find(self, suffixes: Collection[str], name: str, expression: str) -> list[Place]:
-        """All places of an expression in functions of a name.
+        """All places of an expression in functions with a name.
 
-        A name may leave out what is around the function.
+        The name may leave out the classes and functions around the function.
         """
         wanted = "".join(expression.split())
         found = []

@@ -1,6 +1,6 @@
-"""Suites as data: how a suite is run in the copy, and which test of it failed.
+"""Suites as data: how a suite runs in the copy, and which of its tests failed.
 
-The suites are those of tests/suites.toml.
+The suites come from tests/suites.toml.
 """
 
 import json
@@ -23,9 +23,9 @@ _MESON = {
     "tsan": _SLOW,
     "fuzz": ("--suite", "fuzz"),
 }
-"""Options of `meson test` for each build, as scripts/c_tests has them."""
+"""Options of `meson test` for each build, the same as in scripts/c_tests."""
 NO_TESTS = 5  # pytest's exit status
-MOST_SECONDS = 3600  # a guard: each test has its own
+MOST_SECONDS = 3600  # a guard against hangs: each test has its own limit
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,30 @@ class Suite:
     """A command that runs tests."""
 
     name: str
-    tier: str  # common: `make check` runs it always; long: when it is selected
+    tier: str  # common: `make check` always runs it; long: if it is selected
     kind: str
-    build: str  # of scripts/build
+    build: str  # a kind of scripts/build
     options: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of tests came to."""
+    """The result of a run of tests."""
 
     passed: bool
-    ran: bool  # some test was there to be run
+    ran: bool  # whether there was any test to run
     failed: tuple[
         str, ...
-    ]  # by their names, as the suite's tool takes them; may be empty after a failure
+    ]  # their names, as the suite's tool takes them; may be empty after a failure
     output: str
 
 
 def read_suites(tree: Path) -> dict[str, Suite]:
-    """The parts of tests/suites.toml that a fault can be asked of, by name.
+    """The parts of tests/suites.toml that can be run for a fault, by name.
 
-    Each folder of tests is one, so that what is near can be asked first: `study`, and `study-long`
-    for what the common check leaves out. The unit tests of each build are `unit`, `asan` and so on.
+    Each folder of tests is a part, so that the nearest tests can run first: `study`, and
+    `study-long` for tests that the common check leaves out. The unit tests of each build are
+    `unit`, `asan` and so on.
     """
     found: dict[str, Suite] = {}
     for row in checks.read_suites(tree):
@@ -73,14 +74,14 @@ def read_suites(tree: Path) -> dict[str, Suite]:
 
 
 def targets_of(tree: Path, build: str, tests: Collection[str]) -> list[str]:
-    """What ninja has to make for some of meson's tests; nothing where only all of it will do."""
+    """What ninja must build for some of meson's tests. Empty if only a whole build will do."""
     directory = tree / "build" / build
     known = directory / "meson-info" / "intro-tests.json"
     if not known.exists():
         return []
     found = {each["name"]: each for each in json.loads(known.read_text())}
     chosen = [found[name] for name in tests if name in found]
-    # A build holds the checkout's path, where the copy lies while it is used.
+    # Builds contain the checkout's path, which the copy covers while it is in use.
     programs = [each["cmd"][0].partition(f"/build/{build}/")[2] for each in chosen]
     alone = all(len(each["cmd"]) == 1 for each in chosen)
     return programs if alone and all(programs) else []
@@ -89,7 +90,7 @@ def targets_of(tree: Path, build: str, tests: Collection[str]) -> list[str]:
 def run_suite(copy: Copy, suite: Suite, near: str, without: Collection[str]) -> Outcome:
     """Run a suite until a test fails.
 
-    If `near` is not empty, only those tests run. Tests of `without` are left out.
+    If `near` is not empty, only these tests run. Tests of `without` are left out.
     """
     if suite.kind == "pytest":
         deselected = [f"--deselect={test}" for test in sorted(without)]
@@ -107,7 +108,7 @@ def run_suite(copy: Copy, suite: Suite, near: str, without: Collection[str]) -> 
 
 
 def failing_of(copy: Copy, kind: str, build: str, tests: Collection[str]) -> set[str]:
-    """Which of some tests of a kind and build fail; all where that is not told."""
+    """Which of some tests of a kind and build fail. All of them if that is unknown."""
     if kind == "pytest":
         outcome = _pytest(copy, [*PYTEST, "--maxfail=0", *sorted(tests)])
     else:
@@ -116,7 +117,7 @@ def failing_of(copy: Copy, kind: str, build: str, tests: Collection[str]) -> set
 
 
 def _selected(copy: Copy, suite: Suite, near: str) -> list[str]:
-    """A pytest suite's options for tests near: files by words of their names, or else -k."""
+    """A pytest suite's options for the nearest tests: files by words of their names, or else -k."""
     *options, folder = suite.options
     words = near.split(" or ")
     files = sorted((copy.tree / folder).glob("test_*.py"))
