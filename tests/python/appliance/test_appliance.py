@@ -1,6 +1,6 @@
-"""The appliance: what is put in, what is kept, what is said; nothing is fetched, nothing booted.
+"""Contents of the appliance, kept copies and messages. Nothing is downloaded or booted.
 
-mmdebstrap is a stand-in here; tests/appliance makes a real one and boots it.
+A stand-in replaces mmdebstrap here; tests/appliance builds a real appliance and boots it.
 """
 
 import json
@@ -123,12 +123,12 @@ def test_the_first_sector_leads_to_the_boot_loader(disk: Path) -> None:
         first = file.read(2 * SECTOR)
         file.seek(BOOT_OFFSET)
         core = file.read(2 * SECTOR)
-    assert first[440:] == table  # the partition table is untouched
+    assert first[440:] == table  # the partition table is unchanged
     assert struct.unpack_from("<Q", first, 0x5C) == (BOOT_OFFSET // SECTOR,)
     assert first[510:512] == b"\x55\xaa"
     start, length = struct.unpack_from("<QH", core, SECTOR - 12)
     assert start == BOOT_OFFSET // SECTOR + 1
-    assert length * SECTOR > 30_000  # GRUB with modules, and not its first sector alone
+    assert length * SECTOR > 30_000  # GRUB with its modules, not only its first sector
 
 
 def test_firmware_finds_a_program(disk: Path, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_firmware_finds_a_program(disk: Path, tmp_path: Path) -> None:
     subprocess.run([*command, tmp_path / "program"], check=True)
     program = (tmp_path / "program").read_bytes()
     assert program[:2] == b"MZ"
-    # The configuration is in it as it is.
+    # The program contains the configuration unchanged.
     assert f"search.fs_uuid {Identity('test').root} root".encode() in program
 
 
@@ -164,7 +164,7 @@ def test_space_is_looked_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=(150 << 20) - 1))
     tools.check_space([(tmp_path, 100 << 20)])
     with pytest.raises(VicinalError, match=r"takes 150 MiB in .*, and 149 MiB are free"):
-        tools.check_space([(tmp_path, 100 << 20), (tmp_path, 50 << 20)])  # on one file system
+        tools.check_space([(tmp_path, 100 << 20), (tmp_path, 50 << 20)])  # both on one file system
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_failures_of_mmdebstrap_are_told_by_their_cause(lines: list[str], said: 
 
 
 def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Have a shell script run in the place of mmdebstrap."""
+    """Put a shell script into PATH as mmdebstrap."""
     programs = directory / "programs"
     programs.mkdir()
     script = programs / "mmdebstrap"
@@ -193,7 +193,7 @@ def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Non
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory for appliances that is this test's; Debian is not asked."""
+    """A directory for appliances of this test only; nothing asks Debian's mirrors."""
     directory = tmp_path / "kept"
     monkeypatch.setattr(build, "appliances_directory", lambda: directory)
     monkeypatch.setattr(build, "_debian", lambda _: ("stable", SOURCES))
@@ -202,7 +202,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def making(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Instead of making an appliance, a short file is written; the list says which."""
+    """Each build writes a short file instead of an appliance; the list has the files written."""
     made: list[Path] = []
 
     def make(kept: Path, *_: object) -> None:
@@ -224,7 +224,7 @@ def test_the_same_is_not_made_again(
     assert first.key == again.key
     assert (tmp_path / "a.qcow2").read_text() == (tmp_path / "b.qcow2").read_text()
     assert making[0].parent == place
-    # Who runs a copy changes that alone.
+    # A user who runs a copy changes only this copy.
     (tmp_path / "a.qcow2").write_text("used")
     build.build_appliance(tmp_path / "c.qcow2")
     assert (tmp_path / "c.qcow2").read_text() == "appliance 1"
@@ -243,10 +243,10 @@ def test_a_file_of_somebody_elses_is_not_replaced(
     target.write_text("mine")
     with pytest.raises(VicinalError, match=r"exists already.*--replace"):
         build.build_appliance(target)
-    assert (target.read_text(), making) == ("mine", [])  # known before anything was made
+    assert (target.read_text(), making) == ("mine", [])  # the error comes before any build
     build.build_appliance(target, replace=True)
     assert target.read_text() == "appliance 1"
-    build.build_appliance(target)  # the same once more
+    build.build_appliance(target)  # the same appliance again
     assert len(making) == 1
     with pytest.raises(VicinalError, match="is a directory"):
         build.build_appliance(place)
@@ -297,7 +297,7 @@ def test_an_interrupted_build_leaves_nothing(
 
     with pytest.raises(KeyboardInterrupt):
         build.build_appliance(tmp_path / "a.qcow2", interrupted)
-    assert (tmp_path / "mark.ended").exists()  # it was asked to end, and could tidy up
+    assert (tmp_path / "mark.ended").exists()  # mmdebstrap received a signal and could clean up
     assert left(place) == set()
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not (tmp_path / "a.qcow2").exists()
@@ -322,7 +322,7 @@ def test_a_failed_build_leaves_nothing_and_what_was_there_before(
 def test_a_directory_of_somebody_elses_is_left_alone(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody can know where the system is made."""
+    """Every user can predict the directory of a build, so another user may have created it."""
     stand_in(tmp_path, monkeypatch, "exit 1")
     theirs, temporary = tmp_path / "theirs", tmp_path / "temporary"
     theirs.mkdir()
@@ -377,7 +377,7 @@ def test_images_are_listed_and_removed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_snapshots_are_listed_and_go_with_their_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not with one that has additions, or of another kind."""
+    """Removing other images, with additions or of another kind, does not remove snapshots."""
     for module in (image_commands, store):
         monkeypatch.setattr(module, "guests_directory", lambda: tmp_path)
     monkeypatch.setattr(image_commands, "appliances_directory", lambda: tmp_path / "appliance")

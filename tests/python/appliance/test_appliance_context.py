@@ -1,4 +1,7 @@
-"""What the appliance makes of OpenNebula's context; tests/appliance boots machines with one."""
+"""What the appliance does with OpenNebula's context.
+
+tests/appliance boots virtual machines with a context.
+"""
 
 import base64
 import os
@@ -65,7 +68,7 @@ def test_a_value_in_base64_comes_first() -> None:
 
 
 def nic(**fields: str) -> dict[str, object]:
-    """What becomes of one NIC."""
+    """The network configuration of one NIC."""
     context = {f"ETH0_{name}": value for name, value in fields.items()} | {"ETH0_MAC": MAC.upper()}
     found = network_config(context, {MAC: "ens3"}, silent)
     assert found is not None
@@ -110,7 +113,7 @@ def test_a_nic_has_the_addresses_that_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("fields", "dhcp"),
     [
-        ({"IP": "", "METHOD": ""}, (True, False)),  # a network of hardware addresses alone
+        ({"IP": "", "METHOD": ""}, (True, False)),  # a network that has only hardware addresses
         ({"IP": "10.0.0.7", "METHOD": "dhcp"}, (True, True)),
         ({"METHOD": "dhcp", "IP6_METHOD": "static"}, (True, False)),
         ({"IP": "10.0.0.7", "METHOD": "skip"}, (False, False)),
@@ -146,7 +149,7 @@ def test_a_nic_that_cannot_be_as_it_is_told_asks_by_dhcp() -> None:
 
 def test_nics_are_found_by_their_hardware_addresses() -> None:
     context = {"ETH0_MAC": MAC, "PCI1_MAC": "02:00:0a:00:01:07", "PCI1_IP": "10.0.1.7"}
-    # cloud-init gives an InfiniBand port's GUID in this form, too.
+    # cloud-init gives the GUID of an InfiniBand port in the same form.
     found = network_config(context, {"02:00:0a:00:01:07": "ib0", "02:ff": "ens9"}, silent)
     assert found is not None
     assert found["ethernets"]["ib0"]["addresses"] == ["10.0.1.7/24"]
@@ -219,7 +222,7 @@ def test_what_is_no_host_is_refused(text: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Of a machine's files, those that are read."""
+    """The files of a machine that the code reads."""
     for name in ("etc/ssh/ssh_config.d", "etc/ssh/sshd_config.d", "etc/openmpi"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "etc/hosts").write_text("127.0.0.1 localhost")
@@ -273,7 +276,7 @@ def test_a_jobs_machines_know_each_other(root: Path, job_key: str) -> None:
     certificate = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "host certificate" in certificate
     assert "vicinal-job" in certificate
-    # The next boot finds all as it is, and one with another context takes it away.
+    # The next boot finds everything unchanged; a boot with another context removes it.
     said.clear()
     set_up_job(context, root, ACCOUNT, said.append)
     assert {k: v for k, v in files_of(root).items() if not k.endswith("-cert.pub")} == {
@@ -286,7 +289,7 @@ def test_a_jobs_machines_know_each_other(root: Path, job_key: str) -> None:
 
 @pytest.fixture
 def passwords(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a stand-in for chpasswd was told."""
+    """The input and arguments that a stand-in for chpasswd received."""
     place = tmp_path_factory.mktemp("bin")
     (place / "chpasswd").write_text(f'#!/bin/sh\n{{ echo "$@"; cat; }} >>{place}/told\n')
     (place / "chpasswd").chmod(0o755)
@@ -305,7 +308,8 @@ def test_the_owners_keys_and_password_are_those_of_each_boot(root: Path, passwor
     assert server.startswith("Match User ada\n")
     assert server.endswith(" .ssh/authorized_keys /etc/ssh/vicinal_owner_keys\n")
     assert passwords.read_text() == "\nada:it's: #1\n"
-    # The next context has another key in place of these, which sshd reads by itself.
+    # The next context has another key instead of these keys. sshd reads the new key without a
+    # restart.
     passwords.unlink()
     context = {"SSH_KEY": "ssh-ed25519 C", "SSH_PUBLIC_KEY": "ssh-ed25519 A"}
     context |= {"CRYPTED_PASSWORD": "$y$j9T$salt$hash"}
@@ -313,7 +317,7 @@ def test_the_owners_keys_and_password_are_those_of_each_boot(root: Path, passwor
     assert said[1:] == ["owner: 1 key and a password, for ada"]
     assert files_of(root)["etc/ssh/vicinal_owner_keys"] == "ssh-ed25519 C\n"
     assert passwords.read_text() == "--encrypted\nada:$y$j9T$salt$hash\n"
-    # And one without: what is not there any more is taken away, but for the password.
+    # A context without keys or a password: the keys are removed, the password stays.
     passwords.unlink()
     assert set_up_owner({}, root, ACCOUNT, silent) == ["ssh"]
     assert (files_of(root), passwords.exists()) == (before, False)
@@ -378,7 +382,7 @@ def test_wrong_hosts_leave_the_key(root: Path, job_key: str) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A context's disk."""
+    """The directory of a context's disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
     return disk

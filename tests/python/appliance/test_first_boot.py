@@ -1,7 +1,7 @@
-"""The appliance's first boot, for machines that cannot be had here.
+"""The appliance's first boot, for machines that the tests do not have.
 
-/sys is a fake tree and the commands that would change something are fakes that write down what
-they were asked for; tests/appliance boots a real one.
+/sys is a fake tree. The commands that would change the system are fakes that log their arguments;
+tests/appliance boots a real appliance.
 """
 
 import os
@@ -22,7 +22,8 @@ FAKES = {
 *address*) cat /var/lib/addresses ;;
 *"-4 route"*) cat /var/lib/route ;;
 esac""",
-    # What groups devices have, one after the other; all else is asked of the real one.
+    # The groups of devices come from a file, one for each call; the real stat answers all other
+    # calls.
     "stat": """case "$2" in
 %G) head -n 1 /var/lib/groups; sed -i 1d /var/lib/groups ;;
 *) exec /usr/bin/stat "$@" ;;
@@ -38,7 +39,7 @@ END""",
 
 
 class Machine:
-    """A machine with fake devices, on which the script runs without any rights."""
+    """A machine with fake devices, on which the script runs without privileges."""
 
     def __init__(self, directory: Path) -> None:
         self.sys, self.programs, self.state = (directory / n for n in ("sys", "programs", "state"))
@@ -131,7 +132,7 @@ def test_regions_are_handed_to_their_users(machine: Machine) -> None:
         "region: /dev/dax0.0, for root alone",
     ]
     resource = "/sys/bus/pci/devices/0000:00:04.0/resource2"
-    # The udev rule decides about /dev/dax.
+    # The udev rule sets the access rights of /dev/dax.
     assert machine.calls == [f"chgrp mpi {resource}", f"chmod 0660 {resource}"]
 
 

@@ -1,4 +1,4 @@
-"""What a measurement runs under: placement of the CPUs, priority, and what is kept of it."""
+"""The conditions of a measurement: CPU placement, priority, and what the result keeps of them."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_two_clusters_of_line_times_have_a_boundary_between_them() -> None:
 @pytest.mark.parametrize(
     "times",
     [
-        [60.0, 140.0],  # too few to tell
+        [60.0, 140.0],  # too few values to tell
         [58, 60, 61, 63, 65, 66, 68, 70, 72, 75],  # one state
         [58, 60, 61, 63, 65, 66, 68, 70, 500, 900],  # one state, and two interruptions
     ],
@@ -59,7 +59,7 @@ def test_priority_is_taken_back() -> None:
         with realtime(True):
             assert os.sched_getscheduler(0) == os.SCHED_RR
     except VicinalError as error:
-        # Whoever may not have it is told so, and this is the only other possibility.
+        # The error is the only other outcome: this user may not use real-time priority.
         assert "may not use real-time priority" in str(error)  # noqa: PT017
     assert os.sched_getscheduler(0) == before
 

@@ -1,4 +1,4 @@
-"""`vicinal demo` and `vicinal bench`, for real but short. No speed is asserted."""
+"""Short real runs of `vicinal demo` and `vicinal bench`. The tests assert no speed."""
 
 import json
 import os
@@ -23,13 +23,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 DEMO_SECONDS = 600.0
-"""A guard against hanging: a demonstration starts dozens of jobs."""
+"""A guard against hangs: a demonstration starts dozens of jobs."""
 
 pytestmark = pytest.mark.timeout(2 * DEMO_SECONDS)
 
 
 def vicinal_by_itself(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    """The command in a process of its own, for what several tests look at."""
+    """Run the command in its own process, because several tests inspect the same run."""
     return subprocess.run(
         [sys.executable, "-m", "vicinal", *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "COLUMNS": "80"},
@@ -43,7 +43,7 @@ def vicinal_by_itself(*arguments: object) -> "subprocess.CompletedProcess[str]":
 TITLES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 BOTH = ("mpich", "openmpi")
 TRIALS = {("mpich",): 1, BOTH: 2}
-"""Of each quantity: a trial starts a job of its own, which takes seconds."""
+"""Trials of each quantity: each trial starts its own job, which takes seconds."""
 
 
 @pytest.fixture(
@@ -54,14 +54,14 @@ TRIALS = {("mpich",): 1, BOTH: 2}
     ],
 )
 def mpis(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """The MPIs that a short demo measures: both take twice as long."""
+    """The MPI libraries that a short demo measures: both take twice as long."""
     given: tuple[str, ...] = request.param
     return given
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory, mpis: tuple[str, ...]) -> tuple[str, Path]:
-    """What a short demo printed, and the directory that it wrote."""
+    """A short demo's output, and the directory that the demo wrote."""
     directory = tmp_path_factory.mktemp("demo")
     done = vicinal_by_itself(
         *("demo", "--sizes", "8,4096,1048576", *(() if mpis == BOTH else ("--mpi", *mpis))),
@@ -121,7 +121,7 @@ def test_the_output_is_a_table_and_says_where_the_rest_is(
         assert output.count(f"{size} ") >= 2 * len(mpis)
     for name in ("plot.png", "plot.svg", "result.json"):
         assert f"Written: {directory / name}" in output
-    assert "…" not in output  # nothing was cut off at 80 columns
+    assert "…" not in output  # the demo cut nothing off at 80 columns
     assert max(map(len, output.splitlines())) <= max(80, len(str(directory)) + 30)
 
 
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_a_demo_and_leaves_nothing(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("[0/48]")
-    assert process.stderr.readline()  # it is in the midst of measuring
+    assert process.stderr.readline()  # the demo is measuring now
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     process.send_signal(signal.SIGINT)
@@ -202,7 +202,7 @@ def short_bench(
 
 @pytest.fixture(scope="module")
 def benched(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a short bench printed, and the directory that it wrote, which is not to be changed."""
+    """A short bench's output and its directory, which tests must not change."""
     directory = tmp_path_factory.mktemp("bench")
     return short_bench(vicinal_by_itself, directory).stdout, directory
 
@@ -240,7 +240,7 @@ def test_bench_goes_on_with_what_was_finished_under_the_same_conditions(
 
 
 def test_bench_that_is_ended_says_how_to_go_on_and_leaves_nothing(tmp_path: Path) -> None:
-    """By SIGTERM, as batch systems do; Ctrl-C takes the same way."""
+    """The test sends SIGTERM, as batch systems do; Ctrl-C takes the same code path."""
     command = ["bench", "--issue", "2", "--only", "latency-*", "--seconds", "0.001"]
     process = subprocess.Popen(
         [sys.executable, "-m", "vicinal", *command, "--output", str(tmp_path)],
@@ -256,7 +256,7 @@ def test_bench_that_is_ended_says_how_to_go_on_and_leaves_nothing(tmp_path: Path
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert "vicinal: interrupted; 0 of 2 groups are kept: go on with --resume" in errors
-    # Longer than it takes: one that was waited for just then is buried by somebody else.
+    # The bound is generous, because the init process reaps a child if its parent has just ended.
     assert not psutil.wait_procs(children, timeout=60)[1]
     assert not (tmp_path / "result.json").exists()
 
@@ -269,7 +269,7 @@ def test_bench_reads_memory_from_the_region(vicinal: Vicinal, tmp_path: Path) ->
     idle, rings = (row for row in rows if row["name"].endswith("-openmpi"))
     assert idle["name"] == "idle-endpoint-openmpi"
     assert idle["ours"]["raw"] == [[idle["measured"]["value"]]]
-    # Bytes do not depend on the machine, so these bars hold everywhere.
+    # Byte counts do not depend on the machine, so every machine meets these bars.
     assert idle["met"] is True
     assert rings["met"] is True
     assert rings["ours"]["detail"]["connections"] < rings["theirs"]["detail"]["connections"]

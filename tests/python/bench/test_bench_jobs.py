@@ -1,4 +1,4 @@
-"""A trial counts only if its ranks and messages were where the scenario says."""
+"""A trial counts only if its ranks and messages were where the scenario requires."""
 
 import io
 import json
@@ -136,7 +136,7 @@ def test_a_demo_measures_one_trial_of_everything_after_the_other() -> None:
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two guests, in which the region is five times as fast as the network."""
+    """Two guests in which the region is five times as fast as the network."""
     unit = {"latency": "microseconds", "bandwidth": "megabytes_per_second"}
 
     def run_in_guests(job: Job, pair: Any, *, timeout: float) -> CompletedJob:

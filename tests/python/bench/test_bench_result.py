@@ -1,4 +1,4 @@
-"""Reading what programs print, deciding rows, and the results' schemas."""
+"""Reading the output of programs, deciding rows, and the schemas of results."""
 
 import copy
 import io
@@ -51,7 +51,7 @@ SIDES = {
 
 
 def group(*changes: dict[str, Any]) -> Group:
-    """A group of a bar, or of several that differ in this."""
+    """A group with one bar for each given change, or with one unchanged bar."""
     bar = {
         "name": "some-row",
         "issue": 2,
@@ -180,7 +180,7 @@ def test_sides_run_in_turn_and_every_other_round_goes_backwards() -> None:
     order, rounds = run_in_turn()
     assert order == ["a", "b", "c", "c", "b", "a"]
     assert [s.trials[Metric.LATENCY].value(8) for s in rounds.samples["a"]] == [1, 6]
-    # The line's time after a trial is the one before the next.
+    # The line time after a trial is also the line time before the next trial.
     assert [sample.line for sample in rounds.samples["b"]] == [
         LineTimes(101, 102),
         LineTimes(105, 106),
@@ -262,7 +262,7 @@ def test_sides_of_a_sum_are_added_up() -> None:
     assert row["theirs"]["raw"] == [[3], [4], [3]]
     assert row["measured"]["value"] == 2
     validate(bench_result(row), "bench")
-    # A sum without one of its parts is no limit.
+    # A sum is no limit if one of its parts is missing.
     del sides["mpich-overhead"]
     assert decided(made, sides, {"mpich-overhead": "gone"})["not_measured"] == "gone"
 
@@ -300,7 +300,7 @@ def test_what_went_wrong_is_told_from_what_is_not_there(name: str) -> None:
 
 
 def test_a_candidate_that_went_wrong_is_told_too() -> None:
-    """Without it the bar may be easier to reach."""
+    """If a candidate is missing, the bar may be easier to reach."""
     made = group({"theirs": {"best": ["mpich-tcp", "cache-line"]}})
     sides = {"mpich": samples(1), "mpich-tcp": samples(2)}
     for failed in (set[str](), {"cache-line"}):
@@ -354,7 +354,7 @@ def test_without_a_change_of_placement_nothing_is_told_apart() -> None:
 
 
 class FakeStage:
-    """Runs no job: each ends with a region of so many bytes in use as there are talkers."""
+    """Runs no job: in each job's region, the bytes in use depend on which ranks talk."""
 
     def run(self, scenario: Scenario, program: str, arguments: list[str], ranks: int) -> Any:
         assert (scenario.mpi, program) == (Mpi.MPICH, "pairs")

@@ -1,4 +1,4 @@
-"""How long virtual clusters take to be made: measured by the commands, with real containers."""
+"""The time that commands take to create virtual clusters, with real containers."""
 
 from pathlib import Path
 

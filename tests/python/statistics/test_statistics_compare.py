@@ -1,4 +1,4 @@
-"""Paired tests on published data, families of them, equivalence and splits."""
+"""Paired tests on published data, families of tests, equivalence, and splits of a change."""
 
 import json
 from typing import Literal
@@ -28,11 +28,11 @@ from vicinal.labs.statistics.signed_rank import (
 )
 from vicinal.labs.statistics.split import compare_splits, split
 
-# Student (1908), hours of sleep that ten patients gained by each of two drugs; R's `sleep`.
+# Student (1908): hours of sleep that ten patients gained by each of two drugs; R's `sleep`.
 SLEEP_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 SLEEP_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
 
-# Hollander and Wolfe (1973), depression scores of nine patients; the example of R's wilcox.test.
+# Hollander and Wolfe (1973): depression scores of nine patients; the example of R's wilcox.test.
 DEPRESSION_1 = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
 DEPRESSION_2 = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
 
@@ -49,7 +49,8 @@ def test_paired_t_of_students_sleep_is_rs() -> None:
 
 
 def test_signed_rank_of_the_depression_scores_is_rs() -> None:
-    # R: V = 40, one-sided p = 0.01953; V is the sum above zero, and 45 that of all ranks.
+    # R: V = 40, one-sided p = 0.01953. V is the sum of the ranks above zero; 45 is the sum of all
+    # ranks.
     found = signed_rank(DEPRESSION_1, DEPRESSION_2, Scale.DIFFERENCE)
     assert found.statistic == 45 - 40
     assert found.p_value == pytest.approx(2 * 0.01953, abs=1e-5)
@@ -57,12 +58,12 @@ def test_signed_rank_of_the_depression_scores_is_rs() -> None:
 
 
 def test_ties_and_equal_pairs_keep_the_signed_rank_test_exact() -> None:
-    # One pair of `sleep` does not differ, two differ by 1.3, and the other nine all have the same
-    # sign: that has the probability 2 / 2^9 whatever the sizes are.
+    # One pair of `sleep` does not differ and two pairs differ by 1.3. The nine pairs that differ
+    # all have the same sign, which has the probability 2 / 2^9 for any sizes.
     found = signed_rank(SLEEP_1, SLEEP_2, Scale.DIFFERENCE)
     assert (found.statistic, found.differing) == (0, 9)
     assert found.p_value == pytest.approx(2 / 2**9)
-    # By hand: ranks 1.5 (negative), 1.5, 3, 4, 5, 6; of 64 outcomes 3 are as extreme on each side.
+    # By hand: ranks 1.5 (negative), 1.5, 3, 4, 5, 6; of 64 outcomes, 3 on each side are as extreme.
     tied = signed_rank([0, 2, 3, 4, 5, 6], [1, 1, 1, 1, 1, 1], Scale.DIFFERENCE)
     assert tied.statistic == 1.5
     assert tied.p_value == pytest.approx(6 / 64)
@@ -138,11 +139,11 @@ def test_pairs_that_all_differ_by_the_same_have_no_t() -> None:
 
 
 def test_published_tables_of_fifteen_trials_are_reproduced() -> None:
-    """The third paper's tables IV and V: a paired two-tailed t over 15 trials, alpha 0.05.
+    """Tables IV and V of the third paper: a paired two-tailed t-test over 15 trials, alpha 0.05.
 
-    Its samples are not published; these are made so that the answer is known: fifteen
-    differences of mean m and standard deviation s have t = m / (s / sqrt(15)), and Student's t
-    with 14 degrees of freedom is exceeded with 0.05 at 2.1448 and with 0.001 at 4.1405.
+    The paper's samples are not published, so these samples are made with a known answer. Fifteen
+    differences of mean m and standard deviation s have t = m / (s / sqrt(15)). Student's t with 14
+    degrees of freedom exceeds 2.1448 with probability 0.05 and 4.1405 with probability 0.001.
     """
     random = np.random.default_rng(20140301)
     shape = random.normal(size=15)
@@ -223,16 +224,18 @@ def test_many_studies_at_once_have_the_p_values_of_each() -> None:
 
 
 def test_holm_and_benjamini_hochberg_by_hand() -> None:
-    # Sorted: 0.005 0.01 0.03 0.04, so Holm's are 4, 3, 2 and 1 times that, none below the last.
+    # Sorted: 0.005 0.01 0.03 0.04. Holm multiplies by 4, 3, 2 and 1, and no result is below the
+    # previous one.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    # Benjamini and Hochberg's: 4/1, 4/2, 4/3 and 4/4 times, none above the next.
+    # Benjamini and Hochberg multiply by 4/1, 4/2, 4/3 and 4/4, and no result is above the next one.
     found = benjamini_hochberg([0.01, 0.04, 0.03, 0.005])
     assert found == pytest.approx([0.02, 0.04, 0.04, 0.02])
 
 
 def test_benjamini_and_hochbergs_own_example() -> None:
-    # Their paper of 1995, section 3.2: fifteen hypotheses on thrombolysis; at 0.05 their
-    # procedure rejects the four smallest, and Bonferroni's (so Holm's too, here) three.
+    # Section 3.2 of their paper of 1995: fifteen hypotheses on thrombolysis. At 0.05 their
+    # procedure rejects the four smallest; Bonferroni's procedure, and here Holm's too, rejects
+    # three.
     published = [
         *(0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344),
         *(0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0000),
@@ -281,7 +284,7 @@ def test_corrections_keep_the_errors_that_they_promise() -> None:
         rates.append(claimed[false].sum() / max(1, claimed.sum()))
     assert any_false <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / studies)
     assert np.mean(rates) <= 0.05 * 7 / 10 + 0.01
-    assert np.mean([(row <= 0.05)[false].any() for row in every]) > 0.2  # uncorrected
+    assert np.mean([(row <= 0.05)[false].any() for row in every]) > 0.2  # without a correction
 
 
 def test_equivalence_of_students_sleep_by_hand() -> None:
@@ -328,8 +331,8 @@ def ranks_are_distinct(log_ratios: Floats) -> bool:
     st.floats(0.005, 0.3),
 )
 @example(
-    # Two sizes are equal but for rounding, and one ratio lies on the margin: by the exact
-    # distribution of these ranks p is 0.048, and the interval reaches over the margin.
+    # Two sizes are equal except for rounding, and one ratio lies on the margin. By the exact
+    # distribution of these ranks, p is 0.048, and the interval reaches over the margin.
     [1, 1.125, 1.0625, 1.1875, 1.15625, 0.875, 0.8125, 0.9375, 0.84375, 0.8, 0.8000000000000002],
     0.15625,
 )
@@ -347,7 +350,7 @@ def test_equivalent_is_where_the_90_percent_interval_lies_within_the_margin(
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([0.9, 0.96, 1.0, 1.04, 1.05, 1.1, 1.2]), min_size=6, max_size=14))
-@example([1.0] * 3 + [1.04, 1.05, 1.1, 1.2, 1.21, 1.22])  # 2 / 2^6, and an interval from 1
+@example([1.0] * 3 + [1.04, 1.05, 1.1, 1.2, 1.21, 1.22])  # p = 2 / 2^6; the interval starts at 1
 def test_a_difference_is_claimed_only_where_the_interval_does_not_hold_1(
     ratios: list[float],
 ) -> None:
@@ -397,7 +400,7 @@ def test_a_split_adds_up() -> None:
 
 
 def test_a_split_says_what_the_change_came_from() -> None:
-    # As the second paper's figure 8 has it: communication down by 36 %, the total by 8 %.
+    # The second paper's figure 8: communication takes 36 % less time, the total 8 % less.
     theirs = ([100.0, 101.0, 99.0, 100.0], [22.0, 22.5, 21.5, 22.0])
     ours = ([92.08, 93.0, 91.16, 92.08], [14.08, 14.4, 13.76, 14.08])
     found = compare_splits(ours, theirs)

@@ -1,4 +1,4 @@
-"""A/A control: what simulated machines that do or do not differ make it say."""
+"""The A/A control on simulated machines that do or do not differ from themselves."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_a_machine_without_difference_shows_none_in_95_of_100_seeds(machine: Mac
 
 @pytest.mark.parametrize("machine", [quiet, noisy])
 def test_a_whole_family_claims_falsely_no_more_often_than_it_may(machine: Machine) -> None:
-    # Studies of four comparisons of sides that are the same, at 0.05 and corrected by Holm.
+    # Each study has four comparisons of equal sides, at 0.05 with Holm's correction.
     studies, members = 1000, 4
     ours, theirs = machine(np.random.default_rng(23), studies * members, BLOCKS)
     every = signed_rank_p_values(np.log(ours / theirs)).reshape(studies, members)
@@ -38,7 +38,7 @@ def test_a_whole_family_claims_falsely_no_more_often_than_it_may(machine: Machin
         family = correct({str(number): p_value for number, p_value in enumerate(row)})
         claiming += any(claim.claimed for claim in family.claims.values())
     assert stats.binomtest(claiming, studies, 0.05, alternative="greater").pvalue > 0.01
-    # Without the correction it would be four times as many: this test can fail.
+    # Without the correction, about four times as many studies claim: this test can fail.
     assert (every <= 0.05).any(axis=1).mean() > 0.12
 
 

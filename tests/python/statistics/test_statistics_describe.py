@@ -1,4 +1,4 @@
-"""Samples in a few figures, against what is known by hand, SciPy's own test and simulations."""
+"""Descriptions of samples, checked against hand calculations, SciPy's own test and simulations."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def test_intervals_are_those_of_scipys_quantile_test(count: int, quantile: float
     ours = quantile_estimate(values, quantile)
     theirs: Any = stats.quantile_test(values, p=quantile).confidence_interval(0.95)
     assert ours.value == pytest.approx(np.quantile(values, quantile))
-    if np.isnan(theirs.low) or np.isnan(theirs.high):  # SciPy has no interval, ours is worth less
+    if np.isnan(theirs.low) or np.isnan(theirs.high):  # SciPy has none; ours is weaker
         assert ours.confidence < 0.95
         assert ours.high == values.max()
     else:
@@ -75,7 +75,7 @@ def test_intervals_are_those_of_scipys_quantile_test(count: int, quantile: float
 
 
 def test_the_tail_of_too_few_samples_is_worth_what_it_is_said_to_be() -> None:
-    # The largest of 500 values lies above P99.9 only if one of them does: 1 - 0.999^500.
+    # The largest of 500 values lies above P99.9 only if at least one does: 1 - 0.999^500.
     estimate = describe(np.arange(500)).percentiles["P99.9"]
     assert estimate.high == 499
     assert estimate.confidence <= 1 - 0.999**500
@@ -136,13 +136,13 @@ def test_samples_that_hang_together_are_recognised() -> None:
 
 def test_trials_count_and_not_their_iterations() -> None:
     random = np.random.default_rng(11)
-    starts = random.normal(100, 5, 15)  # each fresh start has a level of its own
+    starts = random.normal(100, 5, 15)  # each start has its own level
     trials = [start + random.normal(0, 0.1, 5000) for start in starts]
     found = describe_trials(trials)
     across, pooled = found.across["P50"], found.pooled.median
     assert (found.trials, found.pooled.count) == (15, 75_000)
     assert across.holds(100)
-    # The pooled interval believes that it has 75 000 independent values.
+    # The pooled interval assumes 75 000 independent values.
     assert across.high - across.low > 10 * (pooled.high - pooled.low)
     assert found.across["maximum"].value == pytest.approx(np.median([t.max() for t in trials]))
     with pytest.raises(ValueError, match="no trials"):
@@ -151,7 +151,7 @@ def test_trials_count_and_not_their_iterations() -> None:
 
 def test_means_are_arithmetic_for_costs_and_harmonic_for_rates() -> None:
     assert mean_estimate([1.0, 2.0, 3.0]).value == 2
-    # 60 km there at 30 km/h and back at 60 km/h take three hours for 120 km.
+    # 60 km out at 30 km/h and 60 km back at 60 km/h take three hours for 120 km.
     assert mean_estimate([30.0, 60.0], rates=True).value == pytest.approx(40)
     assert mean_estimate([7.0]).confidence == 0
     with pytest.raises(ValueError, match="harmonic"):
@@ -180,7 +180,7 @@ assert found.count == 10_000_000
 
 
 def test_ten_million_samples_fit_into_the_bounds() -> None:
-    """A gibibyte, in a process that does nothing else."""
+    """The bound is one gibibyte of memory, in a process that does nothing else."""
     ran = subprocess.run(
         [sys.executable, "-c", LARGE], capture_output=True, text=True, check=True, timeout=240
     )
@@ -188,7 +188,7 @@ def test_ten_million_samples_fit_into_the_bounds() -> None:
 
 
 def test_values_are_described_all_at_once_and_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So ten million take a second: the calls do not depend on how many values there are."""
+    """The number of calls does not depend on the number of values, so ten million take a second."""
     random, sort, sorted_values = np.random.default_rng(1), np.sort, []
 
     def counted_sort(values: NDArray[Any]) -> NDArray[Any]:
@@ -199,7 +199,7 @@ def test_values_are_described_all_at_once_and_sorted_once(monkeypatch: pytest.Mo
     calls = {}
     for count in (1000, 100_000, 200_000):
         values = random.integers(900, 90_000, count)
-        describe(values)  # which values enclose a quantile is counted once for each count
+        describe(values)  # the ranks that enclose a quantile are computed once for each count
         calls[count] = calls_of(partial(describe, values))
     assert len({*calls.values()}) == 1, calls
     assert sorted_values == [count for count in calls for _ in range(2)]

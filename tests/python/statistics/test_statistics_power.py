@@ -1,4 +1,4 @@
-"""The power that is stated, against studies in which a difference was planted."""
+"""The stated power, compared with simulated studies that contain a planted difference."""
 
 import json
 
@@ -20,7 +20,7 @@ from vicinal.labs.statistics.signed_rank import signed_rank_p_values
 
 
 def found_in(machine: Machine, difference: float, trials: int, alpha: float = 0.05) -> float:
-    """How many of 4000 studies find a difference that was planted."""
+    """The share of 4000 simulated studies that find a planted difference."""
     ours, theirs = machine(np.random.default_rng(31), 4000, trials)
     ratios = np.log(ours * (1 + difference) / theirs)
     return float((signed_rank_p_values(ratios) <= alpha).mean())
@@ -29,7 +29,7 @@ def found_in(machine: Machine, difference: float, trials: int, alpha: float = 0.
 @pytest.mark.parametrize("trials", [10, 15, 20])
 def test_a_planted_3_percent_is_found_with_the_stated_power(trials: int) -> None:
     stated = power_of(trials, difference=0.03, noise=0.04).power
-    # Both figures are simulated, with standard errors of half a percent and of 0.8 percent.
+    # Both figures are simulated, with standard errors of 0.5 and of 0.8 percentage points.
     assert found_in(quiet, 0.03, trials) == pytest.approx(stated, abs=0.03)
     assert 0.4 < stated < 0.9
 
@@ -39,13 +39,14 @@ def test_a_pilot_tells_the_power_on_a_disturbed_machine() -> None:
     pilots = [noise_of(left, right) for left, right in zip(ours, theirs, strict=True)]
     stated = [power_of(15, difference=0.03, noise=pilot).power for pilot in pilots]
     assert np.mean(stated) == pytest.approx(found_in(noisy, 0.03, 15), abs=0.08)
-    # Who takes such noise for normal plans with far too little power: ranks bear interruptions.
+    # A planner who assumes that this noise is normal computes far too little power, because ranks
+    # tolerate interruptions.
     normal = [power_of(15, difference=0.03, noise=pilot.deviation.value).power for pilot in pilots]
     assert np.mean(normal) < np.mean(stated) - 0.25
 
 
 def test_power_is_close_to_students_where_noise_is_normal() -> None:
-    # Wilcoxon's test has 3 / pi, 95 %, of the t-test's efficiency there.
+    # With normal noise, Wilcoxon's test has an efficiency of 3 / pi (95 %) relative to the t-test.
     trials, effect = 20, np.log(1.03) / 0.04
     critical = stats.t.isf(0.025, trials - 1)
     shift = effect * np.sqrt(trials)
@@ -64,7 +65,7 @@ def test_the_trials_that_are_enough_are_the_least_that_are() -> None:
     enough = trials_for(0.03, noise=0.04, power=0.8)
     assert enough.power >= 0.8
     assert power_of(enough.trials - 1, difference=0.03, noise=0.04).power < 0.8
-    assert trials_for(0.82, noise=0.04).trials == 6  # what is large needs what the test needs
+    assert trials_for(0.82, noise=0.04).trials == 6  # the minimum of the test
     family = trials_for(0.03, noise=0.04, power=0.8, comparisons=9)
     assert family.trials > enough.trials
     assert family.alpha == pytest.approx(0.05 / 9)

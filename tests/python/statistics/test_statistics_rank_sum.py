@@ -1,4 +1,4 @@
-"""Two sides whose trials make no pairs: against R's, SciPy's and what is known by hand."""
+"""Two sides whose trials are not paired, checked against R, SciPy and hand calculations."""
 
 from itertools import combinations
 
@@ -12,7 +12,7 @@ from statistics_machines import Machine, noisy, quiet
 from vicinal.labs.statistics.rank_sum import least_rank_sum_p_value, rank_sum, unpaired_equivalence
 
 # Permeability of the human chorioamnion at term and at 12 to 26 weeks (Hollander and Wolfe 1973,
-# page 69), with what R's wilcox.test says of it: W = 35, and 0.1272 one-sided.
+# page 69). R's wilcox.test gives W = 35 and one-sided p = 0.1272.
 AT_TERM = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
 EARLIER = [1.15, 0.88, 0.90, 0.74, 1.21]
 
@@ -79,7 +79,7 @@ def test_ties_never_claim_what_the_interval_does_not_show(
 
 @pytest.mark.parametrize("machine", [quiet, noisy])
 def test_equal_sides_are_called_different_no_more_often_than_they_may(machine: Machine) -> None:
-    """With trials that are independent, as those of two days are."""
+    """The trials are independent, like trials of two different days."""
     studies = 1000
     one, _ = machine(np.random.default_rng(5), studies * 10, 1)
     other, _ = machine(np.random.default_rng(6), studies * 10, 1)
@@ -94,7 +94,7 @@ def test_equivalence_by_hand() -> None:
     close = unpaired_equivalence(
         [1.0, 1.001, 1.002, 1.003], [1.0, 1.001, 1.002, 1.003], margin=0.03
     )
-    assert close.p_value == pytest.approx(1 / 70)  # all 16 quotients are within: 1 of 70 orders
+    assert close.p_value == pytest.approx(1 / 70)  # all 16 ratios are inside: 1 of 70 orders
     apart = unpaired_equivalence([2.0, 2.1, 2.2, 2.3], [1.0, 1.1, 1.2, 1.3], margin=0.03)
     assert apart.p_value == 1
     with pytest.raises(ValueError, match="margin of 0 is not above zero"):

@@ -1,4 +1,4 @@
-"""Ratios and efficiencies with their intervals, against known cases and simulations."""
+"""Ratios and efficiencies with their intervals, checked against known cases and simulations."""
 
 import json
 
@@ -101,7 +101,7 @@ def test_equal_ratios_leave_nothing_to_correct_by(count: int) -> None:
 def test_bca_intervals_hold_the_true_ratio_almost_as_often_as_they_say(
     machine: Machine, blocks: int
 ) -> None:
-    # docs/explanation/statistics.md says 93 to 94 % where 95 % was asked for. The median's BCa
+    # docs/explanation/statistics.md states 93 to 94 % where 95 % is the target. The median's BCa
     # interval does not depend on the order of magnitude, so each study takes one bootstrap.
     studies = 200
     ours, theirs = machine(np.random.default_rng(blocks), studies, blocks)
@@ -152,7 +152,7 @@ def test_efficiencies_as_published() -> None:
     assert efficiency([2.47], [2.475], lower_is_better=True).value.value == pytest.approx(
         1.002, abs=5e-4
     )
-    # The first paper's bandwidths by polling, MB/s.
+    # The first paper's bandwidths with polling, in MB/s.
     assert efficiency([6060.96], [6283.36], lower_is_better=False).value.value == pytest.approx(
         0.9646, abs=5e-5
     )

@@ -1,4 +1,4 @@
-"""Stopping early: published boundaries, and the error rate of simulated studies that do."""
+"""Stopping early: published boundaries, and the error rate of simulated studies that stop early."""
 
 import json
 
@@ -15,7 +15,7 @@ STUDIES = 5000
 
 
 def claimed(ratios: Floats, looks: tuple[int, ...], levels: tuple[float, ...]) -> float:
-    """How many studies claim a difference at any look."""
+    """The share of studies that claim a difference at any look."""
     different = np.zeros(len(ratios), dtype=bool)
     for trials, level in zip(looks, levels, strict=True):
         different |= signed_rank_p_values(ratios[:, :trials]) <= level
@@ -23,8 +23,8 @@ def claimed(ratios: Floats, looks: tuple[int, ...], levels: tuple[float, ...]) -
 
 
 def test_boundaries_are_the_published_ones() -> None:
-    # Lan and DeMets' spending like Pocock's, five even looks, two-sided 0.05: the boundaries that
-    # are quoted of R's ldbounds. The next test has others, against SciPy.
+    # Lan and DeMets' spending function like Pocock's, five even looks, two-sided 0.05: the
+    # boundaries quoted from R's ldbounds. The next test checks other boundaries against SciPy.
     known = (2.4380, 2.4268, 2.4101, 2.3966, 2.3859)
     assert boundaries((1, 2, 3, 4, 5), 0.05) == pytest.approx(known, abs=2e-4)
     assert boundaries((20,), 0.05) == pytest.approx((stats.norm.isf(0.025),))
@@ -49,7 +49,7 @@ def test_looking_five_times_is_not_wrong_more_often(machine: Machine, cap: int) 
     ratios = np.log(ours / theirs)
     wrong = claimed(ratios, rule.looks, rule.levels)
     assert wrong <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / STUDIES)
-    # Looking as often at 0.05 each time is what this is to prevent.
+    # The rule prevents the errors of five looks at 0.05 each.
     assert claimed(ratios, rule.looks, (0.05,) * 5) > 0.08
 
 
@@ -102,11 +102,11 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened() -> None:
     first = watch(rule, ours[:10], theirs[:10])
     assert first is not None
     assert first.reason is None
-    assert watch(rule, ours[:19], theirs[:19]) == first  # between looks nothing is looked at
+    assert watch(rule, ours[:19], theirs[:19]) == first  # nothing changes between looks
     last = watch(rule, ours, theirs)
     assert last is not None
     assert (last.trials, last.reason) == (30, Reason.CAP)
-    # What a later block brings does not change what was decided.
+    # Results of later blocks do not change the decision.
     decided = watch(rule, 2 * ours[:10], theirs[:10])
     assert decided == watch(rule, np.append(2 * ours[:10], ours[10:]), theirs)
 
