@@ -1,7 +1,7 @@
-"""A stand-in for network cards that are not to be had here: what their drivers would answer.
+"""A stand-in for network cards that the tests do not have: answers of their drivers.
 
-It is a file, so that what was set outlives the process that set it, as in a kernel. It proves what
-the tuner makes of such answers, and nothing about real cards.
+The state is a file, so that values outlive the process that set them, as they do in a kernel. The
+stand-in shows how the tuner handles such answers, and nothing about real cards.
 """
 
 import errno
@@ -22,13 +22,13 @@ QUEUES = {"combined-max": 4, "combined": 4}
 
 
 class FakeEthtool:
-    """Cards whose drivers refuse, ignore and change values as they are told."""
+    """Cards whose drivers refuse, ignore or change values as configured."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def put(self, interface: str, **values: Any) -> None:
-        """`coalescing` and `channels`, and what of them is in `refuses`, `ignores` and `most`."""
+        """Set `coalescing`, `channels`, and their limits `refuses`, `ignores` and `most`."""
         cards = self._cards()
         cards.setdefault(interface, {}).update(values)
         self._write(cards)
@@ -76,7 +76,7 @@ class FakeEthtool:
 
 
 class FakeNetwork:
-    """Interfaces and routes by what a test says of them."""
+    """Interfaces and routes that a test defines."""
 
     def __init__(self, *links: Link) -> None:
         self.found = list(links)
@@ -95,7 +95,7 @@ class FakeNetwork:
 
 
 def fake_host(root: Path, boot: str = "first") -> Host:
-    """A host that was started once, with two processors, and root's rights."""
+    """A host in its first boot, with two processors and root's capabilities."""
     fake = FakeHost(root)
     fake.file("proc/sys/kernel/random/boot_id", boot)
     fake.file("proc/self/status", "CapEff:\t000001ffffffffff")
@@ -104,7 +104,7 @@ def fake_host(root: Path, boot: str = "first") -> Host:
 
 
 def fake_machine(root: Path) -> Machine:
-    """A machine with a card, eth0, and another, eth1, that has no moderation."""
+    """A machine with a card, eth0, and another card, eth1, without interrupt moderation."""
     host = fake_host(root / "host")
     ethtool = FakeEthtool(root / "cards.json")
     ethtool.put("eth0", coalescing=dict(BEFORE), channels=dict(QUEUES))
@@ -113,7 +113,7 @@ def fake_machine(root: Path) -> Machine:
 
 
 def same_machine(root: Path, boot: str = "first") -> Machine:
-    """The same, as another process finds it."""
+    """The machine of fake_machine() as another process finds it."""
     (root / "host/proc/sys/kernel/random/boot_id").write_text(f"{boot}\n")
     ethtool = FakeEthtool(root / "cards.json")
     host = Host(root=root / "host", search=str(root / "host/programs"), user=0)

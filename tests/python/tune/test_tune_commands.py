@@ -1,6 +1,7 @@
-"""`vicinal tune` on the kernel's own interfaces, in a network namespace: a tap device and a cable.
+"""`vicinal tune` on the kernel's own interfaces in a network namespace.
 
-A tap device takes rx-frames up to 64, and makes 64 of what is above; a cable has queues to set.
+A tap device accepts rx-frames up to 64, and turns larger values into 64. A veth pair has queues
+that can be set.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Tune:
-    """The command in the network namespace, with a state and a system of the test's own."""
+    """The command in the network namespace, with its own state and root directories."""
 
     def __init__(self, server: CommandServer, directory: Path) -> None:
         self._server = server
@@ -111,7 +112,7 @@ def test_a_setting_is_applied_and_restored(tune: Tune) -> None:
 
 
 def test_another_way_to_the_kernel_sees_the_same(tune: Tune, server: CommandServer) -> None:
-    """Not over netlink, but by the ioctl that older programs use."""
+    """The check uses the ioctl of older programs instead of netlink."""
     tune("apply", "tap0/rx-frames=40")
     code = (
         "from pyroute2.ethtool.ioctl import IoctlEthtool\n"
@@ -212,7 +213,7 @@ def test_a_unit_applies_it_at_each_start(tune: Tune) -> None:
             check=False,
         )
         assert unit.name not in checked.stderr, checked.stderr
-    # What the unit calls, of which the file is where it is read at a start.
+    # The command of the unit. Its file is where the boot reads it.
     (line,) = (line for line in text.splitlines() if line.startswith("ExecStart="))
     assert "tune apply --at-boot" in line
     assert line.endswith("--from /etc/vicinal/tune.json")
@@ -225,7 +226,7 @@ def test_a_start_that_it_broke_is_not_broken_again(tune: Tune) -> None:
     tune("apply", "--persistent", "tap0/rx-frames=40")
     wanted = tune.root / "etc/systemd/system/multi-user.target.wants/vicinal-tune.service"
     file = tune.root / "etc/vicinal/tune.json"
-    # As if the machine had gone down in the middle of it, at an earlier start.
+    # Simulate a machine that went down while an earlier boot applied the setting.
     journal = tune.state / "journal"
     begun = journal.read_text().splitlines()[:2]
     begun[0] = json.dumps({"event": "begin", "kind": "boot", "boot": "earlier"})
@@ -233,11 +234,11 @@ def test_a_start_that_it_broke_is_not_broken_again(tune: Tune) -> None:
     failed = tune("apply", "--at-boot", "--from", str(file))
     assert "the machine went down while this setting was applied" in error_line(failed)
     assert not wanted.is_symlink()
-    # The next start finds nothing to do, and another attempt is a person's.
+    # The next boot applies nothing; only an administrator's command tries again.
     tried = tune("apply", "--persistent", "--from", str(file))
     assert tried.returncode == 0, tried.stderr
     assert wanted.is_symlink()
-    # The journal knows nothing of that earlier start's values any more.
+    # The journal no longer has the values of that earlier boot.
     tune("apply", "tap0/rx-frames=0")
     assert "tap0/rx-frames was 40, and stays" in tune("restore", "--forget").stdout
 
@@ -305,7 +306,7 @@ except Ended as ended:
 
 
 def test_a_signal_waits_though_a_thread_takes_it() -> None:
-    """As those of numpy do, which know nothing of the main thread's mask."""
+    """Threads such as those of numpy do not use the main thread's signal mask."""
     program = """
 import os, signal, threading, time
 from vicinal.base.signals import Ended, signals_raise, signals_wait

@@ -1,4 +1,4 @@
-"""What the machine counted in a trial: text of a real kernel, and this machine's own counters."""
+"""What the machine counted in a trial: text of a real kernel, and the counters of this machine."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from vicinal.labs.tune.evidence import (
 )
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "proc"
-"""Of a virtual machine with two processors, Linux 6.18."""
+"""Files of a virtual machine with two processors, Linux 6.18."""
 
 
 def recorded(name: str) -> str:
@@ -67,7 +67,7 @@ def test_processor_times_count_steal_apart_and_guests_once() -> None:
     assert found.stolen == first[7]
     assert found.busy == found.total - first[3] - first[4] - first[7]
     assert f"ctxt {found.context_switches}\n" in recorded("stat")
-    # user 100 has 60 of guests in it.
+    # 60 of user's 100 belong to guests.
     assert parse_stat("cpu  100 0 10 50 5 1 2 7 60 0\nctxt 3\n") == ProcessorTimes(113, 7, 175, 3)
 
 
@@ -81,7 +81,7 @@ def test_switches_and_frequencies_are_read() -> None:
     assert set(parse_switches(recorded("status"))) == {"voluntary", "nonvoluntary"}
     assert parse_switches("voluntary_ctxt_switches:\t12\n") == {"voluntary": 12}
     assert parse_frequencies(recorded("cpuinfo")) == pytest.approx([2596.122, 2596.122])
-    assert parse_frequencies("processor : 0\nBogoMIPS : 50.00\n") == []  # an Arm says no MHz
+    assert parse_frequencies("processor : 0\nBogoMIPS : 50.00\n") == []  # Arm kernels show no MHz
 
 
 def counters(moment: float, interrupts: dict[str, int], **other: ProcessorTimes) -> Counters:
@@ -119,7 +119,7 @@ def test_this_machine_counts_what_is_done_on_it() -> None:
     assert found.context_switches is not None
     assert found.context_switches >= found.switches_of_process["voluntary"] >= 20
     assert found.busy_seconds is not None
-    assert found.busy_seconds >= 0.1  # ticks are a hundredth of a second
+    assert found.busy_seconds >= 0.1  # one tick is a hundredth of a second
     assert found.steal is not None
     assert 0 <= found.steal <= 1
 

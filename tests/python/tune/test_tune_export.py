@@ -1,8 +1,8 @@
-"""`vicinal tune export`: what it writes is run by those that it is for.
+"""`vicinal tune export`: the tools that an export is meant for run what it writes.
 
-The scripts by a shell and ethtool, on the kernel's own interfaces (test_tune_killed.py) and on a
-stand-in for cards that are not to be had; the profile by TuneD's own code, of Debian's package; the
-variables by a shell and by the launchers of both MPI libraries.
+A shell and ethtool run the scripts, on the kernel's own interfaces (test_tune_killed.py) and on a
+stand-in for cards that the tests do not have. TuneD's own code, from Debian's package, loads the
+profile. A shell and the launchers of both MPI libraries read the variables.
 """
 
 import json
@@ -52,7 +52,7 @@ esac
 
 
 class Exporter:
-    """The command, in the network of test_tune_killed.py."""
+    """The command in the network namespace of test_tune_killed.py."""
 
     def __init__(self, server: CommandServer, directory: Path) -> None:
         self._server = server
@@ -66,7 +66,7 @@ class Exporter:
         )
 
     def written(self, *values: str, options: tuple[str, ...] = ()) -> Path:
-        """What was written for a setting."""
+        """The directory that an export of a setting wrote."""
         settings = [word for value in values for word in ("--setting", value)]
         done = self(*settings, *options)
         assert done.returncode == 0, done.stderr
@@ -89,7 +89,8 @@ def run(*command: object, **variables: str) -> Done:
     return subprocess.run(
         [str(each) for each in command],
         env=os.environ | variables,
-        # mpiexec hands on what it can read, and ends by SIGPIPE where nobody takes it any more.
+        # mpiexec forwards its standard input, and ends with SIGPIPE if no rank reads the input any
+        # more.
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -99,7 +100,7 @@ def run(*command: object, **variables: str) -> Done:
 
 
 def in_network(script: str, *arguments: object) -> Done:
-    """Shell commands in a new network of that kind."""
+    """Run shell commands in a new network namespace of the same kind."""
     return run(*apart(), "sh", "-c", script, "sh", *arguments)
 
 
@@ -143,7 +144,7 @@ def test_what_a_driver_refuses_leaves_nothing(export: Exporter, value: str, mess
     name = value.partition("=")[0]
     done = export("--setting", value, "--setting", "va/channels-rx=1")
     assert done.returncode == 0, done.stderr
-    # What cannot be read here has no values to restore.
+    # A value that cannot be read on this machine cannot be restored.
     restorable = name == "tap0/rx-frames"
     assert (export.to / "ethtool/restore.sh").exists() == restorable
     assert ("restore.sh is not written" in done.stderr) != restorable
@@ -161,7 +162,7 @@ def test_scripts_are_clean(export: Exporter) -> None:
         *("eth1/irq-affinity=0 / 1", "mlx5_0/adaptive-moderation=off"),
     )
     scripts = [*out.rglob("*.sh")]
-    assert len(scripts) == 2  # nothing of eth1 can be read here
+    assert len(scripts) == 2  # no value of eth1 can be read here
     checked = run("shellcheck", *scripts)
     assert checked.returncode == 0, checked.stdout
     assert all(os.access(script, os.X_OK) for script in scripts)
@@ -169,7 +170,7 @@ def test_scripts_are_clean(export: Exporter) -> None:
 
 @pytest.fixture
 def card(tmp_path: Path) -> Path:
-    """The stand-in, and its state."""
+    """The stand-in for ethtool, and its state."""
     directory = tmp_path / "card"
     directory.mkdir()
     (directory / "ethtool").write_text(FAKE_ETHTOOL)
@@ -232,7 +233,7 @@ def test_a_script_names_the_program_it_needs(export: Exporter, card: Path) -> No
 
 @pytest.fixture(scope="module")
 def tuned() -> Path:
-    """TuneD's package, unpacked: scripts/setup has fetched it."""
+    """TuneD's package, unpacked; scripts/setup downloads it."""
     return unpacked("tuned")
 
 
@@ -253,7 +254,7 @@ def test_tuned_starts_verifies_and_stops_it(export: Exporter, tuned: Path) -> No
     options = ("--name", "mine", "--include", "network-latency", "--format", "tuned")
     out = export.written("tap0/rx-frames=40", "va/channels-rx=1", options=options)
     found = by_tuned(tuned, out / "tuned", "mine")
-    assert "sysctl" in found["units"]  # of what it includes
+    assert "sysctl" in found["units"]  # from the included profile
     assert (found["before"], found["started"], found["stopped"]) == (
         ["2", "0"],
         ["1", "40"],
@@ -267,7 +268,7 @@ def test_the_profile_adds_to_the_active_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active = tmp_path / "active_profile"
-    active.write_text("throughput-performance vicinal\n")  # its own name from an earlier export
+    active.write_text("throughput-performance vicinal\n")  # its own name, left by an earlier export
     monkeypatch.setattr(export_command, "active_profiles", lambda: active_profiles(active))
     export_command.export(tmp_path, values=["va/channels-rx=1"], form=Format.TUNED)
     text = (tmp_path / "tuned/vicinal/tuned.conf").read_text()
@@ -328,7 +329,7 @@ def test_shells_and_launchers_read_the_variables(export: Exporter) -> None:
 
 
 def result(directory: Path, **changes: Any) -> str:
-    """A folder of a search's result."""
+    """The folder of a search's result."""
     directory.mkdir(exist_ok=True)
     present, better = {"tap0/rx-frames": 0}, {"tap0/rx-frames": 40, "VICINAL_PROGRESS": "poll"}
     found = {
@@ -356,7 +357,7 @@ def test_a_search_is_exported(export: Exporter, tmp_path: Path) -> None:
     again = error_line(export(folder))
     assert "exists already: name another directory, or use --force" in again
     assert export(folder, "--force").returncode == 0
-    # Nothing is written where one file is in the way.
+    # The export writes nothing if one of its files already exists.
     other = tmp_path / "other"
     (other / "environment").mkdir(parents=True)
     (other / "environment/environment.sh").write_text("mine\n")

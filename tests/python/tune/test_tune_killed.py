@@ -1,7 +1,7 @@
-"""A command that is killed at any of its steps leaves the machine so that the next sets it back.
+"""If a command is killed at any step, the next command restores the machine.
 
-The interfaces of one machine are the kernel's own, a tap device and a cable, in a network
-namespace; those of the other are a stand-in, with more parts.
+One machine has the kernel's own interfaces, a tap device and a veth pair, in a network namespace.
+The other machine is a stand-in with more knobs.
 """
 
 import json
@@ -25,7 +25,7 @@ exec "$@"
 
 
 def apart() -> list[str]:
-    """A command line's beginning that runs the rest in a network of its own."""
+    """The start of a command line that runs the rest in a new network namespace."""
     own = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
     return [*own, "sh", "-ec", NETWORK, "sh"]
 
@@ -63,18 +63,18 @@ def test_values_are_as_before_wherever_it_was_killed(lines: list[dict[str, Any]]
         if each["action"] == "try":
             assert each["recovered"] == before, each
         if each["action"] == "apply" and each["recovered"] != before:
-            # Killed after its last line: it is whole, and stays.
+            # Killed after its last journal line: the setting is complete and stays.
             assert each["recovered"] == each["found"]
             assert all(each["found"][name] != before[name] for name in before), each
 
 
 def test_it_was_killed_while_values_were_changed(lines: list[dict[str, Any]]) -> None:
-    """Else the test above would prove nothing."""
+    """The test above proves nothing without such kills."""
     before = lines[0]["found"]
     for action in ("apply", "try", "restore"):
         killed = [each for each in lines if each["action"] == action and each["killed"]]
         assert len(killed) >= 10, action
         different = {json.dumps(each["found"]) for each in killed}
-        # None, all, and at least one half.
+        # No value changed, all changed, and at least one state in between.
         assert len(different) >= 3, action
         assert json.dumps(before) in different

@@ -12,7 +12,7 @@ HEADER = Path("/usr/include/linux/ethtool_netlink.h")
 
 
 def kernel_name(name: str) -> str:
-    """How the header spells the name of an option of ethtool."""
+    """The header's spelling of an ethtool option."""
     text = name.upper().replace("-", "_")
     if text.startswith(("ADAPTIVE_", "CQE_MODE_")):
         return f"USE_{text}"
@@ -22,7 +22,7 @@ def kernel_name(name: str) -> str:
 
 
 def attributes(prefix: str) -> list[tuple[str, str]]:
-    """Names and forms in the order of the header, the first two without those that all have."""
+    """Names and types in the header's order, without the first one, which all messages have."""
     text = HEADER.read_text()
     found = re.findall(rf"^\t{prefix}([A-Z_]+),\s*/\* (u\d+|nest)\b", text, re.MULTILINE)
     assert found[0][0] == "HEADER"
@@ -35,7 +35,7 @@ def attributes(prefix: str) -> list[tuple[str, str]]:
 def test_numbers_are_those_of_the_header(prefix: str, names: tuple[str, ...]) -> None:
     found = attributes(prefix)
     assert len(found) >= 8
-    # An older header has fewer, and a newer one more.
+    # Older headers have fewer names, newer headers more.
     for name, (spelled, form) in zip(names, found, strict=False):
         own = kernel_name(name)
         if names is QUEUES:

@@ -1,4 +1,4 @@
-"""Parts of the tuner's search: settings, the screening's design, Pareto sets, mechanisms, files."""
+"""Parts of the tuner's search: settings, screening design, Pareto sets, mechanisms, files."""
 
 import json
 from math import exp
@@ -90,7 +90,7 @@ def test_each_level_is_as_often_as_any_other_in_a_block() -> None:
 
 
 def simulated(blocks: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Runs of three knobs; the first is best in the middle of its row, the last does nothing."""
+    """Runs of three knobs: the first is best at its middle value, the last has no effect."""
     random = np.random.default_rng(seed)
     levels = [(0, 1, 2, 3, 4), (0, 1), (0, 1, 2)]
     drawn = [[(0, 0, 0), *draw_block(levels, random)] for _ in range(blocks)]
@@ -113,7 +113,7 @@ def test_an_optimum_between_the_ends_is_seen_through_interrupted_trials() -> Non
     assert found.knobs[2] == pytest.approx([0, 0, 0], abs=0.03)
     assert found.p_values[0] < 1e-6
     assert found.p_values[1] < 0.01
-    # A screening of the ends alone, as Plackett and Burman's designs are, would have seen nothing.
+    # A screening of only the extreme values, like Plackett and Burman's designs, finds no effect.
     ends = (points[:, 0] == 0) | (points[:, 0] == 4)
     two = fit_effects(
         points[ends], numbers[ends], costs[ends], [(0, 4), (0, 1), (0, 1, 2)], (0, 0, 0)
@@ -127,7 +127,7 @@ def test_knobs_that_do_nothing_are_called_important_as_rarely_as_their_level_say
         fit_effects(*simulated(12, seed), levels, (0, 0, 0)).p_values[2] for seed in range(150)
     ]
     share = float(np.mean(np.array(p_values) <= 0.2))
-    assert 0.1 < share < 0.3  # Huber's pseudo-values make the test a little too bold
+    assert 0.1 < share < 0.3  # Huber's pseudo-values make the test slightly too liberal
 
 
 def test_too_few_runs_are_refused() -> None:
@@ -148,7 +148,7 @@ def test_the_pareto_set_has_what_nothing_is_better_than_in_all() -> None:
 
 
 def chosen(*verdicts: tuple[Verdict, Verdict]) -> PhaseChoice:
-    """The choice between (0,), the present setting, and others by their P50 and CPU time."""
+    """The choice between (0,), the present setting, and the other settings by P50 and CPU time."""
     ratios = {Verdict.BETTER: 0.8, Verdict.UNDECIDED: 1.0, Verdict.WORSE: 1.1}
     objectives = (Objective.P50, Objective.CPU)
     one = Estimate(1, 1, 1, 0.95)
@@ -166,7 +166,7 @@ def chosen(*verdicts: tuple[Verdict, Verdict]) -> PhaseChoice:
 
 
 def test_a_setting_that_makes_another_objective_worse_is_not_chosen() -> None:
-    """Whatever it gains: it is one of those among which people choose."""
+    """However much such a setting gains, people choose whether the trade-off is worth it."""
     traded = (Verdict.BETTER, Verdict.WORSE)
     harmless = (Verdict.UNDECIDED, Verdict.BETTER)
     alone = chosen(traded)
@@ -194,7 +194,7 @@ def test_a_score_leans_the_less_towards_what_is_expected_the_more_was_measured()
     for _ in range(9):
         scores.run(Stage.HALVING, [(1,)])
         found.append(scores.of((1,), Objective.P50))
-    # What is expected has the weight of three blocks.
+    # The expectation has the weight of three blocks.
     assert found[0] == pytest.approx(1 / 2)
     assert found[2] == pytest.approx(0)
     assert found[8] == pytest.approx(-1 / 2)
@@ -216,20 +216,21 @@ def test_interrupts_that_changed_with_the_time_are_a_mechanism() -> None:
 
 
 def test_interrupts_that_only_follow_the_time_are_none() -> None:
-    # A disk that interrupts all the time does so less often in a shorter trial.
+    # A disk that interrupts at a constant rate interrupts less often in a shorter trial.
     wobble = (3, -5, 7, -9, 11, -13, 15, -17, 19, -21, 23, -25)
     steady = [
         evidence(5000 * s + at, s) for at, s in zip(wobble, np.linspace(0.7, 0.8, 12), strict=True)
     ]
     longer = [evidence(5000 * s, s) for s in np.linspace(1, 1.1, 12)]
     assert not mechanism(steady, longer).established
-    # One for each packet is as many for the same packets, in less time.
+    # One interrupt for each packet: the same packets need as many interrupts, in less time.
     quick = [evidence(5000 + at, 0.8) for at in (1, -2, 3, -4, 5, -6, 7, -8)]
     slow = [evidence(5000, 1.0) for _ in range(8)]
     found = mechanism(quick, slow)
     assert not found.established
     assert found.reason == "the time changed, and the interrupts did not"
-    # A trial of a fixed time does more work in it, with more interrupts: it says how much.
+    # A trial of a fixed time does more work, with more interrupts; the evidence states how much
+    # work.
     more = [evidence(6000 + at, 1.0, work=6e6) for at in (1, -2, 3, -4, 5, -6, 7, -8)]
     less = [evidence(5000, 1.0, work=5e6) for _ in range(8)]
     assert not mechanism(more, less).established

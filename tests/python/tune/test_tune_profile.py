@@ -1,4 +1,4 @@
-"""Profiles: their text, their table beside the provider's, and jobs with different ones."""
+"""Profiles: their text, the provider's table of thresholds, and jobs with different profiles."""
 
 import os
 import re
@@ -119,7 +119,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def examined(monkeypatch: pytest.MonkeyPatch, **variables: str | Path) -> list[Finding]:
-    """What `vicinal doctor` finds where these are all the variables about thresholds."""
+    """What `vicinal doctor` finds if these are the only variables of Vicinal."""
     for name in [name for name in os.environ if "VICINAL_" in name]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
@@ -192,7 +192,7 @@ def test_export_writes_it(vicinal: Vicinal, tmp_path: Path) -> None:
 
 
 def provider_says(region_path: Path, **variables: str) -> list[str]:
-    """What it prints on standard error when an endpoint is opened, with FI_LOG_LEVEL=info all."""
+    """The provider's standard error when a program opens an endpoint with FI_LOG_LEVEL=info."""
     if not region_path.exists():
         region.create(region_path)
     place = {"FI_PROVIDER_PATH": str(PROVIDER), "VICINAL_REGION": f"file:{region_path}"}
@@ -257,7 +257,7 @@ exec "$@"
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_ranks_of_different_thresholds(vicinal: Vicinal, tmp_path: Path, mpi: str) -> None:
-    """Each in a node of its own; every byte of messages of all kinds is checked."""
+    """Each rank is in its own node, and the program checks every byte of messages of all kinds."""
     path = tmp_path / "profile"
     extreme = {"eager_bytes": 65536, "piece_bytes": 4096, "pieces_in_flight": 1, "short_bytes": 48}
     write_profile(path, extreme | {"single_copy_bytes": 16384, "reads_before_yield": 10})
@@ -266,6 +266,6 @@ def test_ranks_of_different_thresholds(vicinal: Vicinal, tmp_path: Path, mpi: st
     done = vicinal("run", "-n", 2, "--mpi", mpi, *ranks, *limits, FI_LOG_LEVEL="info")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"errors": 0,') > 10
-    # Neither has what the other has.
+    # Each rank has thresholds that the other does not have.
     assert "piece_bytes is 4096" in done.stderr
     assert "piece_bytes is 65536" in done.stderr

@@ -1,7 +1,7 @@
-"""`vicinal tune run` and `explain`: searches that launch jobs on this host, ended and gone on with.
+"""`vicinal tune run` and `explain`: searches that launch jobs on this host, end and resume.
 
-Where a better setting is to be found for sure, what is measured is a shell script whose figures
-follow a variable; what is launched by the command is the program record.
+Tests that need a better setting measure a shell script whose figures depend on a variable. Tests of
+the whole command launch the program `record`.
 """
 
 import json
@@ -74,7 +74,7 @@ noise=$(date +%N | cut -c8-9); case "$UCX_RNDV_THRESH" in \
 
 @pytest.fixture(autouse=True)
 def _own_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches of other tests take away what is killed here."""
+    """A state directory of its own: searches of other tests remove what killed searches left."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -111,7 +111,7 @@ def scripted(
 def begin(
     command: list[str], trials: Path, until: Callable[[list[str]], bool]
 ) -> subprocess.Popen[str]:
-    """Starts the command, and returns when it has kept such trials."""
+    """Start the command, and return when its kept trials fulfil the condition."""
     running = subprocess.Popen(
         command,
         env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
@@ -173,7 +173,7 @@ def test_a_search_is_interrupted_and_gone_on_with(tmp_path: Path, vicinal: Vicin
 
 
 def test_after_a_kill_the_next_command_sets_back(tmp_path: Path) -> None:
-    """On the kernel's own tap device, in a network namespace."""
+    """The test uses the kernel's own tap device, in a network namespace."""
     spec = written(
         tmp_path,
         REAL.replace("KNOB", "tap0/rx-frames: [8, 32]").replace(
@@ -212,7 +212,7 @@ def test_after_a_kill_the_next_command_sets_back(tmp_path: Path) -> None:
         rows = json.loads(shown.stdout)["devices"][0]["knobs"]
         assert {"tap0/rx-frames": 0}.items() <= {e["knob"]: e["value"] for e in rows}.items()
         assert not (state / "journal").exists()
-        # The cluster is the next search's or study's to take away: as they do it.
+        # The next search or study removes the cluster, with this function.
         assert len(left_behind()) == 1
         take_away_left_behind(lambda _: None, pytest.fail)
         assert left_behind() == []
@@ -239,7 +239,7 @@ def test_a_better_setting_is_found_and_said(
     ), said
     assert "Mechanism not established" in said
     assert "To apply it:\n  export UCX_RNDV_THRESH=4096\n" in said
-    # One that fails is left out, and what it said is kept.
+    # A setting that fails is left out, and its output is kept.
     assert "UCX_RNDV_THRESH 16384 (now unset)" in said
     assert "it ended with status 3 (it breaks)" in said
     (first, *_) = (tmp_path / "result/outputs").glob("*.stderr")
@@ -249,7 +249,7 @@ def test_a_better_setting_is_found_and_said(
 
 
 class Unplugging(Scripts):
-    """Does something to the machine before the first launch of a setting."""
+    """Calls a function whenever the program of a launch is made, after the first ones."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -257,7 +257,7 @@ class Unplugging(Scripts):
 
     def program(self, workload: Workload, mpi: Any, tools: Tools) -> Program:
         self.launches += 1
-        if self.launches > 2:  # one is made to see that it can be
+        if self.launches > 2:  # one program is made only to check that it can be made
             self._act()
         return super().program(workload, mpi, tools)
 
@@ -294,7 +294,7 @@ def test_an_interface_that_goes_away_ends_the_search(tmp_path: Path) -> None:
 
 
 def test_nodes_that_another_command_takes_away_end_the_search(tmp_path: Path) -> None:
-    """Else the settings of these trials had failed, and nothing better been found."""
+    """Otherwise trials of these settings fail, and the search finds nothing better."""
     machine = fake_machine(tmp_path / "machine")
     driver = Unplugging(lambda: take_all_down() if driver.launches == 8 else None)
     with pytest.raises(VicinalError, match=r"removed tune-\w+-0, the nodes of the search"):
@@ -308,7 +308,7 @@ def test_nodes_that_another_command_takes_away_end_the_search(tmp_path: Path) ->
 def test_nodes_that_cannot_be_made_again_end_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trial in which they ended may be at fault; none that follows is."""
+    """The setting of the trial in which the nodes ended may be the cause; no later setting is."""
     machine = fake_machine(tmp_path / "machine")
 
     def refuse(*_: object, **__: object) -> None:
@@ -346,20 +346,20 @@ def test_a_trial_whose_link_drops_is_run_again(tmp_path: Path) -> None:
     found, heard = scripted(tmp_path, SAME, KNOB, machine, driver)
     said = [line for line in heard.lines if "the link of eth0 went down during the trial" in line]
     assert len(said) == 2
-    # If it drops again the trial failed.
+    # If the link drops again in the second run, the trial fails.
     assert [each.number for each in found.trials if each.failed] == [5]
     assert card(machine) == BEFORE
 
 
 def drop(network: FakeNetwork) -> None:
-    """Down and up again."""
+    """Count the link's going down and coming up."""
     network.found[0] = replace(
         network.found[0], carrier_changes=network.found[0].carrier_changes + 2
     )
 
 
 def test_a_driver_that_refuses_later_leaves_nothing(tmp_path: Path) -> None:
-    """What was tried before the first trial may be refused in one: half of a set."""
+    """In a trial, the driver refuses a value that it accepted before: half of a setting is set."""
     machine = fake_machine(tmp_path / "machine")
     ethtool = machine.ethtool
     assert isinstance(ethtool, FakeEthtool)
@@ -455,7 +455,7 @@ def test_a_dry_run_says_what_would_be(tmp_path: Path, vicinal: Vicinal) -> None:
 
 
 def test_links_are_watched_by_the_kernel() -> None:
-    """On a cable whose other end goes down and up again."""
+    """The test uses a veth pair whose other end goes down and up again."""
     code = """
 import subprocess
 from vicinal.base.errors import VicinalError

@@ -20,7 +20,7 @@ from vicinal.labs.tune.search.space import Setting, Space
 from vicinal.labs.tune.search.trial import Measured, Stage, Trial
 
 SEARCHES = [25, pytest.param(100, marks=pytest.mark.long)]
-"""Of each kind. docs/explanation/tuning-search.md has the figures of 200, with other seeds."""
+"""Searches of each kind. docs/explanation/tuning-search.md has figures of 200, with other seeds."""
 
 PLAN = Plan((Objective.P50,), Budget(trials=800))
 
@@ -36,7 +36,7 @@ def searched(seed: int) -> tuple[Machine, Found]:
 
 
 def at_least(count: int, of: int, share: float) -> bool:
-    """Whether so few are compatible with a share."""
+    """Whether a count this low is compatible with a share."""
     return bool(stats.binomtest(count, of, share, alternative="less").pvalue > 0.01)
 
 
@@ -53,7 +53,7 @@ def test_it_finds_a_setting_within_2_percent_of_the_optimum_in_95_of_100(count: 
 
 @pytest.mark.parametrize("count", SEARCHES)
 def test_that_is_not_to_be_had_by_taking_the_best_of_many_trials(count: int) -> None:
-    """Else the machines would be too easy to show anything."""
+    """If the best of many trials were good enough, the machines would be too easy."""
     within = 0
     for machine, found in map(searched, range(count)):
         screening = [trial for trial in found.trials if trial.stage is Stage.SCREENING]
@@ -73,12 +73,12 @@ def test_it_says_that_there_is_no_better_setting_in_95_of_100(kind: str, count: 
         none += found.choice.phases[0].outcome is Outcome.NO_BETTER
         promised += halving_promised(found)
     assert at_least(none, count, 0.95), none
-    if kind == "flat":  # without the confirmation it would be wrong again and again
+    if kind == "flat":  # without the confirmation, the search would often be wrong
         assert promised > count / 2
 
 
 def halving_promised(found: Found) -> bool:
-    """Whether the finalist was ahead of the present setting before it was confirmed."""
+    """Whether the finalist beat the present setting before the confirmation."""
     finalist = found.space.setting(found.finalists["all"][0])
     differences = []
     for trial in found.trials:
@@ -138,7 +138,7 @@ def test_trials_of_another_search_are_refused() -> None:
 
 
 def test_several_objectives_give_a_pareto_set_with_intervals() -> None:
-    """Moderation saves CPU time and costs latency on some of these machines."""
+    """On some of these machines, interrupt moderation saves CPU time and costs latency."""
     machine = Machine(8)
     plan = Plan((Objective.P50, Objective.CPU), Budget(trials=1200), seed=8)
     found = find(machine.space, plan, machine.measure)
@@ -161,7 +161,7 @@ def test_several_objectives_give_a_pareto_set_with_intervals() -> None:
 
 
 def test_phases_that_want_other_settings_get_them() -> None:
-    """One is judged by its latency, and the other by its bandwidth: a trial gives one of both."""
+    """One phase is judged by latency, the other by bandwidth; a trial measures one phase."""
     latency, bulk = Machine(20), Machine(21)
     both = {"latency": latency, "bulk": bulk}
     space = latency.space
@@ -295,5 +295,5 @@ def test_a_small_space_is_measured_whole() -> None:
     assert space.setting(found.choice.phases[0].choice) == {"rx-usecs": 20, "adaptive": "off"}
     row = found.confirmation.compared[0]
     assert row.verdict is Verdict.BETTER
-    assert row.ratio.holds(1.3)  # a rate: more is better
+    assert row.ratio.holds(1.3)  # a rate: higher is better
     assert row.gain == pytest.approx(row.ratio.value - 1)

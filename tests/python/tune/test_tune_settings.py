@@ -1,4 +1,4 @@
-"""Setting a machine's knobs: all or none, and back again, on a stand-in for cards."""
+"""Setting all or none of a machine's knobs, and restoring them, on a stand-in for cards."""
 
 import fcntl
 import os
@@ -231,7 +231,7 @@ def test_queues_are_set_before_what_they_undo(keeper: Keeper) -> None:
 
 
 def with_interrupts(machine: Machine) -> Path:
-    """Give eth0 the interrupts 24 and 25; returns the directory of what it has of each."""
+    """Give eth0 the interrupts 24 and 25; returns the fake /proc/irq."""
     network(machine).found = [Link("eth0", 2, "virtio", "virtio2")]
     root = machine.host.root
     (root / "sys/bus/virtio/devices").mkdir(parents=True)
@@ -266,7 +266,7 @@ def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) 
 
 def test_interrupts_stay_where_they_are_if_one_cannot_be_moved(machine: Machine) -> None:
     interrupts = with_interrupts(machine)
-    # What the kernel manages itself can be read, and by root not be written either.
+    # Root can read, but not write, the affinity of interrupts that the kernel manages itself.
     managed = os.memfd_create("managed", os.MFD_ALLOW_SEALING)
     os.write(managed, b"1\n")
     fcntl.fcntl(managed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
@@ -294,7 +294,7 @@ def test_trying_tells_what_a_driver_does(machine: Machine, keeper: Keeper, tmp_p
     assert found["rx-usecs"].why == "100 becomes 60; 200 becomes 60"
     assert found["adaptive-rx"].taken == ("off", "on")
     assert found["rx-frames"].why == "it stays 88 without an error"
-    # One whose link may go down is tried once.
+    # A knob that may take the link down is tried with one value only.
     queues = try_knob(keeper, knob_named(machine, "eth0/channels-combined"))
     assert queues.taken == (1, 4)
     assert card(machine).coalescing("eth0") == BEFORE

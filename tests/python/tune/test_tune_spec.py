@@ -1,4 +1,4 @@
-"""The tuner's file, and what it says of a search that ended."""
+"""The tuner's file, and the report of a search that ended."""
 
 import json
 from pathlib import Path
@@ -153,12 +153,12 @@ def test_the_example_of_the_page_is_a_tuning_file() -> None:
 
 
 def with_interrupts(machine: Machine, *, by: str) -> Found:
-    """A search on a machine whose card interrupts as often as its first knob says, or always so."""
+    """A search on a machine whose interrupt rate follows its first knob, or is constant."""
 
     def measure(setting: Setting, phase: str) -> Measured:
         measured = machine.measure(setting, phase)
         moderated = 200 * (1 + machine.space.point(setting)[0]) if by == "knob" else 1000
-        # Not just as many, and none of it known to the time.
+        # The count varies a little, and independently of the time.
         count = moderated + round(1e6 * measured.values["cpu"]) % 11
         evidence = {"interrupts": {"41 eth0": count}, "seconds": 1.0}
         return Measured(measured.values, evidence)

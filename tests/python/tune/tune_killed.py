@@ -1,11 +1,11 @@
-"""Kills what applies, tries or restores a setting at each of its steps, for test_tune_killed.py.
+"""Kill a command that applies, tries or restores a setting at each step, for test_tune_killed.py.
 
     tune_killed.py MACHINE STATE
 
-MACHINE is the directory of a fake one, or `kernel`, this network namespace. A step is the moment
-before or after each line of the journal, in the middle of it, and before or after each value that
-is set. Each line of output is JSON: what was done, the step that it was killed at, and the values
-after that, after the next command has set back what it found, and after `restore`.
+MACHINE is the directory of a fake machine, or `kernel`, which means this network namespace. A step
+is the moment before, in the middle of or after each journal line, and before or after each change
+of a value. Each line of output is JSON: the action, the step of the kill, and the values after the
+kill, after the next command's recovery, and after `restore`.
 """
 
 import json
@@ -44,7 +44,7 @@ def values() -> dict[str, int | str]:
 
 
 def act(action: str) -> None:
-    """What is killed."""
+    """Run the action that the kill interrupts."""
     with sole_command(STATE):
         kept = keeper()
         kept.recover()
@@ -60,7 +60,7 @@ def act(action: str) -> None:
 
 
 def kill_at(number: int) -> None:
-    """Have this process kill itself at that step."""
+    """Make this process kill itself at step `number`."""
     real_write, left = os.write, [number]
 
     def step() -> None:
@@ -77,7 +77,7 @@ def kill_at(number: int) -> None:
         return run
 
     def torn_write(file: int, text: bytes) -> int:
-        """What a power failure in the middle of a line leaves."""
+        """A write that a power failure can interrupt in the middle of a line."""
         half = len(text) // 2
         real_write(file, text[:half])
         step()
@@ -96,7 +96,7 @@ def kill_at(number: int) -> None:
 
 
 def killed_at(number: int, action: str) -> bool:
-    """Whether it had so many steps; nothing else than the kill may end it."""
+    """Whether the action has that many steps; nothing except the kill may end it."""
     child = os.fork()
     if child == 0:
         try:
@@ -128,7 +128,7 @@ for each in ("apply", "try", "restore"):
         was_killed = killed_at(at, each)
         found = values()
         if at % 2 == 0 and was_killed:
-            killed_at(3, "recover")  # and what sets it back
+            killed_at(3, "recover")  # kill the recovery as well
         recovered = after(Keeper.recover)
         restored = after(Keeper.restore)
         left = (STATE / "journal").exists()

@@ -1,16 +1,16 @@
-"""A simulated machine whose best setting is known, with the noise of real ones.
+"""A simulated machine with a known best setting and the noise of real machines.
 
-What a setting costs is the sum of curves, one for each knob, and of one interaction: all drawn anew
-for each seed, so that the best values are somewhere else each time. A trial's times are disturbed
-by
+The cost of a setting is the sum of one curve for each knob and of one interaction. All of them are
+drawn anew for each seed, so the best values differ between seeds. These effects disturb the time
+of a trial:
 
-- its own start (where memory lies, which cores it gets): 3 %, normal, of the logarithm. Two sides
-  that are the same differ by that, as in an A/A control;
+- its start (where memory lies, which cores it gets): 3 %, normal, in the logarithm. Two equal sides
+  differ by this effect, as in an A/A control;
 - its surroundings: up to a few percent more, never less (gamma);
 - interruptions: one trial in twelve takes longer, by 25 % on average (exponential);
 - drift: 3 % that come and go within a hundred trials;
-- regimes: now and then the hypervisor moves the processors, and for some thirty trials all takes 40
-  % more.
+- regimes: sometimes the hypervisor moves the processors, and for about thirty trials everything
+  takes 40 % longer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ KNOBS: Mapping[str, tuple[int | str, ...]] = {
 
 
 class Machine:
-    """Draws its truth and its noise from a seed."""
+    """A machine whose true costs and noise are drawn from a seed."""
 
     def __init__(self, seed: int, *, flat: bool = False, at_optimum: bool = False) -> None:
         truth = np.random.default_rng((seed, 1))
@@ -55,7 +55,7 @@ class Machine:
         self._noise = self._draw_noise(np.random.default_rng((seed, 2)))
 
     def costs(self) -> np.ndarray:
-        """The true cost of every setting: the logarithm of its P50, an axis for each knob."""
+        """The true cost of every setting: the logarithm of its P50, with one axis for each knob."""
         total = np.zeros([len(curve) for curve in self._curves])
         for axis, curve in enumerate(self._curves):
             shape = [1] * total.ndim
@@ -64,15 +64,14 @@ class Machine:
         return total + self._interaction[:, None, :, None, None, None]
 
     def curve(self, knob: int) -> np.ndarray:
-        """What each value of a knob costs."""
+        """The cost of each value of a knob."""
         return self._curves[knob]
 
     def excess(self, point: Point) -> float:
-        """How much slower a setting truly is than the best one: 0.02 is 2 %."""
+        """How much slower a setting truly is than the best setting: 0.02 is 2 %."""
         return exp(self._cost(point) - self._cost(self.optimum)) - 1
 
     def measure(self, setting: Setting, phase: str) -> Measured:
-        """One trial."""
         assert phase
         point = self.space.point(setting)
         p50 = 10 * exp(self._cost(point) + next(self._noise))
@@ -98,14 +97,14 @@ class Machine:
             else:
                 away = np.abs(places - random.integers(len(curve))) / (len(curve) - 1)
                 curve[:] = size * (away / away.max()) ** random.uniform(1, 2)
-        # A moderation that adapts by itself wants other windows.
+        # With adaptive moderation, other values are best.
         places = np.arange(len(self._curves[0]))
         self._interaction[:, 1] = 0.08 * np.abs(places - random.integers(len(places))) / len(places)
 
     def _worse_setting(
         self, random: np.random.Generator, total: np.ndarray, *, flat: bool
     ) -> Point:
-        """Some setting that is a tenth to a third slower than the best one."""
+        """A random setting that is 10 to 33 % slower than the best one."""
         excess = np.exp(total - total.min()) - 1
         fits = np.argwhere(np.full(total.shape, True) if flat else (excess > 0.1) & (excess < 0.33))
         return tuple(int(place) for place in fits[random.integers(len(fits))])

@@ -1,9 +1,10 @@
-"""TuneD itself, without its daemon, for test_tune_export.py; what it found is a line of JSON.
+"""TuneD without its daemon, for test_tune_export.py; the result is one line of JSON.
 
     tuned_inside.py UNPACKED PROFILES NAME
 
-UNPACKED is TuneD's package. Its loader reads the profile, and its units and plugins start, verify
-and stop it, as its daemon has them do; in the network of test_tune_killed.py, as root there.
+UNPACKED is the directory of TuneD's package. TuneD's loader reads the profile, and TuneD's units
+and plugins start, verify and stop it, as in TuneD's daemon. The program runs as root in the network
+namespace of test_tune_killed.py.
 """
 
 import json
@@ -18,7 +19,7 @@ sys.path.insert(0, str(UNPACKED / "usr/lib/python3/dist-packages"))
 
 import tuned.consts as consts  # noqa: E402
 
-# Where it reads and writes elsewhere; said before what is imported below looks.
+# TuneD's files for reading and writing; set before the imports below read these constants.
 consts.GLOBAL_CONFIG_FILE = str(UNPACKED / "etc/tuned/tuned-main.conf")
 consts.DEFAULT_STORAGE_FILE = f"{PROFILES}/storage"
 
@@ -27,7 +28,7 @@ from tuned.utils.global_config import GlobalConfig  # noqa: E402
 
 
 class Complaints(logging.Handler):
-    """What TuneD logs as errors."""
+    """Collects the errors that TuneD logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -38,7 +39,7 @@ class Complaints(logging.Handler):
 
 
 def values() -> list[str]:
-    """The queues of va and the frames of tap0, as ethtool has them."""
+    """The queues of va and the rx-frames of tap0, as ethtool shows them."""
     found = []
     for command, start in ((["-l", "va"], "RX:"), (["-c", "tap0"], "rx-frames:")):
         done = subprocess.run(["ethtool", *command], capture_output=True, text=True, check=True)
@@ -47,7 +48,7 @@ def values() -> list[str]:
 
 
 def main() -> None:
-    """Start, verify and stop."""
+    """Load the profile; start, verify and stop its scripts."""
     complaints = Complaints()
     logging.getLogger("tuned").addHandler(complaints)
     config, variables = GlobalConfig(), profiles.variables.Variables()
@@ -66,7 +67,7 @@ def main() -> None:
         variables,
     )
     manager = units.Manager(repository, monitoring, 0, inventory, config)
-    # What the profile includes would tune the machine that the tests run on.
+    # The included profile's other units would tune the machine that runs the tests.
     manager.create({name: unit for name, unit in profile.units.items() if unit.type == "script"})
     found: dict[str, Any] = {"units": list(profile.units), "before": values()}
     manager.start_tuning()
