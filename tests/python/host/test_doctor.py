@@ -1,4 +1,4 @@
-"""`vicinal doctor` on the machine that the tests run on, and how it shows what it found."""
+"""`vicinal doctor` on the machine that runs the tests, and how the command shows its findings."""
 
 import io
 import json
@@ -113,7 +113,7 @@ def test_a_check_that_cannot_go_on_stops_no_other() -> None:
     assert third.status is Status.PASS
 
 
-# What it looks like
+# Output
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -126,7 +126,7 @@ def test_a_terminal_gets_lines_that_fit(width: int) -> None:
     assert max(len(line.rstrip()) for line in lines) <= width
     text = " ".join(line[18:].strip() for line in lines[:-1])
     assert text.count("→") == 2
-    assert text.replace(" ", "").count("x" * 300) == 1  # nothing is cut off
+    assert text.replace(" ", "").count("x" * 300) == 1  # the output cuts nothing off
     assert lines[-1] == "1 passed, 1 with a warning, 1 failed, 1 not here"
 
 
@@ -192,7 +192,7 @@ def test_runtimes_that_do_alike_share_a_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class FakeQemu(Qemu):
-    """A version, without a program that could be asked for it."""
+    """A QEMU with a version, and without a program that the test would have to start."""
 
     @property
     def version(self) -> str:

@@ -1,4 +1,4 @@
-"""What `vicinal doctor` says about devices, of fake hosts: no such card can be had here."""
+"""What `vicinal doctor` says about devices of fake hosts: the tests have no such cards."""
 
 import errno
 import os
@@ -340,7 +340,7 @@ def test_a_region_is_found_in_an_ivshmem_device(
     assert "a region for 4 members" in finding.text
     assert "uncached-minus" in finding.text
     assert finding.facts["times_slower"] < shared_device.SLOW
-    assert (fake.root / place / "resource2").read_bytes() == region  # nothing was written
+    assert (fake.root / place / "resource2").read_bytes() == region  # the check wrote nothing
 
 
 def test_the_older_list_of_page_attributes_is_understood(fake: FakeHost, region: bytes) -> None:
@@ -373,7 +373,7 @@ def test_memory_that_is_shorter_than_the_device_says_fails(fake: FakeHost, regio
 def test_a_device_that_cannot_be_mapped(
     fake: FakeHost, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
 ) -> None:
-    """Root may do everything with a fake's files, so the kernel's refusal is a fake too."""
+    """Root can do everything with a fake host's files, so the kernel's refusal is a fake too."""
 
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -387,7 +387,7 @@ def test_a_device_that_cannot_be_mapped(
 
 def test_slow_memory_fails(fake: FakeHost, region: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_device, "_copy_seconds", lambda memory, _: len(memory) * 1e-9)
-    fake.ivshmem("0000:00:04.0", region)  # many times longer than what it is compared with
+    fake.ivshmem("0000:00:04.0", region)  # far longer than the reference
     finding = one(check_ivshmem(fake.host()))
     assert finding.status is Status.FAIL
     assert "nvdimm" in finding.remedy
@@ -403,7 +403,7 @@ def dax(fake: FakeHost, memory: bytes) -> Path:
 
 
 def test_a_region_is_found_in_a_memory_module(fake: FakeHost, region: bytes) -> None:
-    """Its range begins before it: the kernel's info block is there."""
+    """The module's range starts before the region, with the kernel's info block."""
     device = dax(fake, region)
     fake.file(
         "sys/kernel/debug/x86/pat_memtype_list",
@@ -417,7 +417,7 @@ def test_a_region_is_found_in_a_memory_module(fake: FakeHost, region: bytes) -> 
     assert "a region for 4 members" in finding.text
     assert "write-back" in finding.text
     assert 0 < finding.facts["times_slower"] < shared_device.SLOW
-    assert device.read_bytes() == region  # nothing was written
+    assert device.read_bytes() == region  # the check wrote nothing
 
 
 def test_memory_modules_for_other_uses_are_looked_at_and_left_alone(fake: FakeHost) -> None:
@@ -446,7 +446,7 @@ def test_a_memory_module_without_memory_fails(fake: FakeHost) -> None:
 
 
 def test_this_hosts_own_devices_are_read() -> None:
-    """The real sysfs of the machine that the tests run on, whatever it has."""
+    """The test reads the real sysfs of the machine that runs the tests, whatever devices it has."""
     host = Host()
     place = Path("/sys/bus/pci/devices")
     there = sorted(path.name for path in place.iterdir()) if place.is_dir() else []

@@ -1,4 +1,4 @@
-"""What `vicinal doctor` says about memory, processors, programs and limits, of fake hosts."""
+"""What `vicinal doctor` says about memory, processors, programs and limits of fake hosts."""
 
 import os
 import socket
@@ -58,7 +58,7 @@ def statuses(findings: Iterable[Finding]) -> list[str]:
 
 
 def test_the_kernel_s_switches_are_read_on_this_host() -> None:
-    # Kernels refuse reads of 4 MiB and more there.
+    # Kernels refuse reads of 4 MiB and more from these files.
     assert Host().text("proc/sys/kernel/random/boot_id")
 
 
@@ -89,7 +89,7 @@ def test_nodes_are_in_the_order_of_their_numbers(fake: FakeHost) -> None:
 
 
 def test_the_last_level_cache(fake: FakeHost) -> None:
-    """The largest level that has data; none where sysfs has no caches, as in some guests."""
+    """The largest level that has data; none if sysfs has no caches, as in some guests."""
     assert read_last_cache(fake.host(), 0) is None
     caches = (("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "2048K"))
     for number, (kind, level, size) in enumerate((*caches, ("Unified", 3, "38400K"))):
@@ -113,14 +113,14 @@ def test_cpu_lists(text: str, numbers: tuple[int, ...]) -> None:
 
 
 def test_processors_that_can_and_cannot_run_guests(fake: FakeHost) -> None:
-    # VT-x, and the module that uses it is not loaded.
+    # The processor has VT-x, and the kernel module that uses VT-x is not loaded.
     finding = one(check_processor(fake.host()))
     assert finding.status is Status.WARN
     assert "modprobe kvm_intel" in finding.remedy
     fake.file("dev/kvm")
     assert one(check_processor(fake.host())).status is Status.PASS
     fake.file("proc/cpuinfo", GUEST)
-    assert one(check_processor(fake.host())).status is Status.WARN  # nobody knows
+    assert one(check_processor(fake.host())).status is Status.WARN  # a guest cannot tell
     (fake.root / "dev/kvm").unlink()
     finding = one(check_processor(fake.host()))
     assert finding.status is Status.SKIP
@@ -168,7 +168,7 @@ def test_shared_memory(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
 
     space(4 << 30, 4 << 30)
     assert one(check_shared_memory(fake.host())).status is Status.PASS
-    space(64 << 20, 64 << 20)  # as in a container
+    space(64 << 20, 64 << 20)  # the size in a container
     finding = one(check_shared_memory(fake.host()))
     assert finding.status is Status.WARN
     assert "--shm-size" in finding.remedy
@@ -230,7 +230,7 @@ def test_qemu_that_is_old_broken_or_missing(fake: FakeHost) -> None:
 
 @pytest.fixture
 def short() -> Iterator[FakeHost]:
-    """With a path that a socket's address has room for."""
+    """A fake host whose path is short enough for a socket's address."""
     with tempfile.TemporaryDirectory(prefix="vicinal-test-") as directory:
         yield FakeHost(Path(directory) / "fake")
 
@@ -255,7 +255,7 @@ def test_libvirt(short: FakeHost) -> None:
 
 
 def test_libvirt_for_root(short: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who can have one that Vicinal starts."""
+    """Root can have a libvirt daemon that Vicinal starts."""
     monkeypatch.setenv("XDG_STATE_HOME", str(short.root))
     short.program("virtqemud", "echo 'virtqemud (libvirt) 9.0.0'")
     _, system, own, *_ = check_libvirt(short.host(user=0))
@@ -270,7 +270,7 @@ def test_libvirt_for_root(short: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
     here = short.directory("vicinal/libvirt") / "libvirt-sock"
     with socket.socket(socket.AF_UNIX) as theirs, socket.socket(socket.AF_UNIX) as ours:
         theirs.bind(str(place))
-        # A stale socket fails nothing: clusters do without.
+        # A stale socket is only a warning, because clusters do not need the system's libvirt.
         assert list(check_libvirt(short.host(user=0)))[1].status is Status.WARN
         ours.bind(str(here))
         ours.listen()
@@ -373,7 +373,7 @@ def test_cross_memory_attach(
     assert finding.facts["seccomp_filter"] is True
 
 
-# All of them
+# All checks together
 
 
 def test_a_finding_to_act_on_has_a_remedy() -> None:
@@ -382,7 +382,7 @@ def test_a_finding_to_act_on_has_a_remedy() -> None:
 
 
 def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
-    """A host of which no file can be read: a document all the same."""
+    """On a host without any readable file, the result is still a valid document."""
     examined = list(examine(Host(root=tmp_path, search=str(tmp_path)), CHECKS))
     found = document(examined)
     assert [each["name"] for each in found["checks"]] == [check.name for check in CHECKS]
@@ -390,7 +390,7 @@ def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("junk", ["", "\0", "-1", "0x", "🛇 ] [", "9" * 4000, "\n".join("a b c")])
 def test_junk_in_every_file_is_no_error(tmp_path: Path, region_path: Path, junk: str) -> None:
-    """Kernels to come, and broken cards, may say anything."""
+    """Future kernels and broken cards may say anything."""
     fake = xeon_with_mlx5(tmp_path / "fake")
     vicinal.region.create(region_path, members=2, for_guests=True)
     fake.ivshmem("0000:00:04.0", region_path.read_bytes())
@@ -408,7 +408,7 @@ def test_junk_in_every_file_is_no_error(tmp_path: Path, region_path: Path, junk:
 
 
 def test_what_can_be_had_of_a_node_is_in_bytes(fake: FakeHost) -> None:
-    """What is free, and what the kernel gives up for it: files, but not those in tmpfs."""
+    """Available memory: free and reclaimable memory; files in tmpfs do not count."""
     fake.node(0, "0", "10", memory_kib=1000)
     lines = {"MemTotal": 1000, "MemFree": 500, "FilePages": 200, "Shmem": 50, "SReclaimable": 25}
     text = "\n".join(f"Node 0 {name}:  {kib} kB" for name, kib in lines.items())

@@ -1,8 +1,8 @@
-"""A machine with a virtual function moves: which host's function it has, whatever fails on the way.
+"""Migration of a machine with a virtual function: which host's function it has after any failure.
 
-Both cards are fakes (fake_cards.py), and so are both libvirts (fake_libvirt.py): no machine here
-has a card with functions. The steps, the journals and the records of functions are the real ones.
-A real guest gives up a device and gets another in tests/guests/libvirt/test_function_migration.py.
+Both cards are fakes (fake_cards.py), and so are both libvirts (fake_libvirt.py), because the tests
+have no card with functions. The steps, the journals and the records of functions are real. In
+tests/guests/libvirt/test_function_migration.py, a real guest gives up a device and gets another.
 """
 
 import json
@@ -53,11 +53,11 @@ NOTHING = "00:00:00:00:00:00"
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing is rolled back."""
+    """Simulates SIGKILL: no handler rolls anything back."""
 
 
 class Lab:
-    """Two hosts: vm0 and vm1 are on a, vm2 is on b. What is done to them, in order, is in `log`."""
+    """Two hosts: vm0 and vm1 are on a, vm2 is on b. `log` has all actions on them, in order."""
 
     def __init__(self, directory: Path, cluster: Cluster, card: str) -> None:
         self.cluster = cluster
@@ -114,7 +114,7 @@ class Lab:
         return self.hypervisors[name]
 
     def desired(self, name: str, moved: dict[str, str]) -> dict[str, Resource]:
-        """What a host is to have by the file, where machines were moved."""
+        """The resources that the file wants on a host, after the given migrations."""
         keys = {"user-key.pub": "u", "host-key.pub": "h"}
         whole = Whole(self.cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, keys, moved)
         share = share_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
@@ -124,7 +124,7 @@ class Lab:
         return {each.key: each for each in found}
 
     def up(self) -> None:
-        """Make it, but for what takes real machines."""
+        """Create the cluster, without the steps that need real machines."""
         for name in ("a", "b"):
             journal = journal_of(f"{NAME}.{name}")
             wanted = self.desired(name, {})
@@ -158,7 +158,7 @@ class Lab:
     def parts(
         self, source: HostRecord, target: HostRecord, node: str
     ) -> Iterator[tuple[FarPart, FarPart]]:
-        """Both hosts' agents, within this process."""
+        """Connections to both hosts' agents, within this process."""
         found = []
         try:
             for record in (source, target):
@@ -177,7 +177,7 @@ class Lab:
         move_node(NAME, journal_of(NAME), NODE, host, 5, lambda _: None)
 
     def where(self) -> dict[str, list[str]]:
-        """The functions that the machine has, by the host that it is on."""
+        """The functions of the machine, by the host that runs the machine."""
         return {
             name: fake.domains[DOMAIN].functions
             for name, fake in self.libvirts.items()
@@ -192,7 +192,7 @@ class Lab:
         return card.settings[number]["mac"]
 
     def check(self, host: str) -> None:
-        """The machine is on a host, with that host's function alone, and nothing is to be done."""
+        """Check that the machine runs on a host with its function only, and nothing is left to do."""
         other = "b" if host == "a" else "a"
         assert self.where() == {host: self.owned(host)}
         assert len(self.owned(host)) == 1
@@ -213,7 +213,7 @@ class Lab:
 
 
 class Agent:
-    """What is asked of a host's agent, answered at once."""
+    """A host's agent that answers requests at once."""
 
     def __init__(self, lab: Lab, host: str) -> None:
         self._lab = lab
@@ -274,13 +274,13 @@ def test_the_network_finds_its_address_on_one_host_at_a_time(lab: Lab) -> None:
         f"a: its guest gives up {MINE}",
         f"a: reset {MINE}",
         "a: it moves to b",
-        f"b: set up {THEIRS}",  # it is ours already
+        f"b: set up {THEIRS}",  # it is already assigned to the machine
         f"b: its guest gets {THEIRS}",
         f"a: release {MINE}",
     ]
     lab.check("b")
     assert (lab.mac("a"), lab.mac("b")) == (NOTHING, mac)
-    # What it gets when it is started the next time is of this host, too.
+    # At its next start, the machine also gets this host's function.
     kept = lab.libvirts["b"].domains[DOMAIN].kept
     assert 'bus="0x05"' in kept
     assert 'bus="0x01"' not in kept
@@ -344,7 +344,7 @@ def test_what_fails_leaves_the_machine_and_its_function_at_home(
 
 
 def test_what_cannot_be_rolled_back_is_repaired_by_the_next_command(lab: Lab) -> None:
-    """The other host does not take it, and this one does not take it back at once."""
+    """The target does not take the machine, and the source does not take it back at once."""
     mac = lab.mac("a")
 
     def fail(what: str) -> None:
@@ -363,7 +363,7 @@ def test_what_cannot_be_rolled_back_is_repaired_by_the_next_command(lab: Lab) ->
 
 @pytest.mark.parametrize("at", range(8))
 def test_a_command_killed_at_any_step_is_repaired(lab: Lab, at: int) -> None:
-    """All that is done by it ends there: the command, and the agents that hear no more of it."""
+    """The kill ends the command, and the agents hear no more from it."""
     mac = lab.mac("a")
 
     def die(_: str) -> None:

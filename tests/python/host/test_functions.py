@@ -1,4 +1,4 @@
-"""SR-IOV functions: made, assigned, released and removed, on fake cards (fake_cards.py).
+"""SR-IOV functions: created, assigned, released and removed, on fake cards (fake_cards.py).
 
 The code is all of `vicinal functions` with its privileged helper; only the kernel is a fake.
 """
@@ -52,11 +52,11 @@ def test_functions_are_made_and_read_back(tmp_path: Path) -> None:
     assert (first.driver, first.group, first.interfaces) == ("igbvf", "20", ("eth1v0",))
     assert first.free
     assert json.loads(json.dumps(asdict(card)))["functions"][1]["number"] == 1
-    # Once more is no change.
+    # The same call again changes nothing.
     writes = len(host.writes)
     functions.create("eth1", 2, owner="demo")
     assert len(host.writes) == writes
-    # Another number: 0 first, which the kernel wants.
+    # For another number, the kernel requires 0 first.
     functions.create("eth1", 3, owner="demo")
     assert [text for _, text in host.writes[writes:]] == ["0", "3"]
     assert functions.remove("0000:01:00.0") == 3
@@ -109,7 +109,7 @@ def test_only_what_was_set_is_told_to_the_card(tmp_path: Path) -> None:
         ["vf", "0", "vlan", "7"],
         ["vf", "0", "spoofchk", "off"],
     ]
-    # The driver reads its address once: it was bound anew.
+    # The driver reads the address only when it is bound, so the function was bound again.
     assert host.read(host.sysfs / "class/net/eth1v0/address") == MAC
     host.calls.clear()
     functions.assign(SECOND, owner="demo")
@@ -133,7 +133,7 @@ def test_a_released_function_is_as_it_was(tmp_path: Path) -> None:
 
 
 def put_on_vfio(host: FakeHost, function: str) -> Path:
-    """As an administrator does with driverctl, whose users may open it; returns what they open."""
+    """Bind a function to vfio-pci as driverctl does; returns the file of its VFIO group."""
     host.write(host.device(function) / "driver_override", "vfio-pci\n")
     host.write(host.device(function) / "driver/unbind", function)
     host.write(host.sysfs / "bus/pci/drivers_probe", function)
@@ -198,7 +198,7 @@ def test_what_is_in_use_is_left_alone(tmp_path: Path) -> None:
     functions.assign(FIRST, owner="demo")
     host.files(host.device(FIRST) / "net/eth1v0", flags="0x1003")
     functions.assign(SECOND, owner="machine", vfio=True)
-    host.files(host.device(SECOND), enable="1")  # as while QEMU has it open
+    host.files(host.device(SECOND), enable="1")  # as if QEMU had the device open
     writes = len(host.writes)
     with refusal("0000:01:08.0 is in use: its interface eth1v0 is up"):
         functions.release([FIRST])
@@ -234,7 +234,7 @@ def test_names_and_users_are_kept_apart(tmp_path: Path) -> None:
         stranger.create("eth1", 3, owner="other")
     with refusal("0000:01:08.1 is not assigned"):
         functions.release([SECOND])
-    assert Functions(host, FakeHelper(host)).release([FIRST]) == []  # root may
+    assert Functions(host, FakeHelper(host)).release([FIRST]) == []  # root can release it
     assert host.given[-1] == ("20", 0)
 
 
@@ -362,7 +362,7 @@ def test_every_kind_of_card_is_told_apart(tmp_path: Path, card: FakeCard) -> Non
 
 
 class Interrupting(FakeHelper):
-    """Does what it is asked for once, and then a signal comes."""
+    """Performs a request once, and then raises a signal."""
 
     def __init__(self, host: FakeHost, operation: str) -> None:
         super().__init__(host)
@@ -394,7 +394,7 @@ def test_an_interrupted_assignment_is_undone(tmp_path: Path) -> None:
 def test_a_helper_killed_at_any_step_leaves_what_release_undoes(
     tmp_path: Path, card: FakeCard
 ) -> None:
-    """Before each thing that it does to the host, and when it has done all."""
+    """The kill comes before each change of the host, and after the last one."""
 
     class Killed(BaseException):
         pass
@@ -446,7 +446,7 @@ def test_a_helper_killed_at_any_step_leaves_what_release_undoes(
         done = steps > 0
         steps = most
         if kept := records(host)["functions"]:
-            assert set(kept) == set(addresses)  # all were written down before one was touched
+            assert set(kept) == set(addresses)  # all were recorded before the first was changed
             assert functions.release([], owner="demo") == []
         assert state() == before
         if done:
@@ -485,7 +485,7 @@ def test_two_commands_at_once_get_different_functions(tmp_path: Path, owner: str
 
     class Slow(FakeHelper):
         def __call__(self, operation: str, **fields: object) -> dict[str, object]:
-            if not other:  # the other one chooses, and is quicker
+            if not other:  # the other command chooses first
                 other.append(functions.assign("eth1", owner=owner).address)
             return super().__call__(operation, **fields)
 

@@ -1,7 +1,7 @@
-"""The privileged helper: what it takes, what it refuses, and how users get to it.
+"""The privileged helper: requests that it accepts and refuses, and how users reach it.
 
-It runs as a process of its own. Where it is to do something it runs in a user and mount namespace
-in which this user is root and /sys is a fake one (fake_cards.py).
+The helper runs as its own process. If it has to change something, it runs in a user and mount
+namespace in which this user is root and /sys is a fake (fake_cards.py).
 """
 
 import json
@@ -35,7 +35,7 @@ def request(operation: str, **fields: object) -> dict[str, object]:
 
 
 def assignment(**changed: object) -> dict[str, object]:
-    """The fields of one that gives FIRST to `demo`."""
+    """The fields of a request that assigns FIRST to `demo`."""
     return {"functions": [{**GIVEN, **changed}], "owner": "demo"}
 
 
@@ -111,7 +111,7 @@ def test_settings_that_it_does_not_know_are_refused(
 
 
 def test_only_virtual_functions_are_ever_unbound(tmp_path: Path) -> None:
-    """A disk's controller, say, is no virtual function, and so is a card itself."""
+    """Neither a disk's controller nor a card itself is a virtual function."""
     host = FakeHost(tmp_path, igb())
     host.files(host.device("0000:00:1f.2"), **{"class": "0x010601", "driver_override": ""})
     for address in ("0000:01:00.0", "0000:00:1f.2", "0000:0f:00.0"):
@@ -146,7 +146,7 @@ def test_a_link_that_names_another_card_s_function_is_not_believed(tmp_path: Pat
 
 
 def test_it_needs_only_the_standard_library() -> None:
-    """`python3 -I` has no other path; so what is audited is one directory."""
+    """`python3 -I` has no other path, so an audit has to read only one directory."""
     files = list(helper.SOURCE.glob("*.py"))
     own = {"." + file.stem for file in files}
     imported = {
@@ -162,26 +162,27 @@ def test_it_needs_only_the_standard_library() -> None:
 
 
 def test_nothing_beside_it_is_taken_for_a_module_of_python(tmp_path: Path) -> None:
-    """Python would look for modules in a directory that it runs, before its own."""
+    """Python searches a directory that it runs before the standard library."""
     there = _installed(tmp_path / "helper")
     (there / "json.py").write_text("raise SystemExit('taken')")
     done = subprocess.run(
         [helper.PYTHON, "-I", there], input="[]", capture_output=True, text=True, check=False
     )
-    # It is asked with what is no request: that far it comes, and who is not root less far.
+    # The test sends an invalid request. The helper starts and refuses it, or refuses an
+    # unprivileged user first.
     refused = "another version" if os.geteuid() == 0 else "not run as root"
     assert refused in json.loads(done.stdout)["error"][0], done.stderr
 
 
 def _installed(place: Path) -> Path:
-    """The helper where its files are copied to, as the error of helper.py says."""
+    """Copy the helper's files with the command that the error of helper.py suggests."""
     files = shlex.join(map(str, helper.SOURCE.glob("*.py")))
     subprocess.run(["sh", "-c", f"install -D -m 644 -t {place} {files}"], check=True)
     return place
 
 
 def test_as_an_ordinary_user_it_does_nothing() -> None:
-    with tempfile.TemporaryDirectory() as directory:  # nobody may not read a checkout
+    with tempfile.TemporaryDirectory() as directory:  # the user nobody cannot read a checkout
         Path(directory).chmod(0o755)
         done = subprocess.run(
             [helper.PYTHON, "-I", _installed(Path(directory) / "helper")],
@@ -199,7 +200,7 @@ def test_as_an_ordinary_user_it_does_nothing() -> None:
 def test_without_rights_the_error_says_what_an_administrator_is_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a fake sudo, which refuses as the real one does."""
+    """The test uses a fake sudo, which refuses as the real one does."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
@@ -244,7 +245,7 @@ def host_with_functions(tmp_path: Path) -> FakeHost:
 
 
 def test_the_command_reaches_the_helper(host_with_functions: FakeHost) -> None:
-    """All of the way: the command line, the helper as a process, its records, and what is shown."""
+    """The whole path: the command line, the helper as a process, its records, and the output."""
     calls = [
         ["assign", FIRST, "--owner", "demo"],
         ["list"],
@@ -308,7 +309,7 @@ def test_the_lock_of_a_helper_that_died_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_sudo_runs_the_helper_by_the_line_that_is_suggested(tmp_path: Path) -> None:
-    """The real sudo, in a mount namespace with a /etc/sudoers and a helper of its own."""
+    """The test uses the real sudo, in a mount namespace with its own /etc/sudoers and helper."""
     if os.geteuid() != 0 or shutil.which("sudo") is None:
         pytest.skip("this needs root, and sudo")
     rule = tmp_path / "sudoers"

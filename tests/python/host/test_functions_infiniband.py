@@ -1,6 +1,6 @@
-"""InfiniBand functions on fake cards (fake_cards.py): GUIDs, policy, partitions, ACTIVE or why not.
+"""InfiniBand functions on fake cards (fake_cards.py): GUIDs, policy, partitions, port states.
 
-That a subnet manager is there or not is told from a simulated subnet in test_functions_subnet.py.
+test_functions_subnet.py checks with a simulated subnet whether there is a subnet manager.
 """
 
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_derived_guids_differ_between_cards_and_functions() -> None:
 
 
 def test_what_another_host_is_to_have_is_had_here_no_more(tmp_path: Path) -> None:
-    """The kernel's driver does not say what was there before: a function gets its card's own."""
+    """The driver does not show a function's previous GUID, so the function gets its card's own."""
     for kind, known in (("mlx5", "00:" * 7 + "00"), ("mlx5-kernel", "ec:0d:9a:f0:01:c0:41:d4")):
         _, functions = made(tmp_path / kind, mlx5(kind=kind))
         settings = Settings(node_guid=NODE, port_guid=PORT)
@@ -140,7 +140,7 @@ def test_the_cause_is_named_when_the_port_does_not_come(
     host, functions = made(tmp_path, mlx5(**changes))
     with pytest.raises(VicinalError, match=f"did not become ACTIVE within 0.2 s: .*{cause}"):
         functions.assign("mlx5_0", owner="demo", wait=0.2)
-    # And it was undone.
+    # The failed assignment is undone.
     assert functions.find(M5).free
     assert host.read(host.device("0000:02:00.0") / "sriov/0/policy") == "Down"
 

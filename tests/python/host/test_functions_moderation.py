@@ -1,6 +1,6 @@
 """Interrupt moderation, on a fake `ethtool` that answers as drivers do.
 
-The real one, with emulated igb and igbvf, is in tests/guests/functions/test_guest_functions.py.
+tests/guests/functions/test_guest_functions.py uses the real ethtool, with emulated igb and igbvf.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ tx-usecs:\t{tx-usecs}
 
 
 class Card(FakeHost):
-    """A card whose driver has times alone; it says that it takes tx-usecs, and does not."""
+    """A card whose driver supports only times; it accepts tx-usecs without an effect."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, igb())

@@ -1,7 +1,7 @@
-"""Whether there is a subnet manager, told from a simulated InfiniBand subnet.
+"""Detection of a subnet manager, in a simulated InfiniBand subnet.
 
-ibsim simulates a switch and two hosts, and opensm is a real subnet manager: management only, no
-data. What ibsim shows of a host's port is taken for the port of a fake card (fake_cards.py).
+ibsim simulates a switch and two hosts. opensm is a real subnet manager, here for management without
+data. The files that ibsim shows for a host's port become the port of a fake card (fake_cards.py).
 """
 
 import os
@@ -20,7 +20,7 @@ from unpacked_packages import unpacked
 from vicinal.host.functions.infiniband import cause_of_no_port
 from vicinal.host.functions.sysfs import Port, read_ports
 
-BOUND = 60.0  # seconds; a hang guard
+BOUND = 60.0  # seconds; a guard against hangs
 NET = """
 Switch 8 "switch"
 [1] "manager"[1]
@@ -32,7 +32,7 @@ Hca 1 "manager"
 Hca 1 "host"
 [1] "switch"[2]
 """
-# What ibsim shows is there only as long as the process that looks, and for that alone.
+# ibsim shows its files only to the process that reads them, and only while that process lives.
 SNAPSHOT = """
 import os, shutil, sys
 os.listdir("/sys/class/infiniband")
@@ -53,7 +53,7 @@ class Subnet:
         self.environment = os.environ | {
             "PATH": os.pathsep.join([*programs, os.environ["PATH"], "/usr/sbin"]),
             "LD_LIBRARY_PATH": str(tools / "usr/lib/x86_64-linux-gnu"),
-            "IBSIM_SOCKNAME": f"vicinal-{os.getpid()}",  # others may run one too
+            "IBSIM_SOCKNAME": f"vicinal-{os.getpid()}",  # other tests may run one at the same time
             "OSM_TMP_DIR": str(directory),
         }
         self.environment["OSM_CACHE_DIR"] = str(directory)
@@ -72,7 +72,6 @@ class Subnet:
         self._running.append(process)
 
     def run(self, *command: str, host: str) -> subprocess.CompletedProcess[str]:
-        """Run a program on a host."""
         return subprocess.run(
             command,
             cwd=self.directory,
@@ -84,7 +83,6 @@ class Subnet:
         )
 
     def stop(self) -> None:
-        """End what runs."""
         for process in reversed(self._running):
             process.kill()
             process.communicate()
@@ -108,7 +106,7 @@ def subnet(tmp_path: Path) -> Iterator[Subnet]:
 
 
 def port_of(subnet: Subnet, host: FakeHost) -> Port:
-    """The simulated host's port as it is now, as that of the fake card."""
+    """The simulated host's current port, as the port of the fake card."""
     target = host.device("0000:02:00.0") / "infiniband"
     shutil.rmtree(target, ignore_errors=True)
     deadline = time.monotonic() + BOUND
@@ -144,7 +142,7 @@ def test_a_subnet_manager_is_noticed(subnet: Subnet, tmp_path: Path) -> None:
     cause, _ = cause_of_no_port(host, "0000:02:00.0", function, 0)
     assert "the subnet manager does not serve virtual functions" in cause
 
-    # The GUIDs that are read are those by which the subnet knows the host.
+    # The port's GUIDs are those by which the subnet knows the host.
     found = subnet.run("ibnetdiscover", host="manager").stdout
     listed = {
         f"{int(text, 16):016x}" for text in re.findall(r"^caguid=0x(\w+)$", found, re.MULTILINE)

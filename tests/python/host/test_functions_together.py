@@ -1,6 +1,6 @@
-"""Several SR-IOV functions at once: one start of the privileged helper, and all of them or none.
+"""Several SR-IOV functions at once: one start of the privileged helper, and all or none change.
 
-On fake cards (fake_cards.py), with all of the code of `vicinal functions` and its helper.
+The tests use fake cards (fake_cards.py) and all code of `vicinal functions` and its helper.
 """
 
 import json
@@ -32,7 +32,7 @@ class Trial:
         self.helper.asked.clear()
 
     def state(self) -> list[object]:
-        """All that can be seen of the functions."""
+        """The visible state of all functions."""
         settings = [dict(self.card.settings[number]) for number in sorted(self.card.settings)]
         return [*self.functions.cards()[0].functions, *settings]
 
@@ -82,7 +82,7 @@ def test_all_are_written_down_before_one_is_touched(trial: Trial) -> None:
 
 
 def test_what_fails_last_takes_all_back_from_the_last_to_the_first(trial: Trial) -> None:
-    """In the helper itself, which is not started again for it."""
+    """The helper itself undoes the changes, without a second start."""
     trial.host.refused = {"trust"}
     wanted = [*WANTED[:2], (THIRD, Settings(mac=MACS[2], trust=True))]
     trial.host.calls.clear()
@@ -125,7 +125,7 @@ def test_what_cannot_be_undone_is_told_and_the_rest_is_free(trial: Trial) -> Non
 def test_one_that_cannot_be_taken_back_keeps_no_other(trial: Trial) -> None:
     trial.functions.assign_all(WANTED, owner="demo", vfio=True)
     for address in (FIRST, SECOND):
-        trial.host.files(trial.host.device(address), enable="1")  # as while QEMU has it open
+        trial.host.files(trial.host.device(address), enable="1")  # as if QEMU had the device open
     with pytest.raises(VicinalError, match=rf"{FIRST} is in use: .*; {SECOND} is in use: "):
         trial.functions.release([], owner="demo")
     assert trial.owners() == {FIRST: "demo", SECOND: "demo"}
@@ -153,7 +153,7 @@ def test_of_a_card_each_is_another(trial: Trial) -> None:
 def test_where_another_command_takes_one_others_are_chosen(trial: Trial, owner: str) -> None:
     class Slow(FakeHelper):
         def __call__(self, operation: str, **fields: object) -> dict[str, object]:
-            if not self.asked:  # the other one chooses too, and is quicker
+            if not self.asked:  # the other command chooses first
                 trial.functions.assign("eth1", owner=owner)
             return super().__call__(operation, **fields)
 

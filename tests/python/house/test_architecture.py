@@ -1,4 +1,4 @@
-"""Arrows between parts run one way, as docs/explanation/architecture.md says."""
+"""Imports and includes between parts go one way, as docs/explanation/architecture.md says."""
 
 import ast
 import re
@@ -31,15 +31,15 @@ MAY_USE = {
 """The parts of the package, and which other parts each may import."""
 ENTRY = {"vicinal", *(f"vicinal.{each}" for each in ("__main__", "cli", "command_app"))}
 ENTRY |= {f"vicinal.{each}" for each in ("doctor_command", "plain_commands", "wrong_call")}
-"""The command itself, which is above all parts: no part imports any of it but the version."""
+"""The command itself, which is above all parts: parts import only its version."""
 
 OF_LABS = {"numpy", "scipy", "matplotlib", "pyarrow"}
 """Libraries that only labs need."""
 WITH_LIBRARIES_OF_LABS = {
     "vicinal.region.format": "gives numpy's types of the region's records to tests and analyses",
 }
-"""Modules of the core that need a library of labs nevertheless, and why. No other module of the
-core imports them."""
+"""Modules of the core that need a library of labs, with the reason. No other module of the core
+imports these modules."""
 
 
 def python_modules() -> dict[str, Path]:
@@ -50,7 +50,7 @@ def python_modules() -> dict[str, Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """All of them, also those within functions and for types alone."""
+    """All imports of a file, including imports within functions and imports only for types."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
@@ -68,7 +68,7 @@ def python_arrows() -> list[tuple[str, str]]:
 
 
 def c_arrows() -> Iterator[tuple[str, str]]:
-    """Of the provider, by folders of two levels: a file's own header is no arrow."""
+    """Includes between the provider's folders; an include within a folder is no arrow."""
     provider = TREE / "provider"
     for path in provider.glob("*/*.[ch]"):
         for each in INCLUDE.findall(path.read_text()):
@@ -77,7 +77,7 @@ def c_arrows() -> Iterator[tuple[str, str]]:
 
 
 def parts(arrows: Iterable[tuple[str, str]], package: str) -> Mapping[str, set[str]]:
-    """What each part of a package, a module or a package itself, needs of its neighbours."""
+    """What each direct part of a package imports from the package's other parts."""
     depth = package.count(".") + 2
     found: dict[str, set[str]] = defaultdict(set)
     for who, whom in arrows:
@@ -101,7 +101,7 @@ def part_of(module: str) -> str:
 
 
 def core_modules() -> dict[str, Path]:
-    """All modules but those of labs, and those that the appliance's own Python runs."""
+    """All modules except those of labs and those that the appliance's own Python runs."""
     return {
         name: path
         for name, path in python_modules().items()
@@ -124,7 +124,7 @@ def test_all_parts_are_known() -> None:
 
 
 def test_the_core_says_nowhere_that_it_needs_a_library_of_labs() -> None:
-    """Not within functions either."""
+    """The check includes imports within functions."""
     found = {
         name: sorted(needed)
         for name, path in core_modules().items()
@@ -156,7 +156,7 @@ def test_no_part_of_a_package_needs_one_that_needs_it(package: str) -> None:
 
 
 def test_each_folder_of_c_says_what_may_be_found_there() -> None:
-    """By a README.md of its own, or of the folder around it."""
+    """A README.md in the folder or in a parent folder says it."""
     tops = ("provider", "guest", "slurm", "programs")
     folders = {path.parent for top in tops for path in (TREE / top).glob("**/*.c")}
     assert {TREE / "provider" / "region", TREE / "guest" / "agent"} <= folders

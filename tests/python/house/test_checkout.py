@@ -1,4 +1,4 @@
-"""Whether the package runs from a source tree: what lies beside an installed one is none."""
+"""Whether the package runs from a source tree, and is not fooled by an installation."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def test_these_tests_run_from_a_checkout() -> None:
 
 
 def test_the_appliance_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There the provider's folder lies beside site-packages."""
+    """In the appliance, the provider's folder is next to site-packages."""
     (tmp_path / "provider").mkdir()
     package = tmp_path / "site-packages/vicinal"
     package.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Which parts of Vicinal a command loads: programs call most of them, and they have to be quick."""
+"""Which modules a command loads: programs call most commands, so commands have to start fast."""
 
 import importlib
 import importlib.util
@@ -48,7 +48,7 @@ def registered(command: str | None) -> list[str]:
 
 
 def test_each_part_registers_what_is_said_of_it() -> None:
-    """Or a command that is there would not be found, or would load all parts."""
+    """Otherwise an existing command is not found, or loads all parts."""
     assert set(registered(None)) == {name for names in PARTS.values() for name in names}
     for names in PARTS.values():
         for name in names:
@@ -85,7 +85,7 @@ def test_a_command_that_needs_another_shows_its_help(
 def test_a_wrong_word_is_quoted_with_what_may_be_there(
     words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pydantic's own words ("Value error", "Input should be") do not reach users."""
+    """Pydantic's own words ("Value error", "Input should be") must not reach users."""
     assert run(words) == 2
     said = capsys.readouterr().err
     assert complaint in said
@@ -114,9 +114,9 @@ def test_the_list_of_studies_loads_no_library_but_rich(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_own(default_uri()):
-        # The session of an ordinary user, or the system's libvirt, would be asked by its library.
+        # Otherwise libvirt's library asks the user's session daemon or the system's libvirt.
         monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+ssh://elsewhere/system")
-    # What make does. It does nothing unless a study was changed since.
+    # `make` runs this command. It does nothing unless a study has changed.
     subprocess.run([sys.executable, "-m", "vicinal.labs.study.file.shipped"], check=True)
     loaded = loaded_by("study", "list", state=tmp_path)
     assert {"vicinal.labs.study_commands.list_command", "rich"} <= loaded
@@ -136,7 +136,7 @@ def test_commands_load_numpy_only_to_compute() -> None:
     script = f"import sys, {parts}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    missing = HEAVY - {"psutil"}  # which commands about processes load
+    missing = HEAVY - {"psutil"}  # commands about processes load psutil
     assert not set(done.stdout.split()) & missing
 
 
@@ -149,7 +149,7 @@ def modules_of(names: Iterable[str]) -> Iterator[Path]:
 
 
 def is_compiled(module: Path) -> bool:
-    """Whether there is byte code of a module's present text, by time and size as Python sees it."""
+    """Whether a module's byte code matches its text by time and size, as Python checks it."""
     code = Path(importlib.util.cache_from_source(str(module)))
     if not code.is_file():
         return False
@@ -160,7 +160,7 @@ def is_compiled(module: Path) -> bool:
 
 
 def test_make_compiles_each_module() -> None:
-    """Whatever PYTHONDONTWRITEBYTECODE says: else each start compiles all that it loads."""
+    """With PYTHONDONTWRITEBYTECODE, each start would compile all modules that it loads."""
     made = COMPILED.stat().st_mtime
     modules = [each for each in modules_of(["vicinal"]) if "appliance/root" not in str(each)]
     unchanged = [each for each in modules if each.stat().st_mtime < made]
@@ -169,7 +169,7 @@ def test_make_compiles_each_module() -> None:
 
 
 def test_demo_bench_and_what_the_tuner_found_load_no_scipy_stats() -> None:
-    """It takes a second to load."""
+    """Loading scipy.stats takes a second."""
     bench = "vicinal.labs.bench.demo, vicinal.labs.bench.bench_report"
     parts = f"{bench}, vicinal.labs.tune.search.confirming"
     words = [sys.executable, "-c", f"import sys, {parts}; print(*sys.modules)"]
@@ -179,7 +179,7 @@ def test_demo_bench_and_what_the_tuner_found_load_no_scipy_stats() -> None:
 
 
 def test_the_appliance_s_own_modules_are_not_compiled() -> None:
-    """All files there are copied into the appliance."""
+    """The build copies all files of that folder into the appliance."""
     inside = CHECKOUT / "src/vicinal/cluster/vm/image/appliance/root"
     assert list(inside.rglob("*.py"))
     assert not list(inside.rglob("*.pyc"))
@@ -193,7 +193,7 @@ def test_installed_packages_are_compiled() -> None:
 
 @pytest.mark.parametrize("command", ["region", "sweep", "functions", "lend", "release"])
 def test_what_slurm_calls_loads_little(command: str) -> None:
-    """The start of each job waits for it."""
+    """The start of each job waits for these commands."""
     words = [sys.executable, "-c", LOADED, "slurm", command, "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
@@ -248,7 +248,7 @@ def test_what_is_not_in_order_is_typer_s_to_say(words: list[str]) -> None:
 
 @pytest.mark.parametrize(("command", "place"), PLAIN.items(), ids=str)
 def test_typer_reads_the_same_parameters(command: tuple[str, ...], place: str) -> None:
-    """All of them, with the same defaults: the functions are those of the plain calls."""
+    """Typer's parameters and defaults are those of the functions that plain calls use."""
     found: object = typer.main.get_command(build_app(command[0]))
     for word in command:
         assert isinstance(found, typer.core.TyperGroup)

@@ -1,4 +1,4 @@
-"""A fault of Vicinal's own: the user gets a line and a file to send, and never a traceback."""
+"""A fault in Vicinal itself: the user gets one line and a file to send, and never a traceback."""
 
 import os
 import stat

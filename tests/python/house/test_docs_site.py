@@ -1,4 +1,4 @@
-"""What Sphinx is given for the documentation's site: pages by folder, their links, comments."""
+"""What Sphinx gets for the documentation's site: pages by folder, their links, comments."""
 
 import subprocess
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_links_lead_to_where_the_site_has_a_page(tree: Path) -> None:
     assert "```\n[a](../reference/a.md)\n```" in start, "code is left as it is"
     assert "[start](../how-to/start.md)" in (site / "project/README.md").read_text()
     assert (site / "files/LICENSE").is_file()
-    # A page in the sources, which links to a file beside it.
+    # This page among the sources links to a file next to it.
     assert (
         "[region](../../files/provider/region/a.h)"
         in (site / "source/provider/README.md").read_text()
@@ -100,7 +100,7 @@ def test_contents_follow_the_folders(tree: Path) -> None:
 
 
 def test_what_did_not_change_keeps_its_time(tree: Path) -> None:
-    """Or Sphinx would read all pages again."""
+    """If the times changed, Sphinx would read all pages again."""
     site = tree.parent / "site"
     sources.stage(tree, site)
     before = {path: path.stat().st_mtime_ns for path in site.rglob("*") if path.is_file()}

@@ -1,9 +1,9 @@
 """The examples in the documentation do what they say.
 
-An example that is to be run is marked: in Markdown its fence begins with "```sh test", in
-scdoc the line before the fence is "; test". It runs under `bash -euo pipefail` in the root
-of the checkout, with build/venv/bin first in PATH, and must succeed. Regions have names of
-their own there, so that one left behind by an example that was killed is in nobody's way.
+A mark makes an example a test: in Markdown, its fence begins with "```sh test"; in scdoc, the line
+before the fence is "; test". The example runs under `bash -euo pipefail` in the root of the
+checkout, with build/venv/bin first in PATH, and must succeed. Regions get names of their own, so a
+region left by a killed example does not disturb later runs.
 """
 
 import os
@@ -41,7 +41,7 @@ LONG = {
     "docs/explanation/statistics.md": pytest.mark.long,
     "docs/how-to/studies.md": pytest.mark.long,
 }
-"""Documents whose commands each load what studies need, and have tests in the common check."""
+"""Documents whose commands load the libraries of studies; tests in the common check cover them."""
 
 EXAMPLES = [
     pytest.param(
@@ -70,7 +70,7 @@ def test_examples_run(example: str) -> None:
     try:
         output, _ = process.communicate(timeout=240)
     finally:
-        # A job that hangs must not go on beside the tests that follow.
+        # A job that hangs must not run on beside later tests.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, output

@@ -1,4 +1,4 @@
-"""The examples are the configurations of the published studies: what each of them consists of."""
+"""The examples are the configurations of the published studies: the resources of each example."""
 
 import os
 from collections import Counter
@@ -20,7 +20,7 @@ SOCKETS, CORES, THREADS = 2, 8, 2
 MACHINES = {"machines": 1, "machine": 2, "guests": 1}
 CONTAINERS = {"containers": 1, "node": 2}
 REGION = {"region": 1}
-# Of each example: what there is to make, by kind.
+# For each example: the number of resources to create, by kind.
 CONSISTS_OF = {
     "native": {"native": 1, **REGION},
     "native-plain": {"native": 1},
@@ -44,7 +44,7 @@ CONSISTS_OF = {
     "vm-sriov": {**MACHINES, "functions": 1, "function": 2, **REGION},
     "vm-sriov-plain": {**MACHINES, "functions": 1, "function": 2},
 }
-# Processors of the two nodes, on two sockets of eight cores.
+# The processors of the two nodes, on two sockets of eight cores.
 PLACED = {
     "per-core": [(1,), (2,)],
     "per-socket": [tuple(range(8)), tuple(range(8, 16))],
@@ -56,9 +56,9 @@ PLACED = {
 def test_what_it_consists_of_on_the_studies_kind_of_host(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The card is a fake one; the host's processors, bridge and libvirt are made up."""
+    """The card is a fake; the host's processors, bridge and libvirt are made up."""
     monkeypatch.setattr("vicinal.cluster.resources.interfaces.check_bridge", lambda _: None)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)  # who may move interfaces into containers
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # root can move interfaces into containers
     monkeypatch.setattr(os, "cpu_count", lambda: SOCKETS * CORES * THREADS)
     monkeypatch.setattr("vicinal.cluster.vm.libvirt.uri.system_answers", lambda _: True)
     fake = FakeHost(tmp_path, igb())

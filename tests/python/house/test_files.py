@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what one process at a time works on."""
+"""Files that exist whole or not at all, and locks that one process holds at a time."""
 
 import errno
 import os
@@ -114,7 +114,7 @@ def test_what_a_killed_writer_left_is_neither_followed_nor_kept(tmp_path: Path) 
 
 
 def test_a_lock_is_of_the_file_that_has_the_name(tmp_path: Path) -> None:
-    """Of a directory that another process removes while it is waited for, a new one is made."""
+    """If another process removes the directory during the wait, lock() creates a new one."""
     place = tmp_path / "place"
     first = lock(place, make=lambda: place.mkdir(exist_ok=True))
     with pytest.raises(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Relative links of all Markdown files lead to files, and their anchors to headings."""
+"""Relative links in all Markdown files lead to files, and their anchors to headings."""
 
 import re
 from collections import Counter
@@ -17,14 +17,14 @@ OTHER_SITES = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 
 def documents() -> list[Path]:
-    """All Markdown files of the tree; build/ and hidden folders have those of other projects."""
+    """All Markdown files of the tree except other projects', in build/ and hidden folders."""
     folders = [path for path in TREE.iterdir() if path.is_dir() and path.name != "build"]
     own = [path for path in folders if not path.name.startswith(".")]
     return sorted([*TREE.glob("*.md"), *(path for each in own for path in each.glob("**/*.md"))])
 
 
 def anchors(markdown: str) -> set[str]:
-    """The anchors of the headings, as GitHub names them: the second of a name ends in -1."""
+    """The anchors of the headings in GitHub's form: a repeated name ends in -1, -2 and so on."""
     seen: Counter[str] = Counter()
     found = set()
     for heading in HEADING.findall(FENCE.sub("", markdown)):
@@ -36,7 +36,7 @@ def anchors(markdown: str) -> set[str]:
 
 
 def links(markdown: str) -> Iterator[str]:
-    """Links to files of the tree or to headings, in the order of the text, without examples."""
+    """Links to files of the tree or to headings, in order, without links in code."""
     for target in LINK.findall(CODE.sub("", FENCE.sub("", markdown))):
         if not OTHER_SITES.match(target):
             yield unquote(target)

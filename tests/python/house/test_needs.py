@@ -1,4 +1,4 @@
-"""What the command loads: where libraries are left out, only those who want them miss them."""
+"""Libraries that the command loads: without a library, only the parts that use it fail."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Nothing())
 
 
 def load(modules: str, *also: str) -> subprocess.CompletedProcess[str]:
-    """Import modules where there is nothing but what the command needs: numpy is not among it."""
+    """Import modules with only the libraries that the command needs; numpy is not one of them."""
     allowed = ",".join({"vicinal", *library_modules(), *also})
     return subprocess.run(
         [sys.executable, "-c", f"{_BLOCK}\nimport {modules}", allowed],
@@ -32,7 +32,7 @@ def load(modules: str, *also: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_needs_no_more_than_the_appliance_has() -> None:
-    """Neither libvirt nor what studies are made with."""
+    """The command needs neither libvirt nor the libraries of studies."""
     done = load("vicinal.cli, vicinal.cluster.manager, vicinal.cluster.share_agent")
     assert done.returncode == 0, done.stderr
 
@@ -43,7 +43,7 @@ def test_what_is_left_out_is_missed_by_who_wants_it() -> None:
 
 
 def test_the_driver_of_opennebula_loads_little() -> None:
-    """It is called for every VM, also for those that ask for nothing."""
+    """OpenNebula calls the driver for every VM, even for VMs that ask for nothing."""
     script = f"{_BLOCK}\nimport vicinal.integrations.opennebula.driver"
     command = [sys.executable, "-c", script, "vicinal"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -51,7 +51,7 @@ def test_the_driver_of_opennebula_loads_little() -> None:
 
 
 def test_what_cloud_init_loads_needs_no_library() -> None:
-    """It runs with Debian's Python, which has none of ours."""
+    """cloud-init runs with Debian's Python, which has none of Vicinal's libraries."""
     script = f"{_BLOCK}\nimport vicinal.cluster.vm.image.appliance.context.service"
     command = [sys.executable, "-c", script, "vicinal"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -59,7 +59,7 @@ def test_what_cloud_init_loads_needs_no_library() -> None:
 
 
 def test_a_region_is_made_without_numpy(tmp_path: Path) -> None:
-    """It takes longer to load than a driver of OpenNebula may take beside the stock one."""
+    """Loading numpy takes longer than the driver may add to OpenNebula's own script."""
     script = (
         "import sys; from vicinal.region import create;"
         f" create({str(tmp_path / 'region')!r}, members=2); sys.exit('numpy' in sys.modules)"

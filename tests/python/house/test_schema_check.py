@@ -1,4 +1,4 @@
-"""The quick check against a schema, beside the library that it spares."""
+"""The quick check against a schema, compared with the library that it replaces."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FILES = [
 ]
 ODD: list[Any] = [None, True, False, 0, -1, 1.0, 0.5, 10**12, float("nan"), "", "none", "?!"]
 ODD += [[], {}, [1, 1]]
-"""Values that few places of a file can have."""
+"""Values that only a few keys of a file accept."""
 
 
 def places(values: Any) -> Iterator[tuple[Any, Any]]:
@@ -39,7 +39,7 @@ def places(values: Any) -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize(("form", "path"), FILES, ids=lambda each: getattr(each, "stem", ""))
 def test_what_surely_fits_does(form: Form, path: Path) -> None:
-    """Files as they are surely fit; of files with a fault none does, whatever the fault is."""
+    """The quick check accepts files as they are, and accepts no file that the library rejects."""
     values = plain(load(form, path, path.read_text()))
     assert surely_fits(form.schema, values)
     library = Draft202012Validator(form.schema)
@@ -102,14 +102,14 @@ def test_keywords(schema: dict[str, Any], value: Any, fits: bool) -> None:
 
 @pytest.mark.parametrize("form", [CLUSTER, STUDY, ENVIRONMENTS], ids=lambda form: form.kind)
 def test_the_quick_check_knows_each_keyword_of_the_schemas(form: Form) -> None:
-    """Or each file of that kind would load the library."""
+    """If a schema used another keyword, each file of that kind would load the library."""
     for schema in schemas(form.schema):
         text = json.dumps(schema)
         assert not {"oneOf", "allOf", "not", "if", "const", "format"} & set(schema), text
 
 
 def schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """A schema and all that it is made of."""
+    """A schema and all its parts."""
     if isinstance(schema, dict):
         yield schema
         for key, value in schema.items():

@@ -1,4 +1,4 @@
-"""The map of suites: each test is in one, each has its turn, and what a change selects."""
+"""The map of suites: each test is in one, each suite has its turn, and changes select suites."""
 
 import os
 import random
@@ -22,7 +22,7 @@ from command_support import CHECKOUT
 from launch_support import GUARD_SECONDS
 
 LONG = re.compile(r"mark\.long|long_unless\(|square\(|ONE_MPI")
-"""What marks a test, by itself or by way of launch_support."""
+"""Marks of a long test, given directly or through launch_support."""
 GIT = {
     **{f"GIT_{who}_NAME": "a" for who in ("AUTHOR", "COMMITTER")},
     **{f"GIT_{who}_EMAIL": "a@example.org" for who in ("AUTHOR", "COMMITTER")},
@@ -58,7 +58,7 @@ def test_each_file_of_tests_is_in_a_suite() -> None:
 
 
 def test_tests_that_are_long_are_in_a_long_suite_and_others_in_the_common_one() -> None:
-    """No long suite is without a test, and no mark goes to a folder that no long suite has."""
+    """Each long suite has a test, and each folder with a long mark belongs to a long suite."""
     marked = {
         str(path.parent.relative_to(CHECKOUT))
         for path in (CHECKOUT / "tests/python").rglob("test_*.py")
@@ -73,7 +73,7 @@ def test_tests_that_are_long_are_in_a_long_suite_and_others_in_the_common_one() 
 
 
 def test_each_folder_of_unit_tests_is_built() -> None:
-    """tests/meson.build has each folder that has a meson.build of its own."""
+    """tests/meson.build lists each folder that has its own meson.build."""
     text = (CHECKOUT / "tests/meson.build").read_text()
     for file in (CHECKOUT / "tests").glob("*/meson.build"):
         assert f"subdir('{file.parent.name}')" in text
@@ -81,15 +81,15 @@ def test_each_folder_of_unit_tests_is_built() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_long_suite_has_its_turn_in_eight_landings(seed: int) -> None:
-    """However many commits each landing has, and however long each session is."""
+    """This holds for any number of commits in a landing, and for any time between landings."""
     drawn = random.Random(seed)
     long = [each for each in suites() if each.tier == "long"]
     times, now, ran = [0], 0, set()
-    for _ in range(drawn.randrange(5)):  # what landed before
+    for _ in range(drawn.randrange(5)):  # earlier landings
         now += 3600
         times.append(now)
     for _ in range(rotation.SLOTS):
-        now += drawn.randrange(41, 2000) * 60  # CI, and reading the next issue
+        now += drawn.randrange(41, 2000) * 60  # CI, and the work on the next change
         for pause in [0] + [drawn.randrange(1, 40 * 60) for _ in range(drawn.randrange(30))]:
             now += pause
             times.append(now)
@@ -98,7 +98,7 @@ def test_each_long_suite_has_its_turn_in_eight_landings(seed: int) -> None:
 
 
 def test_the_turn_of_a_landing_fits_into_ci() -> None:
-    """Beside the common suites; set-up and build take up to three minutes more."""
+    """The bound includes the common suites; set-up and build take up to three minutes more."""
     common = sum(each.seconds for each in suites() if each.tier == "common" and not each.beside)
     slots = rotation.slots(each for each in suites() if each.tier == "long")
     assert max(sum(each.seconds for each in slot) for slot in slots) + common < 35 * 60
@@ -113,7 +113,7 @@ def test_a_change_selects_by_source_by_import_and_if_unknown_all() -> None:
 
 
 def test_nothing_that_is_in_the_tree_is_unknown() -> None:
-    """Or each change of it would select everything."""
+    """Otherwise each change of an unknown file selects everything."""
     everything = changes.changed_files(CHECKOUT, None)
     known = suites()
     assert changes.unknown(everything, known) == []
@@ -130,7 +130,7 @@ def test_imports_are_followed_through_support_and_modules() -> None:
 
 
 def repository(path: Path) -> Path:
-    """With a commit of long ago, and one of now."""
+    """A repository with an old commit and a new one."""
     for name, when in (("old", "2020-01-01T00:00:00Z"), ("new", None)):
         dated = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when} if when else {}
         file = path / name / "file"
@@ -167,7 +167,7 @@ def planned(tree: Path, known: list[Suite], spent: float = 0) -> tuple[list[str]
 
 def test_a_plan_says_what_runs_and_what_is_left_out(tree: Path) -> None:
     budget = plan.BUDGET_SECONDS
-    # A landing takes one slot of eight: of nine suites two have the same.
+    # A landing takes one slot of eight, so two of nine suites share a slot.
     filler = [suite(f"filler{number}", 3000) for number in range(7)]
     landing = rotation.count_landings(tree)
     turn = rotation.turn([*filler], landing)[0]
@@ -251,7 +251,7 @@ def test_a_name_stands_for_those_that_begin_with_it() -> None:
 
 
 def check(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command, on a tree of its own."""
+    """Run the command on a separate tree."""
     program = f"import checks.__main__ as m; from pathlib import Path; m.TREE = Path({str(tree)!r})"
     return subprocess.run(
         [sys.executable, "-c", f"{program}; raise SystemExit(m.main())", *words],
@@ -299,7 +299,7 @@ def test_all_goes_on_with_what_was_not_good(tree: Path) -> None:
     again = check(tree, "all")
     assert again.stdout.count("nothing near it changed since") == 2
     assert (tree / "good.ran").read_text() == "x\n"
-    (tree / "mended").touch()  # another state of the tree: what is common is run again
+    (tree / "mended").touch()  # after a change of the tree, common suites run again
     assert check(tree, "all").returncode == 0
     assert (tree / "good.ran").read_text() == "x\nx\n"
     assert check(tree, "all", "--again").returncode == 0
@@ -326,7 +326,7 @@ sources = ["two"]
 
 
 def test_all_leaves_out_what_was_good_where_nothing_near_it_changed(tree: Path) -> None:
-    """Whichever run that was of; and what no suite names may concern each."""
+    """The good run may be any earlier one; files that no suite names may concern each suite."""
 
     def ran() -> list[int]:
         files = (tree / "first.ran", tree / "second.ran")
@@ -379,7 +379,7 @@ def test_a_list_whose_reader_went_away_ends_without_a_word(tree: Path) -> None:
 
 
 def test_leftovers_of_an_earlier_run_do_not_count(tree: Path) -> None:
-    """Nor is a result that is none taken for one."""
+    """A broken result file does not count as a result either."""
     (tree / MAP).write_text(SUITES)
     (tree / "build/check").mkdir(parents=True)
     (tree / "build/check/old.xml").write_text(
@@ -404,7 +404,7 @@ def test_a_process_that_a_suite_leaves_is_ended(tree: Path) -> None:
 
 
 def test_an_interrupted_run_ends_its_suite_and_what_runs_beside(tree: Path) -> None:
-    """And says so in one line."""
+    """One line says so."""
     (tree / MAP).write_text(
         '[slow]\ntier = "common"\nseconds = 1\n'
         "commands = [\"sh -c 'echo $$ >slow.pid; exec sleep 1000'\"]\n"
@@ -437,7 +437,7 @@ def test_an_interrupted_run_ends_its_suite_and_what_runs_beside(tree: Path) -> N
 def test_a_suite_that_hangs_is_ended_and_those_after_it_run(
     tree: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A run of CI that somebody else ends does not say which suite hung."""
+    """If somebody else ends a run of CI, the run does not say which suite hung."""
     hangs, good = suite("hangs", commands=(("sleep", "1000"),)), suite("good")
     kept: list[records.Record] = []
     began = time.time()
@@ -465,7 +465,7 @@ def test_a_full_disk_is_said_before_anything_runs(
 
 
 def test_tests_of_a_file_are_run_by_one_process() -> None:
-    """Or each process would make the fixtures that they share."""
+    """Otherwise each process creates the fixtures that the file's tests share."""
     file = "tests/python/launch/test_derived_keys.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-v", file],
@@ -481,7 +481,7 @@ def test_tests_of_a_file_are_run_by_one_process() -> None:
 
 
 def test_groups_of_files_begin_and_files_of_many_tests_end(request: pytest.FixtureRequest) -> None:
-    """Or at the end one process would have a file that takes half a minute, and others nothing."""
+    """Otherwise at the end one process has a file of half a minute, and the others are idle."""
     places = ("study/test_a.py", "study/test_b.py", "slurm/test_c.py", "launch/test_d.py")
     items = [
         SimpleNamespace(nodeid=f"tests/python/{place}::test_{number}")
