@@ -1,4 +1,4 @@
-"""The fake libvirt (fake_libvirt.py) with its domains in files, for processes that come and go."""
+"""The fake libvirt (fake_libvirt.py) with its domains in files, for short-lived processes."""
 
 import json
 import time
@@ -13,11 +13,11 @@ from opennebula_fake_process import STILL
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 
 _STILL_SECONDS = 0.1
-"""So long ranks, which are fake and elsewhere, may take to hear of that."""
+"""The time that fake ranks in another process may take to notice a suspended VM."""
 
 
 def domain_file(host: Path, name: str) -> Path:
-    """Of a domain that runs on a host; a checkpoint has the same form."""
+    """The file of a domain that runs on a host; a checkpoint has the same form."""
     return host / f"{name}.domain"
 
 
@@ -26,7 +26,7 @@ class _Domain(FakeDomain):
         host = self._host
         assert isinstance(host, _Libvirt)
         live = self.XMLDesc()
-        # libvirt puts what a domain says into its namespace.
+        # libvirt adds the namespace to a domain's metadata.
         said = (
             text.replace(">", f' xmlns="{space}">', 1)
             for space, text in self._said.items()
@@ -70,7 +70,7 @@ class _Libvirt(FakeLibvirt):
             values = json.loads(domain_file(self.place, name).read_text())
         except FileNotFoundError:
             self.domains.pop(name, None)
-            return super().lookupByName(name)  # which says that there is none
+            return super().lookupByName(name)  # raises libvirt's error for a missing domain
         if name not in self.domains:
             self.domains[name] = domain = _Domain(self, name, values["live"], values["live"])
             domain._said = values["said"]
@@ -79,10 +79,10 @@ class _Libvirt(FakeLibvirt):
 
 @contextmanager
 def connected(place: Path, uri: str) -> Iterator[Hypervisor]:
-    """In the place of connect()."""
+    """Replaces connect()."""
     yield Hypervisor(uri, _Libvirt(place))  # type: ignore[arg-type]
 
 
 def start_domain(place: Path, name: str, xml: str) -> None:
-    """Have a domain run on a host."""
+    """Make a domain run on a host."""
     _Domain(_Libvirt(place), name, xml, xml).store()

@@ -1,9 +1,10 @@
 """One process of the driver on a fake host: opennebula_fake_process.py -I -m MODULE WORD...
 
-For measuring (opennebula_overhead.py): it is started instead of Python by the real scripts, loads
-what they load, and does what they do. Only libvirt's domains and the kernel's cards are fake, and
-are kept in files between processes. Each request to the privileged helper has the real one started,
-which refuses, and is then done by the fake one. What was waited for goes to a file.
+For measurements (opennebula_overhead.py), the real scripts start this program instead of Python. It
+loads what they load and does what they do. Only libvirt's domains and the kernel's cards are fakes,
+which files keep between processes. Each request to the privileged helper starts the real helper,
+which refuses; then the fake helper performs the request. A file gets the time that the process
+spent waiting.
 """
 
 import json
@@ -22,9 +23,9 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
 HOST = "FAKE_HOST"
-"""Variable that names the host's directory."""
+"""The variable that names the host's directory."""
 STILL = "still"
-"""A file there, while the VM stands still."""
+"""A file in that directory, which exists while the VM is suspended."""
 _waited = 0.0
 
 
@@ -68,7 +69,7 @@ def _drive(here: Path, words: list[str]) -> None:
 
 
 def _with_domains(here: Path, act: Any, *words: Any) -> Any:
-    """Only actions that need libvirt's domains load the fake ones, as they load libvirt."""
+    """Only actions that need libvirt's domains load the fake domains, as they load libvirt."""
     from fake_libvirt_files import connected
 
     from vicinal.integrations.opennebula import machine

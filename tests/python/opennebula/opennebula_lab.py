@@ -1,8 +1,8 @@
-"""Two hosts of OpenNebula in this process, on which a VM with a region and a function is.
+"""Two hosts of OpenNebula in this process, one of which runs a VM with a region and a function.
 
-What cannot be had here is fake: the cards (fake_cards.py), libvirt and its guests
-(fake_libvirt.py), and the ranks, which here are members of the region that count, and leave when
-they are asked to. The stock scripts are stand-ins, and there is no ssh between the hosts.
+Fakes replace the cards (fake_cards.py), and libvirt with its guests (fake_libvirt.py). A rank here
+is a member of the region that counts a heartbeat, and leaves on request. The stock scripts are
+stand-ins, and there is no ssh between the hosts.
 """
 
 import mmap
@@ -44,14 +44,14 @@ VM = 7
 NAME = f"one-{VM}"
 REQUEST = RegionRequest(5, "job42", 8 << 20, 16)
 FUNCTIONS = {"a": first_of("igb", 0), "b": first_of("igb", 1)}
-"""Of each host, the one that OpenNebula chose for the VM."""
+"""The function that OpenNebula chose for the VM, on each host."""
 _BEAT_SECONDS = 0.02
 _PLACE = {"type": "pci", "domain": "0x0000", "bus": "0x00", "slot": "0x09", "function": "0x0"}
-"""Where the guest has its function, and has it again."""
+"""The function's PCI address in the guest, which stays the same."""
 
 
 class Rank:
-    """A member of a region that counts as one in a VM does, and leaves when it is asked to."""
+    """A member of a region that counts a heartbeat like a rank in a VM, and leaves on request."""
 
     def __init__(self, region: Path, slot: int, *, obeys: bool = True) -> None:
         self.still = False
@@ -91,7 +91,7 @@ class Rank:
 
 
 class OneHost:
-    """A host, as its driver's scripts find it."""
+    """A host as its driver's scripts see it."""
 
     def __init__(self, lab: "Lab", name: str) -> None:
         self.lab, self.name = lab, name
@@ -105,7 +105,7 @@ class OneHost:
         self.records = Records(directory / "state", running, self.regions)
         self.limits = Limits()
         self.host = system.Host()
-        """Its processors and NUMA nodes: this one's."""
+        """The processors and NUMA nodes of this machine."""
         self.network = Network(self.functions, running, free_seconds=0.2)
 
     @property
@@ -133,14 +133,14 @@ class OneHost:
         return Call(Path("/remotes/vmm/vicinal") / action, (*arguments, str(VM), self.name))
 
     def prepare(self) -> None:
-        """What OpenNebula has the network's driver do before the VM starts, or comes."""
+        """Do what OpenNebula asks of the network's driver before the VM starts or arrives."""
         self.network.prepare(VM, nics(nic(FUNCTIONS[self.name])))
 
     def clean(self) -> None:
         assert self.network.clean(VM, []) == []
 
     def stock(self, call: Call, hold: int, given: bytes | None) -> int:
-        """OpenNebula's script."""
+        """Act as OpenNebula's stock script; returns its exit status."""
         assert hold > 0
         assert given == b"x"
         domain = self.fake.domains.get(NAME)
@@ -167,7 +167,7 @@ class Lab:
         self.directory = directory
         self.log: list[str] = []
         self.fails: Callable[[str], BaseException | None] = lambda _: None
-        """What becomes of a step, by its words."""
+        """The error of a step, by the step's description; None if the step succeeds."""
         self.checkpoint = FakeLibvirt("checkpoint", lambda _: None)
         self.ranks: list[Rank] = []
         self.hosts = {name: OneHost(self, name) for name in "ab"}
@@ -185,7 +185,7 @@ class Lab:
             raise error
 
     def fail_at(self, *steps: str, error: BaseException | None = None, once: bool = True) -> None:
-        """Have steps fail, the first time or always."""
+        """Make steps fail, the first time or always."""
         left = list(steps)
 
         def fails(what: str) -> BaseException | None:
@@ -203,7 +203,7 @@ class Lab:
 
     @contextmanager
     def reach(self, _call: Call, host: str, *, killed: bool = False) -> Iterator[Any]:
-        """The other host, without ssh; it hears no more from a driver that is killed."""
+        """The other host, without ssh. If the driver is killed, the host hears no more from it."""
         there = self.hosts[host]
         arrival = Arrival(there.call("arrive", "-"), there.site)
 
@@ -221,14 +221,14 @@ class Lab:
                 arrival.end()
 
     def saved(self) -> HeldResources | None:
-        """What is in the checkpoint of the VM."""
+        """The resources that the checkpoint of the VM records."""
         return read_mark(self.checkpoint.domains[NAME])  # type: ignore[arg-type]
 
     def domain(self, host: str) -> FakeDomain:
         return self.hosts[host].fake.domains[NAME]
 
     def is_whole(self, host: str) -> bool:
-        """Whether the VM runs there alone, with all of that host's, and nothing else is left."""
+        """Check that the VM runs only here, with all its resources, and nothing else is left."""
         (where,) = [each for each in self.hosts.values() if NAME in each.fake.domains]
         assert where.name == host
         domain = self.domain(host)

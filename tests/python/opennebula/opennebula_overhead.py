@@ -1,8 +1,8 @@
-"""How long the driver's actions take beside the stock ones: python opennebula_overhead.py [TIMES]
+"""The time of the driver's actions next to the stock ones: python opennebula_overhead.py [TIMES]
 
-The stock scripts are ones that do next to nothing, so that the difference is the driver's. The
-region is of 8 MiB; libvirt is the library with its driver for tests, which answers at once. What
-that and this host cannot do is measured on fakes: opennebula_overhead_moves.py.
+The stock scripts do next to nothing, so the difference is the driver's own time. The region has 8
+MiB. libvirt is the library with its test driver, which answers at once.
+opennebula_overhead_moves.py measures on fakes what the test driver and this host cannot do.
 """
 
 import base64
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# pytest has it there for tests; this is started by hand.
+# pytest sets this path for tests; a user starts this program by hand.
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from opennebula_overhead_moves import Took, trials
@@ -35,7 +35,7 @@ def seconds(run: Callable[[], "subprocess.CompletedProcess[str]"]) -> float:
 def main(times: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         host = Host(Path(directory))
-        for action in ("pre", "clean"):  # whose hooks are called here without it
+        for action in ("pre", "clean"):  # a plain driver, which calls its hooks
             driver = host.remotes / "vnm/bridge" / action
             driver.parent.mkdir(exist_ok=True)
             driver.write_text("run_hooks")
@@ -56,7 +56,7 @@ def main(times: int) -> None:
             text = deployment_file(1)
             return subprocess.run([script], input=text, capture_output=True, text=True)
 
-        # Kept from being taken away by a VM that runs, so that others find it.
+        # A running VM holds this region, so that other VMs find it.
         host.nodes.write_text(
             "<node><domain type='test'><name>one-9</name><memory>8192</memory>"
             "<os><type>hvm</type></os></domain></node>"

@@ -1,8 +1,8 @@
-"""Of opennebula_overhead.py: actions on VMs that have a region or a function, on fake hosts.
+"""Part of opennebula_overhead.py: actions on VMs with a region or a function, on fake hosts.
 
-See opennebula_fake_process.py for what is fake. The guest gives a device up at once, and the other
-host is reached by a stand-in for ssh that starts its script: so the figures have neither a guest's
-time nor a network's. What the driver itself waits for is told apart.
+opennebula_fake_process.py lists the fakes. The guest gives up a device at once, and a stand-in for
+ssh starts the other host's script: the figures contain neither a guest's time nor a network's. The
+driver's own waiting time is listed separately.
 """
 
 import base64
@@ -65,19 +65,19 @@ exec '{python}' -I '{process}' "$@"
 
 @dataclass
 class Took:
-    """An action, in seconds."""
+    """The times of an action, in seconds."""
 
     all: float
     stock: float
-    """The stock script alone."""
+    """The stock script without the driver."""
     waited: float
-    """Of all, in which the driver slept until something had happened."""
+    """The part of `all` in which the driver slept until an event."""
     processor: float = 0.0
-    """Of all, in which a processor was at work for it, whatever else this machine does."""
+    """The processor time of the action, without other work of this machine."""
 
 
 class FakeHosts:
-    """Hosts a and b; a VM with a region on a, and perhaps another of the job, and a rank."""
+    """Hosts a and b: a runs a VM with a region, and optionally another VM of the job and a rank."""
 
     def __init__(self, directory: Path, *, others: bool, rank: bool) -> None:
         self.directory, self.others, self.with_rank = directory, others, rank
@@ -97,7 +97,7 @@ class FakeHosts:
         self.a = self.hosts["a"]
 
     def vm_runs(self) -> None:
-        """On a, and nothing on b."""
+        """Reset the hosts: the VM runs on a, and nothing is on b."""
         for host in self.hosts.values():
             shutil.rmtree(host.state, ignore_errors=True)
             for file in host.directory.glob("regions/*"):
@@ -121,7 +121,7 @@ class FakeHosts:
         return f"<node>{''.join(_RUNS.format(vm=vm) for vm in vms)}</node>"
 
     def act(self, action: str, *arguments: str) -> Took:
-        """Do an action on a by the driver, and by its stock script alone on the same."""
+        """Run an action on a with the driver."""
         waited = self.a.directory / "waited"
         waited.unlink(missing_ok=True)
         before = _processor()
@@ -130,7 +130,7 @@ class FakeHosts:
         return Took(done, 0, slept, _processor() - before)
 
     def stock(self, action: str, *arguments: str) -> float:
-        """The stock script alone."""
+        """Run only the stock script."""
         return self._run("kvm", action, *arguments)
 
     def _run(self, driver: str, action: str, *arguments: str) -> float:
@@ -172,7 +172,7 @@ class FakeHosts:
             self.rank = None
 
     def measure(self, action: str) -> Took:
-        """save or migrate, from a VM that runs; restore, from one that is saved."""
+        """Measure save or migrate of a running VM, or restore of a saved VM."""
         words = {
             "save": (NAME, str(self.checkpoint), "a"),
             "restore": (str(self.checkpoint), "a", NAME),
@@ -198,7 +198,7 @@ class FakeHosts:
 
 
 class FakeCards:
-    """A host with a card of whose functions a VM has some."""
+    """A host with a card; a VM has some of the card's functions."""
 
     def __init__(self, directory: Path, card: FakeCard, kind: str, count: int) -> None:
         directory.mkdir()
@@ -234,7 +234,7 @@ def _processor() -> float:
 
 
 def prepare(host: Host) -> None:
-    """Have the driver's scripts there, which start the fake process."""
+    """Install the driver's scripts, which start the fake process."""
     python = host.directory / "python"
     process = Path(__file__).with_name("opennebula_fake_process.py")
     python.write_text(_PYTHON.format(python=sys.executable, process=process))
@@ -245,7 +245,7 @@ def prepare(host: Host) -> None:
 
 
 def trials(directory: Path) -> dict[str, Callable[[], Took]]:
-    """What is to be measured, by its name."""
+    """The measurements, by name."""
     found: dict[str, Callable[[], Took]] = {}
     kinds = {
         "nobody runs MPI": (False, False),

@@ -1,7 +1,7 @@
 """Every action that one_vmm_exec asks of a KVM driver, with the arguments that it gives.
 
-The stock scripts are stand-ins that write down how they were called. VMs that ask for nothing must
-find each action as it is in the stock driver, whichever of them have scripts of ours.
+The stock scripts are stand-ins that record their calls. VMs that ask for nothing must find each
+action as in the stock driver, whether or not the action has a script of Vicinal.
 """
 
 import sys
@@ -49,7 +49,7 @@ exit 3
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    """A host with the driver, whose stock scripts are all of the contract's."""
+    """A host with the driver, which has stock scripts for all actions of the contract."""
     made = Host(tmp_path)
     for action in CONTRACT:
         script = made.remotes / "vmm/kvm" / action
@@ -61,7 +61,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def test_the_scripts_of_ours_are_in_the_contract() -> None:
-    assert set(ACTIONS) - set(CONTRACT) == {"arrive"}  # which no one_vmm_exec calls
+    assert set(ACTIONS) - set(CONTRACT) == {"arrive"}  # no one_vmm_exec calls it
 
 
 @pytest.mark.parametrize("action", CONTRACT)

@@ -1,4 +1,4 @@
-"""What VMs' owners ask for, read from documents, and the domains that come of it."""
+"""Requests of VM owners, read from documents, and the domains that result."""
 
 import re
 from pathlib import Path
@@ -150,7 +150,7 @@ def test_no_name_leaves_its_directory(job: str) -> None:
 
 
 def test_the_region_is_added_and_all_else_stays() -> None:
-    """Byte by byte: the stock script looks for text such as source file='...'."""
+    """No other byte changes: the stock script searches for text such as source file='...'."""
     before = deployment_file(42).encode()
     after = add_region(before, 42, REQUEST)
     added = [each for each in after.splitlines() if each not in before.splitlines()]
@@ -205,7 +205,7 @@ def test_the_file_of_another_vm_is_refused(name: str) -> None:
 
 def test_libvirts_schema_takes_it() -> None:
     domain = ElementTree.fromstring(add_region(deployment_file(42).encode(), 42, REQUEST))
-    # OpenNebula writes devices more than once, which libvirt reads and its schema does not know.
+    # OpenNebula writes several devices elements, which libvirt reads and its schema rejects.
     first, *more = domain.findall("devices")
     for devices in more:
         first.extend(devices)
@@ -240,9 +240,10 @@ def test_limits_with_a_slip_are_refused(tmp_path: Path, line: str) -> None:
     "tags", [b"<cputune></cputune>" * 400_000, b"<a>" * 200_000 + b"</a>" * 200_000]
 )
 def test_very_many_tags_do_not_take_long(tags: bytes) -> None:
-    """A user may write them (RAW): each took longer than the one before, hours for megabytes.
+    """Users may write such documents (RAW). Without a limit, parsing took hours for megabytes.
 
-    So long the test would hang; as it is, it takes seconds.
+    Each tag took longer than the one before. With such a fault this test hangs; otherwise it takes
+    seconds.
     """
     found = find_tags(b"<domain>" + tags + b"</domain>", "domain", "cputune")
     assert len(found) == tags.count(b"<cputune>")

@@ -1,4 +1,4 @@
-"""The driver's scripts, called as one_vmm_exec calls them, around stand-ins for the stock ones."""
+"""The driver's scripts, called as one_vmm_exec calls them, with stand-ins for stock scripts."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from vicinal.region import inspect
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    """A host with the driver, on which nothing of the test's owner is left in the end."""
+    """A host with the driver; at the end, nothing of the test's owner must be left."""
     made = Host(tmp_path)
     Installation(made.remotes, Path(sys.executable)).install()
     yield made
@@ -35,7 +35,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def nothing_left(host: Host) -> bool:
-    """No region, no record, no lock of a VM."""
+    """Whether no region, no record and no lock of a VM is left."""
     there = [] if not host.state.exists() else [each.name for each in host.state.iterdir()]
     return not host.region().exists() and set(there) <= {".lock"}
 
@@ -149,7 +149,7 @@ def test_a_template_with_a_fault_starts_nothing(host: Host, asked: str, said: st
 
 
 def test_where_scripts_have_no_way_to_tell_it_is_told_plainly(host: Host) -> None:
-    """OpenNebula 7 takes every line for the cause that is not one of its log."""
+    """OpenNebula 7 takes every line that does not belong to its log for the cause."""
     (host.remotes / "scripts_common.sh").write_text('function error_message { echo "$1" 1>&2; }\n')
     done = host.deploy(42, "<VICINAL_REGOIN/>")
     assert done.stderr.startswith("deploy: Vicinal: 'VICINAL_REGOIN' is no attribute")
@@ -194,14 +194,14 @@ def test_a_region_that_has_no_room_is_refused(host: Host) -> None:
     ("devices", "named", "refused"),
     [
         ("virtio-net", True, True),
-        ("virtio-net", False, False),  # another QEMU than this host's is libvirt's to judge
+        ("virtio-net", False, False),  # libvirt checks a QEMU that is not this host's
         ("ivshmem-plain", True, False),
     ],
 )
 def test_a_qemu_without_the_device_is_refused_before_anything_is_made(
     host: Host, monkeypatch: pytest.MonkeyPatch, devices: str, named: bool, refused: bool
 ) -> None:
-    """A stand-in for QEMU of this host, which says what devices it has."""
+    """The test uses a stand-in for this host's QEMU, which lists its devices."""
     qemu = host.directory / f"programs/qemu-system-{os.uname().machine}"
     qemu.parent.mkdir()
     qemu.write_text(f"#!/bin/sh\necho 'name \"{devices}\", bus PCI'\n")
@@ -262,7 +262,7 @@ def test_records_that_others_could_write_are_refused(host: Host, tmp_path: Path)
 def test_records_that_are_not_believed_are_no_reason_to_keep_other_vms_where_they_are(
     host: Host, action: str, wrong: str
 ) -> None:
-    """Every user of the host may make that directory; libvirt itself keeps a VM with a region."""
+    """Every user of the host may create that directory, and libvirt keeps a VM with a region."""
     host.state.mkdir(mode=0o700)
     if wrong == "open":
         host.state.chmod(0o777)
@@ -289,7 +289,7 @@ def test_a_vm_is_ended_whatever_the_records_say(host: Host, wrong: str) -> None:
     assert host.calls()[-1].startswith("cancel")
     assert "is not a record (" in error_text(host.deploy(43).stderr)
     record.write_text(text)
-    assert host.deploy(43, asks("other")).returncode == 0  # who comes next clears up
+    assert host.deploy(43, asks("other")).returncode == 0  # the next action cleans up
     assert host.end(43).returncode == 0
     assert nothing_left(host)
 
@@ -297,7 +297,7 @@ def test_a_vm_is_ended_whatever_the_records_say(host: Host, wrong: str) -> None:
 def test_an_action_goes_on_though_another_vm_cannot_get_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its limits cannot be read, and libvirt answers."""
+    """The other VM's limits cannot be read, but libvirt answers."""
     monkeypatch.setattr(machine, "connect", lambda _: nullcontext())
     (tmp_path / "remotes" / LIMITS_FILE).mkdir(parents=True)
     call = Call(tmp_path / "remotes/vmm/vicinal/cancel", ("one-42", "node1", "42", "node1"))
@@ -336,7 +336,7 @@ def test_a_driver_that_is_killed_leaves_nothing_for_good(host: Host, how: str) -
     if how == "killed":
         host.deploy(43, asks("other"))
         host.end(43)
-    else:  # the VM runs: it has its region, and ends as any other
+    else:  # the VM runs: it has its region, and ends like any other
         assert host.deploy(43).returncode == 0
         assert host.end(43).returncode == 0
         assert host.region().exists()
@@ -345,7 +345,7 @@ def test_a_driver_that_is_killed_leaves_nothing_for_good(host: Host, how: str) -
 
 
 def begin(host: Host, how: str) -> "subprocess.Popen[bytes]":
-    """Have VM 1 deployed, up to where its stock script is at work."""
+    """Deploy VM 1 up to the moment when its stock script works."""
     for name in ("began", "gate"):
         os.mkfifo(host.directory / name)
     file = host.prepare(1, asks())
@@ -365,7 +365,7 @@ def begin(host: Host, how: str) -> "subprocess.Popen[bytes]":
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_region_is_kept_for_a_vm_that_is_being_started(host: Host, killed: bool) -> None:
-    """While its stock script is at work, of which libvirt does not know yet."""
+    """The stock script is still working, so libvirt does not know the VM yet."""
     process = begin(host, "wait")
     if killed:
         process.kill()
@@ -374,7 +374,7 @@ def test_a_region_is_kept_for_a_vm_that_is_being_started(host: Host, killed: boo
     assert host.end(2).returncode == 0
     assert host.region().exists()
     (host.directory / "gate").write_text("go")
-    said, _ = process.communicate()  # until the stock script ends, too
+    said, _ = process.communicate()  # returns when the stock script has ended, too
     assert process.returncode == (-signal.SIGKILL if killed else 0)
     assert said.startswith(b"c0ffee")
     assert host.end(1).returncode == 0

@@ -61,7 +61,7 @@ def remember(trial: Trial, number: int = 0) -> dict[str, str]:
 
 
 def put_on_vfio(trial: Trial) -> Path:
-    """As libvirt does, or an administrator for good."""
+    """Bind the function to vfio-pci, as libvirt does, or an administrator does permanently."""
     place = trial.host.device(first_of("igb"))
     trial.host.write(place / "driver_override", "vfio-pci\n")
     trial.host.write(place / "driver/unbind", place.name)
@@ -81,7 +81,7 @@ def test_rates_and_link_state_are_set_and_nothing_else(trial: Trial) -> None:
     before = remember(trial)
     trial.host.calls.clear()
     trial.host.writes.clear()
-    more = f"{RATES}{DISABLED}<VLAN_ID>9</VLAN_ID><SPOOFCHK>maybe</SPOOFCHK>"  # the driver's
+    more = f"{RATES}{DISABLED}<VLAN_ID>9</VLAN_ID><SPOOFCHK>maybe</SPOOFCHK>"  # OpenNebula's
     hooks(trial).prepare(7, nics(bridged(more)))
     expected = {"min_tx_rate": "100", "max_tx_rate": "500", "state": "disable"}
     assert remember(trial) == before | expected
@@ -90,7 +90,7 @@ def test_rates_and_link_state_are_set_and_nothing_else(trial: Trial) -> None:
     assert trial.owners() == ["one-net-7", ""]
     assert hooks(trial).clean(7, nics(bridged(more))) == []
     assert trial.state() == trial.before
-    assert trial.host.writes == []  # its driver is libvirt's to choose
+    assert trial.host.writes == []  # libvirt chooses the function's driver
 
 
 def test_what_is_not_named_is_not_said(trial: Trial) -> None:
@@ -162,7 +162,7 @@ def test_tried_again_with_less_the_rest_is_gone(trial: Trial) -> None:
 
 @pytest.mark.parametrize("asks", [RATES, ""])
 def test_what_an_ended_vm_has_left_is_not_for_the_next(trial: Trial, asks: str) -> None:
-    """Its driver was killed; OpenNebula knows that the function is free."""
+    """The driver of VM 7 was killed; OpenNebula knows that the function is free."""
     before = remember(trial)
     hooks(trial).prepare(7, nics(bridged(DISABLED)))
     hooks(trial).prepare(8, nics(bridged(asks)))
@@ -201,7 +201,7 @@ def test_one_that_comes_or_goes_is_meant_alone(trial: Trial) -> None:
     hooks(trial).prepare(7, nics(bridged(RATES)))
     trial.running.add(7)
     place = put_on_vfio(trial)
-    trial.host.files(place, enable="1")  # QEMU has it
+    trial.host.files(place, enable="1")  # QEMU has it open
     comes = bridged(f"{RATES}<ATTACH>YES</ATTACH>", number=1)
     hooks(trial).prepare(7, nics(bridged(RATES), comes))
     assert trial.owners() == ["one-net-7", "one-net-7"]
@@ -210,14 +210,14 @@ def test_one_that_comes_or_goes_is_meant_alone(trial: Trial) -> None:
 
 
 def test_who_has_the_function_keeps_it(trial: Trial) -> None:
-    """OpenNebula's deployment tool has administrators bind functions to vfio-pci for good."""
+    """For OpenNebula, administrators bind functions to vfio-pci permanently."""
     place = put_on_vfio(trial)
     there = trial.state()
     hooks(trial).prepare(7, nics(bridged(RATES)))
     assert hooks(trial).clean(7, []) == []
     assert trial.state() == there
     assert trial.host.read(place / "driver_override") == "vfio-pci"
-    assert trial.host.given == []  # nor who may open it
+    assert trial.host.given == []  # the hook did not change who may open it
 
 
 def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
@@ -237,7 +237,7 @@ def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
 
 @pytest.fixture
 def one(tmp_path: Path) -> Host:
-    """A host of OpenNebula's whose drivers bridge and 802.1Q run hooks."""
+    """A host of OpenNebula whose drivers bridge and 802.1Q run hooks."""
     host = Host(tmp_path)
     for driver in ("bridge", "802.1Q", "old"):
         for action in ("pre", "post", "clean"):
@@ -250,7 +250,7 @@ def one(tmp_path: Path) -> Host:
 
 
 def acts(one: Host, action: str, given: bytes | str) -> subprocess.CompletedProcess[str]:
-    """A driver's script, as one_vmm_exec calls it: the document in base64 to read."""
+    """Call a driver's script as one_vmm_exec does: standard input is the document in base64."""
     text = given if isinstance(given, str) else base64.b64encode(given).decode()
     return subprocess.run(
         [one.remotes / "vnm/bridge" / action, "one-7", "node1"],
@@ -281,7 +281,7 @@ def test_a_vm_without_rates_starts_no_python(one: Host, action: str) -> None:
     hook.write_text(text)
     assert acts(one, action, document(bridged())).returncode == 0
     records.write_text('{"functions": {"0000:01:08.0": {"owner": "one-net-7"}}}')
-    assert acts(one, action, document(bridged())).returncode == 1  # which may be this VM's
+    assert acts(one, action, document(bridged())).returncode == 1  # the record may be this VM's
 
 
 def test_a_plain_nics_attribute_is_none_of_ours(one: Host) -> None:
@@ -300,7 +300,7 @@ def test_a_driver_fails_with_the_cause(one: Host) -> None:
     done = acts(one, "pre", document(bridged("<MAX_TX_RATE>fast</MAX_TX_RATE>")))
     assert "MAX_TX_RATE is 'fast'" in error_text(done.stderr)
     done = acts(one, "clean", document(bridged("<MAX_TX_RATE>fast</MAX_TX_RATE>")))
-    assert done.returncode == 0, done.stderr  # nothing keeps a VM from ending
+    assert done.returncode == 0, done.stderr  # nothing prevents the end of a VM
 
 
 @pytest.mark.parametrize("card", ["fine", "failing"])
@@ -323,13 +323,13 @@ def test_a_hook_does_it_and_says_what_it_could_not(
     if card == "fine":
         assert (remember(trial), shown.out, shown.err) == (before, "", "")
         return
-    # OpenNebula logs the one or the other.
+    # OpenNebula logs one of the two.
     assert shown.out.startswith("Vicinal: vf 0 max_tx_rate was not set back: ")
     assert shown.err.startswith("ERROR: clean: Vicinal: vf 0 max_tx_rate was not set back: ")
 
 
 def test_what_is_set_back_survives_a_killed_hook(trial: Trial) -> None:
-    """Records come first: a hook that is killed between them and the card leaves what is known."""
+    """Records come first: even if a hook is killed before it changes the card, they are complete."""
 
     class Killed(BaseException):
         pass
@@ -426,7 +426,7 @@ def test_drivers_that_run_none_are_refused(
 
 
 def test_hooks_look_at_the_helpers_records(one: Host) -> None:
-    """Without its own interpreter a script has to know where these are."""
+    """A script without Vicinal's Python has to know the path of the records."""
     text = (installed(one).remotes / "vnm/bridge/pre.d/vicinal").read_text()
     assert f"'{Functions().host.records / 'records.json'}'" in text
     assert "@" not in text.replace('"$@"', "")

@@ -1,4 +1,4 @@
-"""`vicinal opennebula`: the driver among OpenNebula's scripts, and what is not touched there."""
+"""`vicinal opennebula`: the driver among OpenNebula's scripts, and files that must not change."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ def call(name: str, remotes: Path, *more: str) -> int:
 
 
 def tree(directory: Path) -> dict[str, str]:
-    """All files below, by what is in them or where they lead."""
+    """All files below a directory: each path with the file's content or the link's target."""
     return {
         str(file.relative_to(directory)): f"-> {file.readlink()}"
         if file.is_symlink()
@@ -75,7 +75,7 @@ def test_installed_again_it_is_the_same(remotes: Path, capsys: pytest.CaptureFix
 def test_what_is_old_stays_until_what_is_new_is_there(
     remotes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk leaves an installation that still does what it did."""
+    """With a full disk, the old installation still works."""
     call("install", remotes)
     old = remotes / "vmm/vicinal/an-action-of-before"
     old.write_text("# made by `vicinal opennebula install`\nexec true\n")

@@ -1,6 +1,6 @@
-"""OpenNebula's driver saves, restores and moves a VM: every step, and what becomes of each failure.
+"""OpenNebula's driver saves, restores and migrates a VM: every step, and the end of each failure.
 
-On fakes (opennebula_lab.py); real machines do it in tests/guests/opennebula.
+These tests use fakes (opennebula_lab.py); tests/guests/opennebula uses real machines.
 """
 
 import json
@@ -48,7 +48,7 @@ def do_save(lab: Lab) -> int | None:
 
 
 def do_restore(lab: Lab, host: str = "a") -> int:
-    """On a host where the network's driver has set up a function of that host's."""
+    """Restore the VM on a host whose network driver has set up a function of that host."""
     where = lab.hosts[host]
     what = lab.saved()
     assert what is not None
@@ -65,7 +65,7 @@ def do_migrate(lab: Lab) -> int | None:
 
 
 def saved(lab: Lab) -> None:
-    """The VM is saved, and OpenNebula has had its functions cleaned."""
+    """Save the VM, and clean its functions as OpenNebula does."""
     assert do_save(lab) == 0
     lab.a.clean()
     lab.log.clear()
@@ -101,7 +101,7 @@ def test_it_is_restored_on_another_host(lab: Lab) -> None:
 
 
 def test_a_region_that_others_have_is_kept_and_ranks_may_come_back(lab: Lab) -> None:
-    """Those of the VM leave it, whose hearts stand still with it; others are not asked."""
+    """The VM's ranks leave the region, because their heartbeats stand still; other ranks stay."""
     lab.a.fake.run("one-8", "<domain><name>one-8</name><devices/></domain>")
     with lab.a.records.held(8, REQUEST, lab.a.limits):
         pass
@@ -176,7 +176,7 @@ def test_a_host_that_does_not_have_it_does_not_restore(lab: Lab, prepared: bool)
 
 @pytest.mark.parametrize("step", [REQUEST.name, MINE])
 def test_what_cannot_be_given_to_a_restored_vm_has_it_saved_again(lab: Lab, step: str) -> None:
-    """OpenNebula's script has removed the checkpoint by then."""
+    """OpenNebula's script has already removed the checkpoint."""
     saved(lab)
     lab.a.prepare()
     lab.fail_at(f"a: its guest gets {step}")
@@ -251,20 +251,20 @@ def test_where_moving_fails_the_vm_runs_where_it_was(
     wait_for(lambda: lab.domain("a").regions == [REQUEST.name])
     assert lab.is_whole("a")
     lab.fail_at()
-    assert do_migrate(lab) == 0  # nothing is in its way
+    assert do_migrate(lab) == 0  # no leftover prevents the move
     assert lab.is_whole("b")
 
 
 def test_one_that_cannot_come_back_is_where_it_was_to_be(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And OpenNebula is told so; it gets there what it lacks when that can be had."""
+    """OpenNebula gets a warning, and the VM later gets the missing resources on the other host."""
     lab.fail_at(f"b: its guest gets {THEIRS}", "b: send back")
     assert do_migrate(lab) == 0
     said = capsys.readouterr().err
     assert "the VM cannot move back" in said
     assert "the VM runs on b without some of its resources" in said
-    assert lab.is_whole("b")  # the other host has tried again, when it heard no more
+    assert lab.is_whole("b")  # the other host tried again when it heard no more
 
 
 def test_a_host_that_has_the_domain_already_takes_none(lab: Lab) -> None:
@@ -281,7 +281,7 @@ def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> N
         there.ask("expect", what=json.loads(json.dumps(what.to_json())), placed=ANYWHERE)
         lab.a.machine.take(what)
         assert lab.a.stock(lab.a.call("migrate", NAME, "b", "a"), 1, b"x") == 0
-    repair(lab.a.site, "deploy", without=0)  # the next action there
+    repair(lab.a.site, "deploy", without=0)  # the next action on a
     lab.a.records.sweep()
     assert lab.is_whole("b")
 
@@ -295,7 +295,7 @@ def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
     with lab.reach(call, "b", killed=True) as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         lab.a.machine.take(what)
-        lab.a.records.lacks(VM, something=False)  # an action there, by when it has gone
+        lab.a.records.lacks(VM, something=False)  # simulates an action on a after the VM left
         script.start()
         assert NAME not in lab.b.fake.domains
     lab.a.records.sweep()
@@ -310,7 +310,7 @@ def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         lab.b.records.expect(VM)
         began = time.monotonic()
-    assert time.monotonic() - began < 60.0  # it would have waited for longer
+    assert time.monotonic() - began < 60.0  # without the new request, it would wait for longer
     assert lab.b.records.lacking() == [VM]
 
 
@@ -330,7 +330,7 @@ def test_one_that_does_not_come_leaves_nothing(lab: Lab) -> None:
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b") as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         assert lab.b.region.exists()
-        lab.b.records.sweep()  # by another action there
+        lab.b.records.sweep()  # simulates another action on b
         assert lab.b.region.exists()
     assert lab.is_whole("a")
 
@@ -349,7 +349,7 @@ def test_a_name_that_is_no_hosts_is_not_given_to_ssh(lab: Lab, host: str) -> Non
 
 @pytest.mark.parametrize("how_far", [0, 1, 2])
 def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> None:
-    """Its driver was killed after it had given up so much; nobody undoes anything then."""
+    """The driver was killed after `how_far` steps, so it undid nothing."""
     rank = lab.run_rank(0)
     steps = [f"a: {GIVES_FUNCTION}", f"a: {GIVES_REGION}"]
     if how_far < len(steps):
@@ -359,7 +359,7 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
     else:
         lab.a.machine.take(lab.a.machine.held_resources())
     assert lab.a.records.lacking() == [VM]
-    with lab.a.records.released(VM):  # an action on it is at work
+    with lab.a.records.released(VM):  # another action works on the VM
         repair(lab.a.site, "deploy", without=0)
         assert lab.a.records.lacking() == [VM]
     repair(lab.a.site, "deploy", without=VM)

@@ -33,7 +33,7 @@ def first_of(card: str, number: int = 0) -> str:
 
 
 def nic(address: str, more: str = "", *, driver: str = "vicinal", mac: str = MAC) -> str:
-    written = f"{address[:-2]}:{address[-1]}"  # as OpenNebula does
+    written = f"{address[:-2]}:{address[-1]}"  # OpenNebula's form
     return NIC.format(address=written, driver=driver, mac=mac, more=more)
 
 
@@ -49,12 +49,12 @@ def nics(*written: str) -> Sequence[FunctionNic]:
 
 
 class Trial:
-    """A host with a card, two functions of which OpenNebula may give away."""
+    """A host with a card of which OpenNebula may assign two functions."""
 
     def __init__(self, directory: Path, card: FakeCard) -> None:
         self.host, self.functions = fake_functions(directory, card)
         self.card = card
-        if card.kind == "mlx4":  # made when its module is loaded
+        if card.kind == "mlx4":  # created when its module is loaded
             for number in range(2):
                 self.host.make_function(card, number)
             table = self.host.device(card.address) / f"infiniband/{card.rdma}/iov/ports/1/pkeys"
@@ -66,7 +66,7 @@ class Trial:
         self.before = self.state()
 
     def state(self) -> list[object]:
-        """All that can be seen of the functions."""
+        """The visible state of all functions."""
         return [each for card in self.functions.cards() for each in card.functions]
 
     def owners(self) -> list[str]:
@@ -195,7 +195,7 @@ def test_mlx4_gets_a_guid_and_its_partition(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_the_card_cannot_set_is_refused(trial: Trial) -> None:
-    """mlx5 leaves it to the subnet manager: a VM must not run in another one than it should."""
+    """mlx5 leaves partitions to the subnet manager; a VM must not run in the wrong partition."""
     with pytest.raises(VicinalError, match="leaves partitions to the subnet manager"):
         trial.network.prepare(7, nics(nic(first_of("mlx5"), "<VLAN_ID>5</VLAN_ID>")))
     assert trial.state() == trial.before
@@ -212,7 +212,7 @@ def test_ethernet_has_its_address_before_the_vm_boots(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_of_a_vlan_where_there_is_none(tmp_path: Path) -> None:
-    """A card's driver may know none, and would refuse all of it."""
+    """A card's driver may not support VLANs, and would refuse the whole command."""
     trial = Trial(tmp_path, igb())
     trial.host.refused = {"vlan"}
     trial.network.prepare(7, nics(nic(first_of("igb"))))
@@ -225,10 +225,10 @@ def test_nothing_is_said_of_a_vlan_where_there_is_none(tmp_path: Path) -> None:
 
 def test_a_vlan_that_was_left_is_taken_away(tmp_path: Path) -> None:
     trial = Trial(tmp_path, igb())
-    trial.card.settings[0]["vlan"] = "9"  # somebody's, of whom there is no record
+    trial.card.settings[0]["vlan"] = "9"  # a VLAN of an unknown owner, without a record
     trial.network.prepare(7, nics(nic(first_of("igb"))))
     assert trial.card.settings[0]["vlan"] == "0"
-    # Its driver was killed: what was before it comes back when the next VM takes over.
+    # The VM's driver was killed. When the next VM takes over, the original value comes back first.
     trial.network.prepare(8, nics(nic(first_of("igb"))))
     assert (trial.owners(), trial.card.settings[0]["vlan"]) == (["one-8", ""], "0")
     assert trial.network.clean(8, []) == []
@@ -306,7 +306,7 @@ def test_a_deployment_that_is_tried_again(trial: Trial) -> None:
 
 
 def test_tried_again_with_less_the_rest_is_gone(tmp_path: Path) -> None:
-    """Its driver was killed, and its network has changed since."""
+    """The VM's driver was killed, and its network has changed since then."""
     trial = Trial(tmp_path, igb())
     more = "<VLAN_ID>9</VLAN_ID><MAX_TX_RATE>500</MAX_TX_RATE><LINK_STATE>disable</LINK_STATE>"
     trial.network.prepare(7, nics(nic(first_of("igb"), more)))
@@ -318,7 +318,7 @@ def test_tried_again_with_less_the_rest_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_an_ended_vm_has_left_goes_to_the_next(trial: Trial) -> None:
-    """Its driver was killed; OpenNebula knows that the function is free."""
+    """The VM's driver was killed; OpenNebula knows that the function is free."""
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     trial.running.add(7)
     with pytest.raises(VicinalError, match="is assigned to one-7"):
@@ -339,7 +339,7 @@ def test_one_that_is_detached_goes_alone(trial: Trial) -> None:
     assert trial.owners() == ["", "one-7"]
     assert trial.network.clean(7, nics(both[1])) == []
     assert trial.state() == trial.before
-    assert trial.network.clean(7, nics(*both)) == []  # as often as OpenNebula likes
+    assert trial.network.clean(7, nics(*both)) == []  # repeated calls are allowed
 
 
 def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
@@ -357,9 +357,9 @@ def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
 def test_a_network_that_changes_reaches_the_vms_in_it(tmp_path: Path) -> None:
     trial = Trial(tmp_path, igb())
     trial.network.prepare(7, nics(nic(first_of("igb"), "<VLAN_ID>9</VLAN_ID>")))
-    trial.host.files(trial.host.device(first_of("igb")), enable="1")  # QEMU has it
+    trial.host.files(trial.host.device(first_of("igb")), enable="1")  # QEMU has it open
     changed = nics(nic(first_of("igb"), "<VLAN_ID>12</VLAN_ID><TRUST>YES</TRUST>"))
-    trial.network.update(7, changed, 4)  # another network
+    trial.network.update(7, changed, 4)  # the id of another network
     assert trial.card.settings[0]["vlan"] == "9"
     trial.network.update(7, changed, 3)
     now = trial.card.settings[0]
@@ -381,7 +381,7 @@ def test_another_vms_function_is_not_changed(tmp_path: Path) -> None:
 
 
 def call(one: Host, action: str, given: bytes, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As one_vmm_exec does: the VM's document in base64, and for some actions arguments."""
+    """Call a script as one_vmm_exec does: the document in base64, arguments for some actions."""
     return subprocess.run(
         [one.remotes / "vnm/vicinal" / action, *arguments],
         input=base64.b64encode(given).decode() + "\n",
@@ -409,7 +409,7 @@ def test_scripts_of_vms_without_functions_do_nothing(one: Host, action: str) -> 
 def test_scripts_leave_a_vm_alone_to_which_another_drivers_nic_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    """Its own function is in use, which clean would release and pre would not set up again."""
+    """The VM's own function is in use: clean would release it, and pre not set it up again."""
     trial = Trial(tmp_path, mlx5())
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     trial.host.files(trial.host.device(first_of("mlx5")), enable="1")
@@ -427,7 +427,7 @@ def test_scripts_leave_a_vm_alone_to_which_another_drivers_nic_comes(
 def test_a_snapshot_of_a_vm_with_functions_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libvirt would, since vfio-pci saves nothing; OpenNebula's script does not say why."""
+    """libvirt refuses it, because vfio-pci saves nothing, but the stock script hides the cause."""
     trial = Trial(tmp_path, mlx5())
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     monkeypatch.setattr("vicinal.host.functions.operations.Functions", lambda: trial.functions)
@@ -461,7 +461,7 @@ def test_a_script_says_why_as_opennebula_reads_it(one: Host) -> None:
 
 
 def test_a_host_of_the_driver_is_never_left_half_prepared(trial: Trial) -> None:
-    """Where a step of the card's driver fails, too."""
+    """This also holds if a step of the card's driver fails."""
 
     class Failing(FakeHost):
         def write(self, path: Path, text: str) -> None:

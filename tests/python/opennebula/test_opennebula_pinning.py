@@ -1,6 +1,6 @@
-"""Where a VM's threads and its region's memory are: asked for, refused, and in the domain.
+"""The placement of a VM's threads and its region's memory: requested, refused, in the domain.
 
-Documents are composed, as OpenNebula's sources write them for each PIN_POLICY.
+The documents are composed as OpenNebula's sources write them for each PIN_POLICY.
 """
 
 import sys
@@ -38,7 +38,7 @@ NUMA_NODE = """<NUMA_NODE><CPUS><![CDATA[{cpus}]]></CPUS><MEMORY><![CDATA[262144
 <MEMORY_NODE_ID><![CDATA[{node}]]></MEMORY_NODE_ID><NODE_ID><![CDATA[{node}]]></NODE_ID>
 <TOTAL_CPUS><![CDATA[{total}]]></TOTAL_CPUS></NUMA_NODE>"""
 HUGE = TOPOLOGY.format(policy="NONE") + NUMA_NODE.format(cpus="0,2,4,6", node=0, total=2)
-"""Of a VM with huge pages that is not pinned: processors of the node, less those set apart."""
+"""A VM with huge pages that is not pinned: the node's processors, without the reserved ones."""
 CORES = TOPOLOGY.format(policy="CORE") + NUMA_NODE.format(cpus="2,3", node=0, total=2)
 BOTH, PROCESSORS, EMULATOR = Pinning(True, True), Pinning(True, False), Pinning(False, True)
 THREADS = [Cpu(each, each % 4, 0, (each % 4, each % 4 + 4)) for each in range(8)]
@@ -203,9 +203,9 @@ def test_tags_are_found_whatever_stands_beside_them() -> None:
 
 
 def understood(document: bytes) -> tuple[list[set[int]], set[int]]:
-    """What libvirt makes of it: processors of each virtual one, and of all else of QEMU's."""
+    """libvirt's result: processors of each virtual processor, and of QEMU's other threads."""
     domain = ElementTree.fromstring(document)
-    # As in test_opennebula_documents.py: its schema does not know devices more than once.
+    # As in test_opennebula_documents.py: libvirt's schema rejects several devices elements.
     first, *more = domain.findall("devices")
     for devices in more:
         first.extend(devices)
@@ -242,7 +242,7 @@ def host(tmp_path: Path) -> Host:
 
 
 def deploy(host: Host, asked: str, chosen: str, given: str) -> tuple[str, str]:
-    """What the stock script was given, and what was said."""
+    """Deploy a VM; returns the stock script's input and the messages."""
     file = host.prepare(42, asked, chosen)
     done = host.act("deploy", str(file), "node1", vm=42, given=given)
     return (file.read_text() if done.returncode == 0 else ""), done.stderr
@@ -274,7 +274,7 @@ def test_what_cannot_be_is_told_and_nothing_is_started(host: Host) -> None:
 def test_a_region_comes_from_its_vms_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_policy: Callable[[], tuple[int, int]]
 ) -> None:
-    """The policy while it is made; tests/guests/functions/test_numa.py looks where pages are."""
+    """The memory policy during creation; tests/guests/functions/test_numa.py checks the pages."""
     seen = []
 
     def watched(*words: Any, **more: Any) -> object:

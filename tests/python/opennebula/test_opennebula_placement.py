@@ -1,6 +1,6 @@
-"""Where a VM is that was restored or has moved: on hosts that count processors otherwise.
+"""The placement of a restored or migrated VM on hosts that number processors differently.
 
-On fakes (opennebula_lab.py), with composed topologies.
+The tests use fakes (opennebula_lab.py) with composed topologies.
 """
 
 from collections.abc import Iterator
@@ -41,12 +41,12 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """NUMA nodes that regions were to be made on."""
+    """The NUMA nodes on which regions were to be created."""
     found: list[tuple[int, ...]] = []
 
     def watched(nodes: tuple[int, ...]) -> AbstractContextManager[str]:
         found.append(tuple(nodes))
-        return memory_from(())  # this host may have no such node
+        return memory_from(())  # this host may not have the node
 
     monkeypatch.setattr(records, "memory_from", watched)
     return found
@@ -123,7 +123,7 @@ def test_one_that_is_given_what_it_lacks_by_the_next_action_too(
 def test_a_host_without_its_processors_or_node_gets_no_vm(
     lab: Lab, nodes: tuple[str, ...], online: str, said: str
 ) -> None:
-    """It runs on where it was, or stays saved."""
+    """The VM keeps running on the source, or stays saved."""
     compose(lab, "b", nodes, online)
     with pytest.raises(VicinalError, match=said):
         do_migrate(lab)
@@ -157,25 +157,25 @@ def test_a_host_that_says_nothing_of_nodes_is_not_refused(lab: Lab) -> None:
     assert lab.is_whole("b")
 
 
-# --- VMs without a region and without functions of ours ------------------------------------
+# --- VMs without a region and without functions of Vicinal ---------------------------------
 
 ASKED = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"
 NAMED = "<NAME>VICINAL_PINNING</NAME>"
 
 
 def data(more: str, where: str = "USER_TEMPLATE") -> bytes:
-    """What OpenNebula gives to actions on VMs that are there."""
+    """The document that OpenNebula gives to actions on existing VMs."""
     vm = f"<VM><ID>7</ID><{where}>{more}</{where}></VM>"
     return f"<VMM_DRIVER_ACTION_DATA><HOST>a</HOST>{vm}</VMM_DRIVER_ACTION_DATA>".encode()
 
 
 class _StockError(Exception):
-    """The stock script has it, alone, with what it is given."""
+    """Only the stock script runs, with this input."""
 
 
 @pytest.fixture
 def bare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """The VM is kept on processors, and has nothing else of ours."""
+    """The VM is pinned to processors, and has nothing else of Vicinal."""
     with lab.a.records.released(7):
         del lab.a.fake.domains[NAME]
     lab.a.clean()
@@ -196,7 +196,7 @@ def bare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def act(lab: Lab, action: str, given: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """What the stock script is given, if it is called."""
+    """The input of the stock script, which must be called."""
     monkeypatch.setattr(driver, "given", lambda: given)
     monkeypatch.setattr(system, "Host", lambda: lab.b.host)
     arguments = {"migrate": (NAME, "b", "a"), "restore": ("/checkpoint", "b", NAME)}[action]
@@ -221,7 +221,7 @@ def act(lab: Lab, action: str, given: bytes, monkeypatch: pytest.MonkeyPatch) ->
 def test_one_that_has_only_asked_for_processors_finds_them_there(
     bare: Lab, monkeypatch: pytest.MonkeyPatch, action: str, given: bytes, checked: bool
 ) -> None:
-    """Who has not asked is left to the stock script, whatever the other host has."""
+    """A VM without such a request is left to the stock script, whatever the other host has."""
     compose(bare, "b", BY_SOCKET)
     assert act(bare, action, given, monkeypatch) == given
     assert bare.log == (["b: place"] if checked and action == "migrate" else [])

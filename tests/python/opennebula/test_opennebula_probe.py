@@ -1,4 +1,4 @@
-"""What OpenNebula's scheduler is told of a host: on fake cards, and by the script itself."""
+"""What OpenNebula's scheduler learns about a host: on fake cards, and by the script itself."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def test_all_that_there_is(one: Host, tmp_path: Path) -> None:
     assert 'NAMES = "ib0 mlx5_0", MOST = "4", FUNCTIONS = "2", FREE = "1"' in card
     [given] = [line for line in lines if 'OWNER = "vm-7"' in line]
     assert 'FREE = "NO"' in given
-    # It got a GUID when it was assigned, and the other has none yet.
+    # The assigned function has a GUID; the other function has none yet.
     number, guid = re.findall(r'NUMBER = "(\d)".*GUID = "([0-9a-f:]{23})"', given)[0]
     set_by_card = cards.device("0000:02:00.0") / "sriov" / number / "port"
     assert guid == set_by_card.read_text().strip()
@@ -76,7 +76,7 @@ def test_all_that_there_is(one: Host, tmp_path: Path) -> None:
 
 
 def test_each_line_is_one_of_a_template(one: Host, tmp_path: Path) -> None:
-    """Whatever a card is called."""
+    """This holds for any name of a card."""
     hostile = mlx5(interface='x" ]\nNAME="y\\')
     cards, _ = fake_functions(tmp_path / "fake", hostile)
     lines = shown(one, machine(tmp_path / "machine"), cards, tmp_path / "none")
@@ -86,7 +86,7 @@ def test_each_line_is_one_of_a_template(one: Host, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_found_out_is_said(one: Host, tmp_path: Path) -> None:
-    """And all else is there."""
+    """All other attributes are still there."""
     cards, _ = fake_functions(tmp_path / "fake", igb())
     records = tmp_path / "records"
     records.mkdir(mode=0o777)
@@ -110,7 +110,7 @@ def test_a_qemu_without_ivshmem(one: Host, tmp_path: Path) -> None:
 
 
 def probe(one: Host) -> subprocess.CompletedProcess[str]:
-    """As OpenNebula's monitoring on a host calls it."""
+    """Call the probe as OpenNebula's monitoring does on a host."""
     return subprocess.run(
         [one.probes / "vicinal", "kvm", "0", "node1"],
         input="<MONITOR_CONFIGURATION/>",
@@ -134,7 +134,7 @@ def test_the_script_says_what_regions_there_are(one: Host) -> None:
 
 
 def test_the_script_never_fails(one: Host) -> None:
-    """OpenNebula would take it for the host's failing."""
+    """OpenNebula would take a failing probe for a failed host."""
     script = one.probes / "vicinal"
     script.write_text(script.read_text().replace(sys.executable, "/nowhere/python"))
     done = probe(one)
