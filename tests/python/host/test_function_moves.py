@@ -192,7 +192,7 @@ class Lab:
         return card.settings[number]["mac"]
 
     def check(self, host: str) -> None:
-        """Check that the machine runs on a host with its function only, and nothing is left to do."""
+        """Check that the machine runs on a host with only its function, and no step is left."""
         other = "b" if host == "a" else "a"
         assert self.where() == {host: self.owned(host)}
         assert len(self.owned(host)) == 1

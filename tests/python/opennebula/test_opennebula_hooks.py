@@ -329,7 +329,7 @@ def test_a_hook_does_it_and_says_what_it_could_not(
 
 
 def test_what_is_set_back_survives_a_killed_hook(trial: Trial) -> None:
-    """Records come first: even if a hook is killed before it changes the card, they are complete."""
+    """Records come first: even if a hook is killed before it changes the card, they are whole."""
 
     class Killed(BaseException):
         pass

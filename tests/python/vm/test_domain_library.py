@@ -1,7 +1,7 @@
 """Domains without a hypervisor: their XML, and their life in libvirt's own driver for tests.
 
-libvirt's test driver keeps domains in its memory and runs none, but it checks definitions by
-the schema that libvirt ships. Real ones are in tests/guests/libvirt/test_domains.py.
+libvirt's test driver keeps domains in memory and runs none, but it checks definitions by the schema
+that libvirt ships. tests/guests/libvirt/test_domains.py has real domains.
 """
 
 import dataclasses
@@ -94,10 +94,10 @@ SPECS = {
 
 @pytest.fixture
 def hypervisor() -> Iterator[Hypervisor]:
-    """libvirt's test driver. It has a domain `test` of its own, which is not ours."""
+    """libvirt's test driver. It already has a domain `test`, which is not Vicinal's."""
     connection = libvirt.open("test:///default")
     yield Hypervisor("test:///default", connection)
-    for domain in connection.listAllDomains():  # one process has them for ever
+    for domain in connection.listAllDomains():  # the driver's domains live as long as this process
         if domain.name() != "test":
             if domain.isActive():
                 domain.destroy()
@@ -110,7 +110,7 @@ def parsed(spec: DomainSpec) -> Element:
 
 
 def arguments(domain: Element) -> list[str]:
-    """What goes to QEMU past libvirt."""
+    """The arguments that QEMU gets unchanged, without libvirt's own model of them."""
     space = "{http://libvirt.org/schemas/domain/qemu/1.0}"
     return [arg.get("value", "") for arg in domain.iterfind(f"{space}commandline/{space}arg")]
 
@@ -125,7 +125,7 @@ def test_definitions_are_what_libvirts_schema_allows(hypervisor: Hypervisor, nam
 
 
 def test_an_emulated_guest_with_one_processor_may_get_a_second() -> None:
-    """Or TCG would make no barriers for it, and others in the region would see that."""
+    """With one processor TCG emits no memory barriers, which the region needs."""
     count = parsed(BASE).find("vcpu")
     assert count is not None
     assert (count.text, count.get("current")) == ("2", "1")
@@ -195,7 +195,7 @@ def test_what_libvirt_has_no_words_for_goes_to_qemu() -> None:
     file = arguments(parsed(SPECS["file"]))
     assert "mem-path=/dev/hugepages/r,,1,size=2097152,share=on" in file[1]
     slots = [each.rpartition("addr=")[2] for each in (wire[3], file[3])]
-    assert slots == ["0x1e.0", "0x1e.0"]  # high ones, which libvirt leaves free
+    assert slots == ["0x1e.0", "0x1e.0"]  # high slots, which libvirt leaves free
     assert arguments(parsed(BASE)) == []
 
 
@@ -242,7 +242,7 @@ def test_devices_that_cannot_be_are_refused() -> None:
 def test_a_machine_whose_region_cannot_leave_it_is_not_saved(
     hypervisor: Hypervisor, kind: str, why: str
 ) -> None:
-    """QEMU would: a module would go back to what it was, under the other machines."""
+    """QEMU would save it: a module would return to its old content while other machines use it."""
     define(hypervisor, dataclasses.replace(FULL, region=SPECS[kind].region))
     start(hypervisor, FULL.name)
     with pytest.raises(VicinalError, match=f"cannot be saved: its region {why}"):
@@ -258,7 +258,7 @@ def test_a_life_in_libvirts_test_driver(hypervisor: Hypervisor) -> None:
     name = FULL.name
     assert observe(hypervisor, name) is DomainState.ABSENT
     define(hypervisor, FULL)
-    define(hypervisor, FULL)  # again: nothing new
+    define(hypervisor, FULL)  # the same again: no change
     assert observe(hypervisor, name) is DomainState.OFF
     start(hypervisor, name)
     start(hypervisor, name)
@@ -273,7 +273,7 @@ def test_a_life_in_libvirts_test_driver(hypervisor: Hypervisor) -> None:
     restore(hypervisor, name)
     assert observe(hypervisor, name) is DomainState.RUNNING
     assert stop(hypervisor, name, patience=20)
-    assert stop(hypervisor, name)  # it is off already
+    assert stop(hypervisor, name)  # it is already off
     assert observe(hypervisor, name) is DomainState.OFF
     with pytest.raises(VicinalError, match="has no saved memory"):
         restore(hypervisor, name)
@@ -292,7 +292,7 @@ def test_a_definition_changes_and_stays_the_same_domain(hypervisor: Hypervisor) 
 
 
 def test_domains_of_others_are_left_alone(hypervisor: Hypervisor) -> None:
-    assert find(hypervisor) == []  # though there is `test`
+    assert find(hypervisor) == []  # although `test` exists
     theirs = dataclasses.replace(BASE, name="test")
     for attempt in (
         lambda: define(hypervisor, theirs),
@@ -337,8 +337,8 @@ def test_a_region_is_found_again_in_what_libvirt_shows(hypervisor: Hypervisor) -
     first, second = (ElementTree.fromstring(region_xml(SharedRegion("r", MIB))) for _ in range(2))
     aliases = [each.find("alias") for each in (first, second)]
     names = {alias.get("name", "") for alias in aliases if alias is not None}
-    assert len(names) == 2  # each time another: QEMU may still hold the memory of the last
-    assert all(name.startswith("ua-") for name in names)  # others are libvirt's own
+    assert len(names) == 2  # a new name each time: QEMU may still hold the last region's memory
+    assert all(name.startswith("ua-") for name in names)  # libvirt uses the other names
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_root_uses_the_system_and_others_a_session(monkeypatch: pytest.MonkeyPat
 def test_without_the_binding_there_is_one_clear_error() -> None:
     program = (
         "import sys; sys.modules['libvirt'] = None\n"
-        "from vicinal.cluster.vm.libvirt.domain_xml import domain_xml\n"  # works without
+        "from vicinal.cluster.vm.libvirt.domain_xml import domain_xml\n"  # works
         "from vicinal.base.errors import VicinalError\n"
         "try:\n import vicinal.cluster.vm.libvirt.lifecycle\n"
         "except VicinalError as error: print(error)\n"

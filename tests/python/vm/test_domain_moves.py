@@ -1,7 +1,7 @@
-"""What a domain is at another host, and where it is after a move that nobody saw the end of.
+"""A domain's description for another host, and its place after a move whose end nobody saw.
 
-libvirt's test driver runs no guests, and has no function of a host's to give away: the domain that
-gives one up is a fake. Real guests move in tests/guests/libvirt/test_domain_migration.py.
+libvirt's test driver runs no guests and has no functions of a host, so the domain that gives up a
+function is a fake. Real guests move in tests/guests/libvirt/test_domain_migration.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def test_a_definition_says_what_the_other_host_calls_things() -> None:
     assert "local.path=/var/tmp/a,,b" in arguments
     assert "remote.path=/var/tmp/c" in arguments
     assert "=/tmp/" not in arguments
-    # What is not named stays.
+    # Elements that the move does not name stay.
     assert domain.findtext("os/kernel") == "/boot/kernel"
 
 
@@ -87,7 +87,7 @@ def test_it_runs_on_the_other_hosts_processors_and_has_its_function() -> None:
     text = ElementTree.tostring(domain, encoding="unicode")
     assert function_device(text, MOVING.functions[0]) is None
     assert function_device(text, OTHER_FUNCTION) is not None
-    # Without another placement it is that of the definition.
+    # Without another placement, the definition's placement applies.
     same = elsewhere(there=replace(THERE, placement=None))
     assert [each.get("cpuset") for each in same.iterfind("cputune/vcpupin")] == ["3", "1"]
 
@@ -99,7 +99,7 @@ def test_back_is_the_way_there_reversed() -> None:
 
 
 def canonical(xml: str) -> set[tuple[str, tuple[tuple[str, str], ...], str]]:
-    """Every element, in no order: a placement may stand elsewhere."""
+    """Every element as a set, because a placement's position in the XML may differ."""
     return {
         (each.tag, tuple(sorted(each.attrib.items())), (each.text or "").strip())
         for each in ElementTree.fromstring(xml).iter()
@@ -107,7 +107,7 @@ def canonical(xml: str) -> set[tuple[str, tuple[tuple[str, str], ...], str]]:
 
 
 def test_an_emulated_one_stands_still_meanwhile() -> None:
-    """QEMU may lose what it writes meanwhile."""
+    """During a live migration with TCG, QEMU may lose the guest's writes."""
     emulated = domain_xml(replace(FULL, accelerator=Accelerator.TCG))
     real = domain_xml(replace(FULL, accelerator=Accelerator.KVM))
     assert not flags_for(emulated) & libvirt.VIR_MIGRATE_LIVE
@@ -140,7 +140,7 @@ def test_a_domain_that_moved_is_there_alone(sides: tuple[Side, Side]) -> None:
     home, away = sides
     run(away)
     assert settle(FULL.name, home, away) is away
-    run(home)  # nobody told it that all has arrived
+    run(home)  # nobody told it that the move is complete
     suspend(home.hypervisor, FULL.name)
     assert settle(FULL.name, home, away) is away
     assert observe(home.hypervisor, FULL.name) is DomainState.ABSENT
@@ -167,7 +167,7 @@ def run(side: Side) -> None:
 
 @dataclass
 class FakeDomain:
-    """A domain whose guest has a function of the host's, and does as it likes when it is asked."""
+    """A domain whose guest has a function, and reacts to a release request as configured."""
 
     on_asked: Callable[["FakeDomain"], None]
     devices: list[str]
@@ -259,7 +259,7 @@ def test_a_guest_that_keeps_a_function(
     with pytest.raises(VicinalError, match=said):
         detach_function(hypervisor, FULL.name, FULL.functions[0], seconds=0.1)
     assert has_function(hypervisor, FULL.name, FULL.functions[0])
-    # One that only did not answer yet is not asked a second time.
+    # If the guest only did not answer yet, it gets no second request.
     with pytest.raises(VicinalError):
         detach_function(hypervisor, FULL.name, FULL.functions[0], seconds=0.1)
     assert len(domain.calls) == (2 if on_asked is FakeDomain.refuse else 1)

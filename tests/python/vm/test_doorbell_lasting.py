@@ -1,4 +1,4 @@
-"""The doorbells' server of a cluster: it outlasts commands, is found again, and ends when told."""
+"""The doorbells' server of a cluster: it outlives commands, is found again, and ends on request."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ from vicinal.cluster.resources.doorbell import DoorbellResource
 from vicinal.cluster.vm.qemu.doorbell import VECTORS
 from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 
-BOUND = 120.0  # seconds; a hang guard
+BOUND = 120.0  # seconds; a guard against hangs
 START = (
     "import sys; from pathlib import Path\n"
     "from vicinal.cluster.vm.qemu.doorbell.running import LastingServer\n"
@@ -33,14 +33,14 @@ WAIT = "print('started', flush=True)\nimport time; time.sleep(600)\n"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory with a region, without a server in the end."""
+    """A directory with a region; at the end, no server runs there."""
     (tmp_path / "region").write_bytes(bytes(4096))
     yield tmp_path
     LastingServer(tmp_path / "doorbell").end()
 
 
 def resource(place: Path) -> DoorbellResource:
-    """One that only its settings tell of, as a later command finds it."""
+    """A resource made only from its settings, as a later command finds it."""
     settings: dict[str, Json] = {
         "directory": str(place / "doorbell"),
         "region": str(place / "region"),
@@ -79,7 +79,7 @@ def test_it_is_made_stopped_started_and_taken_away(place: Path) -> None:
     assert resource(place).observe().condition is Condition.STOPPED
     with pytest.raises(EOFError):
         client.take()
-    # What it has of interrupts it keeps.
+    # The client keeps the interrupts that it already has.
     ring(client.peers[client.number][1])
     assert rung(client.peers[client.number][1]) == 1
     client.close()
@@ -109,7 +109,7 @@ def test_one_that_was_killed_is_stopped_and_starts_again(place: Path) -> None:
 def test_one_of_a_region_that_is_gone_is_broken(place: Path) -> None:
     resource(place).create()
     (place / "region").unlink()
-    (place / "region").write_bytes(bytes(4096))  # another, of the same name
+    (place / "region").write_bytes(bytes(4096))  # another region with the same name
     observed = resource(place).observe()
     assert observed.condition is Condition.BROKEN
     assert "a region that no longer exists" in observed.why
@@ -148,7 +148,7 @@ def test_ctrl_c_and_the_end_of_a_terminal_are_not_for_it(place: Path) -> None:
 
 
 def test_one_for_whom_nobody_waits_any_more_does_not_stay(place: Path) -> None:
-    """Its command was killed while it started."""
+    """The command was killed while it started the server."""
     with subprocess.Popen(
         command(place, START), env=ENVIRONMENT, stdout=subprocess.DEVNULL
     ) as starter:
@@ -163,12 +163,12 @@ def test_one_for_whom_nobody_waits_any_more_does_not_stay(place: Path) -> None:
     def known() -> bool:
         return LastingServer(place / "doorbell").process is not None
 
-    # Either it noticed, or it was ready before and is known to be there.
+    # The server noticed the kill, or was ready before and is known to later commands.
     until(lambda: known() or not there())
 
 
 def test_one_that_comes_too_late_does_not_serve(tmp_path: Path) -> None:
-    """What it was to be is somebody else's by then, or was taken away."""
+    """Another process has claimed the file by then, or the file was removed."""
     file = tmp_path / "claim"
     script = (
         "import os, sys; from pathlib import Path\n"

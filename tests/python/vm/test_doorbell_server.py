@@ -1,4 +1,4 @@
-"""The server of ivshmem-doorbell: what clients are told, and what they cannot do to each other."""
+"""The ivshmem-doorbell server: what it tells clients, and what they cannot do to each other."""
 
 import os
 import resource
@@ -23,12 +23,12 @@ from vicinal.cluster.vm.qemu.doorbell.server import MEMORY, VERSION, DoorbellSer
 
 VECTORS = 3
 CLIENTS = 4
-BOUND = 120.0  # seconds; a hang guard
+BOUND = 120.0  # seconds; a guard against hangs
 WORD = struct.Struct("<q")
 
 
 class Client:
-    """What QEMU's device is: it takes words, each with a descriptor or without."""
+    """A client like QEMU's device: it receives words, with or without a descriptor."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -40,7 +40,7 @@ class Client:
         self.heard: list[tuple[int, bool]] = []
 
     def take(self) -> int:
-        """Take one word, and do what it says. Raises EOFError where the server hung up."""
+        """Receive one word, and act on it. Raises EOFError if the server closed the connection."""
         data, descriptors, _, _ = socket.recv_fds(self.socket, WORD.size, 1)
         if not data:
             raise EOFError
@@ -58,7 +58,7 @@ class Client:
         return int(word)
 
     def greet(self) -> "Client":
-        """Take all up to its own last eventfd, which is the end of the greeting."""
+        """Receive all words up to the client's own last eventfd, which ends the greeting."""
         while len(self.peers.get(self.number, [])) < VECTORS or not self.number:
             self.take()
         return self
@@ -148,7 +148,7 @@ def test_a_client_is_told_version_number_memory_and_its_interrupts(served: Serve
     assert client.heard[2] == (MEMORY, True)
     assert client.heard[3:] == [(client.number, True)] * VECTORS
     assert os.fstat(client.memory).st_ino == served.region.stat().st_ino
-    assert os.pwrite(client.memory, b"x", 0) == 1  # it may write there
+    assert os.pwrite(client.memory, b"x", 0) == 1  # it may write to the region
 
 
 def test_clients_ring_each_other(served: Served) -> None:
@@ -194,7 +194,7 @@ def test_one_that_speaks_is_dropped_and_nobody_else(served: Served) -> None:
 
 
 def test_one_that_does_not_listen_holds_nobody_up(served: Served) -> None:
-    """It is told in the end who is there, and not of all that came and went meanwhile."""
+    """It learns in the end which clients are there, and nothing of those that have left."""
     honest, deaf = served.connect().greet(), served.connect().greet()
     for _ in range(300):
         visitor = served.connect().greet()
@@ -213,7 +213,7 @@ def test_one_that_does_not_listen_holds_nobody_up(served: Served) -> None:
 def test_one_that_never_listens_loses_its_place(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its first words alone are more than a socket takes.
+    # Its first words need more space than a socket's buffer has.
     monkeypatch.setattr(module, "_GREETING_SECONDS", 0.3)
     monkeypatch.setattr(served.server, "_vectors", 500)
     deaf = served.connect()
@@ -241,7 +241,7 @@ def test_there_are_no_more_clients_than_agreed(served: Served) -> None:
 
 
 def test_one_that_begins_anew_gets_the_place_that_it_left(tmp_path: Path) -> None:
-    """The server may learn of the end and of the new connection at once."""
+    """The server may learn of the end and of the new connection at the same time."""
     (tmp_path / "region").write_bytes(bytes(4096))
     with socket.socket(socket.AF_UNIX) as listener, (tmp_path / "region").open("r+b") as memory:
         listener.bind(str(tmp_path / "socket"))
@@ -284,7 +284,7 @@ def test_what_one_was_not_told_of_it_need_not_forget() -> None:
         peer.tell_of(other)
         peer.tell_gone(other)
         assert not peer.waits
-        # One half told: it has to hear that the other is gone.
+        # The other client was partly announced, so the peer must hear that it is gone.
         peer.tell([Message(2, ours.fileno())])
         peer.tell_gone(other)
         peer.send()
@@ -315,7 +315,7 @@ def test_a_server_runs_until_it_is_stopped(tmp_path: Path) -> None:
         server.stop()
         with pytest.raises(EOFError):
             client.take()
-        # What it has of interrupts it keeps.
+        # The client keeps the interrupts that it already has.
         assert rung(client.peers[client.number][1]) == 1
         client.close()
     finally:

@@ -1,4 +1,4 @@
-"""Whether KVM works: found out once a boot, kept for all users, believed of root and oneself."""
+"""Whether KVM works: probed once a boot, kept for all users, believed only of root and oneself."""
 
 import json
 import os
@@ -22,7 +22,7 @@ CACHE = "accelerator.json"
 
 @dataclass(frozen=True)
 class VersionedQemu(Qemu):
-    """A version, without a program that could be asked for it."""
+    """A QEMU with a version, and without a program that the test would have to start."""
 
     own: str = "99.0"
 
@@ -36,7 +36,7 @@ QEMU = VersionedQemu(("qemu",))
 
 @dataclass
 class Place:
-    """A host with an openable /dev/kvm, and the answers that a probe gives, one after the other."""
+    """A host with a /dev/kvm that can be opened, and the answers of the probe, in order."""
 
     directory: Path
     monkeypatch: pytest.MonkeyPatch
@@ -66,11 +66,11 @@ class Place:
         return choose_accelerator(qemu, self.image(kernel))
 
     def write_to(self, directory: Path) -> None:
-        """Where this user's answers are from now on."""
+        """Set the directory of this user's answers."""
         self.monkeypatch.setattr(guest_accelerator, "guests_directory", lambda: directory)
 
     def become(self, user: int) -> None:
-        """Another user, who owns none of the files that are here, with a directory of their own."""
+        """Become another user with a separate directory, who owns none of the existing files."""
         self.monkeypatch.setattr(os, "geteuid", lambda: user)
         self.write_to(self.own)
 
@@ -86,7 +86,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(guest_accelerator, "shared_directory", lambda: found.shared)
     found.write_to(found.own)
     yield found
-    assert found.answers == []  # each was asked for
+    assert found.answers == []  # the probe gave each answer
 
 
 def test_what_a_guest_showed_is_known_until_the_next_boot(place: Place) -> None:
@@ -125,7 +125,7 @@ def test_another_kernel_is_tried_where_kvm_works_and_not_where_it_hangs(place: P
     assert place.choose(kernel="6.1") == WORKS
     assert place.choose(kernel="6.12") == HANGS
     assert place.choose(kernel="6.1") == WORKS
-    assert place.choose(kernel="6.18") == HANGS  # half a minute is spent once
+    assert place.choose(kernel="6.18") == HANGS  # the half-minute probe runs only once
     assert place.probed == 2
 
 
@@ -143,7 +143,8 @@ def test_root_s_answer_is_believed_by_all_users(place: Place, answer: Choice) ->
     place.become(ANOTHER_USER)
     assert place.choose() == known_choice(QEMU, place.own) == answer
     assert place.probed == 1
-    # Not if others may write to the file or its directory, or can put another in its place.
+    # The answer counts only if no other user may write to the file or its directory, or can replace
+    # it.
     for path, mode in ((place.shared / CACHE, 0o664), (place.shared, 0o777)):
         there = path.stat().st_mode
         path.chmod(mode)
@@ -165,7 +166,7 @@ def test_what_another_user_wrote_is_not_believed(place: Place) -> None:
         if os.geteuid() == 0:
             os.chown(directory / CACHE, ANOTHER_USER + 1, -1)
     if os.geteuid() == 0:
-        # Not by root either.
+        # Root does not believe it either.
         assert known_choice(QEMU, place.own) is None
     place.become(ANOTHER_USER)
     assert known_choice(QEMU, place.own) is None

@@ -1,4 +1,4 @@
-"""Jobs for guests, as far as they can be told without any: tests/guests has real ones."""
+"""Jobs for guests, as far as tests without guests can check them; tests/guests has real guests."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from vicinal.mpi.job import Job
 
 
 def pair(network: GuestNetwork = GuestNetwork.VIRTIO) -> GuestPair:
-    """As much of two guests as a command line takes."""
+    """The part of two guests that a command line needs."""
     guests = [SimpleNamespace(name=name) for name in ("guest0", "guest1")]
     everything = SimpleNamespace(has=lambda path: isinstance(path, Path))
     return cast("GuestPair", SimpleNamespace(guests=guests, image=everything, network=network))
@@ -30,7 +30,7 @@ def pair(network: GuestNetwork = GuestNetwork.VIRTIO) -> GuestPair:
 def test_the_providers_variables_are_handed_on(
     monkeypatch: pytest.MonkeyPatch, mpi: str, path: str
 ) -> None:
-    """But not those that say something of this host."""
+    """Variables that describe this host are not passed on."""
     for name, text in {
         "VICINAL_PEER_TIMEOUT": "7",
         "FI_VICINAL_PROGRESS": "block",
@@ -43,9 +43,9 @@ def test_the_providers_variables_are_handed_on(
     job = Job(["/bin/true"], 2, mpi=mpi, path=path, environment={"VICINAL_SINGLE_COPY": "on"})
     command, environment = job_command(job, pair())
     handed = {"VICINAL_PEER_TIMEOUT": "7", "FI_VICINAL_PROGRESS": "block"}
-    handed["VICINAL_SINGLE_COPY"] = "on"  # what the job says goes before
+    handed["VICINAL_SINGLE_COPY"] = "on"  # the job's own value wins
     assert {name: text for name, text in environment.items() if "VICINAL_" in name} == handed
-    if mpi == "openmpi":  # its launcher hands on what it is told to
+    if mpi == "openmpi":  # its launcher passes on only variables that the command line names
         assert handed.keys() <= set(command)
 
 
@@ -69,7 +69,7 @@ def test_guests_that_are_hosts_reach_each_other_by_verbs(mpi: str) -> None:
     assert provider == provider_directory()
     assert (own / "libverbs-fi.so").is_file()
     assert environment["FI_OFI_RXM_USE_SRX"] == "1"
-    # Soft-RoCE has no completion queue of more entries: 256 for each of so many peers.
+    # Soft-RoCE's completion queues have at most 32767 entries: 256 for each peer.
     assert 256 * int(environment["FI_UNIVERSE_SIZE"]) <= 32767
     if mpi == "openmpi":
         assert {"VICINAL_NET", "FI_UNIVERSE_SIZE", "FI_OFI_RXM_USE_SRX"} <= set(command)
@@ -85,7 +85,7 @@ def test_the_network_between_hosts_is_only_for_the_region() -> None:
 
 
 class FakeGuests:
-    """As much of machines, or of two guests, as a job takes that says something and ends."""
+    """The part of machines, or of two guests, that a job needs that prints something and ends."""
 
     guests = (SimpleNamespace(name="guest0", command=lambda *_: ["true"], run=lambda *_: None),)
     image = SimpleNamespace(has=lambda path: isinstance(path, Path))
@@ -147,7 +147,7 @@ def test_guests_run_says_so_too_and_why_there_is_no_table_of_paths(
 def test_what_guests_cannot_do_is_refused_before_any_boots(
     vicinal: Vicinal, options: list[str], says: str
 ) -> None:
-    """Before a line says that they are being started, too."""
+    """The refusal also comes before the line that announces the start."""
     assert says in error_line(vicinal("guests", *options))
 
 

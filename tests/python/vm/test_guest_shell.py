@@ -1,4 +1,4 @@
-"""The way into a guest, tried again where it ends by itself: with a fake of ssh, and no guest."""
+"""The ssh connection to a guest, repeated if ssh ends by itself: with a fake ssh and no guest."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from vicinal.cluster.vm.guest import shell as guest_shell
 from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell
 
-# Ends by itself so many times, and makes the socket that ssh would at the next.
+# Ends by itself the given number of times; then creates the socket that ssh would create.
 FAKE = """#!/bin/sh
 echo once >>{directory}/tries
 if [ "$(wc -l <{directory}/tries)" -le {losses} ]; then exit 255; fi
@@ -19,7 +19,7 @@ exec sleep 60
 
 
 def connect(directory: Path, losses: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Get in past so many losses; returns how often it was tried."""
+    """Connect in spite of so many losses; returns the number of attempts."""
     fake = directory / "ssh"
     fake.write_text(FAKE.format(directory=directory, losses=losses))
     fake.chmod(0o755)

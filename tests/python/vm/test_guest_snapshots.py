@@ -1,4 +1,4 @@
-"""Snapshots of guests: who may use one, for which guests it is, who makes it. No guest runs."""
+"""Snapshots of guests: who may use one, which guests it fits, who creates it. No guest runs."""
 
 import os
 import shutil
@@ -37,13 +37,13 @@ MEMORY = 1 << 20
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where snapshots are; there are none yet."""
+    """The directory of snapshots, which does not exist yet."""
     monkeypatch.setattr(store, "guests_directory", lambda: tmp_path)
     return store.snapshots_directory()
 
 
 def write(memory: int, state: int) -> None:
-    """Stands for a guest that is saved."""
+    """Stands for saving a guest."""
     os.pwrite(memory, b"memory", 0)
     os.write(state, b"state")
 
@@ -57,7 +57,7 @@ def is_there(key: str = KEY) -> bool:
         return found is not None
 
 
-# --- making one ----------------------------------------------------------------------------
+# --- creating one --------------------------------------------------------------------------
 
 
 def test_a_snapshot_is_made_once_and_is_its_user_s_alone(place: Path) -> None:
@@ -87,7 +87,7 @@ def test_of_two_makers_the_second_waits_and_finds_it() -> None:
     first = threading.Thread(target=make, args=(KEY, save))
     first.start()
     assert begun.wait(60)
-    assert not is_there()  # half of it is nothing
+    assert not is_there()  # half a snapshot does not count
     assert make(save=save)
     first.join()
     assert made == [1]
@@ -116,7 +116,7 @@ def test_what_a_killed_maker_left_goes_with_the_next(place: Path) -> None:
 
 
 def test_there_are_a_few_at_most(place: Path) -> None:
-    """The one that was used last stays; who has an old one open keeps it."""
+    """The snapshot used last stays; a process that has an old one open can still read it."""
     for number in range(4):
         assert make(f"{number:016x}")
         os.utime(place / f"{number:016x}", (number, number))
@@ -135,7 +135,7 @@ def test_without_room_there_is_none(place: Path) -> None:
     assert not is_there()
 
 
-# --- what others could have put there -------------------------------------------------------
+# --- what other users could have put there --------------------------------------------------
 
 
 def link_memory(place: Path) -> None:
@@ -181,7 +181,7 @@ def test_one_that_others_could_have_written_is_not_taken(
         is_there()
 
 
-# --- for which guests one is ---------------------------------------------------------------
+# --- which guests a snapshot fits ----------------------------------------------------------
 
 
 @pytest.fixture
@@ -208,11 +208,11 @@ def test_each_make_of_a_guest_has_a_snapshot_of_its_own(hardware: SnapshotHardwa
     assert len(keys | {hardware.key}) == len(others) + 2
 
 
-# --- whose image it is of ----------------------------------------------------------------------
+# --- whose image a snapshot uses ---------------------------------------------------------------
 
 
 def write_image(directory: Path, *, spoil: Callable[[Path], object]) -> bool:
-    """Have root's image there, with something wrong; whether another user takes it."""
+    """Put root's image there with a fault, and return whether another user accepts it."""
     kind = kind_of(GuestNetwork.VIRTIO)
     system = image.system_directory(directory, kind)
     for each in (system / "boot", system / "lib/modules/6.1"):
@@ -249,11 +249,11 @@ def write_image(directory: Path, *, spoil: Callable[[Path], object]) -> bool:
 def test_only_root_s_own_image_is_taken_by_others(
     *, taken: bool, spoil: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is not, or what it is of has changed, each user makes one of his own."""
+    """If there is none, or its sources changed, each user builds an image."""
     own = image.GuestImage(Path("own"), Path("own"), "", frozenset())
     monkeypatch.setattr(image, "build_image", lambda _: own)
     monkeypatch.setattr(image, "_host_parts", list)
-    # A directory of pytest's cannot be reached by others.
+    # Other users cannot reach a directory of pytest's.
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary) / "guests"
         directory.mkdir()
@@ -266,7 +266,7 @@ def test_only_root_s_own_image_is_taken_by_others(
 def test_others_can_read_root_s_image_whatever_root_s_umask_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keepers of jobs keep what they make to themselves."""
+    """The supervisors of jobs run with a umask that hides new files from other users."""
 
     def system(directory: Path, _kind: object, _say: object) -> Path:
         (directory / "made").touch()
@@ -290,7 +290,7 @@ def test_others_can_read_root_s_image_whatever_root_s_umask_is(
 
 
 def talk(*answers: bytes) -> Monitor:
-    """A monitor whose other end says these lines, whatever it hears, and is gone."""
+    """A monitor whose other end sends these lines, whatever it receives, and hangs up."""
     own, other = socket.socketpair()
     with other:
         other.sendall(b"".join(each + b"\n" for each in answers))
@@ -316,7 +316,7 @@ def test_a_qemu_that_ended_is_said_to_be_silent(said: tuple[bytes, ...]) -> None
 
 
 def test_a_qemu_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
-    """It closes its sockets before it is seen to have ended: why it did would be lost."""
+    """QEMU closes its sockets before it ends; without the wait, the cause of its end is lost."""
 
     def guest_of(_name: str, _console: Path, sockets: Sockets, *_: object) -> SimpleNamespace:
         last_words = "echo 'cannot allocate memory' >&2; sleep 0.3; exit 1"
@@ -330,7 +330,7 @@ def test_a_qemu_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     guest.stop()
 
 
-# --- functions that are passed -------------------------------------------------------------
+# --- functions that are passed through -----------------------------------------------------
 
 
 def test_a_guest_is_told_of_the_functions_that_it_is_given(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Clusters whose machines' libvirt does not answer: what is said of them, and how they are ended.
+"""Clusters whose machines' libvirt does not answer: messages about them, and how they end.
 
-No machine is started: a process of that name stands for one that runs.
+No machine starts: a process with a machine's command line stands for a running machine.
 """
 
 import os
@@ -47,7 +47,7 @@ FILE = (
 
 @pytest.fixture
 def uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A libvirt where nobody listens, for a user who has no other cluster."""
+    """A libvirt URI at which no daemon listens, for a user who has no other cluster."""
     with tempfile.TemporaryDirectory(prefix="vicinal-test-") as name:
         monkeypatch.setenv("XDG_STATE_HOME", name)
         yield f"qemu+unix:///session?socket={name}/nobody"
@@ -55,7 +55,7 @@ def uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def made(uri: str, tmp_path: Path) -> list[Machine]:
-    """The machines of a cluster that was made there."""
+    """The machines of a cluster that was created with this libvirt."""
     return make(tmp_path, uri)
 
 
@@ -73,7 +73,7 @@ def make(directory: Path, uri: str) -> list[Machine]:
 
 @contextmanager
 def running(machine: Machine) -> Iterator[subprocess.Popen[bytes]]:
-    """What looks like its QEMU, as libvirt starts that."""
+    """A process that looks like the machine's QEMU, as libvirt starts it."""
     words = ["-name", f"guest={machine.domain},debug-threads=on", f"path={machine.console},x=y"]
     command = [sys.executable, "-c", "import time; time.sleep(600)", *words]
     with subprocess.Popen(command) as process:
@@ -94,7 +94,7 @@ def test_down_says_how_to_go_on_without_it(vicinal: Vicinal, made: list[Machine]
     line = error_line(vicinal("down", "--quiet", "lab"))
     assert f"libvirt at {made[0].uri} cannot be reached" in line
     assert line.endswith("never comes back, `vicinal down lab --forget-machines`")
-    # What does not need it is gone; the machines are not forgotten.
+    # Resources that do not need libvirt are removed; the machines stay in the journal.
     assert not made[0].files.directory.exists()
     assert list(journal_of("lab").entries()) == ["machine/vm0", "machine/vm1"]
 
@@ -140,7 +140,7 @@ def test_machines_of_our_own_libvirt_end_where_its_state_was_removed(
 def test_those_that_a_libvirt_has_are_not_forgotten(
     made: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers after all, here libvirt's test driver: they are taken away as ever."""
+    """libvirt (here its test driver) answers after all, so the machines are removed as usual."""
     found = Hypervisor("test:///default", libvirt.open("test:///default"))
     for module in (all_machines, machines_module):
         monkeypatch.setattr(module, "hypervisor_at", lambda _: found)
@@ -175,7 +175,7 @@ def test_a_process_that_does_not_end_is_told(
 
 
 def test_hosts_are_told_to_forget_theirs(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a fake of their agents; what an agent does with it is take_down()."""
+    """The agents are fakes; a real agent calls take_down() for this request."""
     assert uri
     asked: list[tuple[Request, Mapping[str, object]]] = []
 

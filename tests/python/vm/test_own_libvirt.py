@@ -1,6 +1,6 @@
-"""A libvirt of Vicinal's own: started once, found again, ended, and told what is wrong with it.
+"""Vicinal's own libvirt daemon: started once, found again, ended, with clear error messages.
 
-The daemon is a real one, with directories of its own. What runs machines in it is in tests/guests.
+The daemon is real, with its own directories. tests/guests runs machines in it.
 """
 
 import os
@@ -29,8 +29,8 @@ from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 
 HERE = {place for place in MOUNTS.values() if place.exists()}
-"""What the host has of what libvirt wants."""
-BOUND = 120.0  # seconds; a hang guard
+"""The directories of MOUNTS that the host already has."""
+BOUND = 120.0  # seconds; a guard against hangs
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT / "src")}
 START = (
     "import sys; from pathlib import Path\n"
@@ -51,14 +51,14 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is found out about QEMUs once, which takes seconds."""
+    """A cache for facts about QEMU programs, which take seconds to find out."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def daemon(cache: Path) -> Iterator[Daemon]:
-    """One that does not run, and does not in the end."""
-    # Not pytest's own directory: the paths of sockets are short.
+    """A daemon that does not run yet, and does not run at the end."""
+    # Not pytest's own directory, because paths of sockets must be short.
     with tempfile.TemporaryDirectory(prefix="vicinal-test-") as name:
         found = Daemon(Path(name) / "own", cache)
         yield found
@@ -66,10 +66,10 @@ def daemon(cache: Path) -> Iterator[Daemon]:
 
 
 def check_mount_points() -> None:
-    """What the host lacked of the directories that libvirt wants is gone again."""
+    """Check that no directory is left that the daemon added to the host for libvirt."""
     deadline = time.monotonic() + 60
     while not {place for place in MOUNTS.values() if place.exists()} <= HERE:
-        # A daemon of another test run may have them.
+        # A daemon of another test run may use them.
         assert time.monotonic() < deadline or not remove_mount_points()
         if time.monotonic() > deadline:
             return
@@ -83,7 +83,7 @@ def nothing_left_on_the_host() -> Iterator[None]:
 
 
 def starting(daemon: Daemon, code: str = START, before: tuple[str, ...] = ()) -> list[str]:
-    """A command that starts it as another process."""
+    """The command line of another process that starts the daemon."""
     return [*before, sys.executable, "-c", code, str(daemon.directory)]
 
 
@@ -99,7 +99,7 @@ def other(daemon: Daemon, *before: str) -> subprocess.CompletedProcess[str]:
 
 
 def names(daemon: Daemon) -> list[str]:
-    """The machines that it knows."""
+    """The machines that the daemon knows."""
     connection = libvirt.open(daemon.uri)
     try:
         return [domain.name() for domain in connection.listAllDomains()]
@@ -122,7 +122,7 @@ def kill(daemon: Daemon) -> None:
 
 
 def test_it_is_started_once_found_again_and_ended(daemon: Daemon) -> None:
-    before = daemon.process  # in a name of its own, lest mypy take it for None from here on
+    before = daemon.process  # else mypy takes daemon.process for None from here
     assert before is None
     assert not daemon.answers()
     assert other(daemon).stdout == "True\n"
@@ -131,7 +131,7 @@ def test_it_is_started_once_found_again_and_ended(daemon: Daemon) -> None:
     assert not daemon.start()
     assert daemon.process == process
     assert names(daemon) == []
-    assert daemon.directory.stat().st_mode & 0o777 == 0o700  # its sockets ask nobody
+    assert daemon.directory.stat().st_mode & 0o777 == 0o700  # its sockets check no user
     assert not daemon.end(wanted=lambda: True)
     assert daemon.answers()
     assert daemon.end()
@@ -154,7 +154,7 @@ def test_of_two_commands_at_once_one_starts_it(daemon: Daemon) -> None:
 
 
 def test_it_is_as_nice_as_any_daemon(daemon: Daemon) -> None:
-    """Whoever starts it may be one under `nice`, and other clusters' machines are not."""
+    """The starting command may run under `nice`, but machines of other clusters must not."""
     assert other(daemon, "nice", "-n", "5").stdout == "True\n"
     process = daemon.process
     assert process is not None
@@ -162,7 +162,7 @@ def test_it_is_as_nice_as_any_daemon(daemon: Daemon) -> None:
 
 
 def test_ctrl_c_is_not_for_it(daemon: Daemon) -> None:
-    """A terminal sends it to all processes of its group."""
+    """A terminal sends the signal to all processes of its group."""
     code = START + "import time; time.sleep(600)\n"
     with subprocess.Popen(
         starting(daemon, code),
@@ -176,7 +176,7 @@ def test_ctrl_c_is_not_for_it(daemon: Daemon) -> None:
         assert command.stdout.readline() == "True\n"
         os.killpg(command.pid, signal.SIGINT)
         assert command.wait(BOUND) != 0
-        # What reads the command's output sees its end, though the daemon lives.
+        # A reader of the command's output sees its end, although the daemon lives.
         assert command.stdout.read() == ""
     assert daemon.answers()
     process = daemon.process
@@ -199,7 +199,7 @@ def test_one_that_was_killed_goes_on_with_what_it_had(daemon: Daemon) -> None:
 
 
 def test_processes_of_another_boot_are_not_taken_for_its_machines(daemon: Daemon) -> None:
-    """libvirt would end those that have got their numbers."""
+    """libvirt would end processes that now have these numbers."""
     daemon.start()
     define(daemon, "kept")
     kill(daemon)
@@ -225,14 +225,14 @@ def test_two_of_them_do_not_disturb_each_other(daemon: Daemon, cache: Path) -> N
         define(second, "there")
         assert names(second) == ["there"]
         kill(second)
-        assert second.start()  # what the first one made on the host is there, or made again
+        assert second.start()  # its directories on the host are there, or created again
         assert names(second) == ["there"]
     finally:
         second.end()
 
 
 def fake_program(daemon: Daemon, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
-    """In the place of libvirtd."""
+    """Put a script into PATH as libvirtd."""
     programs = daemon.directory.parent / "programs"
     programs.mkdir()
     program = programs / OWN_DAEMON
@@ -301,7 +301,7 @@ def test_a_directory_that_cannot_be_made() -> None:
 def test_what_leaves_the_daemon_is_reaped_by_its_keeper(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As QEMU does, which libvirt waits for; in a container nobody else may."""
+    """QEMU leaves the daemon too, and libvirt waits for it; a container may lack another reaper."""
     program = fake_program(daemon, monkeypatch, "(sleep 3 & echo $! >&2); exec sleep 600")
     daemon.directory.mkdir()
     settings.write_settings(daemon.directory)
@@ -319,7 +319,7 @@ def test_what_leaves_the_daemon_is_reaped_by_its_keeper(
             assert keeping.stderr is not None
             left = psutil.Process(int(keeping.stderr.readline()))
             deadline = time.monotonic() + 60
-            while left.ppid() != keeping.pid:  # when the shell that started it has ended
+            while left.ppid() != keeping.pid:  # until the shell that started it has ended
                 assert time.monotonic() < deadline, left.parents()
                 time.sleep(0.01)
             while left.is_running():
@@ -332,7 +332,7 @@ def test_what_leaves_the_daemon_is_reaped_by_its_keeper(
 
 
 def test_a_keeper_that_comes_too_late_leaves_nothing(daemon: Daemon) -> None:
-    """The command that started it has been interrupted, and its directory is gone."""
+    """The command that started it was interrupted, and the directory is gone."""
     ours, theirs = os.pipe()
     done = subprocess.run(
         [sys.executable, "-P", "-m", keeper.__name__, daemon.directory, "libvirtd", str(theirs)],
@@ -381,7 +381,7 @@ def test_it_is_not_ended_from_another_process_namespace(daemon: Daemon) -> None:
 
 
 def _end_where_nothing_can_be_removed(daemon: Daemon) -> None:
-    """Its directory is a mount point, here alone."""
+    """End the daemon while its directory is a mount point, which cannot be removed."""
     subprocess.run(["mount", "--bind", daemon.directory, daemon.directory], check=True)
     try:
         daemon.end()

@@ -1,6 +1,6 @@
-"""Clusters and Vicinal's own libvirt: who starts it, who ends it, and which libvirt a cluster has.
+"""Clusters and Vicinal's own libvirt: who starts and ends it, and which libvirt a cluster has.
 
-The daemon is a real one; no machine is started.
+The daemon is real; no machine starts.
 """
 
 import os
@@ -48,11 +48,11 @@ pytestmark = [
 def daemon(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Daemon]:
-    """That of a user who has nothing yet, where no libvirt of the system's answers."""
+    """The daemon of a user who has nothing yet, on a host without a system's libvirt."""
     monkeypatch.delenv("LIBVIRT_DEFAULT_URI", raising=False)
     monkeypatch.setattr(uri_module, "system_answers", lambda _: False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    # Not pytest's own directory: the paths of sockets are short.
+    # Not pytest's own directory, because paths of sockets must be short.
     with tempfile.TemporaryDirectory(prefix="vicinal-test-") as name:
         monkeypatch.setenv("XDG_STATE_HOME", name)
         found = Daemon.of_this_user()
@@ -61,7 +61,7 @@ def daemon(
 
 
 def begun(name: str) -> LibvirtResource:
-    """A cluster's part in it, which its journal has from before it is made."""
+    """A cluster's share of the daemon, which is in the journal before its creation."""
     resource = LibvirtResource(name)
     cluster_directory(name).mkdir(parents=True)
     journal_of(name).write(resource, Event.BEGUN)
@@ -83,7 +83,7 @@ def test_it_runs_from_the_first_cluster_to_the_last(daemon: Daemon) -> None:
     first.create()
     process = daemon.process
     assert first.observe().condition is Condition.READY
-    # Another cluster has no part in it yet, and nothing that it would have to leave alone.
+    # Another cluster has no share in the daemon yet.
     assert LibvirtResource("second").observe().condition is Condition.ABSENT
     second = begun("second")
     second.create()
@@ -127,7 +127,7 @@ def test_one_that_died_is_started_by_who_needs_it(daemon: Daemon) -> None:
     assert hypervisor_at(daemon.uri) is first
     kill(daemon)
     deadline = time.monotonic() + 60
-    while first.alive and time.monotonic() < deadline:  # this process hears of it a moment later
+    while first.alive and time.monotonic() < deadline:  # this process learns it a moment later
         time.sleep(0.01)
     again = hypervisor_at(daemon.uri)
     assert again.connection.listAllDomains() == []
@@ -162,7 +162,7 @@ def test_to_look_starts_nothing(vicinal: Vicinal, daemon: Daemon, tmp_path: Path
     file.write_text(FILE)
     done = vicinal("plan", str(file))
     assert done.returncode == 2, done.stderr
-    # The machines stand on it.
+    # The machines depend on it.
     lines = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("+")]
     assert lines == ["libvirt/main", "machines/main", "machine/vm", "guests/main"]
     check_usable(own_uri())
@@ -196,7 +196,7 @@ def test_a_cluster_stays_with_the_libvirt_that_has_its_machines(
     monkeypatch.setattr(uri_module, "system_answers", lambda _: True)
     reasons = {step.key: step.why for step in plan_cluster(cluster) if step.action == "remove"}
     assert reasons == dict.fromkeys(("machines/main", "machine/vm", "guests/main"), "it is gone")
-    # Where one is named, it is meant. Where it does not answer, nothing is taken away for it.
+    # A named libvirt is the one to use. If it does not answer, nothing is removed because of it.
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu:///system")
     with pytest.raises(VicinalError, match="libvirt at qemu:///system cannot be reached"):
         plan_cluster(cluster)
