@@ -3,14 +3,15 @@
     python check.py [--only NAME,...] [--without NAME,...] [--hosts 1,2] [--ranks 2,4]
                     [--full] [--resume]
 
-Each rank is a node of its own. With 2 ranks the whole suite is run; with 4 the tests that
-say more there, listed in selection.toml, or with --full the whole suite too; and these once more
-over two hosts with two nodes each, which share a region in a host and have the network in
-between, with the libraries that `make` installs. --hosts 1 leaves that out, --hosts 2 all else,
-and --ranks does so with the number of ranks.
-What is excluded or fails is listed in known-failures-*.toml with the reason, and what fails must
-fail in the same way where no message goes through Vicinal. The results are in build/check-mpis,
-and result.json there has them all; --resume keeps those that were good with this same provider.
+Each rank is a node of its own. With 2 ranks the whole suite runs. With 4 ranks the tests run that
+need more than two ranks (selection.toml), or with --full the whole suite. With the libraries that
+`make` installs, the runs with 4 ranks are repeated over two hosts with two nodes each: the nodes of
+a host share a region, and the network connects the hosts. --hosts 1 leaves the repetition out,
+--hosts 2 everything else; --ranks does the same with the number of ranks.
+
+known-failures-*.toml list excluded and failing tests with the reason. A failing test must fail in
+the same way if no message goes through Vicinal. The results are in build/check-mpis, and
+result.json there has all of them; --resume keeps the good results of the same provider.
 """
 
 import argparse
@@ -40,10 +41,10 @@ from vicinal.mpi.libfabric import mpi_version
 from vicinal.mpi.libraries import STANDARD, Mpi, installation
 
 GUARD_SECONDS = 3600
-"""After this a job hangs. The whole suite with 4 ranks on 2 cores took 1171 s with MPICH 4.3, and
-Open MPI 5 was near its end after 1500, beside other work."""
+"""A job that takes longer hangs. The whole suite with 4 ranks on 2 cores took 1171 s with MPICH
+4.3, and Open MPI 5 was near its end after 1500 s, beside other work."""
 RANKS = {1: (2, 4), 2: (4,)}
-"""By the number of hosts."""
+"""The numbers of ranks by the number of hosts."""
 
 
 @dataclass
@@ -56,19 +57,19 @@ class Line:
     hosts: int
     ranks: int
     tests: str
-    """Which were run: `whole`, or `subset` for those of selection.toml."""
+    """The tests that ran: `whole`, or `subset` for those of selection.toml."""
     passed: int
     failed: int
-    """As listed; any other failure is a fault."""
+    """Failures that are listed; any other failure is a fault."""
     excluded: int
-    """Tests, or patterns of them, that are not run."""
+    """Tests, or patterns of tests, that do not run."""
     skipped: int
-    """By mpi4py itself: what the MPI library lacks, or what is not installed."""
+    """Tests that mpi4py skips: the MPI library lacks something, or a package is not installed."""
     seconds: float
     provider: str
-    """The beginning of its SHA-256."""
+    """The beginning of the provider's SHA-256."""
     skips: dict[str, int] = field(default_factory=dict)
-    """mpi4py's reasons, and how often each."""
+    """mpi4py's reasons, and the number of tests for each."""
     faults: str = ""
 
 
@@ -141,7 +142,7 @@ def main() -> int:
     bad = [line for line in lines if line.faults]
     for line in bad:
         print(f"\n{_name(line.mpi, line.hosts, line.ranks)}:\n{line.faults}", file=sys.stderr)
-    # The plain closing line that is understood everywhere.
+    # The closing line in the form that other tools read.
     print(f"\n{len(lines) - len(bad)} passed, {len(bad)} failed")
     return 1 if bad or not lines else 0
 
@@ -204,7 +205,7 @@ def _kept(path: Path, provider: str) -> list[Line]:
 
 
 def _write(path: Path, lines: list[Line]) -> None:
-    unfinished = path.with_suffix(".part")  # who is interrupted goes on from a whole one
+    unfinished = path.with_suffix(".part")  # an interrupted run resumes from a whole file
     unfinished.write_text(json.dumps({"lines": [asdict(line) for line in lines]}, indent=1) + "\n")
     unfinished.replace(path)
 

@@ -1,12 +1,12 @@
-"""What each rank runs: mpi4py's own test suite, its results written down line by line.
+"""What each rank runs: mpi4py's own test suite, with its results written line by line.
 
     python rank.py SUITE OUTPUT [--only PATTERN]... [--without PATTERN]...
 
-SUITE is the `test` directory of mpi4py's source. OUTPUT is a directory for one file a
-rank, `rank-N.jsonl`, with a line of facts, then a line when a test begins and one when it
-ends: when a job hangs, they say where. A PATTERN is compared with a test's full name,
-module.Class.method, as fnmatch does. Ranks run the same tests in the same order. The exit
-status is 0 if the suite was run to its end, whatever its tests said.
+SUITE is the `test` directory of mpi4py's source. OUTPUT is a directory with one file for each rank,
+`rank-N.jsonl`. The file has a line of facts, then one line when a test begins and one when it ends,
+so that it shows where a job hangs. A PATTERN is compared with a test's full name,
+module.Class.method, as fnmatch does. All ranks run the same tests in the same order. The exit
+status is 0 if the suite ran to its end, whatever the tests' results.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 
 class Recorder(unittest.TestResult):
-    """Writes down what every test does."""
+    """Writes down the result of every test."""
 
     def __init__(self, output: TextIO) -> None:
         super().__init__()
@@ -71,12 +71,12 @@ class Recorder(unittest.TestResult):
 
 
 def _is_case(test: object) -> bool:
-    """Whether it is a test, and not setUpClass or setUpModule, which failures name too."""
+    """Whether it is a test. Failures also name setUpClass and setUpModule, which are none."""
     return isinstance(test, unittest.TestCase)
 
 
 def flatten(suite: unittest.TestSuite) -> list[unittest.TestCase]:
-    """The tests of a suite and of those within it, in order."""
+    """The tests of a suite and of its inner suites, in order."""
     tests: list[unittest.TestCase] = []
     for test in suite:
         tests.extend(flatten(test) if isinstance(test, unittest.TestSuite) else [test])
@@ -84,7 +84,7 @@ def flatten(suite: unittest.TestSuite) -> list[unittest.TestCase]:
 
 
 def facts(library: str) -> dict[str, str]:
-    """What this process has loaded, as its memory map says."""
+    """The libraries that this process has loaded, from its memory map."""
     import ctypes
 
     maps = Path("/proc/self/maps").read_text().splitlines()
@@ -117,7 +117,7 @@ def main() -> None:
 
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(options.suite))
-    # Array libraries that happen to be installed are no part of what is tested.
+    # Array libraries that happen to be installed are not part of the test.
     sys.modules.update({"cupy": None, "numba": None})  # type: ignore[dict-item]
     from mpi4py import MPI
 

@@ -1,7 +1,7 @@
-"""Running mpi4py's test suite as a job, and judging what its tests said.
+"""Run mpi4py's test suite as a job, and judge the results of its tests.
 
-The lists beside this file say what cannot pass with which MPI library, and why. A listed
-test that passes is a fault as much as one that fails and is not listed, or that skips itself
+The lists beside this file say which tests cannot pass with which MPI library, and why. These are
+faults: a listed test that passes, a failing test that is not listed, and a test that skips itself
 for a reason that is not listed.
 """
 
@@ -22,21 +22,21 @@ from vicinal.mpi.job import Job
 
 HERE = Path(__file__).resolve().parent
 MEMBERS_PER_RANK = 32
-"""Spawned processes join the region beside the ranks: 4 ranks of Open MPI 4.1.4 that each spawned
-several, with two endpoints each, needed more than 64 member slots."""
+"""Spawned processes also join the region: 4 ranks of Open MPI 4.1.4 that each spawned several
+processes, with two endpoints each, needed more than 64 member slots."""
 LEAST_TESTS = 1800
-"""The whole suite has more tests than that, also without what `make check` leaves out: with
-fewer, something was not found."""
+"""The whole suite has more tests than that, even without the tests that `make check` leaves out. If
+there are fewer, discovery missed something."""
 
 _FETCH_SECONDS = 400
 _LAST_WORDS = 4000
-"""Characters of what a job wrote, where it ended before its tests."""
+"""Characters of a job's last output, shown if the job ended before its tests."""
 _HANG_SECONDS = 40
-"""Long enough to say that a test hangs which otherwise takes well under a second."""
+"""Long enough to conclude that a test hangs that otherwise takes well under a second."""
 
 
 def fetch_suite(place: Path) -> Path:
-    """The tests in mpi4py's source, fetched once into `place` and checked by its hash."""
+    """Return the tests in mpi4py's source, downloaded once into `place` and checked by hash."""
     pinned = (HERE / "source.txt").read_text().splitlines()[-1].split()[0]
     assert pinned == f"mpi4py=={importlib.metadata.version('mpi4py')}"
     source = place / pinned.replace("==", "-")
@@ -45,35 +45,35 @@ def fetch_suite(place: Path) -> Path:
         command += ["--no-binary=:all:", "--no-build-isolation", "--require-hashes"]
         command += [f"--dest={place}", f"--requirement={HERE / 'source.txt'}"]
         subprocess.run(command, check=True, timeout=_FETCH_SECONDS)
-        # Its hash was checked; Debian 12's own Python has no filter for archives that were not.
+        # pip checked the hash; Debian 12's own Python has no filter for untrusted archives.
         subprocess.run(["tar", "-xzf", f"{source}.tar.gz", "-C", place], check=True)
     return source / "test"
 
 
 def matches(name: str, patterns: list[str]) -> bool:
-    """Whether a test's full name is meant by one of the patterns."""
+    """Whether one of the patterns matches a test's full name."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)
 class Lists:
-    """What is known about the suite, and about it with one MPI library."""
+    """Known results of the suite, in general and with one MPI library."""
 
     selection: dict[str, Any]
     skips: dict[str, str]
-    """Reasons for which tests may skip themselves with this library only, and what they mean."""
+    """Reasons for which tests may skip themselves with this library only, and their meaning."""
     failures: list[dict[str, Any]]
-    """Entries of tests that fail, here as elsewhere."""
+    """Entries of tests that fail both here and elsewhere."""
     unreliable: list[dict[str, Any]]
-    """Entries of tests that are not run, since they hang, crash or do either by chance."""
+    """Entries of tests that do not run, because they hang, crash or do either by chance."""
     again: list[dict[str, Any]]
-    """Entries of tests that are run once more in another environment, where they must pass."""
+    """Entries of tests that run again in another environment, where they must pass."""
     avoided: list[dict[str, Any]]
-    """Entries of what fails unless the variables of the entry are set, so that they are."""
+    """Entries of tests that fail unless the entry's variables are set; every run sets them."""
 
     @classmethod
     def load(cls, mpi: str, ranks: int = 2) -> "Lists":
-        """Read from the files beside this one what holds for so many ranks."""
+        """Read the entries for this number of ranks from the files beside this one."""
         known = _load(f"known-failures-{mpi}.toml")
         kinds = [
             [entry for entry in known.get(kind, []) if ranks in entry.get("ranks", [ranks])]
@@ -88,7 +88,7 @@ class Lists:
 
     @property
     def excluded(self) -> list[str]:
-        """Patterns of the tests that are not run."""
+        """Patterns of the tests that do not run."""
         return [test for entry in self.unreliable for test in entry["tests"]]
 
     @property
@@ -98,19 +98,19 @@ class Lists:
 
     @property
     def never_run(self) -> list[str]:
-        """Patterns of the tests that are run in no environment."""
+        """Patterns of the tests that run in no environment."""
         in_another = {test for entry in self.again for test in entry["tests"]}
         return [test for test in self.excluded if test not in in_another]
 
     @property
     def four_ranks(self) -> list[str]:
-        """Patterns of the tests that say more with more than two ranks."""
+        """Patterns of the tests that need more than two ranks."""
         tests: list[str] = self.selection["four-ranks"]["tests"]
         return tests
 
     @property
     def slow(self) -> list[str]:
-        """Patterns of those among them that `make check` leaves out."""
+        """Patterns of the tests in four_ranks that `make check` leaves out."""
         tests: list[str] = self.selection["four-ranks"]["slow"]
         return tests
 
@@ -125,43 +125,44 @@ def _load(name: str) -> dict[str, Any]:
 
 @dataclass
 class Results:
-    """What the tests of one job did, the worst of all ranks."""
+    """The results of the tests of one job; for each test, the worst of all ranks."""
 
     outcome: dict[str, str] = field(default_factory=dict)
     detail: dict[str, str] = field(default_factory=dict)
     trouble: str = ""
-    """Why the job did not come to its end, and where its ranks were; empty if it did."""
+    """Why the job did not end normally, and where its ranks were; empty if it did."""
     facts: dict[str, str] = field(default_factory=dict)
-    """What rank 0 said about its MPI library, libfabric and provider."""
+    """Facts of rank 0: its MPI library, libfabric and provider."""
 
     def having(self, outcome: str) -> set[str]:
-        """The tests of one outcome: passed, failed or skipped."""
+        """The tests with one outcome: passed, failed or skipped."""
         return {test for test, found in self.outcome.items() if found == outcome}
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in what one rank wrote about one test."""
+        """Add the record that one rank wrote about one test."""
         test, outcome = record["test"], record["outcome"]
         order = ("skipped", "passed", "failed")
         if test not in self.outcome or order.index(outcome) > order.index(self.outcome[test]):
             self.outcome[test], self.detail[test] = outcome, record["detail"]
 
     def describe(self, tests: set[str]) -> str:
-        """The tests and what they said, for people."""
+        """The tests and their details, as text for people."""
         return "\n".join(f"{test}: {self.detail[test]}" for test in sorted(tests))
 
 
 LOST_DAEMON = "PRTE has lost communication with a remote daemon"
-"""What Open MPI's launcher says when its daemon of a node ended; of a rank that ends it says so.
-Seen in 1 of 9 runs of its dynamic processes over hosts on two cores."""
+"""Open MPI's launcher says this if its daemon on a node ended. If a rank ended, it says that. Seen
+in 1 of 9 runs of its dynamic processes over hosts on two cores."""
 
 
 def run_suite(
     job: dict[str, Any], cluster: EphemeralCluster, suite: Path, output: Path, timeout: float
 ) -> Results:
-    """Run chosen tests on all ranks of a job and gather what they wrote down.
+    """Run chosen tests on all ranks of a job, and collect the records that the ranks wrote.
 
-    `job` holds arguments of Job, and the patterns `only` and `without`. `output` is made. A job
-    whose launcher lost a daemon of its own is run once more, and that is said.
+    `job` has arguments of Job, and the patterns `only` and `without`. The function creates
+    `output`. If the launcher lost one of its own daemons, the job runs a second time, with a
+    message.
     """
     results = _run_once(job, cluster, suite, output, timeout)
     if LOST_DAEMON in results.trouble:
@@ -207,9 +208,9 @@ def _run_once(
 
 
 def faults(results: Results, lists: Lists, *, whole: bool) -> str:
-    """What is wrong with the results, for people; empty if nothing is.
+    """Describe the faults of the results, for people; empty if there are none.
 
-    `whole` says that every test was to be run, else those of Lists.four_ranks were.
+    If `whole`, every test had to run; otherwise the tests of Lists.four_ranks.
     """
     if results.trouble:
         return results.trouble
@@ -251,7 +252,7 @@ def passes_again(
     output: Path,
     timeout: float,
 ) -> tuple[str, int]:
-    """Run the tests of an entry of Lists.again; say what is wrong with it, and how many passed."""
+    """Run the tests of an entry of Lists.again; return the entry's faults, and how many passed."""
     if not entry["reason"].strip():
         return f"an entry needs a reason: {entry}", 0
     environment = {**job.get("environment", {}), **entry["environment"]}
@@ -266,15 +267,15 @@ def passes_again(
 def fails_elsewhere(
     entry: dict[str, Any], mpi: str, suite: Path, output: Path, timeout: float
 ) -> str:
-    """Run the tests of a list's entry where it says that they fail without Vicinal.
+    """Run the tests of an entry where it says that they fail without Vicinal.
 
-    They may hang or crash there, if they are not run over the region for that reason. Returns
-    what is wrong with the entry; empty if it is true.
+    If the tests hang or crash over the region, they may do the same there. Returns the entry's
+    faults; empty if the entry is true.
     """
     if not entry["reason"].strip():
         return f"an entry needs a reason: {entry}"
     if "elsewhere" not in entry:
-        return ""  # by chance: there is nothing to find out in one run
+        return ""  # by chance: one run shows nothing
     elsewhere = dict(entry["elsewhere"])
     if elsewhere["path"] == "region":
         return f"elsewhere is not here: {entry}"
@@ -288,7 +289,7 @@ def fails_elsewhere(
         passed = results.having("passed")
         if not may_hang and results.trouble:
             return results.trouble
-        # Of tests that fail by chance some may pass before one ends the job.
+        # Of tests that fail by chance, some may pass before one ends the job.
         if (passed and not may_hang) or not (results.trouble or results.having("failed")):
             return f"these do not fail elsewhere: {sorted(passed) or tests}"
     return ""

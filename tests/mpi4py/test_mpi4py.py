@@ -1,9 +1,9 @@
-"""mpi4py's own test suite over two hosts with two nodes each: it must say what it says elsewhere.
+"""mpi4py's own test suite over two hosts with two nodes each: the results must be as elsewhere.
 
-Each rank is a node. Those of a host share a region, and the network is in between, so that every
-test meets both ways. With the two MPI libraries that `make` installs, and the tests that say more
-with four ranks, but for slow ones; `make check-mpi4py` runs those too, and the whole suite in one
-region, and `make check-mpis` all of it with all libraries.
+Each rank is a node. The nodes of a host share a region, and the network connects the hosts, so each
+test uses both transports. The tests run with the two MPI libraries that `make` installs. They are
+the tests that need more than two ranks, without slow ones. `make check-mpi4py` adds the slow tests,
+and the whole suite in one region; `make check-mpis` runs all tests with all libraries.
 """
 
 import json
@@ -32,7 +32,7 @@ MPIS = ("mpich", "openmpi")
 HOSTS = 2
 RANKS = 4
 GUARD_SECONDS = 400
-"""After this a job hangs; it takes about a minute, and several on a busy machine."""
+"""A job that takes longer hangs; it takes about a minute, and several on a busy machine."""
 
 pytestmark = pytest.mark.timeout(2 * GUARD_SECONDS)
 
@@ -74,7 +74,7 @@ def test_a_launcher_that_lost_its_daemon_is_run_once_more(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With a launcher that is faked."""
+    """The launcher is a fake."""
     runs = []
 
     def launch(job: Job, *_: object, **__: object) -> subprocess.CompletedProcess[str]:
@@ -96,6 +96,6 @@ def test_a_launcher_that_lost_its_daemon_is_run_once_more(
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_known_failures_are_not_ours(mpi: str, suite: Path, tmp_path: Path) -> None:
-    """Each fails in the same way where no message goes through the region."""
+    """Each fails in the same way if no message goes through the region."""
     for number, entry in enumerate(Lists.load(mpi).failures):
         assert not fails_elsewhere(entry, mpi, suite, tmp_path / str(number), GUARD_SECONDS)

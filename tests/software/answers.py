@@ -1,6 +1,6 @@
-"""Reads the output of the programs. Each function raises WrongAnswerError unless all is right.
+"""Read the programs' answers: each function raises WrongAnswerError unless all is right.
 
-Missing output counts as wrong: output that ends early must not pass.
+A missing answer counts as wrong, so output that ends early cannot pass.
 """
 
 import re
@@ -12,7 +12,7 @@ DOUBLE_EPSILON = 2.0**-52
 
 
 class WrongAnswerError(AssertionError):
-    """A program's own check failed, or the program ended before it."""
+    """A program's own check failed, or the program ended before the check."""
 
 
 def _require(condition: bool, reason: str) -> None:
@@ -28,9 +28,9 @@ _NETPIPE_MODE = re.compile(
 
 
 def _netpipe_rows(output: str) -> list[tuple[str, ...]]:
-    """Number, size, times and result of each test, as rank 0 wrote them.
+    """The number, size, times and result of each test, as rank 0 wrote them.
 
-    Every rank prints its mode, and another rank's line may be inside a line of rank 0.
+    Every rank prints its mode, and another rank's line may interrupt a line of rank 0.
     """
     return _NETPIPE_LINE.findall(_NETPIPE_MODE.sub("", output))
 
@@ -50,16 +50,16 @@ def netpipe_integrity(output: str, upper: int) -> int:
 
 @dataclass(frozen=True)
 class NetpipeTimes:
-    """NetPIPE's figures: smallest time in microseconds, and highest rate in Mbit/s."""
+    """NetPIPE's results: smallest time in microseconds, and highest rate in Mbit/s."""
 
     latency: float
     bandwidth: float
     bytes: int
-    """At least this many bytes moved each way."""
+    """At least these bytes went each way."""
 
 
 def netpipe_times(output: str, upper: int) -> NetpipeTimes:
-    """Read a measuring run of NetPIPE, and check that its figures are possible."""
+    """Read a measuring run of NetPIPE, and check that its values are plausible."""
     rows = _netpipe_rows(output)
     _require(bool(rows), "NetPIPE measured nothing")
     measured = []
@@ -69,7 +69,7 @@ def netpipe_times(output: str, upper: int) -> NetpipeTimes:
         assert found is not None
         rate, microseconds = float(found[1]), float(found[2])
         _require(rate > 0 and microseconds > 0, f"NetPIPE: {size} bytes: {verdict}")
-        # NetPIPE divides by 2^20, and prints two digits behind the point.
+        # NetPIPE divides by 2^20, and prints two decimal places.
         bits = int(size) * 8 / 2**20
         _require(
             abs(rate - bits / microseconds * 1e6) <= 0.006 + rate * (0.006 / microseconds + 0.001),
@@ -93,13 +93,13 @@ HPCC_SECTIONS = (
 """All tests of HPCC 1.5.0."""
 
 HPCC_RESIDUAL = 16.0
-"""The threshold of hpccinf.txt, for the scaled residual of HPL and of the other tests."""
+"""Threshold for the scaled residuals of HPL and of the other tests, from hpccinf.txt."""
 
 RANDOM_ACCESS_RUNS = ("MPIRandomAccess", "MPIRandomAccess_LCG")
 
 
 def hpcc_complete(output: str, ranks: int) -> None:
-    """Check that HPCC ran all its tests on `ranks` ranks, and reports no error."""
+    """Check that HPCC ran all its tests on `ranks` ranks without a complaint."""
     for section in HPCC_SECTIONS:
         _require(f"End of {section} section." in output, f"HPCC did not come to {section}")
     _require("End of HPC Challenge tests." in output, "HPCC did not come to its end")
@@ -133,8 +133,8 @@ def hpcc_ptrans(output: str) -> float:
 
 
 def hpcc_fft(output: str) -> float:
-    """Check the Fourier transform over all ranks. Returns the largest error of an element."""
-    # Rounding adds up with each of the log2(N) stages.
+    """Check the Fourier transform over all ranks; returns the largest error of an element."""
+    # Rounding errors add up over the log2(N) stages.
     allowed = HPCC_RESIDUAL * DOUBLE_EPSILON * log2(_hpcc_number(output, "MPIFFT_N"))
     error = _hpcc_number(output, "MPIFFT_maxErr")
     _require(0 <= error < allowed, f"MPIFFT: error {error}, of at most {allowed}")
@@ -144,8 +144,8 @@ def hpcc_fft(output: str) -> float:
 def hpcc_random_access(output: str) -> int:
     """Check that no update of the distributed tables was lost. Returns the words of the tables.
 
-    The benchmark's rules allow a loss of one in a hundred. But here only the owning rank updates
-    its part of a table, from messages, so none may be lost.
+    The benchmark's rules allow a loss of one in a hundred. But here only one rank updates each part
+    of a table, with updates from messages, so none may be lost.
     """
     words = 0
     for name in RANDOM_ACCESS_RUNS:
@@ -168,7 +168,7 @@ def _hpcc_number(output: str, name: str) -> float:
 
 
 def lammps_thermo(output: str, last_step: int) -> list[str]:
-    """The lines of LAMMPS's thermodynamic output, as printed, down to the last step."""
+    """The lines of LAMMPS's thermodynamic output, as printed, up to the last step."""
     _require("ERROR" not in output, "LAMMPS reports an error")
     _require("Total wall time:" in output, "LAMMPS did not come to its end")
     lines: list[str] = []
@@ -216,7 +216,7 @@ def fft_errors(output: str, ranks: int, allowed: float) -> float:
     for kind, count, *errors in rows:
         _require(int(count) == ranks, f"{kind}: on {count} ranks")
         for error in map(float, errors):
-            # The comparison is false for NaN as well.
+            # This comparison is also false for NaN.
             _require(0 <= error <= allowed, f"{kind}: relative error {error}, of at most {allowed}")
             worst = max(worst, error)
     return worst
@@ -229,7 +229,7 @@ COARRAY_PARTS = (
 
 
 def coarray(output: str) -> int:
-    """Check the output of the program coarray. Returns the number of elements that it checked."""
+    """Check the output of the program coarray; returns the number of checked elements."""
     rows = re.findall(r"^(\w+) elements (\d+) wrong (\d+) agreed ([TF])\s*$", output, re.MULTILINE)
     _require([row[0] for row in rows] == list(COARRAY_PARTS), f"parts: {[r[0] for r in rows]}")
     for part, elements, wrong, agreed in rows:
@@ -241,7 +241,7 @@ def coarray(output: str) -> int:
 
 
 def opencoarrays(output: str) -> None:
-    """Check the output of one of OpenCoarrays' own tests, all of which use the same words."""
+    """Check the output of one of OpenCoarrays' own tests, by the words that all of them use."""
     text = output.lower()
     _require("test passed" in text, "it does not say that the test passed")
     for word in ("test failed", "error stop"):

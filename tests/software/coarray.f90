@@ -2,9 +2,9 @@
 !
 ! coarray - what a PGAS program does: it reads and writes the memory of other images.
 !
-! Each part computes what every element must be, and counts those that are not. Image 1
-! prints a line "NAME elements ... wrong ..." for each part, summed up over all images by
-! way of memory that the images write to it, and by co_sum, which must agree.
+! Each part computes the expected value of every element, and counts wrong elements. Image 1
+! prints a line "NAME elements ... wrong ..." for each part, with sums over all images. The
+! sums come from memory that the images write on image 1, and from co_sum; both must agree.
 program coarray
   use, intrinsic :: iso_fortran_env, only: atomic_int_kind, event_type, int64, lock_type, real64
   implicit none
@@ -46,7 +46,7 @@ contains
     expected = from * 1000003 + round * 10007 + i
   end function
 
-  ! Has every image's counts come to image 1, both ways, and prints them.
+  ! Sums up the counts of all images on image 1, by both methods, and prints the sums.
   subroutine report(name, elements, wrong)
     character(*), intent(in) :: name
     integer, intent(in) :: elements, wrong
@@ -64,7 +64,7 @@ contains
     sync all
   end subroutine
 
-  ! Every image writes whole arrays to its neighbour, of changing length.
+  ! Every image writes whole arrays of changing length to its neighbour.
   subroutine put_everywhere()
     integer :: round, i, wrong, count, elements
     integer, allocatable :: source(:)
@@ -83,8 +83,8 @@ contains
     call report('put', elements, wrong)
   end subroutine
 
-  ! Every image reads from every other: whole arrays at once, and, since the last copy is
-  ! allocatable, one element after the other, each with a lock and an unlock.
+  ! Every image reads whole arrays from every other image. The target of the last copy is
+  ! allocatable, so this copy goes element by element, each with a lock and an unlock.
   subroutine get_everywhere()
     integer :: round, i, other, wrong, count, elements
     integer :: copy(length)
@@ -138,7 +138,7 @@ contains
     call report('sections', 65 + 140, wrong)
   end subroutine
 
-  ! A token goes round, and images wait only for their neighbours.
+  ! A token goes round, and each image waits only for its neighbours.
   subroutine ring()
     integer :: round, wrong
 
@@ -161,9 +161,9 @@ contains
     call report('ring', rounds, wrong)
   end subroutine
 
-  ! Every image adds to one counter at the same time, and looks at it now and then. (The
-  ! bitwise operations, and the old values of the fetching ones, Debian's OpenCoarrays 2.10
-  ! does not have, over whatever network.)
+  ! All images add to one counter at the same time, and read it after each addition. The test
+  ! leaves out bitwise operations and the old values of fetching operations, because Debian's
+  ! OpenCoarrays 2.10 does not have them, over any network.
   subroutine atomics()
     integer :: i, wrong
     integer(atomic_int_kind) :: old, least
@@ -175,7 +175,7 @@ contains
     do i = 1, updates
       call atomic_add(counter[1], 3_atomic_int_kind)
       call atomic_ref(old, counter[1])
-      ! The others only add, and this image has added three since it looked last.
+      ! The other images only add, and this image has added 3 since its last read.
       if (old < least + 3 .or. old > 3 * updates * images) wrong = wrong + 1
       least = old
     end do
@@ -185,7 +185,7 @@ contains
     call report('atomic', updates + 1, wrong)
   end subroutine
 
-  ! Whose turn it is stands in one word on the last image; each hands it on.
+  ! One word on the last image says whose turn it is; each image passes the turn on.
   subroutine compare_and_swap()
     integer :: i, wrong, tries
     integer(atomic_int_kind) :: old
@@ -214,7 +214,7 @@ contains
     call report('swap', 11, wrong)
   end subroutine
 
-  ! Posts from all images to all; data put before a post must be there after the wait.
+  ! All images post to all; data written before a post must be there after the wait.
   subroutine events()
     integer :: round, other, wrong, waiting
 
@@ -240,7 +240,7 @@ contains
     call report('event', rounds + 1 + images * rounds, wrong)
   end subroutine
 
-  ! A counter without atomics, guarded by a lock on image 1: lost updates show.
+  ! A counter without atomics, guarded by a lock on image 1, which shows lost updates.
   subroutine locks()
     integer :: i, wrong
 
@@ -271,7 +271,7 @@ contains
     call report('critical', 1, wrong)
   end subroutine
 
-  ! Memory that is taken and given back while the program runs.
+  ! Memory that is allocated and freed while the program runs.
   subroutine allocated()
     real(real64), allocatable :: field(:)[:]
     integer :: round, i, wrong, elements, count

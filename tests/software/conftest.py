@@ -1,4 +1,4 @@
-"""The files of the tests of other people's software, and the table of their results."""
+"""Folders for the files of tests of other projects' software, and the summary of their results."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ PROGRAMS = ("NPopenmpi", "hpcc", "lmp", "mpicc.openmpi", "mpirun.openmpi", "caf.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let `vicinal run` end a job that hangs before pytest does: it names the ranks that wait."""
+    """Give `vicinal run` time to end a hanging job and name waiting ranks before pytest does."""
     for item in items:
         item.add_marker(pytest.mark.timeout(3 * GUARD_SECONDS))
 
@@ -27,7 +27,7 @@ def packages() -> None:
 
 @pytest.fixture
 def directory(request: pytest.FixtureRequest) -> Path:
-    """An empty directory for a test's files, which stay there until it runs again."""
+    """An empty directory for a test's files, which stay there until the test runs again."""
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
     place = OUTPUT / Path(request.node.path).stem.removeprefix("test_") / name
     if place.exists():
@@ -48,7 +48,7 @@ def record(request: pytest.FixtureRequest) -> Record:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show the table of results, and store it in build/software/summary.txt."""
+    """Show the results, and keep them in build/software/summary.txt."""
     if not _ROWS:
         return
     lines = [f"{test}: {answer} ({job})" for test, answer, job in _ROWS]
@@ -60,7 +60,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def built() -> Path:
-    """The directory of our own programs, compiled for Debian's Open MPI."""
+    """The directory of the programs in this folder, compiled for Debian's Open MPI."""
     place = OUTPUT / "programs"
     place.mkdir(parents=True, exist_ok=True)
     warnings = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")

@@ -1,4 +1,4 @@
-"""Runs other people's programs over a region, and checks that their messages went through it."""
+"""Run other projects' programs over a region, and check that their messages went through it."""
 
 import os
 import secrets
@@ -26,17 +26,17 @@ ONE_SIDED = {
     "rdma": {"OMPI_MCA_osc": "rdma"},
     "pt2pt": {"OMPI_MCA_osc": "pt2pt"},
 }
-"""Open MPI's components for one-sided operations over Vicinal. "rdma" uses the provider's reads,
-writes and atomics. "pt2pt" uses messages: Open MPI 4 has it for networks without one-sided
-operations, and Debian's settings exclude it."""
+"""Open MPI's two methods for one-sided operations over Vicinal. `rdma` uses the provider's reads,
+writes and atomics. `pt2pt` uses messages; Open MPI 4 has it for networks without these operations,
+and Debian's settings leave it out."""
 
 GUARD_SECONDS = 240
-"""After this time a job hangs. On two idle cores none takes more than half a minute."""
+"""A job that takes longer hangs: alone on two cores, none takes more than half a minute."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A job that ended: its output and, on the path region, the state of the region."""
+    """A job that ended: its output and, on the path region, the state of its region."""
 
     returncode: int
     stdout: str
@@ -74,10 +74,10 @@ def vicinal_run(
     preload: Path | None = None,
     timeout: float = GUARD_SECONDS,
 ) -> Finished:
-    """Run a program by `vicinal run` in a directory, and store its output there as NAME.out.
+    """Run a program with `vicinal run` in a directory, and keep its output there as NAME.out.
 
-    Only the ranks preload a library. Variables of this process that would change Open MPI are
-    not passed on.
+    Only the ranks get a library to preload. Variables of this process that would change an Open MPI
+    are removed.
     """
     outer = {key: text for key, text in os.environ.items() if not key.startswith("OMPI_")}
     outer |= {"PYTHONPATH": str(CHECKOUT / "src"), "OMP_NUM_THREADS": "1", **(environment or {})}
@@ -118,16 +118,16 @@ def vicinal_run(
 
 
 def check_success(done: Finished) -> None:
-    """Fail the test, with the end of the output, unless the job's status is 0."""
+    """Fail the test, with the end of the output, unless the job succeeded."""
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 def check_region(done: Finished, *, ranks: int, nodes: int, least_bytes: int) -> None:
     """Check that the messages of a job went through the region, between isolated nodes.
 
-    Every rank must have sent to other ranks and received from others. Together they must have
-    moved at least `least_bytes`, the bytes that the program is known to send. Messages cannot
-    have used another transport meanwhile, because Open MPI is given only one.
+    Every rank must have sent to and received from other ranks, and together the ranks must have
+    moved at least `least_bytes`, which the program is known to send. The messages had no other way,
+    because Open MPI gets only one transport.
     """
     assert done.region is not None
     hosts = {member.rank: member.hostname for member in done.region.members}

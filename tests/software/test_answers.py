@@ -1,4 +1,4 @@
-"""The functions that judge outputs: each must detect an output with one error."""
+"""Functions that judge answers, tested on outputs with one fault: each must find its fault."""
 
 import pytest
 from answers import (
@@ -72,7 +72,7 @@ COARRAY = "".join(f"{part} elements 10 wrong 0 agreed T\n" for part in COARRAY_P
 
 
 def changed(output: str, old: str, new: str) -> str:
-    """An output with one text replaced once. The text must occur."""
+    """An output with one replacement; the old text must occur once."""
     assert old in output
     return output.replace(old, new, 1)
 

@@ -7,7 +7,7 @@ from answers import coarray
 from software_support import ONE_SIDED, Record, check_region, check_success, vicinal_run
 
 ALLOCATED_BYTES = 8 * 40_000 * (1 + 2 + 3 + 4 + 5 + 6)
-"""The bytes that each image writes to its neighbour in one of the program's many parts."""
+"""Bytes that each image writes to its neighbour in one of the program's many parts."""
 
 
 @pytest.mark.parametrize("component", ONE_SIDED)

@@ -10,7 +10,7 @@ ALLOWED = 1e-12
 
 COMPLEX_BYTES = 16
 TRANSPOSITIONS = 2 + 2 + 1 + 1 + (2 + 2) // 2
-"""Forth and back: in order, with the dimensions left exchanged, and real, which has half."""
+"""Forward and back: in order, with the dimensions left exchanged, and real, which counts half."""
 
 SIZES = [(48, 40, 36), (64, 64, 64), (21, 15, 10)]
 
@@ -23,7 +23,7 @@ def test_transforms(
     done = vicinal_run([built / "fft3d", *size], ranks=ranks, directory=directory, name="fft3d")
     check_success(done)
     worst = fft_errors(done.stdout, ranks, ALLOWED)
-    # A transposition moves all elements that do not stay on their rank. Slabs may differ in size.
+    # A transposition moves elements that change their rank; slabs may differ in size.
     elements = size[0] * size[1] * size[2]
     moved = elements * COMPLEX_BYTES * TRANSPOSITIONS * (ranks - 1) // ranks
     check_region(done, ranks=ranks, nodes=ranks, least_bytes=moved * 9 // 10)

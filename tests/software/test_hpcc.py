@@ -1,4 +1,4 @@
-"""HPCC: every test, judged by HPCC's own checks of its results."""
+"""HPCC: all its tests, judged by HPCC's own checks of its results."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from answers import hpcc_complete, hpcc_fft, hpcc_hpl, hpcc_ptrans, hpcc_random_
 from software_support import Record, check_region, check_success, vicinal_run, write_input
 
 LEAST_BYTES = 100_000_000
-"""HPCC measures the bandwidth of rings with more than a hundred messages of 2 MB."""
+"""HPCC sends more than a hundred messages of 2 MB to measure the bandwidth of rings."""
 
 
 @pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 4), (4, 2)])

@@ -1,4 +1,4 @@
-"""LAMMPS: its output for a melt and for chains must be the output on one node."""
+"""LAMMPS: the output for a melt and for chains must be the same as on one node."""
 
 import shutil
 from pathlib import Path
@@ -12,11 +12,11 @@ from vicinal.labs.study.workloads.lammps import chains
 LAST_STEP = {"melt": 120, "chain": 300}
 
 LEAST_BYTES_A_RANK = 1_000_000
-"""In each step every rank sends the positions of some hundred of its atoms."""
+"""In each step, every rank sends the positions of some hundred of its atoms."""
 
 SAME_TO = 1e-9
-"""With another number of ranks LAMMPS adds in another order, so runs drift apart: after 120
-steps 1e-13 was seen."""
+"""Other numbers of ranks add in another order, so runs drift apart: after 120 steps, the difference
+was 1e-13."""
 
 
 def run_deck(deck: str, directory: Path, name: str, ranks: int, path: str) -> Finished:
@@ -31,7 +31,7 @@ def run_deck(deck: str, directory: Path, name: str, ranks: int, path: str) -> Fi
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("deck", LAST_STEP)
 def test_same_as_on_one_node(deck: str, ranks: int, directory: Path, record: Record) -> None:
-    """With the same number of ranks all digits are the same."""
+    """With the same number of ranks, the text is the same, digit for digit."""
     between = run_deck(deck, directory, "region", ranks, "region")
     within = run_deck(deck, directory, "shared-memory", ranks, "shared-memory")
     lines = lammps_thermo(between.stdout, LAST_STEP[deck])

@@ -1,7 +1,7 @@
-"""NetPIPE: messages of every size between two ranks, each checked.
+"""NetPIPE: messages of every size between two ranks, and a check of each message.
 
-Only two ranks: with more, Debian's NetPIPE stops after the first size, also over Open MPI's own
-shared memory.
+The test uses two ranks. As Debian builds NetPIPE, more ranks all stop after the first size, in Open
+MPI's own shared memory as well.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_integrity(mode: str, directory: Path, record: Record) -> None:
 
 
 def test_times(directory: Path, record: Record) -> None:
-    """The figures must be possible. Other work on the machine may decide how fast they are."""
+    """The test checks that the values are plausible. Other load may affect the speed."""
     upper = 1 << 20
     program = [PROGRAM, "-u", upper, "-n", 30, "-o", "np.out"]
     done = vicinal_run(program, ranks=2, directory=directory, name="netpipe")

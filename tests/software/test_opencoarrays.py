@@ -1,8 +1,8 @@
-"""OpenCoarrays' own tests, as Debian installs them. Each image is a node.
+"""OpenCoarrays' own tests, as Debian installs them, with a node for each image.
 
 The list leaves out tests of failed images, which Debian's Open MPI does not support; tests that
-need other numbers of images; and most tests of a kind that has many. It is one fixed list, so
-that a test that disappears from the package is noticed.
+need other numbers of images; and most tests of a kind that has many. The list is fixed, so a test
+that disappears from the package is noticed.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The checks can fail: programs that receive wrong data must not pass any of them."""
+"""Whether the checks can fail: programs that get wrong data must not pass any of them."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from test_lammps import LAST_STEP, run_deck
 def spoiled(
     program: list[object], built: Path, directory: Path, name: str, *, every: int, least: int
 ) -> Finished:
-    """Run a program on two nodes. Every `every`-th message of one rank is wrong."""
+    """Run a program on two nodes; every `every`-th message of one rank is wrong."""
     return vicinal_run(
         program,
         ranks=2,
