@@ -1,4 +1,4 @@
-"""A plugin of pytest for the tests of pages, which share some: they take seconds to write."""
+"""A pytest plugin with pages that several tests share, because they take seconds to write."""
 
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +13,7 @@ from vicinal.labs.report.making import write_report
 
 @pytest.fixture(scope="session")
 def example_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a study that nobody measured."""
+    """The page of a made-up study that nobody measured."""
     return write_report([source()], tmp_path_factory.mktemp("report"))
 
 
@@ -28,7 +28,7 @@ def report_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_png(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of a page, which has the plots as SVG. PNG files are half of the work."""
+    """Leave PNG files empty, which are half of the work. The page has the plots as SVG."""
     draw_no_png(monkeypatch)
 
 

@@ -1,10 +1,10 @@
-"""Makes the report of a result of ten million samples, and prints what that took.
+"""Create the report of a result of ten million samples, and print its cost.
 
     report_large.py FOLDER [--calls]
 
-With --calls it counts the calls of functions, and takes longer for it. Of the time only what this
-process computed counts, from its beginning: others may use the same cores. The samples are drawn by
-chance; drawing and writing them is another process.
+With --calls the program counts calls of functions, which takes longer. The time is only the
+processor time of this process from its start, because others may use the same cores. The samples
+are random; another process draws and writes them.
 """
 
 import json
@@ -33,7 +33,7 @@ SIZES = (8, 1024)
 
 
 def write(folder: Path) -> None:
-    """A result with as many samples, of two environments and sizes, ten trials of each."""
+    """Write a result with that many samples: two environments and sizes, ten trials of each."""
     workload = replace(LATENCY, sizes=SIZES)
     study = Study(
         "large",

@@ -1,8 +1,8 @@
-"""Summaries made by hand, of values drawn by chance, for tests of the report: nothing is measured.
+"""Handmade summaries of random values, for tests of the report: nothing is measured.
 
     report_summaries.py FOLDER
 
-writes the report of the example there, to be looked at.
+writes the example's report there, for people to look at.
 """
 
 import sys
@@ -140,7 +140,7 @@ def study(name: str = "quick") -> Study:
 
 
 def summary(chosen: Study | None = None, seed: int = 1) -> Summary:
-    """Plausible in shape: costs grow with size, tails are long, guests are slow."""
+    """A summary of plausible shape: costs grow with size, tails are long, guests are slow."""
     chance = np.random.default_rng(seed)
     about = chosen or study()
     cells = [
@@ -184,7 +184,7 @@ def summary(chosen: Study | None = None, seed: int = 1) -> Summary:
 
 
 def published() -> tuple[Beside, ...]:
-    """Of one statistic and another, of absolute values and ratios, with sizes and without."""
+    """Published figures: two statistics, absolute values and ratios, with sizes and without."""
     latency, performance = Quantity.LATENCY, Quantity.PERFORMANCE
     measured = Estimate(0.31, 0.3, 0.33, 0.95)
     median = Statistic.MEDIAN
@@ -290,7 +290,7 @@ def source(name: str = "build/studies/quick", seed: int = 1) -> Source:
 
 
 def small() -> Study:
-    """Two workloads, and one that could not be had."""
+    """A study of two workloads, and one that is unavailable."""
     about = study()
     chosen = (about.workload("latency"), about.workload("hpl"), about.workload("graph500"))
     latency = replace(chosen[0], sizes=SIZES[:3], statistics=(Statistic.MEDIAN,))
@@ -302,7 +302,7 @@ def small_source(name: str, seed: int = 1) -> Source:
 
 
 def hostile() -> Source:
-    """Every text that comes from outside tries to be more than text."""
+    """A result in which every text from outside tries to be markup."""
     made = summary(small())
     about = made.study
     changed = replace(

@@ -1,9 +1,9 @@
-"""Writes ten million samples to a result, reads and reduces them, and prints what that took.
+"""Write ten million samples to a result, read and reduce them, and print the cost.
 
     result_large.py FOLDER SERIES [--calls]
 
-With --calls it counts the calls of functions, and takes longer for it. Of the time only what this
-process computed counts: others may use the same cores.
+With --calls the program counts calls of functions, which takes longer. The time is only the
+processor time of this process, because others may use the same cores.
 """
 
 import json

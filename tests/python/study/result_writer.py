@@ -1,8 +1,8 @@
-"""Adds trials to a result until it is killed, and prints the number of each that is kept.
+"""Add trials to a result until killed, and print the number of each trial that is kept.
 
     result_writer.py FOLDER
 
-What is in a trial follows from its number: see content_of(). Every third one failed.
+A trial's content follows from its number: see content_of(). Every third trial is a failed one.
 """
 
 import sys

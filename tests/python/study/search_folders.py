@@ -1,8 +1,8 @@
-"""Folders of searches by the tuner, on a simulated machine, for tests of what is made of them.
+"""Folders of the tuner's searches on a simulated machine, for tests of their use.
 
     search_folders.py FOLDER
 
-writes one there, and the report of an example beside it, to be looked at.
+writes one there, and an example's report beside it, for people to look at.
 """
 
 import json
@@ -29,9 +29,9 @@ TITLES = {"small": "Small messages, with a name that is <b>long</b>", "bulk": "B
 def search_folder(
     folder: Path, *, counted: bool = True, emulated: bool = False, seed: int = 1
 ) -> Path:
-    """A search of three workloads: one is served by no gathering, one by more, and EP by nothing.
+    """A search of three workloads: one needs no moderation, one needs more, EP is indifferent.
 
-    Of the second the time changes and the interrupts do not.
+    For the second workload the time changes, and the interrupts do not.
     """
     random = Random(seed)
 

@@ -1,13 +1,14 @@
-"""Results of studies that never ran: a simulated machine whose truth is known, as folders.
+"""Results of studies that never ran, as folders: a simulated machine with a known truth.
 
     study_results.py FOLDER
 
-writes the example there: three environments and an A/A control, latency, bandwidth, a broadcast, a
-HPL and a LAMMPS, and
+writes the example there: three environments and an A/A control, latency, bandwidth, a broadcast, an
+HPL and a LAMMPS. And
 
     study_results.py --small FOLDER SEED
 
-a small one of two environments. Nothing in them was measured, and their manifests say so.
+writes a small result of two environments. Nothing in the results was measured, and their manifests
+say so.
 """
 
 import sys
@@ -56,7 +57,7 @@ CONDITIONS = {
     Condition.LOAD.value: 0.1,
     Condition.PROGRAM.value: {ProgramFact.CLOCK.value: "counter"},
 }
-"""Of a trial by hand: what the rules of benchmarking ask for."""
+"""Conditions of a handmade trial, which the rules of benchmarking require."""
 
 NATIVE = Environment(
     "native",
@@ -173,20 +174,20 @@ SMALL = replace(
 """One workload, and one question."""
 
 COSTS: Mapping[str, float] = {NATIVE.name: 1.0, NETWORK.name: 12.0, REGION.name: 1.1}
-"""Times of the environments, beside native's."""
+"""Times of the environments, relative to native."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What disturbs trials: factors of their times, with which nothing differs on average."""
+    """Disturbances of trials: factors of their times that change nothing on average."""
 
     trial: float = 0.02
-    """How much fresh starts scatter."""
+    """The scatter of fresh starts."""
     block: float = 0.02
-    """How much the machine drifts from block to block."""
+    """The drift of the machine from block to block."""
     sample: float = 0.05
     hit: float = 0.0
-    """How often a trial is interrupted, which costs it up to twice its time."""
+    """The share of trials that are interrupted, which costs up to twice the trial's time."""
     conditions: Mapping[str, Any] = field(
         default_factory=lambda: {Condition.LOAD: 0.4, Condition.STEAL: 0.0}
     )
@@ -209,7 +210,7 @@ def trials_of(
     costs: Mapping[str, float] = COSTS,
     machine: Machine | None = None,
 ) -> Iterator[Drawn]:
-    """The trials of a study, block by block, each in random order."""
+    """The trials of a study, block by block, each block in random order."""
     chance = np.random.default_rng(seed)
     machine = machine or Machine()
     names = [each.name for each in study.environments if each.name not in study.unavailable]
@@ -276,7 +277,7 @@ def _figures(workload: Workload, factor: float) -> tuple[Figure, ...]:
 
 
 def manifest_of(study: Study, seed: int = 1) -> dict[str, Any]:
-    """That of a machine that is not there."""
+    """The manifest of a machine that does not exist."""
     return {
         "schema": SCHEMA,
         "study": study_to_json(study),
@@ -307,7 +308,7 @@ def write_result(
     machine: Machine | None = None,
     failing: Mapping[tuple[str, str], str] | None = None,
 ) -> Result:
-    """A result's folder of simulated trials; those of `failing` (environment, workload) failed."""
+    """Write a result of simulated trials; `failing` maps (environment, workload) to a failure."""
     with ResultWriter.create(folder, manifest_of(study, seed)) as writer:
         for trial, series in trials_of(study, seed, costs=costs, machine=machine):
             reason = (failing or {}).get((trial.environment, trial.workload))
@@ -319,7 +320,7 @@ def write_result(
 
 
 class InMemory(Result):
-    """A result that has no folder."""
+    """A result without a folder."""
 
     kept: dict[int, list[Series]]
 
@@ -343,7 +344,7 @@ def in_memory(
     machine: Machine | None = None,
     change: Callable[[StoredTrial], StoredTrial] = lambda stored: stored,
 ) -> InMemory:
-    """The same as write_result() and much faster, for many studies; each trial may be changed."""
+    """Like write_result(), but much faster, for many studies; `change` may change each trial."""
     stored, kept = [], {}
     trials = drawn or list(trials_of(study, seed, costs=costs, machine=machine))
     for number, (trial, series) in enumerate(trials, 1):
@@ -359,7 +360,7 @@ def in_memory(
 
 
 def times(*nanoseconds: float) -> NDArray[np.int64]:
-    """Samples by hand."""
+    """Handmade samples."""
     return np.array(nanoseconds, dtype=np.int64)
 
 

@@ -1,9 +1,9 @@
-"""Summarises results of ten million samples, and prints what that took.
+"""Summarise results of ten million samples, and print the cost.
 
-    summary_large.py write FOLDER CELLS     a result of two environments and so many sizes
-    summary_large.py summarise FOLDER       in a process of its own, whose memory is all that counts
+    summary_large.py write FOLDER CELLS     a result of two environments and CELLS sizes
+    summary_large.py summarise FOLDER       in a separate process, because its memory is measured
 
-Of the time only what this process computed counts: others may use the same cores.
+The time is only the processor time of this process, because others may use the same cores.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Studies made fit for machines that are other than the paper's: by rules, and of facts alone."""
+"""Studies adapted to machines that differ from the paper's: by rules, and only from facts."""
 
 import json
 from copy import deepcopy
@@ -98,9 +98,9 @@ def test_fewer_nodes_and_ranks_on_fewer_cores() -> None:
         "poll, four if they do not, and at least 2",
     }
     assert fit_of(adapted) is Fit.ADAPTED
-    # One core has two nodes and two ranks all the same: less would measure nothing.
+    # A machine with one core still gets two nodes and two ranks: fewer would measure nothing.
     assert adapt(study(), replace(SMALL, cores=1)).workload("latency").ranks == 2
-    # Pairs are even: of seven cores one is idle.
+    # Pairs need even numbers: of seven cores, one is idle.
     assert adapt(study(), replace(SMALL, cores=7)).workload("latency").ranks == 6
 
 
@@ -108,7 +108,7 @@ def test_ranks_that_do_not_poll_share_cores() -> None:
     blocking = "{name: region, progress: block, cluster: {nodes: [{name: n, count: 15}]}}"
     only = study(blocking, design="{comparisons: []}")
     assert adapt(only, SMALL).workload("latency").ranks == 8
-    # The other environment's ranks poll, and both have as many.
+    # The other environment's ranks poll, and both environments get the same number of ranks.
     assert adapt(study(NETWORK, blocking), SMALL).workload("latency").ranks == 2
 
 
@@ -127,7 +127,7 @@ def test_processors_and_placement() -> None:
     adapted = adapt(vm, replace(SMALL, cores=8))
     assert group(adapted, "region")["count"] == 7
     assert adapted.environment("region").cluster["placement"]["reserve"] == 1
-    # Sockets that are not there.
+    # The machine does not have these sockets.
     by_socket = study(NETWORK, machines(", placement: {policy: socket}", ", count: 2, cpus: 8"))
     assert adapt(by_socket, LARGE).adaptations == ()
     adapted = adapt(by_socket, SMALL)
@@ -145,7 +145,7 @@ def test_memory_of_machines_that_are_up_side_by_side() -> None:
     adapted = adapt(both, SMALL)
     assert [group(adapted, name)["memory"] for name in ("region", "network")] == ["2048M", "2048M"]
     assert adapt(both, replace(SMALL, cores=16, memory_bytes=64 << 30)).adaptations == ()
-    # The same cluster is up once.
+    # Two environments with the same cluster need it only once.
     shared = study(machines(nodes=wanted, name="region"), machines(nodes=wanted, name="network"))
     assert group(adapt(shared, SMALL), "region")["memory"] == "4096M"
 
@@ -242,10 +242,10 @@ def test_stand_ins_are_measured_under_their_own_names() -> None:
         "best; published of sriov and region",
     )
     assert fit_of(adapted) is Fit.ADAPTED
-    # Without machines it is the second one's turn.
+    # Without virtual machines, the second stand-in is used.
     adapted = adapt(whole, replace(LARGE, cards=(), accelerator=None))
     assert [each.name for each in adapted.environments] == ["sriov", "containers", "region"]
-    # And with neither all that was hoped for is named.
+    # Without both, all four environments are unavailable.
     adapted = adapt(whole, replace(LARGE, cards=(), accelerator=None, runtimes=()))
     assert set(adapted.unavailable) == {"sriov", "virtio", "containers", "region"}
 
@@ -307,7 +307,7 @@ def test_smaller_problems_for_emulated_machines(
     assert dict(adapted.workload("w").options) == options
     if options != with_machines.workload("w").options:
         assert "emulated machines are some twenty times slower" in changes(adapted).values()
-    # Containers are not slow, and with KVM machines are not.
+    # Containers are not slow, and neither are virtual machines with KVM.
     for unchanged in (adapt(study(workloads=(workload(*given),)), EMULATED),):
         assert unchanged.workload("w").options == with_machines.workload("w").options
     assert adapt(with_machines, SMALL).workload("w").options == with_machines.workload("w").options
@@ -335,13 +335,13 @@ def test_emulated_machines_have_less_to_measure() -> None:
     assert dict(adapted.workload("w").options) == {"window": 8}
     assert adapted.workload("few") == asked.workload("few")
     assert adapted.design == replace(asked.design, trials=8)
-    assert [each.size for each in adapted.published] == [4, None]  # not of 8, which is left out
+    assert [each.size for each in adapted.published] == [4, None]  # without size 8
     assert {
         "workload w: 12 sizes instead of 22",
         "workload w: window 8 instead of 64",
         "design: 8 blocks instead of 15",
     } <= changes(adapted).keys()
-    # By Holm's correction of so many tests, claims take more blocks.
+    # With Holm's correction of so many tests, a claim needs more blocks.
     holm = replace(asked, design=replace(asked.design, correction=Correction.HOLM))
     assert adapt(holm, EMULATED).design.trials == trials_needed(adapt(holm, EMULATED)) > 8
     for unchanged in (adapt(asked, SMALL), adapt(study(workloads=stream, design=more), EMULATED)):
@@ -432,11 +432,11 @@ def bandwidth(operation: str, sizes: str, options: str = "{}", ranks: int = 2) -
 @pytest.mark.parametrize(
     ("operation", "sizes", "options", "said"),
     [
-        # Both ends have a message's memory, and use it again for all in flight.
+        # Both ends reuse the memory of one message for all messages in flight.
         ("bandwidth", "1..4M", "{}", "all sizes, 8M of all ranks together, fits"),
         ("bandwidth", "1..8M", "{window: 64}", "of up to 4M, 8M of all"),
         ("bidirectional", "[1M, 2M, 4M]", "{}", "of up to 2M, 8M of all"),
-        # Those of one-sided operations have a place each, of which 32 MiB are in flight at most.
+        # Messages of one-sided operations have separate memory; at most 32 MiB are in flight.
         ("put", "[64K]", "{window: 64}", "all sizes, 8M of all"),
         ("put", "[64K, 128K]", "{window: 64}", "of up to 64K, 8M of all"),
         ("get", "[4M]", "{}", "all sizes, 8M of all"),
@@ -455,20 +455,20 @@ def test_bandwidths_of_a_cache_are_said(
     if said is not None:
         assert notes[0].startswith("workload bw: the memory of messages of ")
         assert f"{said}" in notes[0]
-        assert "fits in the last-level cache (8M): these bandwidths are the cache's" in notes[0]
-    assert adapt(asked, SMALL).notes == ()  # nothing is known of its cache
+        assert "fits in the last-level cache (8M): these bandwidths are a cache's" in notes[0]
+    assert adapt(asked, SMALL).notes == ()  # the machine's cache is unknown
     assert adapt(adapt(asked, machine), machine) == adapt(asked, machine)
 
 
 def test_latencies_and_what_cannot_be_measured_are_not_said_to_fit_a_cache() -> None:
     machine = replace(SMALL, cache_bytes=1 << 30)
     assert adapt(study(), machine).notes == ()
-    other = bandwidth("bandwidth", "[8]", ranks=4)  # of pairs that are on as many ranks as fit
+    other = bandwidth("bandwidth", "[8]", ranks=4)  # pairs, on as many ranks as fit
     assert "32 of all ranks" in adapt(other, replace(machine, cores=4)).notes[0]
 
 
 def assert_said(asked: Workload, given: Workload, adapted: Study) -> None:
-    """Whatever is smaller was said."""
+    """Check that a workload with less to measure has an adaptation that says so."""
     said = [each for each in adapted.adaptations if each.what.startswith(f"workload {given.name}:")]
     if given != asked:
         assert said
@@ -485,7 +485,7 @@ def test_every_study_on_any_machine(whole: Study, machine: MachineFacts) -> None
 
 @pytest.mark.parametrize("cores", [1, 24])
 def test_every_study_on_machines_without_cards(cores: int) -> None:
-    """Published figures of a size that a stand-in does not have are left out, for one."""
+    """For example, published figures of a size that a stand-in does not have are left out."""
     machine = replace(SMALL, cores=cores, runtimes=(), accelerator=None)
     for whole in SHIPPED:
         adapted = adapt(whole, machine)
@@ -512,7 +512,7 @@ def test_a_stand_in_has_other_sizes_or_none() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SHIPPED), st.sampled_from([LARGE, SMALL, EMULATED]), st.data())
 def test_a_part_of_a_study_is_one(whole: Study, machine: MachineFacts, data: st.DataObject) -> None:
-    """What --only leaves names nothing that is gone."""
+    """A part chosen by --only names nothing that is gone."""
     adapted = adapt(whole, machine)
     environment = data.draw(st.sampled_from(adapted.environments)).name
     operation = data.draw(st.sampled_from(adapted.workloads)).name
@@ -523,7 +523,7 @@ def test_a_part_of_a_study_is_one(whole: Study, machine: MachineFacts, data: st.
 
 @pytest.mark.parametrize("machine", [LARGE, SMALL, EMULATED], ids=["large", "small", "emulated"])
 def test_drivers_know_what_is_asked_of_them(machine: MachineFacts) -> None:
-    """A program that is not installed here is no fault of the study, an option that is none is."""
+    """A program that is not installed is no fault of the study; an unknown option is one."""
     known = drivers()
     tried = 0
     for whole in SHIPPED:

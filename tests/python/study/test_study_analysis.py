@@ -1,4 +1,4 @@
-"""The analysis of a study, of results whose truth is known."""
+"""The analysis of studies, from results whose truth is known."""
 
 import json
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def test_a_latency_is_half_a_round_trip_in_microseconds(result: Result, summary:
 
 
 def test_the_mean_of_a_rate_is_all_work_by_all_time(result: Result, summary: Summary) -> None:
-    """Of all trials together, too: the mean of their samples would be higher."""
+    """This also holds over all trials: the mean of their samples would be higher."""
     work = took = 0.0
     for stored in result.trials:
         if (stored.trial.environment, stored.trial.workload) == (NATIVE.name, "bandwidth"):
@@ -145,7 +145,7 @@ def test_published_figures_stand_beside_measured_ones(summary: Summary) -> None:
 
 
 def test_a_ratio_of_no_one_size_is_the_farthest_of_all(summary: Summary, result: Result) -> None:
-    """Of 0.18 the least, of 1.2 the largest; where nothing was measured, it is said why."""
+    """Of 0.18 the least, of 1.2 the largest; a figure that was not measured has a reason."""
     compared = (NETWORK.name, REGION.name)
     ratios = [
         each.ratio.value
@@ -214,7 +214,7 @@ def test_a_damaged_summary_is_refused(
 
 @pytest.mark.parametrize("name", ["manifest", "summary"])
 def test_the_quick_check_knows_what_is_in_a_result(result: Result, kept: str, name: str) -> None:
-    """Or each command that reads a result would load the library and wait for it."""
+    """Otherwise each command that reads a result would load the library and wait for it."""
     if name == "summary":
         values = json.loads(kept) | {"schema": 1, "created": "", "trials": 1, "units": {}}
     else:
@@ -225,7 +225,7 @@ def test_the_quick_check_knows_what_is_in_a_result(result: Result, kept: str, na
 
 @pytest.mark.parametrize("study", list_studies(), ids=lambda study: study.name)
 def test_every_study_that_ships_can_be_summarised_after_its_first_block(study: Study) -> None:
-    """With simulated times, and with one sample of each: the least that a result can have."""
+    """Simulated times with one sample each: the least that a result can have."""
     recorded = (Quantity.LATENCY, Quantity.BANDWIDTH, Quantity.MESSAGE_RATE)
     workloads = tuple(
         replace(
@@ -253,7 +253,7 @@ def test_every_study_that_ships_can_be_summarised_after_its_first_block(study: S
 
 
 def work_of_sweep(step: int) -> tuple[int, int]:
-    """The comparisons of p1-fig5 with every `step`-th of its sizes, and the calls they cost."""
+    """The number of comparisons of p1-fig5 with every `step`-th size, and their calls."""
     study = load_study("p1-fig5")
     left_out = {each.name for each in study.environments if each.stands_for is not None}
     part = replace(
@@ -275,7 +275,7 @@ def work_of_sweep(step: int) -> tuple[int, int]:
     ("step", "comparisons"), [(2, 372), pytest.param(1, 720, marks=pytest.mark.long)]
 )
 def test_the_work_of_a_sweep_grows_with_its_comparisons(step: int, comparisons: int) -> None:
-    """And with no square of them."""
+    """The work must not grow with the square of the number of comparisons."""
     few, least = work_of_sweep(4)
     many, calls = work_of_sweep(step)
     assert (few, many) == (204, comparisons)

@@ -1,4 +1,4 @@
-"""What readers of a study are told before they believe a figure, and memory of large results."""
+"""Warnings that readers of a study get before its figures, and the memory of large results."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ PROGRAM = dict(Machine().program)
 
 
 def only(summary: Summary, *words: str) -> str:
-    """The warning that has all of these words."""
+    """The only warning that has all of these words."""
     (found,) = (text for text in summary.warnings if all(word in text for word in words))
     return found
 
@@ -193,7 +193,7 @@ def test_units_of_papers_are_converted() -> None:
 
 @pytest.mark.parametrize(("value", "size"), [(0.5, 64), (1.5, 8)])
 def test_a_ratio_of_no_size_is_that_furthest_in_its_direction(value: float, size: int) -> None:
-    """What papers call the best size, or up to: here 8 B cost 1.4 times as much, and 64 B 0.7."""
+    """Papers say "the best size" or "up to": here 8 B cost 1.4 times as much, and 64 B 0.7."""
 
     def changed(drawn: Drawn) -> Drawn:
         trial, series = drawn
@@ -249,7 +249,7 @@ def test_adaptations_concern_what_they_name(what: str, adapted: bool) -> None:
 
 
 def test_pairs_side_by_side_have_the_rate_of_all_their_work() -> None:
-    """Two pairs that take 1 and 3 µs in turns move a message of 8 B in 2 µs each: 8 MB/s."""
+    """Two pairs that take 1 and 3 µs in turn move a message of 8 B in 2 µs each: 8 MB/s."""
     workload = Workload("bw", "bw", "record", "bandwidth", Quantity.BANDWIDTH, (8,), ranks=4)
     turns = np.tile([1000, 3000], 50)
     samples = samples_of([Series(8, 0, 1, turns), Series(8, 1, 1, turns[::-1])], workload)
@@ -277,7 +277,7 @@ def test_a_distribution_is_thinned_and_keeps_its_tail(count: int) -> None:
     points = distribution(values)
     assert len(points) <= 300
     for part, value in points:
-        assert part == pytest.approx(value / count)  # as many do not exceed it
+        assert part == pytest.approx(value / count)  # this share of values does not exceed it
     assert points[-1] == (1.0, float(count))
     assert points[0][1] == 1.0
     if count == 100_000:
@@ -291,7 +291,7 @@ def test_a_distribution_is_thinned_and_keeps_its_tail(count: int) -> None:
 
 @pytest.mark.long
 def test_ten_million_samples_need_less_than_a_gibibyte(tmp_path: Path) -> None:
-    """In a process of its own. docs/explanation/statistics.md says how long it takes."""
+    """A separate process. docs/explanation/statistics.md states how long it takes."""
     command = [sys.executable, str(HERE / "summary_large.py")]
     folder = str(tmp_path / "large")
     subprocess.run([*command, "write", folder, "1"], check=True)

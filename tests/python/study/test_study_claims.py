@@ -1,4 +1,4 @@
-"""What a study claims of simulated machines whose truth is known: not too much, nor too little."""
+"""Claims of studies on simulated machines with a known truth: not too many, and not too few."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,7 +37,7 @@ from vicinal.labs.study.result.samples import Series
 
 
 def latencies(name: str, block: int, workload: str, by_size: dict[int, Floats]) -> Drawn:
-    """A trial of round trips that took twice as many µs."""
+    """A trial of round trips, which took twice these µs."""
     series = [
         Series(size, 0, 2, (2000 * values).round().astype(np.int64))
         for size, values in by_size.items()
@@ -54,7 +54,7 @@ def study_of(blocks: int, sizes: tuple[int, ...], statistics: tuple[Statistic, .
 
 
 def noisy_study(seed: int, study: Study, factor: float = 1.0) -> Summary:
-    """On the noisy machine, where the second environment costs `factor` as much as the first."""
+    """A study on the noisy machine; the second environment costs `factor` as much as the first."""
     chance = np.random.default_rng(seed)
     sizes = study.workloads[0].sizes
     blocks = study.design.trials
@@ -90,7 +90,7 @@ def test_a_study_of_equal_sides_claims_no_difference_in_95_of_100_seeds() -> Non
 
 
 def test_planted_3_percent_are_found_with_the_stated_power() -> None:
-    """In noise of 4 % between pairs, 15 blocks find 3 % as often as power_of() says."""
+    """With noise of 4 % between pairs, 15 blocks find 3 % as often as power_of() says."""
     study = study_of(15, (8,), (Statistic.MEDIAN,))
     stated = power_of(15, difference=0.03, noise=0.04).power
     studies, found = 150, 0
@@ -176,7 +176,7 @@ def test_too_few_blocks_claim_nothing_whatever_they_show() -> None:
 
 
 def test_a_family_that_no_outcome_could_pass_is_too_small_and_one_by_sweeps_is_not() -> None:
-    """Seven blocks reach p = 2 / 128, and Holm asks 0.05 / 8 of eight tests."""
+    """Seven blocks reach p = 2 / 128, and for eight tests Holm requires 0.05 / 8."""
     sizes = tuple(8 << power for power in range(8))
     for correction, verdict in (
         (Correction.HOLM, Verdict.TOO_FEW),
@@ -245,7 +245,7 @@ def sequential(trials: int, cap: int) -> Study:
 
 
 def test_a_study_that_may_stop_early_claims_by_the_intervals_of_its_looks() -> None:
-    """Those of statistics.stopping, of two tests that share alpha."""
+    """The intervals are those of statistics.stopping for two tests that share alpha."""
     study = sequential(8, 20)
     drawn = [
         latencies(name, block, "latency", {8: np.full(3, cost + block % 5)})

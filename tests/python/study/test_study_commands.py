@@ -31,7 +31,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -
 
 @pytest.fixture(autouse=True)
 def _a_machine_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever this is: what is shown is of the facts."""
+    """The same facts on every machine, because the output depends on them."""
     facts = MachineFacts(
         cores=2,
         sockets=1,
@@ -48,7 +48,7 @@ def _a_machine_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, "list").splitlines()
     while not lines[0].startswith("name "):
-        # Once in four whole runs a line stood before the table. Which is shown if it comes again.
+        # In one of four whole runs, a line stood before the table. This shows it if it comes again.
         with capsys.disabled():
             print(f"before the table: {lines.pop(0)!r}")
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == study_names()
@@ -92,7 +92,7 @@ def test_hosts_that_are_named_are_used(capsys: pytest.CaptureFixture[str]) -> No
 def test_what_is_adapted_is_said_by_rule_when_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `show` does: each rule once, and below it what it changed."""
+    """The output is as with `show`: each rule once, and its changes below."""
     monkeypatch.setattr(runner, "run_study", lambda *_, **__: Outcome(tmp_path))
     monkeypatch.setattr(running, "_conclude", lambda _outcome: 0)
     assert run(["study", "run", "p2-fig4d", "--output", str(tmp_path)]) == 0
@@ -128,9 +128,9 @@ def test_a_study_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_goes_on_with_the_facts_that_it_was_begun_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is known of a machine changes: whether KVM works, once a machine was started.
+    """The facts of a machine change: whether KVM works is known after a machine has started.
 
-    Options hold, too.
+    The options of the first run stay, too.
     """
     ran: list[tuple[Study, dict[str, Any]]] = []
 
@@ -145,7 +145,7 @@ def test_a_run_goes_on_with_the_facts_that_it_was_begun_with(
     assert run([*arguments, *given]) == 0
     assert ran[0][1]["study"] == "p2-fig8"
     assert (ran[0][1]["tools"], ran[0][1]["timeout"]) == ({"osu": str(tmp_path)}, 77)
-    assert ran[0][0].workload("lj").options["steps"] == 20  # of 200: machines are emulated
+    assert ran[0][0].workload("lj").options["steps"] == 20  # instead of 200: machines are emulated
     before = machine.examine_machine()
     known = replace(before, accelerator=Accelerator.KVM)
     monkeypatch.setattr(machine, "examine_machine", lambda _hosts=(): known)

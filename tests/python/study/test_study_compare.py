@@ -28,7 +28,7 @@ SLOWER = {**COSTS, REGION.name: 1.3}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A result, and one of two days later, of another kernel and a slower region."""
+    """A result, and a result of two days later with another kernel and a slower region."""
     folder = tmp_path_factory.mktemp("results")
     before, after = folder / "before", folder / "after"
     write_result(before, SMALL, 1)
@@ -69,7 +69,7 @@ def test_what_differs_comes_first_and_then_each_cell(
     text = capsys.readouterr().out
     assert text.index("6.13.0") < text.index("1.18")
     assert "workload latency: sizes  8, 64   8, 64, 512" in text
-    assert "7.0" not in text  # the load of a moment
+    assert "7.0" not in text  # the momentary load
     assert text.count("worse") == 4
     assert text.count(" open") == 4
     assert "Only after: containers-region, latency, 512 B; native, latency, 512 B." in text
@@ -133,7 +133,7 @@ def test_plots_have_the_values_of_both(
     drawn = (folder / f"{name}.svg").read_text()
     for text in ("before, before", "after, after", REGION.title, "512 B"):
         assert text in drawn
-    # The latter alone has 512 B: a marker more, and both ends of its interval.
+    # Only the second result has 512 B: one more marker, and both ends of its interval.
     markers = [drawn.count(f'style="fill: {color}; stroke: {color}') for color in COLORS]
     assert markers[1] == markers[0] + 3
 

@@ -1,4 +1,4 @@
-"""docs/reference/study-file.md lists the studies that ship, and knows the file's keys."""
+"""docs/reference/study-file.md lists all shipped studies and all keys of the file."""
 
 import re
 
@@ -39,7 +39,7 @@ def test_every_figure_and_table_of_the_papers_is_there() -> None:
 
 
 def test_tables_are_whole() -> None:
-    """As many figures as the paper's tables have places, and some of them as they are printed."""
+    """The tables have as many figures as the paper's, and sampled figures match the print."""
     tables = {
         "p3-table3": (36, ("latency", "vm-rx1", None, 16384, "mean", 14.2, "")),
         "p3-table4": (30, ("allgather", "native-rx88", None, 512, "mean", 4.128, "")),

@@ -1,4 +1,4 @@
-"""Environments that studies take from a file that they share."""
+"""Environments that studies take from a shared file."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_a_study_has_the_keys_that_it_takes_and_its_own(tmp_path: Path) -> None:
     assert network.variables == {"OMPI_MCA_a": "1"}
     assert (region.name, region.title, region.mpi) == ("region", "with a region", Mpi.OPENMPI)
     assert region.progress is Progress.BLOCK
-    folder = tmp_path / "shared"  # where relative paths of the shared file begin
+    folder = tmp_path / "shared"  # relative paths of the shared file start here
     assert region.cluster["nodes"][0]["mounts"] == [str(folder), f"{folder}/data:/data:ro"]
 
 
@@ -98,7 +98,7 @@ def test_results_and_printed_files_have_the_study_whole(tmp_path: Path) -> None:
         study_from_json(values)
 
 
-# What is changed in the study, in the shared file, by what, and what is said of it.
+# The change of the study, the change of the shared file, and the error message.
 MISTAKES = [
     (
         ("from: network", "from: netwrk"),

@@ -1,4 +1,4 @@
-"""Study files: what they mean, what is said of each mistake, and studies as JSON."""
+"""Study files: their meaning, the message for each mistake, and studies as JSON."""
 
 import json
 import string
@@ -120,7 +120,7 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
     assert study.notes == ("mind the gap",)
 
 
-# What is changed, by what, and what is said of it: the line, the cause and the remedy.
+# The old text, the new text, and the message: the line, the cause and the remedy.
 MISTAKES = [
     ("title: Cont", "titel: Cont", ":2: unknown key titel: did you mean title?"),
     ("source: us\n", "", ":1: the file has no source: add it"),
@@ -206,7 +206,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
-    """Those of clusters inside, of the study's own keys, and of names that it does not have."""
+    """The mistakes are in inner clusters, in keys of the study, and in names without a target."""
     text = WHOLE
     for old, new in (
         ("title: Cont", "titel: Cont"),
@@ -360,7 +360,7 @@ JSON = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_json_that_is_no_study_is_refused_in_words(data: st.DataObject) -> None:
-    """One value, anywhere, is another one: it is a study still, or what is said is an error."""
+    """One value, anywhere, changes: the result is still a study, or a VicinalError comes."""
     values = study_to_json(parse_study(Path("x"), WHOLE))
     place: Any = values
     while True:
@@ -382,7 +382,7 @@ def test_json_that_is_no_study_is_refused_in_words(data: st.DataObject) -> None:
     assert study_from_json(study_to_json(study)) == study
 
 
-# Of two workloads, 13 sizes and one, and two statistics each: 28 tests of one comparison.
+# Two workloads with 13 sizes and one, two statistics each: 28 tests for one comparison.
 @pytest.mark.parametrize(
     ("correction", "trials", "said"),
     [

@@ -1,6 +1,6 @@
 """Studies over several hosts that ssh reaches: MPI jobs with files, and pairs of programs.
 
-The hosts are namespaces of this machine (host_support.py); the study is run at a third.
+The hosts are namespaces of this machine (host_support.py); the study runs on a third one.
 """
 
 import json
@@ -74,7 +74,7 @@ print(json.dumps([outcome.trials, outcome.failures, outcome.lacking, heard.lines
 
 
 def test_a_region_on_each_host_is_refused_before_anything_starts() -> None:
-    """Whether a study's messages went through them is not looked at: so nothing is called so."""
+    """Nothing checks whether a study's messages used these regions, so no result may claim it."""
     cluster = {
         "hosts": [{"name": "node0"}, {"name": "node1"}],
         "nodes": [{"name": "native", "backend": "native", "count": 2}],

@@ -1,4 +1,4 @@
-"""Studies whose values were kept by `make`: the same as those of their files."""
+"""Studies whose parsed values `make` keeps: they equal the values of their files."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ NAMES = ("aa", "quick", "p1-fig2", "p3-fig4")
 
 @pytest.fixture
 def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of a few studies, and a place beside it where their values are kept."""
+    """A folder with a few studies, and a file beside it for their values."""
     folder = tmp_path / "studies"
     folder.mkdir()
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""Reports of studies: what is on the page, in Markdown and in CSV, and their command."""
+"""Reports of studies: the content of the page, of Markdown and of CSV, and the command."""
 
 import csv
 import itertools
@@ -47,7 +47,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """Its elements, and whether each that was opened was closed."""
+    """The elements of a page, and whether each opened element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def test_what_a_reader_looks_for_is_on_the_page(page: Page) -> None:
         about.title,
         about.question,
         "Guests are emulated",
-        "its program is not here",  # could not be had
+        "its program is not here",  # unavailable
         "instead of 15",  # adapted
         "rank 1 ended with signal 9",  # failed
         "this pair of environments is no comparison",  # published, not measured
@@ -153,7 +153,7 @@ def test_an_environment_has_one_colour_everywhere(written: Path) -> None:
 
 
 def test_no_colour_of_a_plot_is_left_alone_in_the_dark(page: Page) -> None:
-    """All of them are the page's variables: one that is not would not change with the scheme."""
+    """All colours are the page's variables: a fixed colour would not change with the scheme."""
     for _, attributes in page.elements:
         assert "#" not in (attributes.get("style") or "").replace("url(#", "")
         assert "#" not in (attributes.get("fill") or "").replace("url(#", "")
@@ -235,7 +235,7 @@ def test_answer_is_made_of_verdicts() -> None:
         count = sum(each.verdict == verdict for each in compared)
         assert count > 1
         assert f"{count} {'are worse' if words == 'worse' else words}" in region
-    assert "→" in region  # both absolutes
+    assert "→" in region  # both absolute values
     assert "Be careful" in answers(found)[-1]
 
 
@@ -297,7 +297,7 @@ def test_ratio_axes_have_one_among_few_ticks(low: float, high: float) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """As the Web Content Accessibility Guidelines 2.2 define it."""
+    """The contrast ratio of the Web Content Accessibility Guidelines 2.2."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -327,7 +327,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_file_is_no_result(vicinal: Vicinal, tmp_path: Path) -> None:
-    """It is not the user's rights that are missing."""
+    """The message must not blame the user's permissions."""
     file = tmp_path / "report.html"
     file.write_text("")
     assert (
@@ -362,12 +362,12 @@ def test_a_control_that_was_not_tested_claims_nothing(tmp_path: Path) -> None:
 
 
 LARGE_CALLS, LARGE_BYTES = 4_000_000, 1 << 30
-"""Twice the calls of functions that a report of any size costs, most of them in Matplotlib."""
+"""Twice the number of calls that a report of any size costs, most of them in Matplotlib."""
 
 
 @pytest.mark.long
 def test_no_plot_does_work_for_each_of_ten_million_samples(tmp_path: Path) -> None:
-    """In a process of its own, of which memory is measured, and calls of functions are counted."""
+    """A separate process measures its memory and counts calls of functions."""
     script = CHECKOUT / "tests/python/study/report_large.py"
     done = subprocess.run(
         [sys.executable, script, tmp_path / "result", "--calls"],

@@ -1,6 +1,6 @@
 """A report in a browser: Debian's chromium without a screen, driven by Playwright.
 
-It looks at the page as readers do: narrow and wide, light and dark, printed, by keyboard.
+The tests view the page as readers do: narrow and wide, light and dark, printed, by keyboard.
 """
 
 import os
@@ -51,7 +51,7 @@ INK = """() => getComputedStyle(document.querySelector("figure svg text")).fill"
 
 @dataclass
 class Seen:
-    """What a page asked for, and complained of."""
+    """The requests and the error messages of a page."""
 
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Seen:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     assert Path(CHROMIUM).exists(), "apt-get install chromium-headless-shell: scripts/setup does"
-    # A user who is root, as in containers, has to go without chromium's sandbox.
+    # As root, as in containers, chromium needs to run without its sandbox.
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
@@ -119,7 +119,7 @@ STARS = """colour => [...document.querySelectorAll("figure svg use, figure svg p
 def test_published_figures_are_hollow_on_any_ground(
     browser: Browser, report: Path, scheme: str
 ) -> None:
-    """The paper's colour is in them, and that of the environment is round them."""
+    """A star's inside has the ground's colour; its edge has the environment's colour."""
     page, _ = opened(browser, report, 1600, scheme)
     assert page.get_by_text("Hollow stars were published (P2 fig4a, P9 fig2)").is_visible()
     ink = page.evaluate("getComputedStyle(document.body).color")

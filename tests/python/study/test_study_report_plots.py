@@ -1,4 +1,4 @@
-"""Plots of reports: their lines, the published figures in them, and several results in one."""
+"""Plots of reports: their lines, the published figures in them, and plots of several results."""
 
 import csv
 from dataclasses import replace
@@ -35,7 +35,7 @@ pytest_plugins = ("report_fixture",)
 
 
 def plots_of(chosen: Summary) -> tuple[Part, dict[str, Plot]]:
-    """A part of a report and its plots, before they are written out."""
+    """A part of a report, and its plots before they are written."""
     plots: dict[str, Plot] = {}
 
     def draw(plot: Plot) -> Drawn:
@@ -50,7 +50,7 @@ def section_of(made: Part, title: str) -> Section:
 
 
 def joined(plot: Plot) -> set[tuple[int, int]]:
-    """Which sizes the plot's lines join, read off the drawing with no help of what is tested."""
+    """The pairs of sizes that the plot's lines join, read from the drawing itself."""
     exponents = {float(np.log2(size)): size for size in plot.sizes if size > 0}
     found = set()
     for line in plot.figure.axes[0].lines:
@@ -62,7 +62,7 @@ def joined(plot: Plot) -> set[tuple[int, int]]:
 
 
 def stars_in(plot: Plot) -> list[Line2D]:
-    """Markers that are stars."""
+    """The star-shaped markers of a plot."""
     return [
         line
         for line in plot.figure.axes[0].lines
@@ -91,7 +91,7 @@ def with_sizes(*sizes: int) -> Study:
 
 @pytest.mark.usefixtures("no_png")
 def test_no_line_is_drawn_over_what_nobody_measured_and_the_rule_is_kept(tmp_path: Path) -> None:
-    """It was marked as broken by the sizes alone, whatever was drawn."""
+    """The sizes alone must not mark the rule as broken: the drawn lines decide."""
     made = summary(with_sizes(8, 64, 8192, 16384))
     found, plots = plots_of(made)
     assert joined(plots["01-latency-median"]) == {(8, 64), (8192, 16384)}
@@ -145,7 +145,7 @@ def test_every_plot_of_a_whole_report_is_looked_at() -> None:
     assert found.rules[-1].broken == ()
     of_sizes = [plot for plot in plots.values() if plot.sizes]
     drawn = [pairs for plot in of_sizes if (pairs := joined(plot))]
-    assert len(drawn) == 4  # absolute values of what has sizes that are near each other
+    assert len(drawn) == 4  # absolute values of workloads with neighbouring sizes
     assert joined(plots["03-put-p99"]) == set()
     assert all(may_be_joined(*pair) for pairs in drawn for pair in pairs)
     continuous = {name for name, plot in plots.items() if plot.continuous}
@@ -213,7 +213,7 @@ def test_what_is_published_stands_among_absolute_values_of_its_kind(
         (beside(0.4, "ratio", ("native", "region")), [0.4]),
         (beside(0.04, "p", ("native", "region")), []),
         (beside(1.5, "µs", "region"), []),
-        (beside(0.4, "ratio", ("native", "region"), size=None), []),  # `up to`: of no size
+        (beside(0.4, "ratio", ("native", "region"), size=None), []),  # `up to`: without a size
         (beside(0.4, "ratio", ("native", "region"), statistic=Statistic.P99), []),
     ],
 )
@@ -243,7 +243,7 @@ def test_stars_are_where_the_paper_has_them_and_nothing_measured_is_one() -> Non
     ]
     for name in ("glance", "glance-narrow"):
         (star,) = stars_in(plots[name])
-        assert place_of(star)[0] == pytest.approx(1 / 0.7)  # right is better there
+        assert place_of(star)[0] == pytest.approx(1 / 0.7)  # there, right is better
     assert found.stars.startswith("Hollow stars were published (P9 fig1)")
     (ratio,) = stars_in(plots["01-latency-median-ratio"])
     assert place_of(ratio)[1] == 0.7
@@ -260,7 +260,7 @@ def test_stars_are_where_the_paper_has_them_and_nothing_measured_is_one() -> Non
 
 
 def test_axes_reach_to_what_was_published() -> None:
-    """Also at a size that was left out here."""
+    """This also holds at a size that this study left out."""
     made = replace(summary(small()), published=(beside(900.0, "µs", "region", size=65536),))
     _, plots = plots_of(made)
     plot = plots["01-latency-median"]
@@ -384,7 +384,7 @@ def overlaid(name: str, seed: int, chosen: Study | None = None) -> Overlaid:
 
 
 def lines_of(plot: Plot) -> dict[str, list[float]]:
-    """Values by the result whose line they are on."""
+    """The values of each line, by the name of its result."""
     return {
         str(line.get_label()): [float(value) for value in np.asarray(line.get_ydata())]
         for line in plot.figure.axes[0].lines

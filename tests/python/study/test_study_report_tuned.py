@@ -1,4 +1,4 @@
-"""The report's section on tuning: searches of a simulated machine beside what P3 published."""
+"""The report's section on tuning: searches of a simulated machine next to P3's figures."""
 
 import csv
 import json
@@ -70,7 +70,7 @@ def test_page_markdown_and_csv_have_it(report: Path) -> None:
     assert 'href="#tuning"' in page
     for text in ("Tuned, a second", "mechanism not established", "rx-usecs 40 → 1000"):
         assert text in page, text
-    assert "<b>long" not in page  # a title is text
+    assert "<b>long" not in page  # a title is text, not markup
     text = report.with_name("report.md").read_text()
     assert "## Tuning" in text
     assert "41 eth1-rx-0" in text
@@ -92,7 +92,7 @@ def test_a_plot_shows_how_much_better_each_figure_became(report: Path, searched:
     containers = plot.figure.axes[0].containers
     markers = [bars.lines[0] for bars in containers if isinstance(bars, ErrorbarContainer)]
     places = [float(np.asarray(marker.get_xdata())[0]) for marker in markers]
-    # Less time is more performance: to the right of 1.
+    # Less time is higher performance: to the right of 1.
     assert places == pytest.approx([1.36, 1.36, 1.09, 1.09, 1.0, 1.0], abs=0.02)
     hollow = [marker.get_markerfacecolor() == PAPER.light for marker in markers]
     assert hollow == [False] * 4 + [True] * 2
@@ -165,7 +165,7 @@ def test_what_is_no_search_is_refused(folder: Path, tmp_path: Path, missing: str
 def test_a_trade_off_names_each_setting(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     found = json.loads((folder / "result.json").read_text())
-    # As if what helps P50 hurt P99: the machine has no such workload.
+    # Simulate that a gain of P50 costs P99; the simulated machine has no such workload.
     found["phases"][0] |= {"outcome": "a trade-off", "setting": found["present"]}
     others = [each for each in found["comparisons"] if each["phase"] == "small"]
     found["finalists"]["small"] = [others[0]["point"], others[-1]["point"]]

@@ -1,4 +1,4 @@
-"""Results of studies: folders that keep whole what was measured, whatever happens to the writer."""
+"""Results of studies: folders that keep measured data whole, whatever happens to the writer."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ WRITER = HERE / "result_writer.py"
 KILLS = 10
 LARGE_BYTES = 1 << 30
 LARGE_CALLS, SERIES_CALLS = 300_000, 1500
-"""Of functions: twice those that ten million samples cost, and those that a series costs."""
+"""Calls of functions: twice those for ten million samples, and those for one series."""
 
 TRIAL = Trial("native", "latency", 0, result_writer.STARTED, 1.5)
 
@@ -250,16 +250,16 @@ def test_a_disk_that_is_full_from_the_start_is_said(
 ) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     folder.mkdir()
-    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=[None, full]))  # of the lock, of trials/
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=[None, full]))  # the lock's; trials/
     with pytest.raises(VicinalError, match=r"no result can be .* \(no space left on device\)"):
         ResultWriter.create(folder, manifest)
 
 
-# What happens to the writer
+# Events of the writer
 
 
 def checked(folder: Path) -> Result:
-    """Every trial there is as result_writer.py wrote it."""
+    """Check that every kept trial is as result_writer.py wrote it."""
     result = open_result(folder)
     assert result.problems == []
     for stored in result.trials:
@@ -279,7 +279,7 @@ def test_a_killed_writer_loses_no_trial_that_was_kept(folder: Path, writer: Resu
     writer.close()
     chance = random.Random(3)
     parts = kills = 0
-    # On a busy machine the first kills may all find the writer between two files.
+    # On a busy machine, all first kills may come between two files of the writer.
     while kills < KILLS or (parts == 0 and kills < 10 * KILLS):
         kills += 1
         with start_writer(folder) as process:
@@ -306,7 +306,7 @@ def test_a_killed_writer_loses_no_trial_that_was_kept(folder: Path, writer: Resu
 
 
 def test_resume_removes_what_belongs_to_no_trial(folder: Path, writer: ResultWriter) -> None:
-    """A writer that is killed before a trial's own file is there leaves its other files."""
+    """If a writer is killed before it writes a trial's own file, the trial's other files stay."""
     writer.add(TRIAL, [series(5)])
     writer.add_failure(TRIAL, "it hung", {"stdout": b"half a li"})
     writer.close()
@@ -349,7 +349,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_of_a_trial(
 
 
 def test_a_full_disk_costs_the_trial_that_does_not_fit(folder: Path, writer: ResultWriter) -> None:
-    """On a tmpfs in a mount namespace of its own: trials go in until it is full."""
+    """The disk is a tmpfs in a separate mount namespace; the writer fills it with trials."""
     writer.close()
     inside = folder.parent / "small"
     inside.mkdir()
@@ -376,14 +376,14 @@ def test_a_full_disk_costs_the_trial_that_does_not_fit(folder: Path, writer: Res
     assert [stored.number for stored in checked(full).trials] == [int(line) for line in kept]
     assert len(kept) > 2
     assert not [name for name in names_below(full) if name.endswith(".part")]
-    # With room it goes on, where it stopped.
+    # With room, the writer goes on where it stopped.
     again, result = ResultWriter.resume(full)
     with again:
         assert again.add(TRIAL, [series(5)]).number == len(kept) + 1
     assert len(result.trials) == len(kept)
 
 
-# What happens to the folder
+# Events of the folder
 
 
 def test_a_newer_result_is_refused_and_named(folder: Path, writer: ResultWriter) -> None:
@@ -500,7 +500,7 @@ def test_no_damaged_byte_of_samples_goes_unnoticed(
     "count", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (10, 1000))]
 )
 def test_no_work_is_done_for_each_of_ten_million_samples(folder: Path, count: int) -> None:
-    """In a process of its own, whose memory is measured; all of it in one series is the worst."""
+    """A separate process measures its memory; one series with all samples is the worst case."""
     done = subprocess.run(
         [sys.executable, HERE / "result_large.py", folder, str(count), "--calls"],
         capture_output=True,

@@ -32,7 +32,7 @@ RULES = (
     "time",
     "bounds",
 )
-"""That about lines is checked of what a report drew: test_study_report_plots.py."""
+"""The rule about lines is tested on drawn plots, in test_study_report_plots.py."""
 
 COLLECTIVE = replace(SMALL, workloads=(replace(BCAST, sizes=(8, 64), samples=500),))
 RATES = replace(SMALL, workloads=(replace(BANDWIDTH, sizes=(8, 64), samples=50),))
@@ -45,13 +45,13 @@ def without(values: Any, name: str) -> dict[str, Any]:
 
 
 def with_figures(*figures: Figure) -> Callable[[Drawn], Drawn]:
-    """Trials of a program that gives figures and no samples."""
+    """Replace the samples of a trial by figures of the program."""
     return lambda drawn: (replace(drawn[0], figures=figures), [])
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A result that breaks a rule, and what is said of it."""
+    """A result that breaks a rule, and the places that the rule names."""
 
     study: Study
     places: tuple[str, ...]
@@ -233,7 +233,7 @@ def test_a_result_that_breaks_a_rule(name: str) -> None:
 
 
 def test_sizes_alone_break_no_rule() -> None:
-    """How far apart they are matters where a line joins them, and a result draws none."""
+    """The distance of sizes matters only if a line joins them, and a result draws no lines."""
     apart = replace(SMALL, workloads=(replace(SMALL.workloads[0], sizes=(8, 65536)),))
     assert all(not rule.broken for rule in summarise(in_memory(apart)).rules)
 

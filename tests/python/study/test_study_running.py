@@ -1,4 +1,4 @@
-"""Running studies: blocks and their order, what is kept, and what goes wrong in the middle."""
+"""Running studies: blocks and their order, kept data, and faults in the middle of a study."""
 
 import os
 import shutil
@@ -54,7 +54,7 @@ def run(
 
 
 def test_tiny_study(tmp_path: Path) -> None:
-    """On this host and on containers, with the real program: every block has every environment."""
+    """This host and containers run the real program: every block has every environment."""
     folder = tmp_path / "result"
     outcome, result = run(study([LATENCY], [NATIVE, REGION, NETWORK]), folder)
     assert (outcome.trials, outcome.failures, outcome.lacking) == (8, [], {})
@@ -91,7 +91,7 @@ def test_order_is_drawn_from_the_seed() -> None:
         each.key[1:] for each in Plan(what, 2).block(3)
     ]
     block = Plan(what, 1).block(1)
-    # The launches of a workload are next to each other, so that what disturbs meets all of them.
+    # The launches of a workload are adjacent, so that a disturbance affects all of them.
     assert [each.workload for each in block] in (
         ["latency"] * 4 + ["good"] * 4,
         ["good"] * 4 + ["latency"] * 4,
@@ -106,7 +106,7 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
         script("garbage", "echo all is well"),
         script("silent", "echo '{}'"),
     ]
-    # These may take long on a busy machine; what hangs does so on any.
+    # These may take long on a busy machine; only a program that hangs reaches the limit.
     workloads = [replace(each, seconds=60.0) for each in end]
     workloads.append(replace(script("hangs", "echo begun; sleep 1000"), seconds=0.0))
     folder, heard = tmp_path / "result", Heard()
@@ -136,7 +136,7 @@ def test_failures_hangs_and_garbage_end_a_trial_and_not_the_study(tmp_path: Path
 
 
 def test_figures_of_a_path_that_was_not_taken_are_none(tmp_path: Path) -> None:
-    """The variables have MPI take TCP, whatever the environment says."""
+    """The variables make MPI use TCP, in spite of the environment's name."""
     wrong = Environment("wrong", "no region", REGION.cluster, variables={"FI_PROVIDER": "tcp"})
     _, result = run(study([LATENCY], [wrong], trials=1), tmp_path / "result")
     assert [each.failure for each in result.trials] == [
@@ -162,7 +162,7 @@ def test_what_is_lacking_is_said_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_cannot_be_made_is_left_out(tmp_path: Path) -> None:
-    """A placement that this host has no room for is found out by making it."""
+    """Only the attempt to create the nodes shows that this host has no room for them."""
     cluster = {
         "nodes": [{"name": "node", "count": 2, "cpus": 512}],
         "placement": {"policy": "core"},
@@ -199,7 +199,7 @@ def test_resume_measures_what_is_missing_and_what_failed(tmp_path: Path) -> None
 
 
 def test_files_input_and_servers(tmp_path: Path) -> None:
-    """What programs need beside their command, on this host and in containers."""
+    """Files, input and servers of programs, on this host and in containers."""
     workloads = [
         script("files", 'printf \'{"time": %s}\' "$(cat it.dat)"', files={"it.dat": "5"}),
         script("stdin", "cat", stdin='{"time": 6}'),
@@ -242,7 +242,7 @@ def test_environments_of_the_same_nodes_share_them() -> None:
 
 
 def test_programs_that_virtual_machines_lack() -> None:
-    """Only the first word of a command is brought into them, and its MPI library."""
+    """A job brings only its command's first word and its MPI library into virtual machines."""
     machines = Environment("machines", "", {"nodes": [{"name": "vm", "backend": "vm"}]})
     record = Program([str(mpi_program(Mpi.MPICH, "record"))], 2)
     git = shutil.which("git")

@@ -1,4 +1,4 @@
-"""Studies that meet a full disk: a small file system that only the command sees, and its end."""
+"""Studies on a full disk: a small file system that only the command sees."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from command_support import CHECKOUT
 from vicinal.labs.study.result.reading import Result, open_result
 
 SECONDS = 600.0
-"""A guard against hanging: a study takes half a minute on an idle machine."""
+"""A guard against hangs: a study takes half a minute on an idle machine."""
 TRIALS = 8
 STUDY = f"""\
 name: full
@@ -37,12 +37,12 @@ design:
   comparisons: []
 """
 
-# The process that holds the file system, until its input ends.
+# The process that holds the file system until its input ends.
 _HOLD = 'mount -t tmpfs -o size="$1" tmpfs "$0" && echo ready && read -r _'
 
 
 class SmallDisk:
-    """A tmpfs in a mount namespace of its own; in a user namespace, too, where we are not root."""
+    """A tmpfs in its own mount namespace, and for an unprivileged user in a user namespace."""
 
     def __init__(self, place: Path, size: str) -> None:
         self.place = place
@@ -71,7 +71,7 @@ class SmallDisk:
         self._holder.communicate()
 
     def call(self, command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command that sees it."""
+        """Run a command that sees the small disk."""
         return subprocess.run(
             [*self._enter, *command],
             env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")} | variables,
@@ -85,12 +85,12 @@ class SmallDisk:
     def study(
         self, file: Path, folder: Path, *options: str, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """`vicinal study run` there."""
+        """Run `vicinal study run` on the small disk."""
         command = [sys.executable, "-m", "vicinal", "study", "run", str(file)]
         return self.call([*command, "--quiet", "--output", str(folder), *options], **variables)
 
     def fill(self, but: int) -> None:
-        """Leave room for so many bytes."""
+        """Fill the disk except for `but` bytes."""
         done = self.call(["dd", "if=/dev/zero", f"of={self.place}/fill", "bs=4096"])
         assert "No space left" in done.stderr
         self.call(["truncate", "-s", f"-{but}", f"{self.place}/fill"])
@@ -100,7 +100,7 @@ class SmallDisk:
         assert done.returncode == 0, done.stderr
 
     def result(self, folder: Path) -> Result:
-        """What is in a folder there."""
+        """Open the result of a folder on the small disk."""
         return open_result(Path(f"/proc/{self._holder.pid}/root{folder}"))
 
 
@@ -120,7 +120,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def check_resumed(disk: SmallDisk, study_file: Path, folder: Path, **variables: str) -> None:
-    """With room, --resume makes it whole."""
+    """Check that with room, --resume completes the result."""
     disk.make_room()
     done = disk.study(study_file, folder, "--resume", **variables)
     assert done.returncode == 0, done.stderr
@@ -160,8 +160,8 @@ def test_a_result_that_fills_its_disk_is_gone_on_with(disk: SmallDisk, study_fil
 @pytest.mark.parametrize(
     ("variable", "room", "said", "remedy"),
     [
-        # Python takes another directory where there is no room from the first.
-        ("TMPDIR", 4096, "the output of programs cannot be written", "or let TMPDIR name another"),
+        # If there is no room from the start, Python chooses another directory.
+        ("TMPDIR", 4096, "what programs print cannot be written", "or let TMPDIR name another"),
         ("XDG_STATE_HOME", 0, "cannot be written (no space left on device)", "make room there"),
     ],
 )
@@ -174,7 +174,7 @@ def test_other_places_that_are_full(
     said: str,
     remedy: str,
 ) -> None:
-    """No trial is taken for one that failed, nor its output for garbage."""
+    """No trial counts as failed, and no output counts as garbage."""
     folder = tmp_path / "result"
     disk.fill(room)
     there = {variable: str(disk.place)}

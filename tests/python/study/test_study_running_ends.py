@@ -1,4 +1,4 @@
-"""Studies that are ended in the middle, by Ctrl-C or a kill, and gone on with by --resume."""
+"""Studies that Ctrl-C or a kill ends in the middle, and that --resume continues."""
 
 import json
 import os
@@ -65,7 +65,7 @@ SECONDS = 120.0
 
 @pytest.fixture(autouse=True)
 def _own_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Studies of other tests take away what is killed here."""
+    """A state directory of its own: studies of other tests remove what killed ones left."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -77,7 +77,7 @@ def study_file(tmp_path: Path) -> Path:
 
 
 def begin(study_file: Path, folder: Path) -> subprocess.Popen[str]:
-    """Starts the command, and returns when it has kept a trial."""
+    """Start the command, and return when it has kept a trial."""
     command = [sys.executable, "-m", "vicinal", "study", "run", str(study_file)]
     running = subprocess.Popen(
         [*command, "--output", str(folder), "--seed", "5"],
@@ -95,7 +95,7 @@ def begin(study_file: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def check_whole(folder: Path, vicinal: Vicinal, study_file: Path) -> None:
-    """--resume makes it whole, and each launch of the plan is there once."""
+    """Check that --resume completes the result, with each launch of the plan once."""
     before = {each.number: each.trial for each in open_result(folder).trials}
     assert 1 <= len(before) < PLANNED
     done = vicinal("study", "run", study_file, "--output", folder, "--resume")
@@ -146,7 +146,7 @@ def test_a_killed_study_is_swept_and_gone_on_with(
 def test_another_study_takes_away_what_a_killed_one_left_and_nothing_else(
     study_file: Path, tmp_path: Path, vicinal: Vicinal
 ) -> None:
-    """One that runs keeps its nodes, also while it stands still."""
+    """A running study keeps its nodes, even while it is stopped by SIGSTOP."""
     native = tmp_path / "native.yaml"
     native.write_text(NATIVE_STUDY)
     killed, still = tmp_path / "killed", tmp_path / "still"
@@ -157,7 +157,7 @@ def test_another_study_takes_away_what_a_killed_one_left_and_nothing_else(
     standing = begin(study_file, still)
     try:
         standing.send_signal(signal.SIGSTOP)
-        assert clusters_left(killed) == []  # the second began with taking them away
+        assert clusters_left(killed) == []  # the second study removed them first
         there = clusters_left(still)
         assert there != []
         assert "was killed" not in vicinal("study", "list").stdout
@@ -177,7 +177,7 @@ def test_another_study_takes_away_what_a_killed_one_left_and_nothing_else(
 def test_a_launch_has_the_time_that_is_given(
     study_file: Path, tmp_path: Path, vicinal: Vicinal
 ) -> None:
-    """By --timeout, which --resume keeps, and may change."""
+    """--timeout sets it; --resume keeps it, and may change it."""
     study_file.write_text(
         STUDY.replace("seconds: 0.02", "seconds: 30").replace("100000", "10000000")
     )
@@ -202,12 +202,12 @@ def test_a_launch_has_the_time_that_is_given(
 def test_what_is_gone_on_with_is_the_same_study(
     study_file: Path, tmp_path: Path, vicinal: Vicinal
 ) -> None:
-    """Options of the command that began it still hold; another study is refused."""
+    """The options of the first command still apply; --resume refuses another study."""
     folder = tmp_path / "result"
     part = ["--trials", 1, "--only", "region/*"]
     done = vicinal("study", "run", study_file, "--output", folder, "--quiet", *part)
     assert done.returncode == 0, done.stderr
-    assert "block 1" not in done.stderr  # quiet: only what is not as it should be
+    assert "block 1" not in done.stderr  # quiet: only problems
     again = vicinal("study", "run", study_file, "--output", folder, "--resume")
     assert again.returncode == 0, again.stderr
     assert "1 trials" in again.stdout

@@ -1,4 +1,4 @@
-"""Nodes that die while a study runs: a launch is lost, the nodes are made again, all goes on."""
+"""Nodes that die while a study runs: one launch is lost, and the study creates the nodes again."""
 
 import os
 import re
@@ -29,17 +29,17 @@ from vicinal.labs.study.running.view import Shown
 from vicinal.labs.study.workloads.driver import Tools
 
 SECONDS = 60.0
-# Long enough to be killed in the middle.
+# Long enough for a kill in the middle.
 LATENCY = Workload(
     "latency", "latency", "record", "latency", Quantity.LATENCY, (8,), samples=10**7, seconds=1.5
 )
 STRUCK = 2
-"""The number of the launch in which nodes die, and which is in containers."""
+"""The number of the launch in which nodes die; this launch is in containers."""
 
 
 @dataclass
 class Striking(Heard):
-    """A view that strikes at one launch: before it begins, or when its program runs."""
+    """A view that strikes at one launch: before it begins, or while its program runs."""
 
     strike: Callable[[], None] = lambda: None
     running: bool = True
@@ -70,7 +70,7 @@ class Striking(Heard):
 
 
 def containers() -> ContainerCluster:
-    """Those of the study that runs."""
+    """The containers of the running study."""
     for name in cluster_names():
         nodes = open_nodes(name)
         if isinstance(nodes, ContainerNodes):
@@ -79,7 +79,7 @@ def containers() -> ContainerCluster:
 
 
 def inside(cluster: ContainerCluster, node: str) -> list[psutil.Process]:
-    """What runs in a node."""
+    """The processes in a node."""
     names = {each.name: each.pid_namespace for each in cluster.nodes}
     found = []
     for process in psutil.process_iter():
@@ -90,7 +90,7 @@ def inside(cluster: ContainerCluster, node: str) -> list[psutil.Process]:
 
 
 def kill_node() -> None:
-    """Its first process: the kernel ends the others with it."""
+    """Kill a node's first process; the kernel then ends the node's other processes."""
     min(inside(containers(), "node1"), key=lambda each: each.create_time()).kill()
 
 
@@ -132,22 +132,22 @@ def test_nodes_that_die_are_made_again(
     outcome, result = run(what, tmp_path / "result", view)
     assert outcome.given_up == []
     assert len(outcome.failures) == 1
-    assert outcome.trials == 5  # of two blocks of two environments and the control
+    assert outcome.trials == 5  # two blocks of two environments and the control
     (failed,) = [each for each in result.trials if each.failure is not None]
     assert view.struck is not None
     assert view.struck.now == f"latency in {failed.trial.environment}"
-    # With the head all of the cluster goes, which may be seen at once or node by node.
+    # If the head ends, the whole cluster ends, which shows at once or node by node.
     assert re.search(
         r"(node/node1|cluster study-\w+-0)\b.* did not run any more$", failed.failure or ""
     )
-    assert view.lines.count("creating the nodes of network, region again") == 1
-    # The next launches are in the nodes that were made again, and go the way they should.
+    assert view.lines.count("making again the nodes of network, region") == 1
+    # The next launches are in the new nodes, and succeed.
     assert all(each.failure is None for each in result.trials if each.number > failed.number)
 
 
 @pytest.mark.long
 def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever keeps them from it (faked here): other environments go on, and it is said."""
+    """The reason is a fake. Other environments go on, and the study says so."""
 
     def refuse() -> None:
         def fail(*_: object, **__: object) -> None:
@@ -169,7 +169,7 @@ def test_nodes_that_cannot_be_made_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_nodes_that_another_command_takes_away_end_the_study(tmp_path: Path) -> None:
-    """No environment failed: the trial is not kept as a failure, and --resume has it again."""
+    """No environment failed, so the trial is not kept as a failure, and --resume repeats it."""
     what = study([replace(LATENCY, seconds=0.1)], [NETWORK, REGION], trials=2)
     view = Striking(strike=lambda: take_all_down(), running=False)
     folder = tmp_path / "result"

@@ -1,4 +1,4 @@
-"""What a study shows while it runs, what it knows so far, and when it stops for that."""
+"""The view of a running study, its estimates so far, and the end that they decide."""
 
 import io
 from collections.abc import Callable
@@ -21,12 +21,12 @@ SHOWN = Shown("latency in region", 2, 7, 11, 42, 200, 1, [["", "size", "region"]
 
 
 def series(size: int, nanoseconds: float) -> Series:
-    """A ping-pong's: two messages in each sample."""
+    """A ping-pong's series: two messages in each sample."""
     return Series(size, 0, 2, np.full(10, nanoseconds, dtype=np.int64))
 
 
 def estimates(blocks: int, ratio: Callable[[int], float]) -> Estimates:
-    """Of a region that takes `ratio` of what the network takes, in each block."""
+    """Estimates for a region that takes `ratio` of the network's time, in each block."""
     found = Estimates(STUDY)
     for block in range(1, blocks + 1):
         base = 20_000 + 100 * block
@@ -83,7 +83,8 @@ def test_estimates() -> None:
     found.add(LATENCY, "region", 1, [], [Figure("time", 3.0, "us", size=4096)])
     heading, row, other = found.rows()
     assert heading == ["", "size", "network", "region"]
-    # Half of 20.4 µs, the median of seven blocks, for one message; and all of their spread.
+    # 20.4 µs is the median of seven blocks, and a message is half of it; the interval is their
+    # range.
     assert row == ["latency, µs", "8", "10.2 [10.1, 10.3]", "2.04 [2.01, 2.07]"]
     assert other == ["latency, µs", "4K", "-", "3"]
     ours, theirs = found.pairs(("latency", 8), "region", "network")
@@ -109,7 +110,7 @@ def test_a_study_with_a_cap_ends_when_all_is_decided() -> None:
     ending = ended(design, clear[blocks], blocks)
     assert ending is not None
     assert ending.reasons == {"region/network latency 8": "different"}
-    # What is open goes on, and ends with the cap.
+    # An open comparison goes on, and ends with the cap.
     unclear = estimates(12, lambda block: float(np.exp(noise[block])))
     assert ended(design, unclear, 12) is None
     last = ended(design, estimates(40, lambda block: float(np.exp(noise[block]))), 40)

@@ -1,7 +1,7 @@
-"""Drivers of programs that Debian has packages of, on output that those programs really printed.
+"""Drivers of programs that Debian packages, on output that these programs really printed.
 
-recorded/README.md says which versions, and how they were run. Where a program is installed it is
-run as well.
+recorded/README.md says which versions, and how they ran. If a program is installed, the tests also
+run it.
 """
 
 import os
@@ -81,7 +81,7 @@ def test_round_trips_are_samples() -> None:
         assert series.nanoseconds.dtype == np.int64
         assert series.nanoseconds.min() > 10_000
         assert len(series.nanoseconds) > 20
-    # To the first packet's own words, in half microseconds.
+    # The same as in the first packet's line, in half microseconds.
     assert "\n0, " in recorded("sockperf.txt")
     first = recorded("sockperf.txt").split("\n0, ")[1].split("\n")[0].split(", ")[2]
     assert measured.series[0].nanoseconds[0] == pytest.approx(2000 * float(first), abs=3)
@@ -105,7 +105,7 @@ def test_means_are_figures_and_called_so() -> None:
     ]
 
 
-# Output that is not what it should be
+# Wrong output
 
 
 @pytest.mark.parametrize(("asked", "name"), RECORDINGS)
@@ -129,7 +129,7 @@ def test_output_that_was_cut_gives_all_or_nothing(
 def test_output_with_a_wrong_character_is_an_error_or_can_be_true(
     asked: Workload, name: str, data: st.DataObject
 ) -> None:
-    """A last digit may be another one; nothing else may become of a figure."""
+    """A digit may be a different one; nothing else may become a figure."""
     whole = recorded(name)
     at = data.draw(st.integers(0, len(whole) - 1))
     other = data.draw(st.sampled_from('0123456789.-eE|=\n\x00 {}[]"N') | st.characters())
@@ -197,7 +197,7 @@ def test_what_cannot_be_true_is_named(
         read(asked, text.replace(old, new))
 
 
-# What they are asked for
+# Requests to programs
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ def test_chains_go_from_site_to_neighbour() -> None:
         assert np.abs(one - other).sum() == pytest.approx(step)
 
 
-# The programs themselves, where they are: the suite `software` installs them
+# The real programs, if they are installed: the suite `software` installs them
 
 
 def run_pair(program: Program, directory: Path) -> str:
-    """Server and client on this host, as a study starts them on two nodes."""
+    """Run server and client on this host, as a study starts them on two nodes."""
     command = [word.replace("{server}", "127.0.0.1") for word in program.command]
     server = subprocess.Popen(program.server, cwd=directory, stdout=subprocess.DEVNULL)
     try:

@@ -1,6 +1,7 @@
-"""Drivers of suites that only users have, on output composed after what others published.
+"""Drivers of suites that only users have, on output composed from published output.
 
-composed/README.md says so of each file: nothing here shows that a real program prints just this.
+composed/README.md names the source of each file: no test shows that a real program prints exactly
+this.
 """
 
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_means_of_osu_are_called_means() -> None:
 
 
 def test_least_and_greatest_means_of_ranks_are_no_minimum_and_maximum() -> None:
-    """They are what OSU's -f prints under these names."""
+    """OSU's -f prints the least and greatest means of ranks under these names."""
     found = figures(read(ALLREDUCE, composed("osu-allreduce-full.txt")))
     assert {name for name, _, _ in found} == {"mean"}
 
@@ -78,7 +79,7 @@ def test_percentiles_are_those_of_samples() -> None:
 
 
 def test_percentiles_of_rates_are_no_means() -> None:
-    """Columns that newer versions print with -z; what they mean is not said."""
+    """Newer versions print these columns with -z, and do not document their meaning."""
     text = composed("osu-mbw-mr.txt").replace("MB/s    ", "MB/s  P50 Tail BW(MB/s)    ")
     text = text.replace("4.11 ", "4.11  9.99 ").replace("8.30 ", "8.30 9.99 ")
     text = text.replace("16.64 ", "16.64 9.99 ")
@@ -207,7 +208,7 @@ def test_a_workload_that_makes_no_sense_is_refused(asked: Workload, problem: str
 
 @pytest.fixture(scope="module")
 def suites(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    """Directories as the suites' builds make them; the programs in them are none."""
+    """Directories as the suites' builds create them, with stand-ins for the programs."""
     place = tmp_path_factory.mktemp("suites")
     deep = place / "osu" / "libexec" / "mpi"
     for part, mpi in (("of-openmpi", Mpi.OPENMPI), ("with-mpich", Mpi.MPICH)):

@@ -51,7 +51,7 @@ def cluster() -> Iterator[EphemeralCluster]:
 def test_a_transform_is_checked_and_timed(
     cluster: EphemeralCluster, mpi: Mpi, operation: str, ranks: int
 ) -> None:
-    """Three ranks have different parts of the cube."""
+    """With three ranks, the ranks have parts of different sizes."""
     asked = workload(
         "transform", operation, ranks=ranks, samples=7, seconds=60.0, options={"size": 16}
     )
@@ -61,7 +61,7 @@ def test_a_transform_is_checked_and_timed(
     done = launch(Job(program.command, program.ranks, mpi), cluster, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.region is not None
-    # Seven there and back, one before, and the check of the sines: each number but one's own.
+    # Seven forward and back, one before, and the check of sines: all numbers but a rank's own part.
     moved = sum(p.bytes for p in pair_traffic(done.region) if p.sender != p.receiver)
     assert moved > 17 * 16**3 * 16 * (1 - 1 / ranks) * 0.9
     measured = read(asked, done.stdout)
@@ -103,7 +103,7 @@ int MPI_Alltoallv(const void *sent, const int *counts, const int *places, MPI_Da
 def test_a_wrong_number_is_found(
     cluster: EphemeralCluster, tmp_path: Path, call: int, problem: str
 ) -> None:
-    """The first exchange is that of the check; the ninth, of the iterations that are timed."""
+    """The first exchange belongs to the check, the ninth to the timed iterations."""
     (tmp_path / "wrong.c").write_text(WRONG)
     library, compiler = tmp_path / "wrong.so", mpi_prefix(Mpi.MPICH) / "bin" / "mpicc"
     command = [str(compiler), "-shared", "-fPIC", f"-DCALL={call}", "-o", str(library)]
@@ -130,7 +130,7 @@ def test_a_wrong_number_is_found(
     ],
 )
 def test_transform_names_what_it_was_asked_wrongly(arguments: list[str], problem: str) -> None:
-    """By one rank without a launcher."""
+    """One rank without a launcher prints the error."""
     done = subprocess.run(
         [mpi_program(Mpi.MPICH, "transform"), *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The driver of perftest, on what it printed between two guests with Soft-RoCE."""
+"""The driver of perftest, on its output between two guests with Soft-RoCE."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ RATES = [
 
 
 def printed(name: str, size: int) -> str:
-    """What the driver's script prints of one size."""
+    """The output of the driver's script for one size."""
     return f"{SIZE_LINE}{size}\n{recorded(name)}"
 
 
@@ -50,10 +50,10 @@ def printed(name: str, size: int) -> str:
 def test_every_time_is_a_sample(asked: Workload, name: str, size: int) -> None:
     measured = read(asked, printed(name, size))
     (series,) = measured.series
-    # Of 100 operations, the times between one's end and the next one's.
+    # Of 100 operations: the times between the ends of two consecutive operations.
     assert (series.size, series.messages, len(series.nanoseconds)) == (size, 1, 99)
     assert series.nanoseconds.dtype == np.int64
-    # Its own table leaves the longest out, and we do not.
+    # perftest's own table leaves the longest times out; the driver keeps them.
     row = recorded(name).splitlines()[-2].split()
     assert series.nanoseconds.min() == pytest.approx(1000 * float(row[2]), rel=1e-4)
     assert series.nanoseconds.max() > 1000 * float(row[3])
@@ -62,7 +62,7 @@ def test_every_time_is_a_sample(asked: Workload, name: str, size: int) -> None:
 
 
 def test_its_megabytes_are_made_ours() -> None:
-    """It prints 2.44 MB/s, of 2^20 bytes, and 0.000624 million messages of 4096 bytes."""
+    """perftest prints 2.44 MB/s of 2^20 bytes, and 0.000624 million messages of 4096 bytes."""
     assert figures(read(WRITES, printed("ib_write_bw.txt", 4096))) == {
         ("mean", 4096, "MB/s"): pytest.approx(2.5585, rel=1e-4),
         ("mean", 4096, "M/s"): 0.000624,
@@ -71,7 +71,7 @@ def test_its_megabytes_are_made_ours() -> None:
 
 
 def test_the_drivers_own_script_was_run_between_guests() -> None:
-    """Two sizes in one launch."""
+    """One launch measures two sizes."""
     asked = workload("perftest", "send-latency", sizes=(8, 4096), samples=40)
     measured = read(asked, recorded("perftest-send-latency.txt"))
     assert [(each.size, len(each.nanoseconds)) for each in measured.series] == [(8, 39), (4096, 39)]
@@ -155,7 +155,7 @@ def test_what_cannot_be_true_is_named(
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Tools:
-    """A directory as of the user's own build; what is in it is only found, and not started."""
+    """A directory as of a user's build; the drivers only look for the programs, and start none."""
     for verb in ("send", "write", "read", "atomic"):
         for kind in ("lat", "bw"):
             (tmp_path / f"ib_{verb}_{kind}").write_text("#!/bin/sh\n")

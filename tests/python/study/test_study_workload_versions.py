@@ -1,4 +1,4 @@
-"""Output of several versions of each program, read to the same figures: corpus/README.md."""
+"""Output of several versions of each program gives the same figures: corpus/README.md."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from vicinal.mpi.libraries import Mpi
 CORPUS = Path(__file__).with_name("corpus")
 MIB = (1 << 20) / 1e6
 Figures = dict[tuple[str, int | None, str], Any]
-"""Values, or what they are about, by name, size and unit."""
+"""Values, or the expected ones, by name, size and unit."""
 
 WRITES = workload("perftest", "write-bandwidth", sizes=(4096, 65536), samples=200)
 LATENCY = workload("osu", "latency", sizes=(1, 2, 4))
@@ -161,7 +161,7 @@ REFUSED: list[tuple[Workload, str, str]] = [
         "its own verification did not succeed; the line is 'Verification = UNSUCCESSFUL'",
     ),
 ]
-"""Files that are whole and must be refused, with what the error says."""
+"""Complete files that the driver must refuse, with the error's text."""
 FACTS: dict[str, dict[str, object]] = {
     "perftest-24.07-send-bandwidth-gbits.txt": {"version": "6.23", "device": "mlx5_0"},
     "perftest-24.04-send-latency.txt": {"device": "mlx5_0", "link_type": "IB"},
@@ -185,12 +185,12 @@ FACTS: dict[str, dict[str, object]] = {
         "program": "OSU MPI Bandwidth Test v7.5",
     },
 }
-"""What is recorded of the program, of its version above all, where its output says that."""
+"""Facts about the program that its output states, above all its version."""
 READ = [(asked, name) for asked, name, _ in FIGURES] + [(asked, name) for asked, name, _ in SERIES]
 
 
 def corpus(name: str) -> str:
-    """The whole standard output that a file stands for."""
+    """The complete standard output in a file of the corpus."""
     return (CORPUS / name).read_text()
 
 
@@ -222,7 +222,7 @@ def test_what_the_output_says_of_the_program_is_recorded(asked: Workload, name: 
 
 @pytest.mark.parametrize(("asked", "name"), READ)
 def test_lines_of_other_programs_change_nothing(asked: Workload, name: str) -> None:
-    """After the first line of each size, where there is one, and at the end."""
+    """The lines come after the first line of each size, if there is one, and at the end."""
     whole = corpus(name)
     noise = "libfabric:7:core: a warning\n    of two lines\n[node1:77] 2 more were left out\n"
     begin, line, rest = whole.partition("\n")

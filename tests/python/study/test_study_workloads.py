@@ -138,7 +138,7 @@ def test_sizes_may_be_left_to_the_program() -> None:
 
 
 def resealed(lines: list[str]) -> str:
-    """Lines as a program would print them that wants to deceive: with a checksum that fits."""
+    """Lines as a deceiving program would print them: with a matching checksum."""
     body = "".join(f"{line}\n" for line in lines[2:])
     end = {"end": True, "lines": len(lines) - 2, "crc32": zlib.crc32(body.encode())}
     return "\n".join([*lines, json.dumps(end)]) + "\n"
@@ -154,7 +154,7 @@ JSON = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_value_of_another_kind_is_refused_or_can_be_true(data: st.DataObject) -> None:
-    """Also where its checksum fits: what remains is fit to be kept in a result."""
+    """This holds even with a matching checksum: accepted values can be kept in a result."""
     lines = recorded("latency-mpich.txt").splitlines()[:-1]
     at = data.draw(st.integers(0, len(lines) - 1))
     record = json.loads(lines[at])

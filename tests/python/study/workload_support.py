@@ -1,4 +1,4 @@
-"""What the tests of workload drivers share."""
+"""Helper functions of the tests of workload drivers."""
 
 import subprocess
 from pathlib import Path
@@ -14,7 +14,7 @@ COMPOSED = Path(__file__).with_name("composed")
 
 
 def workload(driver: str, operation: str, **values: Any) -> Workload:
-    """One with a name of its own; times are in the test's hands."""
+    """A workload with a generated name and short defaults."""
     given: dict[str, Any] = {"quantity": Quantity.LATENCY, "samples": 50, "seconds": 0.2}
     return Workload(
         name=f"a-{operation}", title=operation, driver=driver, operation=operation, **given | values
@@ -22,22 +22,22 @@ def workload(driver: str, operation: str, **values: Any) -> Workload:
 
 
 def recorded(name: str) -> str:
-    """What a real program printed, as the README beside it says."""
+    """The output of a real program; the README beside it says how it was recorded."""
     return (RECORDED / name).read_text()
 
 
 def composed(name: str) -> str:
-    """What a program might print that is not to be had here, as the README beside it says."""
+    """Composed output of a program that the tests do not have; the README names its source."""
     return (COMPOSED / name).read_text()
 
 
 def read(asked: Workload, text: str) -> Measured:
-    """By the workload's driver."""
+    """Read a program's output with the workload's driver."""
     return drivers()[asked.driver].read(asked, text)
 
 
 def same(left: Measured, right: Measured) -> bool:
-    """Whether both say the same."""
+    """Whether both have the same figures and samples."""
     return tuple(left.figures) == tuple(right.figures) and [
         (each.size, each.messages, each.nanoseconds.tolist()) for each in left.series
     ] == [(each.size, each.messages, each.nanoseconds.tolist()) for each in right.series]
@@ -49,7 +49,7 @@ def figures(measured: Measured) -> dict[tuple[str, int | None, str], float]:
 
 
 def stand_in(directory: Path, name: str, mpi: Mpi) -> Path:
-    """A program that is none but in what it is linked with."""
+    """A stand-in for a program, linked with the MPI library and without any function."""
     source = directory / f"{name}.c"
     source.write_text("#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n")
     compiler = installation(mpi).prefix / "bin" / "mpicc"
