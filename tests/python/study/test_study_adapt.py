@@ -455,7 +455,7 @@ def test_bandwidths_of_a_cache_are_said(
     if said is not None:
         assert notes[0].startswith("workload bw: the memory of messages of ")
         assert f"{said}" in notes[0]
-        assert "fits in the last-level cache (8M): these bandwidths are a cache's" in notes[0]
+        assert "fits in the last-level cache (8M): these bandwidths are the cache's" in notes[0]
     assert adapt(asked, SMALL).notes == ()  # the machine's cache is unknown
     assert adapt(adapt(asked, machine), machine) == adapt(asked, machine)
 

@@ -140,7 +140,7 @@ def test_nodes_that_die_are_made_again(
     assert re.search(
         r"(node/node1|cluster study-\w+-0)\b.* did not run any more$", failed.failure or ""
     )
-    assert view.lines.count("making again the nodes of network, region") == 1
+    assert view.lines.count("creating the nodes of network, region again") == 1
     # The next launches are in the new nodes, and succeed.
     assert all(each.failure is None for each in result.trials if each.number > failed.number)
 
