@@ -1,7 +1,7 @@
-"""What measured values say, and how sure one can be of it.
+"""What measured values say, and with which confidence.
 
-Arrays in, frozen dataclasses with `to_dict` out; nothing here reads a file or knows what a study
-is. Values have whatever unit they came in. The unit of replication is the trial, a fresh start of a
-program: wherever two sides are compared, trial i of both ran in block i, one soon after the other.
-docs/explanation/statistics.md says which method is used for what, and where it comes from.
+Functions take arrays and return frozen dataclasses with `to_dict`. Nothing here reads a file or
+knows studies. Values keep their unit. The unit of replication is the trial, a fresh start of a
+program. If two sides are compared, trial i of both ran in block i, one soon after the other.
+docs/explanation/statistics.md says which method serves which purpose, and names its source.
 """

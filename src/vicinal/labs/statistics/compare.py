@@ -1,8 +1,8 @@
 """Two sides of a study: whether they differ, and by how much.
 
-A difference is claimed by Wilcoxon's signed-rank test on ratios (signed_rank.py says why), once its
-p-value is corrected for the other comparisons of its family (correct.py). The paired t-test stands
-beside it, since the published tables used that.
+Wilcoxon's signed-rank test on ratios decides whether a difference is claimed (signed_rank.py says
+why), after its p-value is corrected for the other comparisons of its family (correct.py). The
+result also has the paired t-test, because the published tables used it.
 """
 
 from dataclasses import asdict, dataclass
@@ -22,54 +22,55 @@ class PairedT:
     """Student's paired t-test, two-sided."""
 
     statistic: float | None
-    """None where all pairs differ by the same, so that there is nothing to divide by."""
+    """None if all pairs differ by the same amount: their spread, the divisor, is zero then."""
     degrees_of_freedom: int
     p_value: float
     mean: Estimate
-    """Of the differences, in their unit; of ratios, the ratio of the sides' geometric means."""
+    """The mean of the differences, in their unit. For ratios, the ratio of the geometric means."""
 
     to_dict = asdict
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that a row of a report says of two sides."""
+    """Everything that a row of a report says about two sides."""
 
     trials: int
     ours: Estimate
     theirs: Estimate
-    """Medians of the trials, in the unit that they came in."""
+    """Medians of the trials, in the values' unit."""
     ratio: Estimate
-    """median(ours) / median(theirs): the quotient of the two figures above."""
+    """median(ours) / median(theirs), the quotient of the two figures above."""
     paired_ratio: Estimate
-    """The median of the blocks' ratios, with its BCa interval."""
+    """The median of the blocks' ratios, with its BCa bootstrap interval."""
     wilcoxon: SignedRank
-    """Of the blocks' ratios. Its `shift` is a paired ratio too, and agrees with the p-value."""
+    """The test of the blocks' ratios. Its `shift` is a ratio that agrees with the p-value."""
     t: PairedT
-    """Of the differences, as published tables have it."""
+    """The t-test of the differences, as in published tables."""
 
     to_dict = asdict
 
     @property
     def p_value(self) -> float:
-        """By which a difference is claimed; not corrected for other comparisons."""
+        """The p-value of the signed-rank test, not corrected for other comparisons."""
         return self.wilcoxon.p_value
 
 
 def compare(
     ours: Values, theirs: Values, *, alpha: float = ALPHA, comparisons: int = 1
 ) -> Comparison:
-    """Compare two sides of which trial i ran in block i. All values must be above zero.
+    """Compare two sides. Trial i of both ran in block i, and all values must be above zero.
 
-    `comparisons` is how many a family has whose first claim Holm's procedure tests at alpha /
-    comparisons, which asks for more trials. Raises TooFewTrialsError if no outcome of so few trials
-    could be claimed, ValueError if the sides make no pairs or a value is not above zero.
+    `comparisons` is the number of comparisons in the family. Holm's procedure tests the first claim
+    at alpha / comparisons, which needs more trials. Raises TooFewTrialsError if no outcome of this
+    number of trials could be claimed, and ValueError if the sides make no pairs or a value is not
+    above zero.
     """
     method = f"Wilcoxon's test at {alpha:g}"
     if comparisons > 1:
         method += f" in a family of {comparisons} comparisons"
     needed = signed_rank_pairs(alpha / comparisons)
-    differences(ours, theirs, Scale.RATIO, method=method, needed=needed)  # raises what is wrong
+    differences(ours, theirs, Scale.RATIO, method=method, needed=needed)  # only checks
     confidence = 1 - alpha
     return Comparison(
         trials=len(ours),
@@ -88,7 +89,7 @@ def paired_t(
     scale: Scale = Scale.DIFFERENCE,
     confidence: float = CONFIDENCE,
 ) -> PairedT:
-    """Student's paired t-test, two-sided. Raises TooFewTrialsError for fewer than two pairs."""
+    """Student's paired t-test, two-sided. Raises TooFewTrialsError below two pairs."""
     found = differences(ours, theirs, scale, method="a paired t-test", needed=2)
     freedom = len(found) - 1
     mean = float(found.mean())

@@ -1,11 +1,11 @@
-"""A/A control: the same thing measured twice, as if it were two.
+"""A/A control: one environment measured twice, as if it were two environments.
 
-Where nothing differs, a difference is the machine's or the method's. So each block of a study has
-one environment twice, and a report looks here before it believes anything else: does the machine
-itself differ, and by how much could two sides differ here without being found out?
+The two sides are the same, so a difference between them comes from the machine or from the method.
+Each block of a study therefore has one environment twice. A report shows the control before all
+other figures: whether the machine differs from itself, and which differences it could hide.
 
-The control is tested at 0.01 and not at 0.05. It stands before every other sentence of a report,
-and a warning in one of twenty studies on faultless machines would teach people to skip it.
+The control is tested at 0.01 and not at 0.05. Its warning precedes every other sentence of a
+report. A warning in one of twenty studies on faultless machines would teach people to skip it.
 """
 
 from collections.abc import Sequence
@@ -24,28 +24,28 @@ CONTROL_ALPHA = 0.01
 
 @dataclass(frozen=True)
 class Control:
-    """What two sides that are the same show of the machine."""
+    """What the control shows about the machine."""
 
     trials: int
     ratio: Estimate
-    """First / second of a block (Hodges and Lehmann), with its 95 % interval."""
+    """First / second of a block, Hodges and Lehmann's estimate with its 95 % interval."""
     floor: float
-    """The end of that interval that is further from 1, as a relative difference: 0.02 is 2 %.
+    """The end of the interval that is further from 1, as a relative difference: 0.02 is 2 %.
 
-    What is smaller than this cannot be told from the machine's own differences.
+    Smaller differences cannot be told from the machine's own differences.
     """
     labels_p_value: float
-    """Of the first against the second side, corrected for the test of the order."""
+    """The p-value of first against second side, corrected for the test of the order."""
     order_p_value: float | None
-    """Of what ran first in its block against what ran after it; None if the order is not known."""
+    """The p-value of earlier against later in a block. None if the order is not known."""
     warnings: tuple[str, ...]
-    """Phrases; empty where the machine gives no reason to doubt."""
+    """Phrases for people. Empty if no difference was found."""
 
     to_dict = asdict
 
     @property
     def differs(self) -> bool:
-        """Whether the machine itself differs."""
+        """Whether the machine differs from itself."""
         return bool(self.warnings)
 
 
@@ -58,9 +58,9 @@ def control(
 ) -> Control:
     """Judge a machine by two sides of the same environment.
 
-    `first_ran_first` says for each block which of both ran earlier; with it, the order is tested
-    too. Raises TooFewTrialsError if no outcome of so few trials could be significant, ValueError if
-    a value is not above zero or the sides make no pairs.
+    `first_ran_first` says for each block whether the first side ran earlier. If it is given, the
+    order is tested too. Raises TooFewTrialsError if no outcome of this number of trials could be
+    significant, and ValueError if a value is not above zero or the sides make no pairs.
     """
     tests = 1 if first_ran_first is None else 2
     method = f"an A/A control at {alpha:g}"

@@ -1,10 +1,12 @@
-"""Many comparisons at once: of twenty where nothing differs, one has a p-value below 0.05 by
-chance.
+"""Correction of p-values for many comparisons.
 
-Holm's step-down procedure keeps the probability of even one false claim in the family: for the
-comparisons that a study was made for. Benjamini and Hochberg's keeps the expected share of false
-ones among the claims, which lets more be found: for sweeps over many sizes, whose comparisons may
-be independent or lean the same way, as those of neighbouring sizes do.
+If nothing differs, one of twenty comparisons has a p-value below 0.05 by chance.
+
+Holm's step-down procedure bounds the probability of any false claim in the family. It is for the
+comparisons that a study was made for. The procedure of Benjamini and Hochberg bounds the expected
+share of false claims among all claims, and so finds more differences. It is for sweeps over many
+sizes: it allows comparisons that are independent or positively dependent, as those of neighbouring
+sizes are.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,7 @@ class Claim:
 
     p_value: float
     adjusted: float
-    """The level at which the family as a whole would just let this one be claimed."""
+    """The smallest level of the whole family at which this comparison is claimed."""
     claimed: bool
 
     to_dict = asdict
@@ -38,12 +40,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Family:
-    """The comparisons that are corrected for each other."""
+    """Comparisons that are corrected for each other."""
 
     correction: Correction
     alpha: float
     claims: dict[str, Claim]
-    """In the order that the comparisons came in."""
+    """By name, in the order of the input."""
 
     to_dict = asdict
 
@@ -53,10 +55,9 @@ def correct(
     correction: Correction = Correction.HOLM,
     alpha: float = ALPHA,
 ) -> Family:
-    """Which comparisons of a family may be claimed.
+    """Decide which comparisons of a family may be claimed.
 
-    Raises ValueError if a p-value does not lie between 0 and 1. A family without members claims
-    nothing.
+    Raises ValueError if a p-value does not lie between 0 and 1. An empty family has no claims.
     """
     adjust = {Correction.HOLM: holm, Correction.BENJAMINI_HOCHBERG: benjamini_hochberg}
     adjusted = adjust[correction](list(p_values.values())) if p_values else np.empty(0)
@@ -71,10 +72,10 @@ def correct(
 
 
 def holm(p_values: Values) -> Floats:
-    """Adjusted p-values, in the order given (Holm 1979).
+    """Adjusted p-values, in the order of the input (Holm 1979).
 
-    The smallest of m is multiplied by m, the next one by m - 1, and so on; none becomes smaller
-    than the one before it, nor larger than 1.
+    The smallest of m p-values is multiplied by m, the next one by m - 1, and so on. An adjusted
+    value is at least the one before it, and at most 1.
     """
     values = _checked(p_values)
     order = np.argsort(values, kind="stable")
@@ -85,8 +86,8 @@ def holm(p_values: Values) -> Floats:
 
 
 def benjamini_hochberg(p_values: Values) -> Floats:
-    """Adjusted p-values, in the order given (Benjamini and Hochberg 1995)."""
-    from scipy import stats  # which takes a second to load
+    """Adjusted p-values, in the order of the input (Benjamini and Hochberg 1995)."""
+    from scipy import stats  # takes a second to load
 
     adjusted: Floats = stats.false_discovery_control(_checked(p_values), method="bh")
     return adjusted

@@ -1,13 +1,13 @@
-"""Samples in a few figures: means, quantiles, and the order statistics that enclose them.
+"""Descriptions of samples: means, quantiles, and the order statistics that enclose quantiles.
 
-A quantile's interval lies between two of the sorted values. How many of n values lie below the true
-quantile is binomial, whatever their distribution, so the ranks follow from n alone (David and
-Nagaraja, Order Statistics, 3rd edition, section 7.1). Where n is too small for the wanted
-confidence, the widest interval that there is is given, and `confidence` says what it is worth: 500
-values cannot enclose P99.9.
+A quantile's interval lies between two of the sorted values. The number of values below the true
+quantile is binomial for any distribution, so the ranks of both values follow from n only (David and
+Nagaraja, Order Statistics, 3rd edition, section 7.1). If n is too small for the requested
+confidence, the widest interval is returned, and `confidence` has its real confidence: 500 values
+cannot enclose P99.9.
 
-That holds for independent values. Iterations within a trial often are not, which `autocorrelation`
-shows, and what differs from start to start is in none of them; `describe_trials` looks at both.
+The values must be independent. Iterations within a trial often are not, which `autocorrelation`
+shows. They also do not contain the differences from start to start. `describe_trials` covers both.
 """
 
 from collections.abc import Sequence
@@ -27,49 +27,49 @@ PERCENTILES = {"P50": 0.5, "P90": 0.9, "P95": 0.95, "P99": 0.99, "P99.9": 0.999}
 
 @dataclass(frozen=True)
 class Description:
-    """Samples of one kind, in their own unit."""
+    """A description of samples, in their own unit."""
 
     count: int
     mean: float
     standard_deviation: float
-    """Of the samples, with n - 1; 0 for a single one."""
+    """With n - 1 in the denominator; 0 for a single sample."""
     minimum: float
     maximum: float
     percentiles: dict[str, Estimate]
     """By the names in PERCENTILES; P50 is the median."""
     autocorrelation: float
-    """How much a sample's side of the median tells of the next one's: 0 nothing, 1 everything.
+    """Lag-1 autocorrelation of the sign relative to the median: 0 none, 1 complete.
 
-    Where it is well above 2 / sqrt(count), the intervals are narrower than they should be.
+    If it is well above 2 / sqrt(count), the intervals are too narrow.
     """
 
     to_dict = asdict
 
     @property
     def median(self) -> Estimate:
-        """The same as P50."""
+        """P50."""
         return self.percentiles["P50"]
 
 
 @dataclass(frozen=True)
 class TrialsDescription:
-    """Samples of several trials, in their own unit."""
+    """A description of the samples of several trials, in their own unit."""
 
     trials: int
     across: dict[str, Estimate]
-    """`mean`, `minimum`, `maximum` and the names in PERCENTILES: each trial has one, and this is
-    the median of the trials'. Its interval tells how much a fresh start changes the figure."""
+    """The median over trials of each trial's `mean`, `minimum`, `maximum` and percentiles, by the
+    names in PERCENTILES. The interval shows how much a fresh start changes the figure."""
     pooled: Description
-    """All samples together, as if they came from one trial."""
+    """The description of all samples together, as if they came from one trial."""
 
     to_dict = asdict
 
 
 def describe(samples: Values, confidence: float = CONFIDENCE) -> Description:
-    """The samples of one trial, in a few figures.
+    """Describe the samples of one trial.
 
-    Ten million take about a second and twice their own memory. Raises ValueError if there are none,
-    or if one of them is no finite number.
+    Ten million samples take about a second and twice their own memory. Raises ValueError if there
+    are no samples, or if one is not a finite number.
     """
     values = as_samples(samples)
     ordered = np.sort(values)
@@ -88,9 +88,9 @@ def describe(samples: Values, confidence: float = CONFIDENCE) -> Description:
 
 
 def describe_trials(trials: Sequence[Values], confidence: float = CONFIDENCE) -> TrialsDescription:
-    """The samples of several trials, and how far the trials agree.
+    """Describe the samples of several trials, and how far the trials agree.
 
-    Raises ValueError as `describe` does, and if there are no trials.
+    Raises the errors of `describe`, and ValueError if there are no trials.
     """
     each = [describe(samples, confidence) for samples in trials]
     if not each:
@@ -108,10 +108,10 @@ def describe_trials(trials: Sequence[Values], confidence: float = CONFIDENCE) ->
 
 
 def quantile_estimate(values: Values, quantile: float, confidence: float = CONFIDENCE) -> Estimate:
-    """A quantile (0.99 for P99), between two order statistics.
+    """A quantile (0.99 for P99), with an interval between two order statistics.
 
-    Between two values it is interpolated, as by NumPy's and R's default (type 7). Raises ValueError
-    if there are no values, or if the quantile does not lie between 0 and 1.
+    The quantile is interpolated between values, as by the default of NumPy and R (type 7). Raises
+    ValueError if there are no values, or if `quantile` does not lie between 0 and 1.
     """
     if not 0 < quantile < 1:
         raise ValueError(f"quantile {quantile} does not lie between 0 and 1")
@@ -119,12 +119,12 @@ def quantile_estimate(values: Values, quantile: float, confidence: float = CONFI
 
 
 def distribution(samples: Values, points: int = 300) -> list[tuple[float, float]]:
-    """The distribution of samples for a plot: (part of them, value that it does not exceed).
+    """The empirical distribution for a plot: pairs of (fraction of the samples, largest of them).
 
-    Half of at most `points` lie evenly from the smallest to the largest sample; the others get
-    denser towards the largest, evenly on a logarithmic scale of what is left above, so that one in
-    a million is as visible as one in ten. All values are samples. Raises ValueError if there are no
-    samples, or fewer than four points.
+    There are at most `points` pairs, and all values are samples. Half of the pairs are evenly
+    spaced over the ranks. The other half gets denser towards the largest sample: it is evenly
+    spaced on a logarithmic scale of the remaining fraction, so that one in a million is as visible
+    as one in ten. Raises ValueError if there are no samples, or fewer than four points.
     """
     if points < 4:
         raise ValueError(f"{points} points show no distribution")
@@ -137,11 +137,11 @@ def distribution(samples: Values, points: int = 300) -> list[tuple[float, float]
 
 
 def median_estimate(values: Values, confidence: float = CONFIDENCE) -> Estimate:
-    """The median, between two order statistics.
+    """The median, with an interval between two order statistics.
 
-    With fewer than six values no such interval reaches 95 %; the widest one is given then,
-    and `confidence` says what it is worth (five values: 93.75 %).
-    Raises ValueError if there are no values.
+    With fewer than six values no interval reaches 95 %. The widest interval is returned, and
+    `confidence` has its real confidence (five values: 93.75 %). Raises ValueError if there are no
+    values.
     """
     return quantile_estimate(values, 0.5, confidence)
 
@@ -151,17 +151,17 @@ def mean_estimate(
 ) -> Estimate:
     """The mean of trials, with Student's t interval.
 
-    Rates (MB/s, messages per second) have the harmonic mean: it is the rate at which all trials
-    together did their work, where the arithmetic one would count the fast trials too often. A
-    single value has no interval, and `confidence` is 0. Raises ValueError if there are no values,
-    or if a rate is not above zero.
+    `rates` (MB/s, messages per second) have the harmonic mean, the rate at which all trials
+    together did their work. An arithmetic mean would give fast trials too much weight. A single
+    value has no interval, and `confidence` is 0. Raises ValueError if there are no values, or if a
+    rate is not above zero.
     """
     numbers = as_samples(values).astype(np.float64)
     if rates:
         if (numbers <= 0).any():
             raise ValueError("a rate that is not above zero has no harmonic mean")
         costs = mean_estimate(1 / numbers, confidence)
-        # Few and very different rates may leave open whether the mean cost is above zero at all.
+        # With few and very different rates, the interval of the mean cost may include zero.
         high = 1 / costs.low if costs.low > 0 else float(numbers.max())
         reached = costs.confidence if costs.low > 0 else 0.0
         return Estimate(1 / costs.value, 1 / costs.high, high, reached)
@@ -185,10 +185,10 @@ def _sorted_quantile(ordered: NDArray[Any], quantile: float, confidence: float) 
 
 @lru_cache(maxsize=4096)
 def _enclosing_ranks(count: int, quantile: float, confidence: float) -> tuple[int, int, float]:
-    """Which of the sorted values enclose a quantile, counted from 1, and how surely they do."""
-    below = (count, quantile)  # how many values lie below the true quantile is binomial
-    # The k-th smallest lies above the true quantile with P(below <= k - 1), and not above it with
-    # P(below >= k). Each may happen with half of what is left of the confidence.
+    """Ranks of the two values that enclose a quantile, from 1, and the interval's confidence."""
+    below = (count, quantile)  # the number of values below the true quantile is binomial
+    # The k-th smallest value is above the true quantile with P(below <= k - 1), and is not with
+    # P(below >= k). Each error may have half of 1 - confidence.
     outside = (1 - confidence) / 2
     position = quantile * (count - 1)
     low = min(max(_binomial_quantile(outside, *below), 1), int(np.floor(position)) + 1)
@@ -198,17 +198,17 @@ def _enclosing_ranks(count: int, quantile: float, confidence: float) -> tuple[in
 
 
 def _binomial(most: int, count: int, chance: float) -> float:
-    """P(at most so many, which are fewer than `count`).
+    """P(X <= most) of a binomial distribution. `most` is below `count`.
 
-    `scipy.stats` has the same, and takes a second to load, which is most of what short commands do.
+    `scipy.stats` has this function, but takes a second to load, most of the time of short commands.
     """
     return float(special.betainc(count - most, most + 1, 1 - chance))
 
 
 def _binomial_quantile(probability: float, count: int, chance: float) -> int:
-    """The fewest of which P(at most so many) reaches a probability below 1."""
+    """The smallest k with P(X <= k) of at least `probability`, which is below 1."""
     least = max(int(np.ceil(special.bdtrik(probability, count, chance))), 0)
-    # Rounding may have made it one too large, where the probability is one that is reached.
+    # Rounding may make it one too large if P(X <= k) equals the probability.
     if least > 0 and _binomial(least - 1, count, chance) >= probability:
         least -= 1
     return least
@@ -222,7 +222,7 @@ def _interpolated(ordered: NDArray[Any], position: float) -> float:
 
 
 def _autocorrelation(values: NDArray[Any], median: float) -> float:
-    """The lag-1 autocorrelation of being above the median, which no outlier can dominate."""
+    """The lag-1 autocorrelation of being above the median, which is robust against outliers."""
     above = values > median
     if len(values) < 2:
         return 0.0

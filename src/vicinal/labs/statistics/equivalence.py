@@ -1,12 +1,12 @@
-"""Whether two sides are as good as equal: that no difference was found does not show it.
+"""Equivalence of two sides. A test that finds no difference does not show equivalence.
 
 Two one-sided tests (TOST; Schuirmann 1987) ask whether the ratio is above the lower end of a
-margin, and whether it is below the upper one. If both say so, it lies within the margin. That is so
-where the 90 % interval (1 - 2 alpha) lies within it. Where ties make ranks and interval disagree,
-nothing is claimed: "equivalent" never stands beside an interval that reaches over the margin.
+margin, and whether it is below the upper end. If both hold, the ratio lies within the margin. This
+is the case if the 90 % interval (1 - 2 alpha) lies within the margin. If ties make ranks and
+interval disagree, nothing is claimed, so no interval of an equivalent ratio exceeds the margin.
 
-Ratios are tested by Wilcoxon's signed ranks, as claims of a difference are; differences in the
-values' unit by Student's t, as in the literature.
+Ratios are tested by Wilcoxon's signed ranks, as claims of a difference are. Differences in the
+values' unit are tested by Student's t, as in the literature.
 """
 
 from dataclasses import asdict, dataclass
@@ -22,15 +22,15 @@ from vicinal.labs.statistics.signed_rank import ALPHA, claim_p_value, signed_ran
 
 
 class Verdict(StrEnum):
-    """What can be said of two sides, with a margin in mind."""
+    """What both tests together say about two sides."""
 
     DIFFERENT = "different"
-    """They differ, and perhaps by more than the margin."""
+    """The sides differ, possibly by more than the margin."""
     EQUIVALENT = "equivalent"
-    """They differ by less than the margin, if at all."""
+    """Any difference is smaller than the margin, and none was shown."""
     NEGLIGIBLE = "different, but by less than the margin"
     UNDECIDED = "undecided"
-    """Neither was shown. More trials may."""
+    """Neither was shown. More trials may show one."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,25 @@ class Equivalence:
 
     low: float
     high: float
-    """The margin's ends: ratios, or differences in the values' unit."""
+    """Ends of the margin: ratios, or differences in the values' unit."""
     p_low: float
     p_high: float
-    """Of being above `low`, and of being below `high`."""
+    """P-values of being above `low`, and of being below `high`."""
     interval: Estimate
-    """Of the ratio, or of the mean difference, with a confidence of 1 - 2 alpha."""
+    """The interval of the ratio or of the mean difference, with a confidence of 1 - 2 alpha."""
     equivalent: bool
     different: bool
-    """By the two-sided test at alpha."""
+    """Whether the two-sided test at alpha finds a difference."""
 
     to_dict = asdict
 
     @property
     def p_value(self) -> float:
-        """Of being equivalent: the larger one of both."""
+        """The p-value of equivalence, the larger of both."""
         return max(self.p_low, self.p_high)
 
     @property
     def verdict(self) -> Verdict:
-        """Both answers in one word."""
         if self.equivalent:
             return Verdict.NEGLIGIBLE if self.different else Verdict.EQUIVALENT
         return Verdict.DIFFERENT if self.different else Verdict.UNDECIDED
@@ -67,11 +66,11 @@ class Equivalence:
 def equivalence(
     ours: Values, theirs: Values, *, margin: float, alpha: float = ALPHA
 ) -> Equivalence:
-    """Whether ours / theirs lies between 1 / (1 + margin) and 1 + margin.
+    """Test whether ours / theirs lies between 1 / (1 + margin) and 1 + margin.
 
-    A margin of 0.03 is 3 %. It means the same whichever side is divided by the other.
-    Raises TooFewTrialsError if no outcome of so few trials could show it, ValueError if a value or
-    the margin is not above zero.
+    A margin of 0.03 is 3 %. Swapping the sides does not change the result. Raises
+    TooFewTrialsError if no outcome of this number of trials could show equivalence, and ValueError
+    if a value or the margin is not above zero.
     """
     ratios = _ratios(ours, theirs, margin, alpha)
     p_low, p_high = _one_sided(ratios, margin)
@@ -89,17 +88,16 @@ def equivalence(
 def equivalence_p_value(
     ours: Values, theirs: Values, *, margin: float, alpha: float = ALPHA
 ) -> float:
-    """That of `equivalence` alone, for the many tests of a study. Raises as that does."""
+    """Only the p-value of `equivalence`, for the many tests of a study. Raises the same errors."""
     return max(_one_sided(_ratios(ours, theirs, margin, alpha), margin))
 
 
 def equivalent_difference(
     ours: Values, theirs: Values, *, low: float, high: float, alpha: float = ALPHA
 ) -> Equivalence:
-    """Whether the mean of ours - theirs lies between two values in their unit.
+    """Test whether the mean of ours - theirs lies between two values in their unit.
 
-    Raises TooFewTrialsError if there are fewer than two pairs, ValueError if `low` is not below
-    `high`.
+    Raises TooFewTrialsError below two pairs, and ValueError if `low` is not below `high`.
     """
     if low >= high:
         raise ValueError(f"a margin from {low:g} to {high:g} has nothing in it")
@@ -122,7 +120,7 @@ def equivalent_difference(
 
 
 def _ratios(ours: Values, theirs: Values, margin: float, alpha: float) -> Floats:
-    """Logarithms of the pairs' ratios, where all of it makes a test."""
+    """Logarithms of the pairs' ratios. Raises ValueError if the margin makes no test."""
     if margin <= 0:
         raise ValueError(f"a margin of {margin:g} is not above zero")
     return differences(
@@ -135,6 +133,6 @@ def _ratios(ours: Values, theirs: Values, margin: float, alpha: float) -> Floats
 
 
 def _one_sided(ratios: Floats, margin: float) -> tuple[float, float]:
-    """P-values of being above the lower end of the margin, and below the upper one."""
+    """P-values of being above the margin's lower end, and below its upper end."""
     reach = float(np.log1p(margin))
     return claim_p_value(ratios + reach, "greater"), claim_p_value(ratios - reach, "less")

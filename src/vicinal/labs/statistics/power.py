@@ -1,12 +1,11 @@
-"""How many trials find a difference of which size, and how surely.
+"""Power: how many trials find a difference of a given size, and with which probability.
 
-What decides is the noise of the paired log ratios. It is given as a standard deviation, for noise
-that is normal, or better as what a pilot of some trials showed (`noise_of`): the few trials that a
-disturbed machine interrupts make the standard deviation large, and matter little to the test by
-which differences are claimed.
+The noise of the paired log ratios decides. It is given as a standard deviation, if it is normal, or
+better as the residuals of a pilot of some trials (`noise_of`). A disturbed machine interrupts a few
+trials: they make the standard deviation large, but matter little to the test of differences.
 
-The power stated is that test's (signed_rank.py): studies with such noise are simulated and tested,
-always with the same random numbers.
+The stated power is the power of that test (signed_rank.py). Studies with such noise are simulated
+and tested, always with the same random numbers.
 """
 
 from collections.abc import Callable
@@ -32,25 +31,26 @@ from vicinal.labs.statistics.signed_rank import (
 )
 
 STUDIES = 10_000
-"""Simulated for each figure, which is then right to a percentage point (two standard errors)."""
+"""Studies simulated for each figure, which is then exact to a percentage point (two standard
+errors)."""
 
 MOST_TRIALS = 200
-"""Nobody starts a program more often for one figure."""
+"""The largest number of trials that is considered."""
 
 _SEED = 20140301
 
 
 @dataclass(frozen=True)
 class Power:
-    """What a design is worth."""
+    """The power of a design."""
 
     trials: int
     difference: float
-    """0.03: the sides differ by 3 %."""
+    """Relative difference of the sides: 0.03 is 3 %."""
     noise: float
     """Standard deviation of the log ratio of a pair."""
     alpha: float
-    """The level of the comparison, once it shares it with the others of its family."""
+    """The level of the comparison, after the family's level is shared."""
     power: float
     """Probability that the difference is claimed."""
 
@@ -59,12 +59,12 @@ class Power:
 
 @dataclass(frozen=True)
 class Noise:
-    """How far the log ratios of pairs scatter."""
+    """The spread of the log ratios of pairs."""
 
     deviation: Estimate
-    """Their standard deviation; 0.04 is about 4 %. Its interval is right for normal noise alone."""
+    """Their standard deviation; 0.04 is about 4 %. Its interval holds only for normal noise."""
     residuals: tuple[float, ...]
-    """What each pair of the pilot was off the centre."""
+    """Distance of each pair of the pilot from the centre, as a log ratio."""
 
     to_dict = asdict
 
@@ -72,8 +72,8 @@ class Noise:
 def noise_of(ours: Values, theirs: Values, confidence: float = CONFIDENCE) -> Noise:
     """The noise between two sides, from the trials of a pilot.
 
-    A pilot of ten leaves a factor of 2.7 open: where a study cannot be repeated, plan with the
-    upper end of `deviation`. Raises TooFewTrialsError for fewer than two pairs, ValueError if the
+    The interval of a pilot of ten spans a factor of 2.7. If a study cannot be repeated, plan with
+    the upper end of `deviation`. Raises TooFewTrialsError below two pairs, and ValueError if the
     pairs do not differ.
     """
     ratios = differences(ours, theirs, Scale.RATIO, method="a standard deviation", needed=2)
@@ -97,12 +97,12 @@ def power_of(
     alpha: float = ALPHA,
     comparisons: int = 1,
 ) -> Power:
-    """How surely so many trials find a difference.
+    """The probability that a number of trials finds a difference.
 
     With several comparisons, each is tested at alpha / comparisons, the strictest step of Holm's
-    procedure, so that the power is at least what is stated. Raises TooFewTrialsError if no outcome
-    of so few trials could be significant, ValueError if the noise is not above zero or the
-    difference not above -1.
+    procedure. The power is therefore at least the stated one. Raises TooFewTrialsError if no
+    outcome of this number of trials could be significant, and ValueError if the noise is not above
+    zero or the difference not above -1.
     """
     level = alpha / comparisons
     needed = signed_rank_pairs(level)
@@ -123,9 +123,9 @@ def trials_for(
     alpha: float = ALPHA,
     comparisons: int = 1,
 ) -> Power:
-    """The least number of trials that find a difference with a probability, and what it is then.
+    """The smallest number of trials that finds a difference with probability `power`.
 
-    Raises ValueError if more than MOST_TRIALS were needed, or as `power_of` does.
+    Raises ValueError if more than MOST_TRIALS were needed, and the errors of `power_of`.
     """
 
     def stated(trials: int) -> Power:
@@ -151,9 +151,9 @@ def difference_found(
     alpha: float = ALPHA,
     comparisons: int = 1,
 ) -> Power:
-    """The smallest difference that so many trials find with a probability: 0.03 is 3 %.
+    """The smallest difference that a number of trials finds with probability `power`: 0.03 is 3 %.
 
-    Raises TooFewTrialsError and ValueError as `power_of` does.
+    Raises the errors of `power_of`, and ValueError if the power is not between alpha and 1.
     """
 
     def stated(difference: float) -> Power:
@@ -163,7 +163,7 @@ def difference_found(
 
     if not alpha < power < 1:
         raise ValueError(f"a power of {power:g} does not lie between {alpha:g} and 1")
-    # In units of the noise: beyond ten of them, six trials find everything.
+    # In units of the noise: six trials find every difference of more than ten units.
     unit = _deviation(noise)
     reach = float(
         optimize.brentq(
@@ -178,15 +178,15 @@ def _deviation(noise: float | Noise) -> float:
 
 
 def _simulated(noise: float | Noise, trials: int) -> Floats:
-    """The noise of STUDIES studies."""
+    """Simulated log ratios, of shape (STUDIES, trials)."""
     random = np.random.default_rng(_SEED)
     shape = (STUDIES, trials)
     if not isinstance(noise, Noise):
         if noise <= 0:
             raise ValueError(f"noise of {noise:g} is not above zero")
         return noise * random.standard_normal(shape)
-    # With either sign, since which side runs first is drawn. That no two are equal costs less than
-    # a percent of each, and spares the test ties which measured times do not have.
+    # With either sign, because the side that runs first is drawn. A factor below 1.01 makes all
+    # values different: measured times have no ties, and the test needs none.
     drawn: Floats = random.choice(np.array(noise.residuals), shape) * random.choice(
         [-1.0, 1.0], shape
     )
@@ -195,7 +195,7 @@ def _simulated(noise: float | Noise, trials: int) -> Floats:
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The first number for which something holds that then holds for all above it."""
+    """The first number for which `holds`, which then holds for all larger numbers."""
     step = low
     while not holds(step):
         if step == high:

@@ -1,14 +1,13 @@
-"""Wilcoxon's rank-sum test (Mann and Whitney's), and the ratio that it belongs to: for two sides
-whose trials make no pairs, as those of two studies on different days.
+"""Wilcoxon's rank-sum test (Mann and Whitney's), and its ratio, for sides that make no pairs.
 
-It asks whether a value of one side is as likely to be above one of the other side as below it.
-Nothing that slowed a whole day down can be told from a difference here: that is what blocks are
-for (compare.py).
+An example is two studies on different days. The test asks whether a value of one side is as likely
+to be above a value of the other side as below it. It cannot tell a difference from something that
+slowed down a whole day. Blocks can (compare.py).
 
-The estimate is Hodges and Lehmann's (1963), the median of all quotients of a value of ours and one
-of theirs. Its interval has all shifts that the test does not reject. Two equal values speak against
-a difference, so that with ties a p-value is rather too large, and never small beside an interval
-that holds 1.
+The estimate is Hodges and Lehmann's (1963): the median of all quotients of one of our values and
+one of their values. Its interval contains all shifts that the test does not reject. Equal values
+count against a difference. With ties a p-value is therefore too large rather than too small, and is
+never small if the interval contains 1.
 """
 
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from vicinal.labs.statistics.samples import Floats, Values, as_samples
 from vicinal.labs.statistics.signed_rank import ALPHA
 
 _EXACT = 2500
-"""With more pairs of values than these, the distribution of the statistic is taken for normal."""
+"""With more pairs of values, the statistic's distribution is approximated by a normal one."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,10 @@ class RankSum:
     """The rank-sum test of two sides, two-sided."""
 
     statistic: float
-    """Mann and Whitney's U: in how many pairs our value is above theirs, halves for equal ones."""
+    """Mann and Whitney's U: pairs in which our value is above theirs. Equal values count half."""
     p_value: float
     ratio: Estimate
-    """Ours / theirs, Hodges and Lehmann's."""
+    """Ours / theirs, Hodges and Lehmann's estimate."""
 
     to_dict = asdict
 
@@ -44,18 +43,18 @@ class UnpairedEquivalence:
     """Two one-sided tests of sides that make no pairs."""
 
     p_value: float
-    """Of being equivalent: the larger one of both."""
+    """The p-value of equivalence, the larger of both."""
     interval: Estimate
-    """Of the ratio, with a confidence of 1 - 2 alpha."""
+    """The interval of the ratio, with a confidence of 1 - 2 alpha."""
 
     to_dict = asdict
 
 
 def rank_sum(ours: Values, theirs: Values, confidence: float = CONFIDENCE) -> RankSum:
-    """Test whether two sides differ, whose trials make no pairs.
+    """Test whether two sides differ if their trials make no pairs.
 
-    Exact to 50 trials of each side. Raises ValueError if a side has no values, or one that is not
-    above zero.
+    The test is exact up to 50 trials of each side. Raises ValueError if a side has no values, or a
+    value that is not above zero.
     """
     found = _log_quotients(ours, theirs)
     at_most = _at_most(*found.shape)
@@ -70,9 +69,9 @@ def rank_sum(ours: Values, theirs: Values, confidence: float = CONFIDENCE) -> Ra
 def unpaired_equivalence(
     ours: Values, theirs: Values, *, margin: float, alpha: float = ALPHA
 ) -> UnpairedEquivalence:
-    """Whether ours / theirs lies between 1 / (1 + margin) and 1 + margin; 0.03 is 3 %.
+    """Test whether ours / theirs lies between 1 / (1 + margin) and 1 + margin; 0.03 is 3 %.
 
-    Raises ValueError as rank_sum() does, and for a margin that is not above zero.
+    Raises the errors of `rank_sum`, and ValueError if the margin is not above zero.
     """
     if margin <= 0:
         raise ValueError(f"a margin of {margin:g} is not above zero")
@@ -84,12 +83,12 @@ def unpaired_equivalence(
 
 
 def least_rank_sum_p_value(ours: int, theirs: int) -> float:
-    """The smallest p-value of so many trials: all of one side are above all of the other."""
+    """The smallest p-value of these numbers of trials: all of one side are above the other."""
     return min(1.0, 2 / comb(ours + theirs, ours))
 
 
 def _log_quotients(ours: Values, theirs: Values) -> Floats:
-    """A row for each of our values, a column for each of theirs."""
+    """Log quotients, of shape (our values, their values)."""
     left, right = (as_samples(side).astype(np.float64) for side in (ours, theirs))
     for side in (left, right):
         if (side <= 0).any():
@@ -98,7 +97,7 @@ def _log_quotients(ours: Values, theirs: Values) -> Floats:
 
 
 def _one_sided(found: Floats, at_most: Floats) -> tuple[float, float]:
-    """P-values of ours being less, and of their being greater. Equal values speak against both."""
+    """P-values of ours being less, and of ours being greater. Equal values count against both."""
     nothing = 1e-12 * float(np.abs(found).max())
     less = at_most[np.count_nonzero(found >= -nothing)]
     greater = at_most[np.count_nonzero(found <= nothing)]
@@ -106,7 +105,7 @@ def _one_sided(found: Floats, at_most: Floats) -> tuple[float, float]:
 
 
 def _ratio(found: Floats, at_most: Floats, confidence: float) -> Estimate:
-    """With few values the widest interval that there is, and `confidence` says what it is worth."""
+    """The ratio. With few values its interval is the widest, with its real confidence."""
     ordered = np.sort(found, axis=None)
     rank = max(int(np.searchsorted(at_most, (1 - confidence) / 2, side="right")), 1)
     reached = max(0.0, 1 - 2 * float(at_most[rank - 1]))
@@ -118,10 +117,10 @@ def _ratio(found: Floats, at_most: Floats, confidence: float) -> Estimate:
 
 @lru_cache(maxsize=256)
 def _at_most(ours: int, theirs: int) -> Floats:
-    """P(U <= u) for u = 0, 1, ..., where nothing differs and no values are equal.
+    """P(U <= u) for u = 0, 1, ..., if nothing differs and no values are equal.
 
-    SciPy gives it for values, so for each u there are some that have it: `u // theirs` of ours are
-    above all of theirs, and one more is above the rest.
+    SciPy computes it from values. So for each u there are values with this U: `u // theirs` of ours
+    are above all of theirs, and one more is above the rest.
     """
     pairs = ours * theirs
     if pairs > _EXACT:

@@ -1,26 +1,25 @@
 """Ratios of medians and of means, paired ratios, and efficiencies.
 
-Trial i of both sides ran in block i, and blocks stay together: what slowed both sides of one down
-counts as little as it can. There are three ratios, for three purposes:
+Trial i of both sides ran in block i. Methods keep blocks together, so that a disturbance of a whole
+block has little effect. There are three ratios, for three purposes:
 
-- of the medians of both sides. Who divides the two absolute values that stand beside it gets the
-  same figure. Its interval is the bootstrap's (percentile), over blocks.
-- of the means, for figures that were published as means. Its interval is Fieller's (1954): all
-  ratios that a paired t-test does not reject. The bootstrap's would be too narrow.
-- of a typical block, the median of the blocks' ratios. What disturbs whole blocks is not in it, so
-  on a disturbed machine its interval is several times narrower. It comes from the bootstrap (BCa;
-  Efron 1987); `signed_rank` has another for the same purpose, which is exact.
+- The ratio of the sides' medians is the quotient of the two absolute values in a report. Its
+  interval is the percentile bootstrap over blocks.
+- The ratio of the means is for figures that were published as means. Its interval is Fieller's
+  (1954): all ratios that a paired t-test does not reject. A bootstrap interval would be too narrow.
+- The median of the blocks' ratios describes a typical block. It does not contain disturbances of
+  whole blocks, so on a disturbed machine its interval is several times narrower. The interval comes
+  from the bootstrap (BCa; Efron 1987). `signed_rank` has an exact one for the same purpose.
 
-docs/explanation/statistics.md says how often each interval holds the true value on simulated
+docs/explanation/statistics.md says how often each interval contains the true value on simulated
 machines.
 
-The medians of a bootstrap's resamples are formed without making the resamples. Which trials a
-resample draws depends on their number and on the seed, and not on their values. So how often each
-trial is in each resample is counted once, and is the same for all samples of that length: a study
-has hundreds. A resample's median follows from the counts, taken in the order of the values. The
-medians are to the last bit those that `scipy.stats.bootstrap` computes with the same seed, which a
-test holds them to. SciPy takes ten times as long and more, most of it to put each of the resamples
-in order.
+The medians of the bootstrap's resamples are computed without making the resamples. The trials of a
+resample depend on the number of trials and on the seed, and not on the values. So the counts of
+each trial in each resample are computed once for all samples of this length, of which a study has
+hundreds. The counts, in the order of the values, give a resample's median. The medians are equal to
+the last bit to those of `scipy.stats.bootstrap` with the same seed, as a test checks. SciPy takes
+more than ten times as long, most of it to sort the resamples.
 """
 
 import warnings
@@ -39,14 +38,14 @@ from vicinal.labs.statistics.estimate import CONFIDENCE, Estimate
 from vicinal.labs.statistics.samples import Floats, Scale, Values, as_pairs, as_samples, differences
 
 _RESAMPLES = 9999
-_SEED = 20140301  # the same values always give the same interval
+_SEED = 20140301  # fixed, so that the same values always give the same interval
 
 _KEPT = 8
-"""Lengths whose counts are kept: 100 kB for ten trials."""
+"""Lengths whose counts are cached. Ten trials take 100 kB."""
 
 
 class Centre(StrEnum):
-    """What stands for the trials of a side."""
+    """The average of the trials of a side."""
 
     MEDIAN = "median"
     MEAN = "mean"
@@ -54,13 +53,13 @@ class Centre(StrEnum):
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How much of the native performance is left: 1 all of it, above 1 it is better than native."""
+    """The fraction of the native performance that is left. Above 1 it is better than native."""
 
     value: Estimate
-    """native / virtual where lower is better, virtual / native where higher is."""
+    """native / virtual if lower is better, or else virtual / native."""
     virtual: float
     native: float
-    """Both absolutes, in the unit that they came in."""
+    """Both absolute values, in the values' unit."""
     lower_is_better: bool
     centre: Centre
 
@@ -75,10 +74,10 @@ def efficiency(
     centre: Centre = Centre.MEDIAN,
     confidence: float = CONFIDENCE,
 ) -> Efficiency:
-    """What virtualization leaves of the performance: 1.69 us native, 2.235 us virtual: 0.7561.
+    """The efficiency of a virtual side: 0.7561 for 1.69 us native and 2.235 us virtual.
 
-    Single published values may be given too; their interval has a confidence of 0.
-    Raises ValueError if the sides make no pairs, or if one is not above zero.
+    Single published values are allowed; their interval has a confidence of 0. Raises ValueError if
+    the sides make no pairs, or if a value is not above zero.
     """
     sides = (native, virtual) if lower_is_better else (virtual, native)
     for side in sides:
@@ -95,16 +94,16 @@ def efficiency(
 
 
 def ratio_estimate(ours: Values, theirs: Values, *, confidence: float = CONFIDENCE) -> Estimate:
-    """median(ours) / median(theirs), where trial i of both ran in block i.
+    """median(ours) / median(theirs). Trial i of both ran in block i.
 
-    With a single pair there is no interval, and `confidence` is 0. Raises ValueError if there are
-    no pairs or if the sides differ in length.
+    A single pair has no interval, and `confidence` is 0. Raises ValueError if there are no pairs,
+    or if the sides differ in length.
     """
     return best_ratio_estimate(ours, [theirs], lower_is_better=True, confidence=confidence)
 
 
 def paired_ratio(ours: Values, theirs: Values) -> float:
-    """The median of ours / theirs over the blocks alone. Raises ValueError as its estimate does."""
+    """The median of ours / theirs over the blocks. Raises the errors of `paired_ratio_estimate`."""
     return float(np.median(np.exp(differences(ours, theirs, Scale.RATIO))))
 
 
@@ -113,8 +112,8 @@ def paired_ratio_estimate(
 ) -> Estimate:
     """The median of ours / theirs over the blocks, with the BCa interval of the bootstrap.
 
-    With a single pair there is no interval, and `confidence` is 0. Raises ValueError if there are
-    no pairs, if the sides differ in length or if a value is not above zero.
+    A single pair has no interval, and `confidence` is 0. Raises ValueError if there are no pairs,
+    if the sides differ in length, or if a value is not above zero.
     """
     ratios = np.exp(differences(ours, theirs, Scale.RATIO))
     value = float(np.median(ratios))
@@ -129,13 +128,13 @@ def paired_ratio_estimate(
             np.median,
             vectorized=True,
             method="BCa",
-            n_resamples=0,  # their medians are there already
+            n_resamples=0,  # their medians are computed already
             bootstrap_result=resampled,
             confidence_level=confidence,
         )
     low, high = found.confidence_interval
     if np.isnan(low) or np.isnan(high):
-        # Where most values are equal there is nothing to correct by, and the plain interval is
+        # If most values are equal, BCa has nothing to correct by. The percentile interval is
         # enough.
         outside = (1 - confidence) / 2
         low, high = np.quantile(medians, (outside, 1 - outside))
@@ -145,11 +144,11 @@ def paired_ratio_estimate(
 def mean_ratio_estimate(
     ours: Values, theirs: Values, *, confidence: float = CONFIDENCE
 ) -> Estimate:
-    """mean(ours) / mean(theirs), where trial i of both ran in block i.
+    """mean(ours) / mean(theirs). Trial i of both ran in block i.
 
-    With a single pair, or with such noise that the mean of theirs could be zero, there is no
-    interval, and `confidence` is 0. Raises ValueError if there are no pairs or if the sides differ
-    in length.
+    A single pair has no interval, nor have sides so noisy that the mean of theirs could be zero.
+    `confidence` is 0 then. Raises ValueError if there are no pairs, or if the sides differ in
+    length.
     """
     left, right = as_pairs(ours, theirs)
     value = float(left.mean() / right.mean())
@@ -157,8 +156,8 @@ def mean_ratio_estimate(
         return Estimate(value, value, value, 0.0)
     covariance = np.cov(left, right) / len(left)
     squared = float(stats.t.isf((1 - confidence) / 2, len(left) - 1)) ** 2
-    # The ratios r with (mean(ours) - r mean(theirs))^2 <= t^2 var(that): between a parabola's
-    # roots.
+    # The interval has the ratios r with d^2 <= t^2 var(d), d = mean(ours) - r mean(theirs): those
+    # between the roots of a parabola.
     curve = right.mean() ** 2 - squared * covariance[1, 1]
     middle = left.mean() * right.mean() - squared * covariance[0, 1]
     rest = left.mean() ** 2 - squared * covariance[0, 0]
@@ -179,10 +178,10 @@ def best_ratio_estimate(
 ) -> Estimate:
     """median(ours) / the best of the candidates' medians.
 
-    Each resample of the bootstrap picks its best candidate anew, so that the interval has
-    in it that another one might have been the best. Trial i of all sides ran in block i if
-    `paired`, and blocks are drawn; otherwise each side's trials are drawn by themselves.
-    Raises ValueError if there are no trials, or if paired sides differ in length.
+    Each resample of the bootstrap picks its best candidate anew. The interval therefore covers that
+    another candidate might have been the best. If `paired`, trial i of all sides ran in block i,
+    and the bootstrap draws blocks; otherwise it draws each side's trials separately. Raises
+    ValueError if there are no trials, or if paired sides differ in length.
     """
     best = np.min if lower_is_better else np.max
     return _ratio(ours, candidates, best, paired=paired, confidence=confidence)
@@ -191,7 +190,7 @@ def best_ratio_estimate(
 def sum_ratio_estimate(
     ours: Values, parts: Sequence[Values], confidence: float = CONFIDENCE
 ) -> Estimate:
-    """median(ours) / the sum of the parts' medians, where trials make no pairs.
+    """median(ours) / the sum of the parts' medians. The trials make no pairs.
 
     Raises ValueError if a side has no trials.
     """
@@ -212,7 +211,7 @@ def _ratio(
     paired: bool,
     confidence: float,
 ) -> Estimate:
-    """median(ours) / what `combine` makes of the others' medians."""
+    """median(ours) / combine(medians of the others)."""
     lengths = {len(side) for side in (ours, *others)}
     if 0 in lengths or not others or (paired and len(lengths) > 1):
         raise ValueError(f"{sorted(lengths)} trials do not make pairs")
@@ -241,11 +240,11 @@ def _ratio(
 
 
 def resampled_medians(values: Floats, resamples: int, seed: int) -> Floats:
-    """The median of each of so many resamples of the values, with replacement."""
+    """The medians of `resamples` resamples of the values, drawn with replacement."""
     count = len(values)
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    # Row k: how many of a resample's values are among the k + 1 smallest.
+    # Row k: the number of a resample's values that are among the k + 1 smallest.
     counts = _counts(count, resamples, seed)
     up_to = np.cumsum(counts[order], axis=0, dtype=counts.dtype)
     upper: Floats = ordered[_place(up_to, count // 2)]
@@ -256,20 +255,21 @@ def resampled_medians(values: Floats, resamples: int, seed: int) -> Floats:
 
 
 def _place(up_to: NDArray[Any], rank: int) -> NDArray[Any]:
-    """Which of the ordered values a resample's value of that rank is, counted from 0."""
+    """The index, among the ordered values, of each resample's value of this rank."""
     return np.asarray((up_to <= rank).sum(axis=0, dtype=up_to.dtype))
 
 
 @lru_cache(maxsize=_KEPT)
 def _counts(count: int, resamples: int, seed: int) -> NDArray[Any]:
-    """How often value i is in resample j: drawn as SciPy draws, one resample after the other.
+    """Counts of value i in resample j, of shape (count, resamples).
 
-    In the smallest integers that their sum fits in.
+    They are drawn in SciPy's order, one resample after the other, and kept in the smallest integer
+    type that their sum fits in.
     """
     drawn = np.random.default_rng(seed).integers(0, count, (resamples, count))
     of_resample = count * np.arange(resamples)[:, np.newaxis]
     counted = np.bincount((drawn + of_resample).ravel(), minlength=resamples * count)
     small = counted.reshape(resamples, count).T.astype(np.min_scalar_type(count))
     found = np.ascontiguousarray(small)
-    found.flags.writeable = False  # all share it
+    found.flags.writeable = False  # shared by all callers
     return found

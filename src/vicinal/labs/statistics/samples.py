@@ -1,4 +1,4 @@
-"""Values as they come in, checked: what is no number is no measurement either."""
+"""Checks of measured values, and pairs of them."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -12,19 +12,19 @@ Floats = NDArray[np.float64]
 
 
 class Scale(StrEnum):
-    """What is tested of pairs."""
+    """What a test of pairs compares."""
 
     RATIO = "ratio"
-    """Logarithms of ratios: 3 % are 3 % of any value, and twice is as far from 1 as half."""
+    """Logarithms of ratios: 3 % mean the same for any value, and 2 is as far from 1 as 1/2."""
     DIFFERENCE = "difference"
-    """Differences in the values' unit, as the published tables have them."""
+    """Differences in the values' unit, as in published tables."""
 
 
 class TooFewTrialsError(ValueError):
-    """A method was asked for that cannot answer with so few trials, whatever they are.
+    """The method cannot give any result with this number of trials.
 
-    `message` and `remedy` are phrases, as in VicinalError, and `needed` is the least number of
-    trials.
+    `message` and `remedy` are phrases, as in VicinalError. `needed` is the smallest sufficient
+    number of trials.
     """
 
     def __init__(self, method: str, given: int, needed: int) -> None:
@@ -39,9 +39,9 @@ class TooFewTrialsError(ValueError):
 
 
 def as_samples(values: Values) -> NDArray[Any]:
-    """The values as a one-dimensional array; integers stay integers.
+    """The values as a one-dimensional array. Integers stay integers.
 
-    Raises ValueError if there are none, or if one of them is no finite number.
+    Raises ValueError if there are no values, or if one is not a finite number.
     """
     array = np.asarray(values)
     if array.ndim != 1:
@@ -60,9 +60,9 @@ def as_samples(values: Values) -> NDArray[Any]:
 def as_pairs(
     ours: Values, theirs: Values, *, method: str = "pairs", needed: int = 1
 ) -> tuple[Floats, Floats]:
-    """Both sides as arrays of floats, of which element i is trial i.
+    """Both sides as arrays of floats. Element i of both is trial i.
 
-    Raises ValueError if they make no pairs, TooFewTrialsError if there are fewer than `needed`.
+    Raises ValueError if the sides differ in length, and TooFewTrialsError below `needed` pairs.
     """
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} and {len(theirs)} trials do not make pairs")
@@ -74,10 +74,10 @@ def as_pairs(
 def differences(
     ours: Values, theirs: Values, scale: Scale, *, method: str = "pairs", needed: int = 1
 ) -> Floats:
-    """What each pair of trials differs by: log(ours / theirs), or ours - theirs.
+    """The difference of each pair of trials: log(ours / theirs), or ours - theirs.
 
-    What slowed both trials of a pair down by the same factor is not in a ratio. Raises ValueError
-    if a value of a ratio is not above zero, and as `as_pairs` does.
+    A ratio does not contain what slowed down both trials of a pair by the same factor. Raises
+    ValueError if a value of a ratio is not above zero, and the errors of `as_pairs`.
     """
     left, right = as_pairs(ours, theirs, method=method, needed=needed)
     if scale is Scale.DIFFERENCE:
@@ -89,7 +89,7 @@ def differences(
 
 
 def is_constant(differences: Floats) -> bool:
-    """Whether values differ by no more than what rounding makes of equal ones."""
+    """Whether all values are equal, except for rounding."""
     return bool(np.ptp(differences) <= 1e-9 * np.abs(differences).max())
 
 

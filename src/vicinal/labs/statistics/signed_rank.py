@@ -1,16 +1,15 @@
-"""Wilcoxon's signed-rank test, and the ratio or difference that it belongs to.
+"""Wilcoxon's signed-rank test, and the ratio or difference that belongs to it.
 
-This is the test by which differences are claimed. It asks for one thing alone, that the differences
-of pairs are symmetric where nothing differs, and a study makes that so: which side runs first in a
-block is drawn at random. Whatever the machine's noise looks like, the test keeps to its level then,
-and a few interrupted trials, which can hide any difference from a t-test, have ranks as all others
-have.
+Studies claim differences by this test. It has one condition: if nothing differs, the differences of
+pairs are symmetric. A study fulfils it, because the side that runs first in a block is drawn at
+random. The test then keeps its level with any noise of the machine. A few interrupted trials, which
+can hide any difference from a t-test, only have ranks like all other trials.
 
-The estimate is Hodges and Lehmann's (1963), the median of the means of all pairs of differences.
-Its interval has all shifts that the test does not reject: the sum of the ranks above a shift is the
-number of those means above it. That is so without ties. With ties, and with pairs that do not
-differ, the exact test asks another distribution and may reject what the interval holds; so claims
-are made by `claim_p_value`, which is never small beside an interval that says otherwise.
+The estimate is Hodges and Lehmann's (1963): the median of the means of all pairs of differences.
+Without ties, its interval contains all shifts that the test does not reject, because the sum of the
+ranks above a shift is the number of these means above it. With ties, or with pairs that do not
+differ, the exact test has another distribution, and may reject a shift that the interval contains.
+So claims are made by `claim_p_value`, which is never small if the interval contradicts the claim.
 """
 
 from dataclasses import asdict, dataclass
@@ -37,10 +36,10 @@ __all__ = [
 ]
 
 Alternative = Literal["two-sided", "greater", "less"]
-"""Of the centre of differences, as SciPy has it: it is not zero, it is above, it is below."""
+"""The alternative hypothesis about the centre of differences, in SciPy's words."""
 
 _EXACT = 50
-"""With more differences than these, the distribution of the ranks' sum is taken for normal."""
+"""With more differences, the rank sum's distribution is approximated by a normal one."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,13 @@ class SignedRank:
     """Wilcoxon's signed-rank test, two-sided."""
 
     statistic: float
-    """The smaller one of the rank sums of the differences above and below zero."""
+    """The smaller of the rank sums of the differences above and below zero."""
     differing: int
-    """Pairs that differ at all; the others say nothing to the test."""
+    """Number of pairs that differ. The test ignores equal pairs."""
     p_value: float
-    """That of `claim_p_value`: the exact test's, or with ties the interval's if that is larger."""
+    """From `claim_p_value`: of the exact test, or with ties of the interval if that is larger."""
     shift: Estimate
-    """Hodges and Lehmann's: a ratio ours / theirs, or a difference in the values' unit."""
+    """Hodges and Lehmann's estimate: ratio ours / theirs, or difference in the values' unit."""
 
     to_dict = asdict
 
@@ -65,10 +64,10 @@ def signed_rank(
     scale: Scale = Scale.RATIO,
     confidence: float = CONFIDENCE,
 ) -> SignedRank:
-    """Test whether two sides differ, of which trial i ran in block i.
+    """Test whether two sides differ. Trial i of both ran in block i.
 
-    Exact to 50 pairs, with ties too; with more pairs the normal approximation is used. Raises
-    ValueError if there are no pairs.
+    The test is exact up to 50 pairs, also with ties. With more pairs it uses the normal
+    approximation. Raises ValueError if there are no pairs.
     """
     found = differences(ours, theirs, scale, method="Wilcoxon's test")
     statistic, p_value = signed_rank_test(found)[0], claim_p_value(found)
@@ -80,18 +79,18 @@ def signed_rank(
 
 
 def signed_rank_test(values: Floats, alternative: Alternative = "two-sided") -> tuple[float, float]:
-    """The statistic and the p-value of differences, as SciPy has them."""
+    """The statistic and the p-value of differences, as SciPy defines them."""
     values = values[values != 0]
     count = len(values)
     if count == 0:
         return 0.0, 1.0
     ranks = _ranks(_merged(np.abs(values)))
     if count > _EXACT:
-        from scipy import stats  # which takes a second to load
+        from scipy import stats  # takes a second to load
 
         result = stats.wilcoxon(np.sign(values) * ranks, alternative=alternative)
         return float(result.statistic), float(result.pvalue)
-    doubled = (2 * ranks).astype(int)  # ties share a rank that may be half a number
+    doubled = (2 * ranks).astype(int)  # ties share a rank, which may end in one half
     above, below = int(doubled[values > 0].sum()), int(doubled[values < 0].sum())
     at_most = _rank_sums(tuple(np.sort(doubled).tolist()))
     p_value = _p_value(float(at_most[above]), float(at_most[below]), alternative)
@@ -99,11 +98,11 @@ def signed_rank_test(values: Floats, alternative: Alternative = "two-sided") -> 
 
 
 def claim_p_value(values: Floats, alternative: Alternative = "two-sided") -> float:
-    """The p-value by which something is claimed of differences: it asks test and interval.
+    """The p-value for claims about differences, from both the test and the interval.
 
-    Without ties both are the same, and this is the p-value of `signed_rank_test`. With ties it is
-    the larger one of that and the least level whose interval lies beyond zero, so what it claims at
-    a level, the interval of that level shows. A mean of a pair that is zero but for rounding speaks
+    Without ties both agree, and this is the p-value of `signed_rank_test`. With ties it is the
+    larger of this p-value and the smallest level whose interval excludes zero. So the interval of a
+    level shows each claim at the level. A mean of a pair that is zero except for rounding counts
     against the claim.
     """
     means = _means_of_pairs(values)
@@ -115,10 +114,10 @@ def claim_p_value(values: Floats, alternative: Alternative = "two-sided") -> flo
 
 
 def hodges_lehmann(values: Floats, confidence: float = CONFIDENCE) -> Estimate:
-    """The centre of symmetry of differences, between two of the means of their pairs.
+    """The centre of symmetry of differences, with an interval between two means of pairs.
 
-    As with a median, fewer than six values reach no 95 %; the widest interval is given then, and
-    `confidence` says what it is worth.
+    As with a median, fewer than six values do not reach 95 %. The widest interval is returned, and
+    `confidence` has its real confidence.
     """
     means = np.sort(_means_of_pairs(values))
     at_most = _sums_without_ties(len(values))
@@ -129,7 +128,7 @@ def hodges_lehmann(values: Floats, confidence: float = CONFIDENCE) -> Estimate:
 
 
 def signed_rank_p_values(values: Floats) -> Floats:
-    """The p-values of many studies at once: a row of differences each, without ties."""
+    """The p-values of many studies: differences without ties, of shape (studies, pairs)."""
     from scipy import stats
 
     return np.asarray(stats.wilcoxon(values, axis=-1).pvalue)
@@ -142,21 +141,21 @@ def _p_value(less: float, greater: float, alternative: Alternative) -> float:
 
 
 def _ranks(values: Floats) -> Floats:
-    """From 1; values that are equal share the mean of theirs."""
+    """Ranks from 1. Equal values share the mean of their ranks."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     shared: Floats = np.cumsum(count) - (count - 1) / 2
     return shared[place]
 
 
 def _means_of_pairs(values: Floats) -> Floats:
-    """Walsh's averages: the means of all pairs of values, each with itself too."""
+    """Walsh averages: the means of all pairs of values, including each value with itself."""
     first, second = np.triu_indices(len(values))
     return (values[first] + values[second]) / 2
 
 
 @lru_cache(maxsize=256)
 def _sums_without_ties(count: int) -> Floats:
-    """P(sum of the ranks above zero <= s) for s = 0, 1, ... of so many differences."""
+    """P(sum of the ranks above zero <= s) for s = 0, 1, ..., of `count` differences."""
     if count <= _EXACT:
         return _rank_sums(tuple(range(1, count + 1)))
     pairs = count * (count + 1) / 2
@@ -166,9 +165,9 @@ def _sums_without_ties(count: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _rank_sums(ranks: tuple[int, ...]) -> Floats:
-    """P(sum of the ranks above zero <= s) for s = 0, 1, ..., where each sign is as likely.
+    """P(sum of the ranks above zero <= s) for s = 0, 1, ..., if both signs are equally likely.
 
-    SciPy has this distribution for ranks without ties alone, and draws signs for others.
+    SciPy has this distribution only for ranks without ties, and draws random signs for others.
     """
     ways = np.ones(1)
     for rank in ranks:
@@ -177,7 +176,7 @@ def _rank_sums(ranks: tuple[int, ...]) -> Floats:
 
 
 def _merged(sizes: Floats) -> Floats:
-    """Numbers in the same order, equal for sizes that differ by rounding alone: those are ties."""
+    """Numbers in the order of the sizes. Sizes that differ only by rounding are ties."""
     order = np.argsort(sizes)
     steps = np.diff(sizes[order], prepend=-np.inf) > 1e-9 * sizes[order]
     groups = np.empty(len(sizes))

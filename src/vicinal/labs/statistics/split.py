@@ -1,4 +1,4 @@
-"""Communication and computation: where an application's time goes, and which of both changed."""
+"""An application's time in communication and computation, and which of both changed."""
 
 from dataclasses import asdict, dataclass
 
@@ -12,40 +12,40 @@ from vicinal.labs.statistics.samples import Floats, Values, as_pairs
 
 @dataclass(frozen=True)
 class Split:
-    """Mean times of the trials, in their own unit: means, because parts of them add up."""
+    """Mean times of the trials, in their own unit. Parts of means add up."""
 
     total: Estimate
     communication: Estimate
     computation: Estimate
-    """What of the total is no communication."""
+    """The total without communication."""
     share: float
-    """Communication's part of the total, 0 to 1: a ratio of means."""
+    """Fraction of the total in communication, 0 to 1, as a ratio of means."""
 
     to_dict = asdict
 
 
 @dataclass(frozen=True)
 class SplitChange:
-    """One side's split against another's."""
+    """The split of one side compared with the other's."""
 
     ours: Split
     theirs: Split
     total: Estimate
     communication: Estimate | None
     computation: Estimate | None
-    """Ratios of means, ours / theirs; None where theirs had no such time."""
+    """Ratios of means, ours / theirs. None if theirs had no such time."""
     saved: float
-    """How much less of the total ours takes, in the values' unit; negative if it takes more."""
+    """Total of theirs - total of ours, in the values' unit. Negative if ours takes longer."""
     saved_by_communication: float
-    """How much of that is communication's; the rest is computation's."""
+    """The part of `saved` in communication. The rest is in computation."""
 
     to_dict = asdict
 
 
 def split(total: Values, communication: Values, confidence: float = CONFIDENCE) -> Split:
-    """The split of trials, of which each has its total time and its time in communication.
+    """The split of trials. Each trial has a total time and a time in communication.
 
-    Raises ValueError if they make no pairs or a part is not between zero and its total.
+    Raises ValueError if the lengths differ, or if a part is not between zero and its total.
     """
     whole, part = _checked(total, communication)
     return Split(
@@ -59,9 +59,9 @@ def split(total: Values, communication: Values, confidence: float = CONFIDENCE) 
 def compare_splits(
     ours: tuple[Values, Values], theirs: tuple[Values, Values], confidence: float = CONFIDENCE
 ) -> SplitChange:
-    """Two splits, each of total and communication, of which trial i ran in block i.
+    """Compare two splits, each of (total, communication). Trial i of both ran in block i.
 
-    Raises ValueError as `split` does, and if the sides make no pairs.
+    Raises the errors of `split`, and ValueError if the sides make no pairs.
     """
     our_total, our_part = _checked(*ours)
     their_total, their_part = _checked(*theirs)

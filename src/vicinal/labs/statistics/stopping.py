@@ -1,30 +1,30 @@
-"""Stopping early, without being wrong more often for having looked.
+"""Early stopping of studies that keeps the probability of errors.
 
-Who tests after each block and stops at the first p-value below 0.05 finds a difference where there
-is none in 23 of 100 studies of up to 40 blocks. So it is fixed before the study when it is looked
-at the data, and each look spends a part of the error that is allowed (Lan and DeMets 1983, with the
-spending function that gives boundaries like Pocock's 1977): of five looks, each tests at about
-0.015 instead of 0.05. Jennison and Turnbull (1989) turn that into *repeated confidence intervals*:
-all looks' intervals hold the true ratio at the same time with 1 - alpha, so a study may stop for
-whatever reason they give, and the interval it stopped with is still good:
+A study that tests after each block, and stops at the first p-value below 0.05, finds a difference
+where there is none in 23 of 100 studies of up to 40 blocks. So the looks at the data are fixed
+before the study, and each look spends a part of the allowed error (Lan and DeMets 1983, with the
+spending function that gives boundaries like Pocock's 1977). With five looks, each tests at about
+0.015 instead of 0.05. Jennison and Turnbull (1989) derive *repeated confidence intervals*: with
+probability 1 - alpha, the intervals of all looks contain the true ratio. So a study may stop for
+any reason that the intervals give, and its last interval is valid:
 
-- it does not hold 1: the sides differ;
-- it lies within the margin: they are equivalent;
-- it is as narrow as was asked for;
-- the cap is reached, the last look. Then it is said that nothing was decided.
+- the interval does not contain 1: the sides differ;
+- the interval lies within the margin: the sides are equivalent;
+- the interval is as narrow as requested;
+- the look is the last one, the cap: nothing was decided.
 
-Pocock's and not O'Brien and Fleming's boundaries, since differences of virtualization are often
-large, and then the first look is enough. The price is the last look, which tests at 0.017 instead
-of 0.05 and so wants about a fifth more trials than a study without looks.
+The boundaries are Pocock's and not O'Brien and Fleming's, because differences of virtualization are
+often large, and then the first look is enough. The price is the last look: it tests at 0.017
+instead of 0.05, and needs about a fifth more trials than a study without looks.
 
-Each look's interval is that of Wilcoxon's signed-rank test (signed_rank.py) at the level of the
-look. The levels are those of the normal distribution, which the sums of ranks approach; the test is
-exact at each look and with few trials never reaches its level.
-tests/python/statistics/test_statistics_stopping.py simulates what all that is worth on quiet and
-disturbed machines.
+Each look's interval comes from Wilcoxon's signed-rank test (signed_rank.py) at the level of the
+look. The levels are those of the normal distribution, which rank sums approach. The test is exact
+at each look, and with few trials never reaches its level.
+tests/python/statistics/test_statistics_stopping.py simulates the errors on quiet and on disturbed
+machines.
 
-Several comparisons that stop together share the error equally (Bonferroni): Holm's order needs all
-p-values at once, and they end at different looks.
+Several comparisons that stop together share the error equally (Bonferroni). Holm's order would need
+all p-values at once, but comparisons end at different looks.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from vicinal.labs.statistics.samples import Scale, TooFewTrialsError, Values
 from vicinal.labs.statistics.signed_rank import ALPHA, signed_rank, signed_rank_pairs
 
 _NODES = 201
-"""Places at which a density is known; twice as many change no boundary by 1e-9."""
+"""Nodes of the numerical integration. Twice as many change no boundary by 1e-9."""
 
 
 class Reason(StrEnum):
@@ -54,21 +54,21 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """When it is looked, and what ends a study.
+    """When a study looks at its data, and what ends it.
 
-    Raises ValueError if the looks do not grow, TooFewTrialsError if the first is too early to find
-    anything.
+    Raises ValueError if the looks do not grow, and TooFewTrialsError if the first look is too early
+    to find anything.
     """
 
     looks: tuple[int, ...]
-    """Numbers of blocks after which it is looked. The last one is the cap."""
+    """Numbers of blocks after which the study looks. The last number is the cap."""
     alpha: float = ALPHA
     comparisons: int = 1
-    """How many are watched at the same time; they share alpha."""
+    """Number of comparisons that are watched at the same time. They share alpha."""
     margin: float | None = None
-    """0.03: sides within 3 % of each other are equivalent. None: never stop for that."""
+    """0.03: sides within 3 % of each other are equivalent. None: equivalence ends no study."""
     precision: float | None = None
-    """0.01: stop when the interval is not wider than 1 % to each side. None: never for that."""
+    """0.01: an interval of at most 1 % to each side ends the study. None: precision ends none."""
 
     to_dict = asdict
 
@@ -81,12 +81,12 @@ class Rule:
 
     @property
     def cap(self) -> int:
-        """The most blocks that are run."""
+        """The largest number of blocks."""
         return self.looks[-1]
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """The two-sided level that each look tests at."""
+        """The two-sided level of each look."""
         share = self.alpha / self.comparisons
         return tuple(float(2 * stats.norm.sf(bound)) for bound in boundaries(self.looks, share))
 
@@ -100,10 +100,10 @@ def even_rule(
     margin: float | None = None,
     precision: float | None = None,
 ) -> Rule:
-    """Looks as even as whole blocks allow, from the earliest that can find anything to the cap.
+    """Evenly spaced looks, from the earliest that can find a difference to the cap.
 
-    With a cap that leaves no room for an early look, the cap is the only one. Raises
-    TooFewTrialsError if even that is too early.
+    If the cap leaves no room for an early look, the cap is the only look. Raises TooFewTrialsError
+    if the cap is too early as well.
     """
     for first in range(signed_rank_pairs(alpha / comparisons), cap):
         blocks = tuple(sorted({int(place) for place in np.linspace(first, cap, looks).round()}))
@@ -116,25 +116,25 @@ def even_rule(
 
 @dataclass(frozen=True)
 class Look:
-    """What one look found."""
+    """The result of one look."""
 
     trials: int
     level: float
-    """The interval's confidence is 1 - level; that of all looks' together is 1 - alpha."""
+    """The interval's confidence is 1 - level; that of all looks together is 1 - alpha."""
     ratio: Estimate
     """Ours / theirs (Hodges and Lehmann), with the repeated confidence interval."""
     reason: Reason | None
-    """None: go on."""
+    """None if the study goes on."""
 
     to_dict = asdict
 
 
 def watch(rule: Rule, ours: Values, theirs: Values) -> Look | None:
-    """The look that ended a comparison, or else the latest one; None before the first.
+    """The look that ended a comparison, or else the latest look. None before the first look.
 
-    It goes through all looks anew, so that an interrupted study goes on as if nothing had happened,
-    and what was decided stays decided while other comparisons still run. Blocks between two looks
-    wait for the next. Raises ValueError if the sides make no pairs or a value is not above zero.
+    All looks are computed again. So an interrupted study continues as if nothing had happened, and
+    a decision stays while other comparisons still run. Blocks after a look wait for the next look.
+    Raises ValueError if the sides make no pairs, or if a value is not above zero.
     """
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} and {len(theirs)} trials do not make pairs")
@@ -150,18 +150,18 @@ def watch(rule: Rule, ours: Values, theirs: Values) -> Look | None:
 
 @cache
 def boundaries(looks: Sequence[int], alpha: float) -> tuple[float, ...]:
-    """How far from zero a standard normal statistic must be at each look.
+    """The distance from zero that a standard normal statistic must have at each look.
 
-    The density of the studies that no look has ended yet goes from look to look by its independent
-    increments, and is integrated numerically (Armitage, McPherson and Rowe 1969); each boundary is
-    solved for what its look may spend. SciPy's multivariate normal distribution gives the same to
-    only three digits, and a second later.
+    The density of the studies that no look has ended is propagated from look to look by independent
+    increments, and integrated numerically (Armitage, McPherson and Rowe 1969). Each boundary is
+    solved for the error that its look may spend. SciPy's multivariate normal distribution gives
+    only three digits, and takes a second longer.
     """
     times = np.asarray(looks, dtype=float) / looks[-1]
     spending = np.diff(alpha * np.log1p((np.e - 1) * times), prepend=0.0)
     steps = np.diff(times, prepend=0.0)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    places, mass = np.zeros(1), np.ones(1)  # before the first look, all studies are at zero
+    places, mass = np.zeros(1), np.ones(1)  # all studies start at zero
     found = []
     for time, step, spend in zip(times, steps, spending, strict=True):
         moved = stats.norm(loc=places, scale=np.sqrt(step))
