@@ -1,8 +1,8 @@
-"""The bars: what a measurement must reach, as data in bars.json.
+"""The bars: figures that a measurement must reach, as data in bars.json.
 
-A scenario has a name there. Bars that are decided by the same runs stand in one group. A bar
-compares one scenario, ours, with another one, with the best of several, or with the sum of
-several; a bar with several sizes is one row for each.
+Each scenario has a name in the file. A group has the bars that the same runs decide. A bar compares
+one scenario, ours, with another one, with the best of several, or with the sum of several. A bar
+with several sizes makes a row for each size.
 """
 
 import fnmatch
@@ -36,11 +36,11 @@ _OWN_UNITS = {
     CLUSTER_UP: "s",
     FIRST_MESSAGE: "s",
 }
-"""Of metrics whose bar is no ratio."""
+"""Units of metrics whose bar is not a ratio."""
 
 
 class Against(StrEnum):
-    """How the other sides of a bar make one figure."""
+    """How the figures of the other sides are combined."""
 
     BEST = "best"
     SUM = "sum"
@@ -48,32 +48,32 @@ class Against(StrEnum):
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar and what it is measured by."""
+    """A bar, and how it is measured."""
 
     name: str
     issue: int
     title: str
     metric: str
-    """A Metric, or one of the kinds of figures that are ours alone."""
+    """A Metric, or a kind of figure that only Vicinal has."""
     ours: str
     """The name of a scenario."""
     theirs: tuple[str, ...]
-    """Names of scenarios and limits; none where the bar is a figure of ours alone."""
+    """Names of scenarios and limits. Empty if only Vicinal has the figure."""
     against: Against
     size: int | None
-    """Message size in bytes, for a metric."""
+    """Message size in bytes, if the bar has a metric."""
     at_most: float | None
     at_least: float | None
     source: str | None
     """The published figure that the bar comes from."""
     waits_for: str | None
-    """What Vicinal lacks so far, without which it cannot be measured."""
+    """The feature that Vicinal lacks so far and that the measurement needs."""
     note: str | None
-    """What a reader of its figure has to know."""
+    """What readers of its figure must know."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "list[Bar]":
-        """Make the bars of one entry of bars.json, which has been validated."""
+        """Make the bars of one validated entry of bars.json."""
         theirs = values.get("theirs", [])
         against = Against.BEST
         if isinstance(theirs, str):
@@ -99,7 +99,7 @@ class Bar:
         return [bar.of_size(size) for size in values["sizes"]] if "sizes" in values else [bar]
 
     def of_size(self, size: int) -> "Bar":
-        """The same bar for one message size, which its name and title say."""
+        """The bar for one message size, with the size in its name and title."""
         shown = show_exact_size(size)
         return replace(
             self,
@@ -110,12 +110,12 @@ class Bar:
 
     @property
     def unit(self) -> str:
-        """What the bar is given in: ratio, bytes, ns or s."""
+        """The unit of the bar: ratio, bytes, ns or s."""
         return _OWN_UNITS.get(self.metric, "ratio")
 
     @property
     def limit(self) -> float:
-        """The figure to reach."""
+        """The figure to reach. Raises ValueError if the bar has none."""
         limit = self.at_most if self.at_most is not None else self.at_least
         if limit is None:
             raise ValueError(f"{self.name} has no limit")
@@ -128,7 +128,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Group:
-    """Bars that the same rounds of runs decide, and the sides of those runs by name."""
+    """Bars that the same rounds of runs decide, and the sides of these runs by name."""
 
     name: str
     title: str
@@ -136,7 +136,7 @@ class Group:
     sides: Mapping[str, Side]
 
     def sizes(self, name: str) -> dict[Metric, list[int]]:
-        """What one start on a side has to measure: message sizes, bytes, for each metric."""
+        """The message sizes in bytes, by metric, that one start on a side measures."""
         side = self.sides[name]
         wanted: dict[Metric, set[int]] = {}
         for bar in self.bars:
@@ -145,7 +145,7 @@ class Group:
         return {metric: sorted(sizes) for metric, sizes in wanted.items()}
 
     def only(self, bars: Iterable[Bar]) -> "Group":
-        """The group with some of its bars alone, and the sides that they need."""
+        """The group with only some of its bars, and the sides that these need."""
         chosen = set(bars)
         kept = tuple(bar for bar in self.bars if bar in chosen)
         names = {name for bar in kept for name in (bar.ours, *bar.theirs)}
@@ -161,7 +161,7 @@ def load_groups() -> list[Group]:
 
 
 def read_groups(values: Mapping[str, Any]) -> list[Group]:
-    """The groups in the data of a file of bars, which has been validated."""
+    """The groups in the validated data of a file of bars."""
     known = {name: read_side(entry) for name, entry in values["sides"].items()}
     groups = []
     for entry in values["groups"]:
@@ -175,10 +175,10 @@ def read_groups(values: Mapping[str, Any]) -> list[Group]:
 def select_groups(
     groups: Iterable[Group], pattern: str | None = None, issue: int | None = None
 ) -> list[Group]:
-    """The groups with the bars that are wanted; all without a pattern and an issue.
+    """The groups with the selected bars. Without a pattern and an issue, all bars.
 
-    `pattern` is the name of a bar or of a group, or a shell pattern for either.
-    Raises VicinalError if there are none.
+    `pattern` is the name of a bar or of a group, or a shell pattern for either. Raises VicinalError
+    if no bar matches.
     """
     selected = []
     for group in groups:

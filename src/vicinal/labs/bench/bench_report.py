@@ -14,7 +14,7 @@ from vicinal.labs.bench.report import format_cell, format_value, notes
 
 _WIDEST_NAME = 27
 _SCALES = {"B": (KIB, "KiB"), "msg/s": (1e6, "M/s"), "MB/s": (1e3, "GB/s")}
-"""Units that are shown larger than results hold them."""
+"""Units that tables show in a larger unit than results."""
 
 
 def bench_table(result: Mapping[str, Any]) -> Table:
@@ -43,7 +43,7 @@ ratio: median of ours / median of theirs over {trials} trials of each, in turn
 theirs is: the best of the row's candidates, as bars.json names them
 95 %: the interval of that ratio; ?: it crosses the bar
 line: ns that a cache line took from CPU to CPU; *: the hypervisor moved the CPUs meanwhile"""
-"""What the columns of the table are."""
+"""The meaning of the columns of bench_table()."""
 
 
 def _cells(row: Mapping[str, Any]) -> list[str | Text]:
@@ -60,7 +60,7 @@ def _sides(row: Mapping[str, Any]) -> list[str]:
 
 
 def _measured(row: Mapping[str, Any]) -> list[str]:
-    """The ratio and its interval, where the row has them."""
+    """The ratio and its interval, or dashes if the row has none."""
     return list(_ratio(row["measured"])) if row["unit"] == "ratio" else ["–", "–"]
 
 
@@ -101,7 +101,7 @@ def format_limit(limit: float, *, at_most: bool, unit: str) -> str:
 
 
 def states_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
-    """Ratios by where the hypervisor had the CPUs; None where no row has them."""
+    """Ratios by the placement of the CPUs by the hypervisor. None if no row has them."""
     table = Table(
         title="By the placement of the two CPUs",
         title_justify="left",
@@ -130,7 +130,7 @@ def states_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
 STATES_LEGEND = """\
 together, apart: trials with a short, a long cache line before and after; –: fewer than 3 of a side
 trials: fewest of a side; changed: trials in which the CPUs were moved; they count in neither"""
-"""What the columns of that table are."""
+"""The meaning of the columns of states_table()."""
 
 
 def _state(entry: Mapping[str, Any] | None) -> list[str]:
@@ -140,7 +140,7 @@ def _state(entry: Mapping[str, Any] | None) -> list[str]:
 
 
 def summary(result: Mapping[str, Any]) -> Iterator[str]:
-    """What the table leaves out: how many bars are met, what was not measured, and notes."""
+    """Lines below the table: how many bars are met, what was not measured, and notes."""
     rows = result["rows"]
     measured = [row for row in rows if row["measured"]]
     met = sum(row["met"] for row in measured)
@@ -161,7 +161,7 @@ def _by_reason(rows: Sequence[Mapping[str, Any]], reasons: Any) -> dict[str, lis
 
 
 def _shorten(names: Sequence[str]) -> list[str]:
-    """Rows that differ in their size alone as one name with the sizes after it."""
+    """Names of rows. Rows that differ only in size become one name with all sizes."""
     families: dict[str, list[str]] = {}
     for name in names:
         family, _, size = name.rpartition("-")
@@ -173,7 +173,7 @@ def _shorten(names: Sequence[str]) -> list[str]:
 
 
 def bars_table(groups: Sequence[Group]) -> Table:
-    """What `vicinal bench` can measure."""
+    """A table of all bars that `vicinal bench` can measure."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("row", no_wrap=True)
     table.add_column("group", no_wrap=True)
@@ -192,7 +192,7 @@ def _limit_of(bar: Bar) -> str:
 
 
 def _trials(result: Mapping[str, Any]) -> str:
-    """How many decided a row: what is measured by libfabric alone has a number of its own."""
+    """The number of trials of the rows, or its range if they differ."""
     numbers = {row["trials"] for row in result["rows"] if row["measured"]}
     if not numbers:
         return str(result["conditions"]["trials"])
@@ -200,7 +200,7 @@ def _trials(result: Mapping[str, Any]) -> str:
 
 
 def show_bench(result: dict[str, Any], console: Console) -> None:
-    """Print the tables and everything that a reader has to know about them."""
+    """Print the tables and all notes for their readers."""
     console.print(bench_table(result))
     legend = BENCH_LEGEND.format(trials=_trials(result))
     console.print(legend, style="dim", highlight=False)

@@ -1,7 +1,7 @@
 """`vicinal demo` and `vicinal bench`.
 
-What they need is loaded by them: statistics, figures and schemas take a second of processor
-time to load, which the rest of the command line should not wait for.
+The commands load their libraries themselves: statistics, figures and schemas take a second of
+processor time to load, for which other commands should not wait.
 """
 
 import os
@@ -52,7 +52,7 @@ def demo(
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Message sizes in bytes out of `8,64,4096`, ascending and each once."""
+    """The message sizes in bytes of a text such as `8,64,4096`, ascending and without repeats."""
     try:
         sizes = sorted({int(part) for part in text.split(",")})
     except ValueError:
@@ -117,6 +117,6 @@ def bench(
 
 
 def _wide_console() -> Console:
-    """A console as wide as the tables: what is cut off is of no use in a log or a file."""
+    """A console as wide as the tables, so that logs and files contain them whole."""
     console = Console()
     return console if console.width >= _TABLE_WIDTH else Console(width=_TABLE_WIDTH)

@@ -1,8 +1,8 @@
-"""Comparing sides fairly: trials of all in turn, and what they decide.
+"""Fair comparison of sides: trials of all sides in turn, and the decision about a bar.
 
-A virtual machine's CPUs are placed by its host, now on two cores, now on two threads of one core,
-and this can change at any time. It is not shown to us, but a cache line takes twice as long
-between two cores. So this time is taken before and after every trial.
+A host places the CPUs of a virtual machine on two cores or on two threads of one core, and may
+change this at any time. The virtual machine cannot see the placement, but a cache line takes twice
+as long between two cores. So this time is measured before and after every trial.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,48 +21,48 @@ from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.statistics.ratio import best_ratio_estimate, sum_ratio_estimate
 
 LEAST_TRIALS = 3
-"""As many trials as this of every side make a figure for one state of the CPUs."""
+"""The number of trials of every side that makes a figure for one state of the CPUs."""
 
 _JUMP = 1.35
-"""Times of two states differ by more than this; within one they form no such gap."""
+"""The factor by which times of two states differ. Within a state there is no such gap."""
 _LEAST = 4
-"""As many times as this lie on each side of a gap that is no accident."""
+"""The number of times on each side that makes a gap significant."""
 
 
 class State(StrEnum):
-    """Where the two CPUs were during a trial."""
+    """The placement of the two CPUs during a trial."""
 
     TOGETHER = "together"
-    """The line was quick before and after."""
+    """The cache line was quick before and after."""
     APART = "apart"
-    """The line was slow before and after."""
+    """The cache line was slow before and after."""
     CHANGED = "changed"
-    """The one before, the other after."""
+    """The cache line was quick at one end and slow at the other."""
 
 
 @dataclass(frozen=True)
 class LineTimes:
-    """How long a cache line took before and after a trial, nanoseconds."""
+    """The time of a cache line before and after a trial, in ns."""
 
     before: float
     after: float
 
     @property
     def mean(self) -> float:
-        """The mean of both times, nanoseconds."""
+        """The mean of both times, in ns."""
         return (self.before + self.after) / 2
 
     def state(self, boundary: float) -> State:
-        """The state, where times below the boundary are those of CPUs together."""
+        """The state. Times below the boundary are those of CPUs on one core."""
         if max(self.before, self.after) < boundary:
             return State.TOGETHER
         return State.APART if min(self.before, self.after) >= boundary else State.CHANGED
 
 
 def find_boundary(times: Sequence[float]) -> float | None:
-    """The time that divides two states, or None where there was only one.
+    """The time that divides two states, or None if there is only one state.
 
-    It lies in the widest gap of the logarithms, if that is wide enough and not at an end.
+    It lies in the widest gap of the logarithms, if the gap is wide enough and not at an end.
     """
     ordered = np.sort(np.asarray(times, dtype=float))
     if len(ordered) < 2 * _LEAST:
@@ -76,7 +76,7 @@ def find_boundary(times: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Sample:
-    """One trial of one side, with what a cache line took around it."""
+    """One trial of one side, with the times of a cache line around it."""
 
     trials: Mapping[Metric, Trial]
     line: LineTimes
@@ -84,27 +84,27 @@ class Sample:
 
 @dataclass
 class Rounds:
-    """All trials of a group: sample i of every side is of round i."""
+    """All trials of a group. Sample i of every side belongs to round i."""
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    """By the name of the side."""
+    """Samples by the name of the side."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Sides that could not be measured, and why, as phrases."""
+    """Sides that could not be measured, with the reasons as phrases."""
     failed: set[str] = field(default_factory=set)
-    """Those of them which are there but went wrong."""
+    """Sides of these that are available but failed."""
 
 
 RunTrial = Callable[[str], Mapping[Metric, Trial]]
-"""Starts the program of a group once on the side of that name."""
+"""Starts the program of a group once, on the side with the given name."""
 
 
 def alternate(
     names: Sequence[str], rounds: int, run: RunTrial, line: Callable[[], float]
 ) -> Rounds:
-    """Trials of all sides in turn; every other round goes backwards.
+    """Run trials of all sides in turn. Every other round goes backwards.
 
-    What slows the machine down for a while then meets all. A side that fails is left out
-    from then on, and the others go on.
+    A temporary slowdown of the machine then affects all sides. A side that fails is left out of
+    later rounds, and the other sides continue.
     """
     result = Rounds(samples={name: [] for name in names})
     order = list(names)
@@ -127,7 +127,7 @@ def alternate(
 
 
 def decide(bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
-    """One row of the result: whether the ratio of the medians reaches the bar."""
+    """One row of the result, which says whether the ratio of the medians reaches the bar."""
     if bar.waits_for:
         return unmeasured_row(bar, group, f"waits for {bar.waits_for}")
     absent = [name for name in bar.theirs if name in rounds.missing]
@@ -176,7 +176,7 @@ def decide(bar: Bar, group: Group, rounds: Rounds) -> dict[str, Any]:
 
 
 def _values(bar: Bar, group: Group, name: str, rounds: Rounds) -> list[float]:
-    """A side's value for a bar in each round."""
+    """The value of a side for a bar, in each round."""
     return [float(np.median(values)) for values in _raw(bar, group, name, rounds)]
 
 
@@ -233,7 +233,7 @@ def _placement(
     *,
     lower: bool,
 ) -> dict[str, Any]:
-    """What a cache line took around the trials, and the ratio in each state that it shows."""
+    """The times of a cache line around the trials, and the ratio in each state of the CPUs."""
     every = [time for side in lines.values() for time in side]
     boundary = find_boundary([time for pair in every for time in (pair.before, pair.after)])
     found: dict[str, Any] = {
@@ -270,7 +270,7 @@ def _placement(
 
 
 def _state_ratio(bar: Bar, inside: Mapping[str, list[float]], *, lower: bool) -> Estimate:
-    """The ratio of the trials in one state, whose rounds are no pairs any more."""
+    """The ratio of the trials in one state. Their rounds no longer make pairs."""
     theirs = [values for name, values in inside.items() if name != bar.ours]
     if bar.against is Against.SUM:
         return sum_ratio_estimate(inside[bar.ours], theirs)
@@ -286,7 +286,7 @@ def make_row(
     ours: dict[str, Any],
     theirs: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """A row of the result, as its schema has it."""
+    """A row of the result, in the form of its schema."""
     met = bar.met_by(measured.value)
     return _head(bar) | {
         "ours": ours,
@@ -301,7 +301,7 @@ def make_row(
 
 
 def unmeasured_row(bar: Bar, group: Group, reason: str, *, failed: bool = False) -> dict[str, Any]:
-    """The row of a bar for which there is no figure, and why."""
+    """The row of a bar without a figure, with the reason."""
     return _head(bar) | {
         "group": group.name,
         "measured": None,

@@ -27,14 +27,14 @@ PLOT_SIZES = [1 << power for power in range(23)]
 TABLE_SIZES = [8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]
 GUEST_SIZES = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 _GUEST_WINDOW = 16
-"""Messages in flight; emulated processors need seconds for more of the large ones."""
+"""Messages in flight. With more, emulated processors need seconds for large messages."""
 
 DEFAULT_AMOUNT = Amount(trials=3, repetitions=1, seconds=0.02)
 
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What to measure on the nodes of this host, and how much."""
+    """What a demonstration measures on nodes of this host, and how much."""
 
     mpis: Sequence[Mpi] = STANDARD
     sizes: Sequence[int] = tuple(PLOT_SIZES)
@@ -56,13 +56,13 @@ class DemoPlan:
 
     @property
     def runs(self) -> list[tuple[Scenario, Metric]]:
-        """What one trial consists of."""
+        """The runs of one trial."""
         return [(scenario, metric) for scenario in self.scenarios for metric in DEMO_METRICS]
 
 
 @dataclass(frozen=True)
 class GuestDemoPlan(DemoPlan):
-    """What to measure between two guests, and how much."""
+    """What a demonstration measures between two guests, and how much."""
 
     sizes: Sequence[int] = GUEST_SIZES
     amount: Amount = Amount(trials=1, repetitions=3, seconds=0.05)  # noqa: RUF009 - frozen too
@@ -78,7 +78,7 @@ class GuestDemoPlan(DemoPlan):
 
 
 def run_demo(plan: DemoPlan) -> dict[str, Any]:
-    """Measure all of a plan on isolated nodes of this host; return the result."""
+    """Measure all of a plan on isolated nodes of this host, and return the result."""
     with show_steps(len(plan.runs) * plan.amount.trials) as steps:
         steps.begin("starting two isolated nodes")
         with Stage() as stage:
@@ -98,9 +98,9 @@ def run_demo(plan: DemoPlan) -> dict[str, Any]:
 
 
 def check_guest_demo(plan: GuestDemoPlan) -> None:
-    """See that there is all that a plan needs, and compile its programs for the image.
+    """Check that a plan can be measured, and compile its programs for the image.
 
-    Raises VicinalError for what guests do not have.
+    Raises VicinalError if the guests lack something that the plan needs.
     """
     provider_directory()
     for scenario, metric in plan.runs:
@@ -111,10 +111,10 @@ def check_guest_demo(plan: GuestDemoPlan) -> None:
 def run_guest_demo(
     plan: GuestDemoPlan, pair: GuestPair, step: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure all of a plan in guests that are up; return the result.
+    """Measure all of a plan in running guests, and return the result.
 
-    `step` is told of each job before it begins. Raises VicinalError if a job fails, or if
-    its messages did not go where they should.
+    `step` is called with the name of each job before it begins. Raises VicinalError if a job fails,
+    or if its messages used the wrong transport.
     """
     head = result_head(
         plan.mpis,
@@ -147,9 +147,9 @@ def run_guest_demo(
 def measure_series(
     plan: DemoPlan, measure: Callable[[Scenario, Metric], Trial], begin: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure all of a plan, one trial of everything after the other; return all but the head.
+    """Measure a plan in rounds of one trial of each run. Returns the result without its head.
 
-    `measure` runs one trial. `begin` is told of each trial before it starts.
+    `measure` runs one trial. `begin` is called with the name of each trial before it starts.
     """
     trials: dict[tuple[Scenario, Metric], list[Trial]] = {run: [] for run in plan.runs}
     for number in range(plan.amount.trials):
@@ -166,7 +166,7 @@ def measure_series(
 
 
 def write_demo(result: dict[str, Any], directory: Path, caption: str | None = None) -> list[Path]:
-    """Write plot.png, plot.svg and result.json; return their paths. See plot_demo()."""
+    """Write plot.png, plot.svg and result.json, and return their paths. See plot_demo()."""
     figures = [directory / "plot.png", directory / "plot.svg"]
     plot_demo(result, figures, caption)
     path = directory / "result.json"
@@ -175,7 +175,7 @@ def write_demo(result: dict[str, Any], directory: Path, caption: str | None = No
 
 
 def write_guest_demo(result: dict[str, Any], directory: Path) -> list[Path]:
-    """Write plot.png, plot.svg and result.json; return their paths."""
+    """Write plot.png, plot.svg and result.json, and return their paths."""
     return write_demo(result, directory, _guest_caption(result))
 
 
@@ -188,7 +188,7 @@ def _guest_caption(result: dict[str, Any]) -> str:
 
 
 def show_demo(result: dict[str, Any], plan: DemoPlan, directory: Path, console: Console) -> None:
-    """Print the tables, write the figures and the result, and say where they are."""
+    """Print the tables, write the figures and the result, and print their paths."""
     measured = set(plan.sizes)
     sizes = [size for size in TABLE_SIZES if size in measured] or sorted(measured)
     for mpi in plan.mpis:

@@ -1,4 +1,4 @@
-"""Running the measuring programs: on two isolated nodes, one job at a time, ranks pinned."""
+"""Jobs of the measuring programs, on two isolated nodes, one at a time, with pinned ranks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ _NOT_WHAT_IT_SAYS = "report this: the figures would not be what they are called"
 
 
 class Runner(Protocol):
-    """What runs jobs on the nodes of a scenario."""
+    """Runs jobs on the nodes of a scenario."""
 
     command: str
-    """The command by which a user does the same by hand."""
+    """The command with which a user runs the same job by hand."""
     pins: bool
-    """Whether each rank gets a core of its own."""
+    """Whether each rank has a core of its own."""
 
     def run(self, job: Job) -> CompletedJob:
-        """Run a job to its end. Raises VicinalError where it cannot be started."""
+        """Run a job to its end. Raises VicinalError if the job cannot be started."""
 
 
 class NodesRunner:
@@ -49,7 +49,7 @@ class NodesRunner:
 
 
 class GuestsRunner:
-    """Two guests. Without a pair that is up, the first job starts one."""
+    """Two guests. If no pair is running, the first job starts one."""
 
     command = "vicinal guests run"
     pins = False
@@ -66,22 +66,22 @@ class GuestsRunner:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the figures has to know about the guests that ran."""
+        """What readers of the figures must know about the guests."""
         if self._pair is None:
             return []
         return [f"guests by {self._pair.choice.accelerator.description}"]
 
     def close(self) -> None:
-        """End the guests; may be called again."""
+        """End the guests. A second call does nothing."""
         pair, self._pair = self._pair, None
         if pair is not None:
             pair.close()
 
 
 def choose_cpus() -> list[int]:
-    """Two CPUs to pin two ranks to, of different cores where there are two.
+    """Two CPUs for two pinned ranks, of different cores if possible.
 
-    Raises VicinalError where this process may use only one CPU.
+    Raises VicinalError if this process may use only one CPU.
     """
     cpus = usable_cpus()[:2]
     if len(cpus) < 2:
@@ -97,20 +97,20 @@ class Amount:
     """How much to measure."""
 
     trials: int
-    """Starts of the program, which is what is replicated."""
+    """Starts of the program, the unit of replication."""
     repetitions: int
-    """Of each message size in one trial."""
+    """Repetitions of each message size in one trial."""
     seconds: float
-    """That one repetition takes, about."""
+    """Approximate duration of one repetition."""
 
 
 def measure_on(
     runner: Runner, scenario: Scenario, wanted: Mapping[Metric, Sequence[int]], amount: Amount
 ) -> dict[Metric, Trial]:
-    """One start of the program that measures all of the wanted metrics and sizes: one trial.
+    """Run one trial: one start of the program that measures all wanted metrics and sizes.
 
-    Raises VicinalError if it fails, or if the ranks or their messages were not where the
-    scenario says.
+    Raises VicinalError if the program fails, if the ranks ran on other nodes, or if their messages
+    used another transport than the scenario says.
     """
     (program,) = {FACTS[metric].program for metric in wanted}
     sizes = sorted({size for each in wanted.values() for size in each})
@@ -158,7 +158,7 @@ def run_on(
 
 
 def _check_regions(scenario: Scenario, program: str, done: CompletedJob) -> None:
-    """Did the messages go through a region, or past them where every rank has its own host?"""
+    """Check that messages used a region, or none if every rank has a host of its own."""
     apart = scenario.hosts == scenario.ranks
     for region in done.regions:
         if any(pair.sender != pair.receiver for pair in pair_traffic(region)) == apart:
@@ -170,13 +170,13 @@ def _check_regions(scenario: Scenario, program: str, done: CompletedJob) -> None
 
 
 class Stage:
-    """Isolated nodes and two cores, the same for everything that is compared."""
+    """Isolated nodes and two cores, the same for all compared sides."""
 
     def __init__(self, nodes: int = 2) -> None:
         self.cpus = choose_cpus()
         """The CPUs that ranks 0 and 1 are pinned to."""
         self.cluster = EphemeralCluster(nodes=nodes)
-        """The nodes, also for what no launcher starts."""
+        """The nodes, also for programs that no launcher starts."""
         self._single: EphemeralCluster | None = None
         self._guests = GuestsRunner()
 
@@ -192,7 +192,7 @@ class Stage:
 
     @property
     def limitations(self) -> list[str]:
-        """What the nodes had to do without."""
+        """Features that the nodes lacked."""
         return self.cluster.limitations
 
     def measure(
@@ -208,7 +208,7 @@ class Stage:
         return run_on(self._runner(scenario), scenario, program, arguments, ranks)
 
     def notes(self, scenario: Scenario) -> list[str]:
-        """What a reader of its figures has to know about where its ranks ran."""
+        """What readers of its figures must know about the nodes of its ranks."""
         return self._guests.notes if scenario.guests else []
 
     def _runner(self, scenario: Scenario) -> Runner:

@@ -1,4 +1,4 @@
-"""The machine's own limits, without which no figure means much."""
+"""The machine's own limits, to which other figures are compared."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +16,9 @@ _FIELDS = {"nanoseconds": "ns", "megabytes_per_second": "MB/s"}
 
 
 def run_memory(cpus: Sequence[int], arguments: Sequence[str]) -> list[dict[str, Any]]:
-    """What programs/memory.c prints on two CPUs, one record for each measurement.
+    """The records that programs/memory.c prints on two CPUs, one for each measurement.
 
-    Raises VicinalError if it fails.
+    Raises VicinalError if the program fails.
     """
     command = [str(memory_program()), *map(str, cpus), *arguments]
     return run_program(
@@ -31,7 +31,7 @@ def run_memory(cpus: Sequence[int], arguments: Sequence[str]) -> list[dict[str, 
 
 
 def line_nanoseconds(cpus: Sequence[int]) -> float:
-    """How long a cache line takes from one of the two CPUs to the other, now. Takes some 20 ms."""
+    """The current time in ns of a cache line between two CPUs. The call takes some 20 ms."""
     (record,) = run_memory(cpus, ["--only", "line", "--repetitions", "1"])
     return float(record["nanoseconds"])
 
@@ -44,7 +44,7 @@ def pipelined_copy(cpus: Sequence[int], sizes: Sequence[int], repetitions: int) 
 
 
 def _best_chunks(records: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
-    """Of the pipelined copies of each size the repetitions with the best chunks."""
+    """The repetitions of each size with its best chunk size."""
     found: dict[int, dict[tuple[int, str], list[float]]] = {}
     for record in records:
         if record["limit"] == PIPELINED_COPY:
@@ -58,7 +58,7 @@ def _best_chunks(records: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
 
 
 def measure_limits(cpus: Sequence[int], repetitions: int) -> list[dict[str, Any]]:
-    """Run programs/memory.c on two CPUs: the time of a cache line, and what copies reach."""
+    """The time of a cache line and the bandwidth of copies on two CPUs, by programs/memory.c."""
     values: dict[tuple[str, str, int | None], list[float]] = {}
     records = run_memory(cpus, ["--repetitions", str(repetitions)])
     for record in records:

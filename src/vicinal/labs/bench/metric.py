@@ -1,4 +1,4 @@
-"""The quantities that programs print, how to read them, and one start's values: a trial."""
+"""The quantities that programs print, how to read them, and the values of one start: a trial."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Metric(StrEnum):
 
 
 DEMO_METRICS = (Metric.LATENCY, Metric.BANDWIDTH)
-"""What the demonstration shows."""
+"""The metrics of the demonstration."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MetricFacts:
     title: str
     lower_is_better: bool
     operation: str | None = None
-    """What the program calls it, where it measures several in one start."""
+    """The program's name of the metric, if one start measures several."""
 
 
 def _time(program: str, title: str, operation: str | None = None) -> MetricFacts:
@@ -77,19 +77,19 @@ UNITS = {
     "line": "nanoseconds, one cache line from one of the two cores to the other",
     "size": "bytes",
 }
-"""For the head of every result."""
+"""The units in the head of every result."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One start of a measuring program: every repetition of every size."""
+    """One start of a measuring program, with every repetition of every size."""
 
     hosts: list[str]
-    """Host name of each rank: what shows whether they were on one node."""
+    """Host name of each rank, which shows whether the ranks were on one node."""
     mpi: str
-    """The MPI library's own description of itself."""
+    """The MPI library's description of itself."""
     repetitions: dict[int, list[float]]
-    """Size in bytes, and one value for each repetition, in the metric's unit."""
+    """By size in bytes, a value for each repetition, in the metric's unit."""
 
     def value(self, size: int) -> float:
         """The trial's value for one size: the median of its repetitions."""
@@ -97,7 +97,7 @@ class Trial:
 
 
 def read_trial(text: str, metric: Metric, sizes: Iterable[int]) -> Trial:
-    """What a measuring program printed. Raises VicinalError if a size is missing."""
+    """Read the output of a measuring program. Raises VicinalError if a size is missing."""
     facts = FACTS[metric]
     records = read_records(text)
     head = next((record for record in records if "program" in record), None)

@@ -1,8 +1,9 @@
-"""Figures of ours alone, which are compared with no other path.
+"""Figures that only Vicinal has, which are compared with no other path.
 
-What endpoints, connections and idle peers cost: memory of the region, polls and messages. What the
-network path adds to the core's own time. The figures on memory of MPI libraries are read from the
-region of a job; all others are measured by libfabric alone, by the programs in programs/fabric.
+They are the costs of endpoints, connections and idle peers (memory of the region, polls and
+messages), and the time that the network path adds to the core provider's. The memory of MPI
+libraries is read from the region of a job. The programs in programs/fabric measure all other
+figures by libfabric, without MPI.
 """
 
 import tempfile
@@ -43,11 +44,11 @@ _ACROSS_STARTS = 7
 _REPETITIONS = 5
 _TIMEOUT_SECONDS = 150.0
 RANKS = 8
-"""Of the jobs that show how ring memory grows; enough that pairs outnumber neighbours."""
+"""Ranks of the jobs that show how ring memory grows: many more pairs than neighbours."""
 
 
 def measure_own(stage: Stage, bar: Bar, group: Group) -> dict[str, Any]:
-    """The row for a bar on such a figure. Raises VicinalError if a program fails."""
+    """The row of a bar on such a figure. Raises VicinalError if a program fails."""
     scenario = group.sides[bar.ours]
     assert isinstance(scenario, Scenario), "the figures are those of a job or of endpoints"
     return _MEASURES[bar.metric](stage, bar, scenario) | {"group": group.name}
@@ -60,10 +61,10 @@ def _job_region(stage: Stage, scenario: Scenario, talking: str, ranks: int) -> R
 
 
 def _idle_endpoint(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """The whole region shared out over its slots, headers and tables included.
+    """The region's size divided by its slots, headers and tables included.
 
-    A member's section is set aside when it joins, used or not, so this is what an endpoint
-    takes which never sends anything. Bytes do not vary: one trial is enough.
+    A member's section is reserved when the member joins, used or not. So this is the memory of an
+    endpoint that never sends anything. Bytes do not vary: one trial is enough.
     """
     header = _job_region(stage, scenario, "none", 2).header
     cost = header.region_bytes / header.members
@@ -73,7 +74,7 @@ def _idle_endpoint(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]
 
 
 def _rings(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """Arena in use where only neighbours talk, against where every pair does."""
+    """The arena in use if only neighbours talk, against the arena in use if every pair talks."""
     sides = []
     for talking in ("neighbours", "all"):
         region = _job_region(stage, scenario, talking, RANKS)
@@ -103,7 +104,7 @@ def _region() -> Iterator[Region]:
 
 
 def _run(command: Sequence[str], region: Region) -> list[dict[str, Any]]:
-    """What one of the programs in programs/fabric prints, with endpoints in a region."""
+    """The output of a program in programs/fabric with endpoints in a region."""
     name = Path(command[0]).name
     return run_program(
         command,
@@ -120,7 +121,7 @@ def _run(command: Sequence[str], region: Region) -> list[dict[str, Any]]:
 
 
 def _run_peers(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]:
-    """programs/fabric/peers.c: an endpoint and its peers in one region, on one CPU."""
+    """Run programs/fabric/peers.c: an endpoint and its peers in one region, on one CPU."""
     program = str(fabric_program("peers"))
     pinned = ["taskset", "-c", str(stage.cpus[0]), program]
     with_peers = [*pinned, str(peers), str(_REPETITIONS)]
@@ -128,9 +129,9 @@ def _run_peers(stage: Stage, region: Region, peers: int) -> list[dict[str, Any]]
 
 
 def _peers_memory(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """The region, shared out over its members, in which one talked with all of the others.
+    """The size of a region divided by its members, one of which talked with all others.
 
-    `peers_arena_bytes` is what the endpoint took of its section for its connections.
+    `peers_arena_bytes` is the part of the endpoint's section that its connections use.
     """
     with _region() as region:
         _run_peers(stage, region, PEERS)
@@ -150,7 +151,7 @@ def _peers_memory(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
 
 
 def _poll(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """Nanoseconds of one read of a completion queue that stays empty."""
+    """The time in ns of one read of a completion queue that stays empty."""
     starts = []
     for _ in range(_STARTS):
         with _region() as region:
@@ -178,10 +179,10 @@ def _poll(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
 
 
 def _beside(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """How many times longer 8 bytes through the region take beside idle network peers.
+    """The factor by which idle network peers slow down 8 bytes through the region.
 
-    The program compares two pairs of endpoints, which differ by a few per cent by where their rings
-    lie; so a start with idle peers is compared with one in which neither pair has any.
+    The program compares two pairs of endpoints, which differ by a few per cent because their rings
+    lie elsewhere. So a start with idle peers is compared with a start in which no pair has any.
     """
     raw, times = [], []
     for _ in range(_BESIDE_STARTS):
@@ -213,7 +214,7 @@ def _beside(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
 
 
 def _across(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """How many times longer 8 bytes take between two hosts than by the core alone, in turn."""
+    """The time of 8 bytes between two hosts / the time of the core provider only, in turn."""
     starts = [_run_across(stage) for _ in range(_ACROSS_STARTS)]
     raw = [[record["ratio"] for record in start] for start in starts]
     cores = {record["core"] for start in starts for record in start}
@@ -227,7 +228,7 @@ def _across(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
 
 
 def _run_across(stage: Stage) -> list[dict[str, Any]]:
-    """programs/fabric/across.c on two nodes, each a host of its own."""
+    """Run programs/fabric/across.c on two nodes, each a host of its own."""
     meeting = f"{EXCHANGE}/across"
     seen = stage.cluster.seen_from_host(meeting)
     seen.unlink(missing_ok=True)
@@ -251,7 +252,7 @@ def _run_across(stage: Stage) -> list[dict[str, Any]]:
 def _ratio_row(
     bar: Bar, scenario: Scenario, raw: list[list[float]], detail: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The row of ratios that the programs form themselves, one list of repetitions a start."""
+    """The row of ratios that the programs compute, with a list of repetitions for each start."""
     side = side_entry(bar.ours, scenario, "ratio", raw, detail)
     measured = median_estimate([float(np.median(values)) for values in raw])
     return make_row(bar, measured, unit="ratio", trials=len(raw), ours=side, theirs=None)

@@ -1,4 +1,4 @@
-"""Figures: latency and bandwidth against message size, one line for each path."""
+"""Plots of latency and bandwidth against message size, with a line for each path."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,9 +41,9 @@ _STYLES: dict[tuple[str, bool | None], dict[str, Any]] = {
 
 
 def plot_demo(result: Mapping[str, Any], paths: Iterable[Path], caption: str | None = None) -> None:
-    """Draw a demo's result into files; each path's suffix chooses the format (png, svg).
+    """Draw a demo's result into files. The suffix of each file is its format (png, svg).
 
-    `caption` says under which conditions it was made; without it they come from the result.
+    `caption` says under which conditions it was measured. The default comes from the result.
     """
     series = result["series"]
     mpis = [mpi for mpi in Mpi if any(line["scenario"]["mpi"] == mpi for line in series)]
@@ -78,7 +78,7 @@ def plot_demo(result: Mapping[str, Any], paths: Iterable[Path], caption: str | N
 
 
 def _draw(axes: Axes, series: Sequence[Mapping[str, Any]], handles: dict[str, Line2D]) -> None:
-    """The lines of one panel, with the interval of each median as a shade."""
+    """Draw the lines of one panel, with the interval of each median as a shade."""
     for line in series:
         scenario = line["scenario"]
         style = _STYLES[scenario["path"], scenario["cma"]]
@@ -108,7 +108,7 @@ def _draw(axes: Axes, series: Sequence[Mapping[str, Any]], handles: dict[str, Li
 
 
 def _caption(result: Mapping[str, Any]) -> str:
-    """Under which conditions the figure was made."""
+    """The conditions under which the result was measured."""
     machine, conditions = result["machine"], result["conditions"]
     virtual = ", a virtual machine" if machine["virtual"] else ""
     cpus = " and ".join(map(str, conditions["cpus"]))

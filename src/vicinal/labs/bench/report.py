@@ -1,4 +1,4 @@
-"""The demonstrations as tables for people, and figures as people read them."""
+"""Tables of the demonstrations, and the format of figures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from vicinal.mpi.libraries import STANDARD, Mpi
 _DIGITS = 3
 
 BUSY_LOAD = 0.5
-"""Processes that ran or waited in the minute before; two ranks want two cores of their own."""
+"""Load of the minute before, above which a note appears: two ranks need two idle cores."""
 
 
 def format_value(value: float) -> str:
@@ -32,7 +32,7 @@ def format_value(value: float) -> str:
 def demo_tables(result: Mapping[str, Any], mpi: Mpi, sizes: Sequence[int]) -> Columns:
     """Latency and bandwidth of one MPI library over all paths, for some of the sizes.
 
-    Side by side where there is room, and else below each other.
+    The tables are side by side if there is room, or else below each other.
     """
     tables = [_demo_table(result, mpi, metric, sizes) for metric in DEMO_METRICS]
     return Columns(tables, padding=(1, 3))
@@ -67,7 +67,7 @@ network, region: each rank in an isolated node; over TCP, over Vicinal's region.
 times faster, times more: the region against the network.
 own shm: the MPI's own shared memory, both ranks in one node, as a yardstick;
 without CMA: the same without copying straight out of the other process."""
-"""What the columns of the demo's tables are."""
+"""The meaning of the columns of demo_tables()."""
 
 
 def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) -> list[str]:
@@ -81,7 +81,7 @@ def _demo_cells(result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int) 
 def _values(
     result: Mapping[str, Any], mpi: Mpi, metric: Metric, size: int
 ) -> dict[tuple[str, bool | None], float]:
-    """The medians by path, and for shared memory by whether it has CMA."""
+    """The medians by path, and for shared memory with and without CMA."""
     return {
         (line["scenario"]["path"], line["scenario"]["cma"]): point["median"]["value"]
         for line in result["series"]
@@ -92,7 +92,7 @@ def _values(
 
 
 def _gain(metric: Metric, network: float, region: float) -> str:
-    """How many times better the region is."""
+    """The factor by which the region is better."""
     times = network / region if FACTS[metric].lower_is_better else region / network
     return f"{format_value(times)} ×"
 
@@ -131,12 +131,12 @@ def guest_table(result: Mapping[str, Any]) -> Table:
 
 
 def format_cell(value: float | None) -> str:
-    """A value, or a dash where there is none."""
+    """A value, or a dash if there is none."""
     return "–" if value is None else format_value(value)
 
 
 def notes(result: Mapping[str, Any]) -> list[str]:
-    """What a reader has to know about how a result came about."""
+    """What readers must know about how a result was measured."""
     lines = [f"Done without {limitation}." for limitation in result["conditions"]["limitations"]]
     load = result["machine"]["load"]
     if load > BUSY_LOAD and not result["conditions"]["realtime"]:

@@ -1,4 +1,4 @@
-"""Results on disk: JSON that carries all raw values and where they come from."""
+"""Results as JSON files, with all raw values and their provenance."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def result_head(
     limitations: Sequence[str],
     realtime: bool = False,
 ) -> dict[str, Any]:
-    """What every result begins with; call it when measuring begins."""
+    """The head of every result. Call it when measuring begins."""
     return {
         **describe_origin(mpis),
         "units": UNITS,
@@ -39,7 +39,7 @@ def result_head(
 def series_of(
     scenario: Scenario, metric: Metric, trials: Sequence[Trial], sizes: Sequence[int]
 ) -> dict[str, Any]:
-    """The medians of one comparison by message size, with all that they are of."""
+    """The medians of one run by message size, with their raw values."""
     return {
         "metric": metric.value,
         "scenario": scenario.to_dict(),
@@ -57,7 +57,7 @@ def series_of(
 
 
 def write_result(result: dict[str, Any], schema: str, path: Path) -> None:
-    """Check a result against its schema and write it; directories are made as needed."""
+    """Check a result against its schema, and write it. Missing directories are created."""
     validate(result, schema)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")

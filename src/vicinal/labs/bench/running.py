@@ -1,4 +1,4 @@
-"""`vicinal bench`: measures what the bars ask for, and says which are met."""
+"""`vicinal bench`: measures the bars, and decides which are met."""
 
 import json
 import os
@@ -32,22 +32,22 @@ PRIORITY = 50
 
 @dataclass
 class Partial:
-    """The finished groups in a directory, one file for each.
+    """The finished groups in a directory, with a file for each.
 
-    Rows are worth something only beside rows that were measured under the same conditions,
-    so each file holds those, and only files with the same ones are used again.
+    Rows are only comparable with rows that were measured under the same conditions. So each file
+    contains its conditions, and only files with equal conditions are used again.
     """
 
     directory: Path
     conditions: Mapping[str, Any]
-    """Versions, cores and amounts: what has to be equal."""
+    """Versions, cores and amounts, which must be equal."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Rows that were found, by name."""
+    """The rows that were found, by name."""
     differences: list[str] = field(default_factory=list)
-    """Why files were not used, as phrases."""
+    """The reasons why files were not used, as phrases."""
 
     def load(self) -> None:
-        """Find what can be used again, and say in `differences` what cannot."""
+        """Load the groups that can be used again. `differences` gets the reasons for others."""
         for path in sorted(self.directory.glob("*.json")):
             try:
                 kept = json.loads(path.read_text())
@@ -72,26 +72,26 @@ class Partial:
             path.unlink(missing_ok=True)
 
     def keep(self, group: str, rows: list[dict[str, Any]]) -> None:
-        """Keep the rows of a finished group. Raises VicinalError where they cannot be written."""
+        """Store the rows of a finished group. Raises VicinalError if they cannot be written."""
         kept = {"conditions": dict(self.conditions), "rows": rows}
         write_json(self.directory / f"{group}.json", kept)
 
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What to measure, how much, and how."""
+    """What a bench measures, how much, and how."""
 
     groups: Sequence[Group]
     amount: Amount
     partial: Path
-    """Directory for finished groups."""
+    """The directory of finished groups."""
     resume: bool = False
-    """Whether to use those that are there."""
+    """Whether to use finished groups of the directory."""
     realtime: bool = False
 
     @property
     def nodes(self) -> int:
-        """As many as the widest scenario takes."""
+        """The number of nodes of the widest scenario."""
         return max([2, *(each.nodes for each in self._scenarios if not each.guests)])
 
     @property
@@ -100,7 +100,7 @@ class BenchPlan:
         return sorted({each.mpi for each in self._scenarios if not each.unavailable()})
 
     def steps(self, group: Group) -> int:
-        """How many starts of a program a group takes, about."""
+        """The approximate number of starts of a program for a group."""
         runs = len(_runnable(group).sides) * self.amount.trials
         return runs + sum(not bar.theirs for bar in group.bars)
 
@@ -111,9 +111,9 @@ class BenchPlan:
 
 
 def run_bench(plan: BenchPlan) -> dict[str, Any]:
-    """Measure all that a plan asks for and return the result, a row for each bar in its order.
+    """Measure a plan and return the result, which has a row for each bar in the plan's order.
 
-    Finished groups are kept while it runs. Raises VicinalError where nothing can be measured.
+    Finished groups are stored while the plan runs. Raises VicinalError if nothing can be measured.
     """
     with Stage(plan.nodes) as stage, show_steps(1 + sum(map(plan.steps, plan.groups))) as steps:
         steps.begin("the limits of this machine")
@@ -156,7 +156,7 @@ def _conditions(head: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _runnable(group: Group) -> Group:
-    """The group without bars that cannot be measured, and without sides that are not there."""
+    """The group without bars that cannot be measured, and without unavailable sides."""
     bars = [
         bar
         for bar in group.bars
@@ -214,7 +214,7 @@ def _decide(stage: Stage, bar: Bar, group: Group, rounds: Rounds) -> dict[str, A
 
 
 def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[Metric, Trial]:
-    """One trial of a side."""
+    """Run one trial of a side."""
     side, wanted = group.sides[name], group.sizes(name)
     if isinstance(side, Scenario):
         return stage.measure(side, wanted, amount)
@@ -227,7 +227,7 @@ def _run_side(stage: Stage, group: Group, name: str, amount: Amount) -> Mapping[
 
 
 def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict[str, Any]:
-    """The row of a bar that is a figure of ours alone."""
+    """The row of a bar on a figure that only Vicinal has."""
     reason = f"waits for {bar.waits_for}" if bar.waits_for else group.sides[bar.ours].unavailable()
     if reason is not None:
         return unmeasured_row(bar, group, reason)
@@ -241,11 +241,11 @@ def _measure_alone(stage: Stage, bar: Bar, group: Group, amount: Amount) -> dict
 
 @contextmanager
 def realtime(wanted: bool) -> Iterator[None]:
-    """Let what is started within run before everything else on its cores.
+    """Run processes that are started within this context before all others on their cores.
 
-    Round robin rather than first in, first out: two ranks that wait for each other on one
-    core would stay there for ever. The kernel leaves a twentieth of each second to all else.
-    Raises VicinalError where this process may not ask for it.
+    The policy is round robin and not first in, first out, because two ranks that wait for each
+    other on one core would wait for ever. The kernel leaves a twentieth of each second to other
+    processes. Raises VicinalError if this process lacks the permission.
     """
     if not wanted:
         yield

@@ -1,4 +1,4 @@
-"""What making a virtual cluster takes: by the commands that a user types, on the wall clock."""
+"""The wall-clock time to create a virtual cluster by the commands that a user types."""
 
 import json
 import os
@@ -21,19 +21,19 @@ from vicinal.labs.statistics.describe import median_estimate
 from vicinal.mpi.environment import Mpi
 
 _TIMEOUT_SECONDS = 600.0
-"""A hang guard: emulated guests may take minutes on a busy machine."""
+"""A guard against hangs. Emulated guests may take minutes on a busy machine."""
 _NAME = "vicinal-bench"
 
 
 def is_setup(bar: Bar) -> bool:
-    """Whether measure_setup() measures it."""
+    """Whether measure_setup() measures this bar."""
     return bar.metric in _MEASURES
 
 
 def measure_setup(bar: Bar, group: Group, trials: int) -> dict[str, Any]:
-    """The row for such a bar: the cluster is made and taken away `trials` times.
+    """The row of such a bar. The cluster is created and removed `trials` times.
 
-    Raises VicinalError if a command fails; what was made is taken away then.
+    Raises VicinalError if a command fails, after removing what was created.
     """
     setup = group.sides[bar.ours]
     assert isinstance(setup, Setup)
@@ -51,14 +51,14 @@ def measure_setup(bar: Bar, group: Group, trials: int) -> dict[str, Any]:
 
 
 class _Cluster:
-    """A cluster's file in a directory of its own, and the commands for it."""
+    """A cluster file in a directory of its own, and the commands for its cluster."""
 
     def __init__(self, file: Path, state: Path) -> None:
         self.file = str(file)
         self._environment = dict(os.environ) | {"XDG_STATE_HOME": str(state)}
 
     def run(self, *arguments: str, good: Sequence[int] = (0,)) -> str:
-        """What `vicinal` prints. Raises VicinalError if it fails or does not end."""
+        """The output of a `vicinal` command. Raises VicinalError if it fails or does not end."""
         command = [sys.executable, "-m", "vicinal", *arguments]
         shown = f"`vicinal {arguments[0]}`"
         try:
@@ -83,7 +83,7 @@ class _Cluster:
 
     @property
     def notes(self) -> list[str]:
-        """What this host did not give the nodes, and what executes virtual machines."""
+        """The features that the nodes lacked, and the accelerator of virtual machines."""
         status = json.loads(self.run("status", "--json", _NAME))
         notes = [f"without {limitation}" for limitation in status["limitations"]]
         if status["accelerator"] is not None:
@@ -93,7 +93,7 @@ class _Cluster:
 
 @contextmanager
 def _cluster_file(setup: Setup) -> Iterator[_Cluster]:
-    """A cluster that is not there yet; whatever was made of it is taken away in the end."""
+    """A cluster that does not exist yet. On exit all that was created of it is removed."""
     with tempfile.TemporaryDirectory(prefix="vicinal-bench-") as directory:
         file = Path(directory) / "cluster.yaml"
         # JSON is YAML.
@@ -116,7 +116,7 @@ def _up(cluster: _Cluster) -> tuple[float, list[str]]:
 
 
 def _first_message(cluster: _Cluster) -> tuple[float, list[str]]:
-    """From `up` to the end of a job that sends some messages of 8 bytes, one rank in each node."""
+    """The time from `up` to the end of a job that sends 8-byte messages between the nodes."""
     program = mpi_program(Mpi.MPICH, "latency")
     least = ["--sizes", "8", "--repetitions", "1", "--seconds", "0.001"]
     job = ["run", "--cluster", _NAME, "-n", "2", "--mpi", "mpich", str(program), *least]

@@ -1,4 +1,4 @@
-"""What bars compare: MPI libraries on paths, limits of the machine, clusters that are made."""
+"""The sides of bars: MPI libraries on paths, limits of the machine, creation of clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,27 +26,27 @@ class Scenario:
     mpi: Mpi
     path: MessagePath
     cma: bool = True
-    """For the path shared-memory: whether one process may copy out of another's memory."""
+    """On the path shared-memory: whether a process may copy from the memory of another."""
     own_title: str = ""
     variables: tuple[tuple[str, str], ...] = field(default=())
-    """Environment variables beyond those of the path."""
+    """Environment variables in addition to those of the path."""
     ranks: int = 2
     arguments: tuple[str, ...] = ()
-    """For the program, before those about sizes and times."""
+    """Arguments of the program, before those for sizes and times."""
     heap: bool = False
-    """For the path region: whether large allocations of the program lie in the region."""
+    """On the path region: whether large allocations of the program lie in the region."""
     one_node: bool = False
-    """For the path region: whether the ranks share a node, and so a PID namespace."""
+    """On the path region: whether the ranks share a node, and so a PID namespace."""
     hosts: int = 1
-    """For the path region: each with a region of its own, and a network between them."""
+    """On the path region: the number of hosts, each with a region of its own, and a network."""
     guests: bool = False
     """Whether the nodes are virtual machines."""
     metric: Metric | None = None
-    """What is measured here in place of the bar's metric."""
+    """The metric that is measured on this side instead of the bar's metric."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Scenario":
-        """Make a scenario of the data that a file of bars holds."""
+        """Make a scenario from the data of a file of bars."""
         metric = values.get("metric")
         return cls(
             mpi=Mpi(values["mpi"]),
@@ -65,7 +65,7 @@ class Scenario:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the ranks are on: an MPI's own shared memory takes one."""
+        """The number of nodes of the ranks. An MPI library's own shared memory takes one."""
         return 1 if self.path is MessagePath.SHARED_MEMORY or self.one_node else self.ranks
 
     @property
@@ -96,7 +96,7 @@ class Scenario:
         return None
 
     def to_dict(self) -> dict[str, object]:
-        """The scenario as results hold it."""
+        """The scenario in the form of results."""
         return {
             "mpi": self.mpi.value,
             "path": self.path.value,
@@ -114,7 +114,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of the machine that a bar compares with, measured in turn with the rest."""
+    """A limit of the machine that a bar compares with, measured in turn with the other sides."""
 
     result_key: ClassVar[str] = "limit"
     metric: ClassVar[None] = None
@@ -129,29 +129,29 @@ class Limit:
         return "two cores that copy through shared chunks"
 
     def unavailable(self) -> str | None:
-        """None: every machine has limits."""
+        """Always None, because every machine has limits."""
         return None
 
     def to_dict(self) -> dict[str, object]:
-        """The limit as results hold it."""
+        """The limit in the form of results."""
         return {"limit": self.kind, "title": self.title}
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A virtual cluster that is made to see how long that takes: so many nodes that are alike."""
+    """A virtual cluster of equal nodes whose creation is timed."""
 
     result_key: ClassVar[str] = "setup"
     metric: ClassVar[None] = None
     backend: str
-    """As in a cluster's file: container or vm."""
+    """The back end as in a cluster file: container or vm."""
     count: int
     runtime: str | None = None
     """For containers."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Setup":
-        """Make one of the data that a file of bars holds."""
+        """Make a cluster from the data of a file of bars."""
         return cls(values["backend"], values["count"], values.get("runtime"))
 
     @property
@@ -163,7 +163,7 @@ class Setup:
 
     @property
     def description(self) -> dict[str, Any]:
-        """All of the cluster's file but its name."""
+        """The content of the cluster file without its name."""
         nodes = {"name": "node", "count": self.count, "backend": self.backend}
         if self.runtime is not None:
             nodes["runtime"] = self.runtime
@@ -181,7 +181,7 @@ class Setup:
         return None
 
     def to_dict(self) -> dict[str, object]:
-        """The cluster as results hold it."""
+        """The cluster in the form of results."""
         return {
             "backend": self.backend,
             "count": self.count,
