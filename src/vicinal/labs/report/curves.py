@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import matplotlib
 
@@ -14,6 +15,10 @@ from vicinal.labs.report.palette import PAPER, Style, entry, of_comparison
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.analysis.summary import Beside, Cell, Compared, Verdict
 from vicinal.labs.study.file.model import Statistic, Study, Workload
+
+_ASIDE = 0.2
+"""How far apart the markers of two comparisons at one size are, as a part of the nearest sizes'
+distance."""
 
 CLAIMED = {Verdict.BETTER, Verdict.WORSE}
 
@@ -108,9 +113,12 @@ def ratios(
     figure, axes = frame(title, [*legend, *references.legend(stars, star_looks, comparisons)])
     shown: list[float] = [star.value for star in stars]
     asides: dict[references.Reference, float] = {}
+    places = [position(size, sizes) for size in sizes]
+    nearest = min((right - left for left, right in pairwise(places)), default=1.0)
+    beside = nearest * min(_ASIDE, 0.7 / max(1, len(comparisons)))
     with matplotlib.rc_context(SETTINGS):
         for turn, (comparison, style) in enumerate(zip(comparisons, looks, strict=True)):
-            aside = 0.16 * (turn - (len(comparisons) - 1) / 2)
+            aside = beside * (turn - (len(comparisons) - 1) / 2)
             for star in stars:
                 if references.is_of(star, comparison):
                     asides[star] = aside

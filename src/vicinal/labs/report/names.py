@@ -6,6 +6,11 @@ from dataclasses import replace
 
 from vicinal.labs.study.file.model import Study
 
+EMULATED = "-emulated"
+"""Ends the names of plots of emulated environments."""
+
+_MARK = " (emulated)"
+
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -17,9 +22,14 @@ def slug(name: str) -> str:
 def called_so(study: Study, emulated: Collection[str]) -> Study:
     """The study with emulation named wherever an emulated environment is."""
     environments = tuple(
-        replace(each, title=f"{each.title} (emulated)")
+        replace(each, title=f"{each.title}{_MARK}")
         if each.name in emulated and "emulated" not in each.title
         else each
         for each in study.environments
     )
     return replace(study, environments=environments)
+
+
+def unmarked(title: str) -> str:
+    """The title of an environment, for figures that were published of a real one."""
+    return title.removesuffix(_MARK)

@@ -1,8 +1,10 @@
-"""Colours: one for each environment, the same on every plot, in light and in dark.
+"""Colours and markers: one for each environment and for each comparison, in light and in dark.
 
-They are Okabe and Ito's, which people with any colour vision tell apart, darkened where they would
-be too pale on paper, so that each stands out from its ground by 3 to 1 at least. Each environment
-has a marker too, and a dash once the colours begin anew: nothing is said by colour alone.
+The first two colours are Okabe and Ito's, darkened on white and lightened on black. The others were
+found by a search for the largest smallest difference (CIE 1976) between any two colours, as people
+with normal vision and with the three kinds of colour blindness see them. Each colour has a contrast
+of at least 3 to 1 with its ground. Each environment also has a marker, and a dash once the colours
+repeat, so that colour never carries a meaning by itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +15,8 @@ from matplotlib.lines import Line2D
 from vicinal.labs.study.file.model import Comparison, Study
 
 BASE_LIGHT, BASE_DARK = "#565b62", "#b4bac2"
-LIGHT = ("#0072b2", "#c85200", "#00805c", "#b04a86", "#8f6400", "#2f86b8")
-DARK = ("#5cb0ea", "#ff9350", "#35c79c", "#e896c6", "#e8b64a", "#9bd6f7")
+LIGHT = ("#0072b2", "#c85200", "#1c9c5c", "#682112", "#2525d0", "#681268")
+DARK = ("#5cb0ea", "#ff9350", "#82eda6", "#d22d48", "#7474e7", "#bf4095")
 MARKERS = ("s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":")
 
@@ -47,6 +49,11 @@ ROLES = (
 )
 
 
+_BASE_COLOR, _FIRST_COLOR = 5, 6
+"""Places in ROLES."""
+_BASE_MARKER = "o"
+
+
 @dataclass(frozen=True)
 class Style:
     """How an environment looks."""
@@ -65,37 +72,75 @@ class Style:
 def of_comparison(
     comparison: Comparison, among: Sequence[Comparison], looks: Mapping[str, Style]
 ) -> Style:
-    """The test's; with the base's marker where the same test stands beside several bases."""
-    test, base = looks[comparison.test], looks[comparison.base]
-    alone = sum(each.test == comparison.test for each in among) == 1
-    title = f"{test.title} / {base.title}"
-    return replace(test, title=title, marker=test.marker if alone else base.marker)
+    """How a comparison of a study looks: see `comparison_styles`."""
+    return comparison_styles(among, looks)[comparison]
+
+
+def comparison_styles(
+    comparisons: Sequence[Comparison], looks: Mapping[str, Style]
+) -> dict[Comparison, Style]:
+    """A colour and a marker for each comparison of a study.
+
+    The first comparison of an environment with its base looks like the environment. Later
+    comparisons of the same environment get a colour and a marker that no other comparison has, and
+    if possible no environment. Up to seven comparisons share neither colours nor markers.
+    """
+    kept = {each.test: looks[each.test] for each in comparisons}
+    found: dict[Comparison, Style] = {}
+    for each in comparisons:
+        own = kept.pop(each.test, None)
+        style = own or _unused([*found.values(), *kept.values()], looks)
+        title = f"{looks[each.test].title} / {looks[each.base].title}"
+        found[each] = replace(style, title=title)
+    return found
+
+
+def _unused(taken: Sequence[Style], looks: Mapping[str, Style]) -> Style:
+    """A look whose colour and marker are not taken; if all are, one whose combination is not."""
+    plain = [
+        Style("", ROLES[_FIRST_COLOR + place], marker, "-")
+        for place, marker in enumerate(MARKERS[: len(LIGHT)])
+    ]
+    plain.append(Style("", ROLES[_BASE_COLOR], _BASE_MARKER, "-"))
+    mixed = [replace(each, marker=marker) for marker in MARKERS for each in plain]
+    roles = {each.role for each in taken}
+    markers = {each.marker for each in taken}
+    of_environments = {each.role for each in looks.values()}
+    apart = [each for each in plain if each.role not in roles and each.marker not in markers]
+    free = [each for each in apart if each.role not in of_environments] or apart
+    pairs = {(each.role, each.marker) for each in taken}
+    rest = [each for each in mixed if (each.role, each.marker) not in pairs]
+    return (free or rest or mixed)[0]
 
 
 def styles(study: Study) -> dict[str, Style]:
-    """By an environment's name. The base of the first comparison is grey, a circle."""
+    """How each environment looks, by name. The base of the first comparison is a grey circle."""
     comparisons = study.design.comparisons
     base = comparisons[0].base if comparisons else study.environments[0].name
     return styles_of({each.name: each.title for each in study.environments}, base)
 
 
 def styles_of(titles: Mapping[str, str], base: str) -> dict[str, Style]:
-    """By name, of what has titles. One of them is grey, a circle."""
+    """How each of some named things looks. `base` names the one that is a grey circle."""
     found: dict[str, Style] = {}
     place = 0
     for name, title in titles.items():
         if name == base:
-            found[base] = Style(title, ROLES[5], "o", "-")
+            found[base] = Style(title, ROLES[_BASE_COLOR], _BASE_MARKER, "-")
             continue
         turn, color = divmod(place, len(LIGHT))
         found[name] = Style(
             title,
-            ROLES[6 + color],
+            ROLES[_FIRST_COLOR + color],
             MARKERS[(color + turn) % len(MARKERS)],
             DASHES[turn % len(DASHES)],
         )
         place += 1
     return found
+
+
+GLYPHS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚", "X": "✖"}
+"""Markers as characters, for text beside plots."""
 
 
 @dataclass(frozen=True)

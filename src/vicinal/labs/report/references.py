@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from matplotlib.axes import Axes
 
 from vicinal.labs.report import numbers
-from vicinal.labs.report.palette import INK, PAPER, Entry, Style
+from vicinal.labs.report.names import unmarked
+from vicinal.labs.report.palette import INK, PAPER, Entry, Style, of_comparison
 from vicinal.labs.study.analysis.summary import Beside
 from vicinal.labs.study.analysis.units import convert
 from vicinal.labs.study.file.model import Comparison, Published, Statistic, Workload
@@ -82,22 +83,28 @@ def looks_of(
     comparisons: Sequence[Comparison],
     styles: Mapping[str, Style],
 ) -> dict[str | Comparison, Look]:
-    """How each that was published of looks, beside a study's comparisons.
+    """How the stars of each environment, or of each pair of environments, look.
 
-    Ratios of one environment to several others have its colour, and stars of as many points each.
+    A star of a pair that the study compares has the colour of that comparison. A star of another
+    pair has the colour of its test, and a number of points of its own.
     """
     found: dict[str | Comparison, Look] = {}
     for whose in dict.fromkeys(each.whose for each in references):
         if isinstance(whose, str):
-            found[whose] = Look(styles[whose].title, styles[whose].color)
+            found[whose] = Look(unmarked(styles[whose].title), styles[whose].color)
             continue
         published = [each.whose for each in references if isinstance(each.whose, Comparison)]
         bases = dict.fromkeys(
             each.base for each in (*comparisons, *published) if each.test == whose.test
         )
         test, base = styles[whose.test], styles[whose.base]
+        title = f"{unmarked(test.title)} / {unmarked(base.title)}"
+        measured = next((each for each in comparisons if _key(each) == _key(whose)), None)
+        if measured is not None:
+            found[whose] = Look(title, of_comparison(measured, comparisons, styles).color)
+            continue
         points = _POINTS[list(bases).index(whose.base) % len(_POINTS)]
-        found[whose] = Look(f"{test.title} / {base.title}", test.color, points)
+        found[whose] = Look(title, test.color, points)
     return found
 
 
