@@ -18,7 +18,7 @@ from vicinal.labs.report import numbers
 from vicinal.labs.report.palette import BAND, INK
 from vicinal.labs.statistics.estimate import Estimate
 
-_SIZE_TICKS = 7
+_SIZE_TICKS = 6
 _MIDDLING = (1, 2, 5)
 _CLOSE, _FAR = 3, 150
 """The largest value beside the smallest: ticks are evenly spaced below, decades alone above."""

@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vicinal.labs.report import numbers, references
 from vicinal.labs.report.axes import log_values, ratio_axis, reach
 from vicinal.labs.report.curves import CLAIMED, named
-from vicinal.labs.report.drawing import GROUND, SETTINGS, Plot, frame
-from vicinal.labs.report.palette import PAPER, Style, of_comparison
+from vicinal.labs.report.drawing import GROUND, SETTINGS, Plot, broken, frame
+from vicinal.labs.report.palette import PAPER, Entry, Style, of_comparison
 from vicinal.labs.study.analysis.summary import Beside, Cell, Compared
 from vicinal.labs.study.file.model import Comparison, Statistic, Study, Workload
 
 _LANE = 34
+_LINE = 11
+"""Points: what a label needs for each line after its first."""
 _FAINT = 0.35
 
 
@@ -35,10 +38,15 @@ def values(
     looks = references.looks_of(stars, (), styles)
     measured = [cell.environment for cell in chosen]
     lanes = [*measured, *(each for each in looks if each not in measured)]
+    labels = [
+        f"{styles[cell.environment].title}:"
+        f" {numbers.with_unit(cell.across[statistic].value, cell.unit)}"
+        for cell in chosen
+    ]
+    labels += [f"{looks[whose].title}: published only" for whose in lanes[len(chosen) :]]
     better = "lower" if workload.quantity.lower_is_better else "higher"
     title = named(workload, statistic)
-    legend = references.legend(stars, looks, lanes)
-    figure, axes = frame(title, legend, height=_LANE * len(lanes) + 10, left=14)
+    figure, axes = _frame(title, references.legend(stars, looks, lanes), labels)
     shown: list[float] = [star.value for star in stars]
     with matplotlib.rc_context(SETTINGS):
         for place, cell in enumerate(chosen):
@@ -66,14 +74,10 @@ def values(
                 capsize=3,
                 linewidth=1.4,
             )
-            words = f"{style.title}: {numbers.with_unit(estimate.value, cell.unit)}"
-            _label(axes, place, words)
         for star in stars:
             references.draw(axes, star.value, lanes.index(star.whose), looks[star.whose])
-        for place, whose in enumerate(lanes[len(chosen) :], len(chosen)):
-            _label(axes, place, f"{looks[whose].title}: published only")
         log_values(axes, shown, "x")
-        _lanes(axes, len(lanes))
+        _label(axes, labels)
         axes.set_xlabel(f"{unit}, {better} is better")
     words = "; ".join(
         f"{styles[cell.environment].title} {numbers.estimated(cell.across[statistic], cell.unit)}"
@@ -100,10 +104,15 @@ def ratios(
     looks = references.looks_of(stars, study.design.comparisons, styles)
     measured = [Comparison(each.comparison.base, each.comparison.test) for each in chosen]
     lanes = [*measured, *(each for each in looks if each not in measured)]
-    legend = references.legend(stars, looks, lanes)
-    figure, axes = frame(title, legend, height=_LANE * len(lanes) + 10, left=14)
+    said = [
+        f"{of_comparison(each.comparison, study.design.comparisons, styles).title}:"
+        f" {numbers.times(each.ratio.value)}"
+        for each in chosen
+        if each.ratio is not None
+    ]
+    labels = [*said, *(f"{looks[whose].title}: published only" for whose in lanes[len(chosen) :])]
+    figure, axes = _frame(title, references.legend(stars, looks, lanes), labels)
     shown: list[float] = [star.value for star in stars]
-    said = []
     with matplotlib.rc_context(SETTINGS):
         for place, each in enumerate(chosen):
             assert each.ratio is not None
@@ -120,35 +129,39 @@ def ratios(
                 capsize=3,
                 linewidth=1.4,
             )
-            said.append(f"{style.title}: {numbers.times(each.ratio.value)}")
-            _label(axes, place, said[-1])
         for star in stars:
             references.draw(axes, star.value, lanes.index(star.whose), looks[star.whose])
-        for place, whose in enumerate(lanes[len(chosen) :], len(chosen)):
-            _label(axes, place, f"{looks[whose].title}: published only")
         ratio_axis(axes, shown, study.design.margin, "x")
-        _lanes(axes, len(lanes))
+        _label(axes, labels)
         axes.set_xlabel(f"ratio, {better} 1 is better")
     alternative = f"{title}, with intervals. {'; '.join(said)}."
     alternative += references.words(stars, looks, "")
     return Plot(name, title, alternative, figure, stars=tuple(stars))
 
 
-def _label(axes: Axes, place: int, words: str) -> None:
-    """Above its marker, where it is as long as it likes."""
-    axes.annotate(
-        words,
-        (0, place),
-        xycoords=("axes fraction", "data"),
-        xytext=(2, 9),
-        textcoords="offset points",
-        fontsize=8.5,
-        va="center",
-        bbox=GROUND,
-    )
+def _frame(title: str, legend: Sequence[Entry], labels: Sequence[str]) -> tuple[Figure, Axes]:
+    return frame(title, legend, height=_lane(labels) * len(labels) + 10, left=14)
 
 
-def _lanes(axes: Axes, count: int) -> None:
-    axes.set_ylim(count - 0.55, -0.65)
+def _lane(labels: Sequence[str]) -> float:
+    """Points: the height of each lane, which has room for the label with the most lines."""
+    return _LANE + _LINE * max((broken(each).count("\n") for each in labels), default=0)
+
+
+def _label(axes: Axes, labels: Sequence[str]) -> None:
+    """Each label above the marker of its lane."""
+    for place, words in enumerate(labels):
+        axes.annotate(
+            broken(words),
+            (0, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(2, 5),
+            textcoords="offset points",
+            fontsize=8.5,
+            va="bottom",
+            linespacing=1.1,
+            bbox=GROUND,
+        )
+    axes.set_ylim(len(labels) - 0.55, -1 + 0.35 * _LANE / _lane(labels))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)

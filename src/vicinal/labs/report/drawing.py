@@ -17,12 +17,14 @@ from vicinal.labs.report.palette import GRID, INK, MUTED, PAPER, ROLES, Entry, h
 from vicinal.labs.report.references import Reference
 from vicinal.labs.study.result.whole import write_whole
 
-WIDTH = 340
-"""Points: a plot is as wide as a phone, where it is read at about this scale, and no wider."""
+WIDTH = 310
+"""Points. At 360 pixels, the width of a phone's page, text is drawn larger than this by a fifth."""
 _POINTS = 72
 _PIXELS_AN_INCH = 200
 _PNG_COMPRESSION = 3
 """More takes three times as long for a tenth of the size."""
+_LETTER = 4.9
+"""Points: how wide a letter of a label is at most, on average."""
 _TITLE_HEIGHT = 22
 _LEGEND_LINE = 14
 _SVG = "http://www.w3.org/2000/svg"
@@ -123,6 +125,11 @@ def frame(
                 handlelength=2.2,
             )
     return figure, axes
+
+
+def broken(words: str, width: float = WIDTH) -> str:
+    """A label of 8.5 points in lines that fit into a plot."""
+    return textwrap.fill(words, int((width - 30) / _LETTER))
 
 
 GROUND = {"facecolor": PAPER.light, "edgecolor": "none", "pad": 0.6}

@@ -19,7 +19,7 @@ from vicinal.labs.report.references import Reference
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.analysis.summary import Compared, Summary
 
-WIDE, NARROW = 640, 320
+WIDE, NARROW = 640, 300
 _LANE, _TALL_LANE = 13, 25
 _TITLE_LANE = 17
 _SIZES = 3
@@ -37,8 +37,15 @@ class _Lane:
     """Published of it."""
 
 
-def glance(name: str, summary: Summary, styles: Mapping[str, Style], *, wide: bool) -> Plot | None:
-    """The chart; None where nothing was compared."""
+def glance(
+    name: str,
+    summary: Summary,
+    styles: Mapping[str, Style],
+    *,
+    wide: bool,
+    emulated: bool = False,
+) -> Plot | None:
+    """The chart; None if nothing was compared. `emulated` is said in its title."""
     tall = _LANE if wide else _TALL_LANE  # with the absolutes beside, or below
     lanes = list(_lanes(summary, tall))
     if not any(lane.compared for lane in lanes):
@@ -61,7 +68,7 @@ def glance(name: str, summary: Summary, styles: Mapping[str, Style], *, wide: bo
     legend += references.legend(stars, star_looks, used)
     height = lanes[-1].top + tall
     left, right = (112, 196) if wide else (44, 12)
-    title = f"All workloads at a glance{beside}"
+    title = f"All workloads at a glance{', emulated' * emulated}{beside}"
     figure, axes = frame(
         title, legend, height=height, width=WIDE if wide else NARROW, left=left, right=right
     )

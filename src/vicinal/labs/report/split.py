@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 
 from vicinal.labs.report import numbers
-from vicinal.labs.report.drawing import SETTINGS, Plot, frame
+from vicinal.labs.report.drawing import SETTINGS, Plot, broken, frame
 from vicinal.labs.report.palette import PAPER, ROLES, Entry, Style
 from vicinal.labs.study.analysis.summary import Cell
 from vicinal.labs.study.file.model import Workload
 
-_LANE = 40
+_LANE, _BAR = 40, 17
+_LINE = 11
+"""Points: what a title needs for each line after its first."""
 _FIRST_ROLE = 6
 _HATCHES = ("", "///", "...", "xx", "\\\\\\")
 
@@ -28,7 +30,9 @@ def split(
         Entry(kind, ROLES[_FIRST_ROLE + place % 6].light, "s", "none")
         for place, kind in enumerate(kinds)
     ]
-    figure, axes = frame(title, legend, height=_LANE * len(chosen) + 8, left=14)
+    titles = [broken(f"{styles[cell.environment].title}: 1 234 s") for cell in chosen]
+    height = _LANE + _LINE * max(each.count("\n") for each in titles)
+    figure, axes = frame(title, legend, height=height * len(chosen) + 8, left=14)
     with matplotlib.rc_context(SETTINGS):
         for lane, cell in enumerate(chosen):
             before = 0.0
@@ -40,7 +44,7 @@ def split(
                     lane,
                     value,
                     left=before,
-                    height=0.42,
+                    height=_BAR / height,
                     color=ROLES[_FIRST_ROLE + place % 6].light,
                     hatch=_HATCHES[place % len(_HATCHES)],
                     edgecolor=PAPER.light,
@@ -48,14 +52,15 @@ def split(
                 )
                 before += value
             axes.annotate(
-                f"{styles[cell.environment].title}: {numbers.with_unit(before, 's')}",
+                broken(f"{styles[cell.environment].title}: {numbers.with_unit(before, 's')}"),
                 (0, lane),
-                xytext=(2, 15),
+                xytext=(2, 10),
                 textcoords="offset points",
                 fontsize=8.5,
-                va="center",
+                va="bottom",
+                linespacing=1.1,
             )
-        axes.set_ylim(len(chosen) - 0.6, -0.85)
+        axes.set_ylim(len(chosen) - 0.6, -0.85 if height == _LANE else -0.95)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.set_xlim(left=0)
