@@ -1,9 +1,9 @@
 """Hosts that are killed, stopped and cut off, and bad links: other hosts continue, nothing hangs.
 
 A host is a node of an ephemeral cluster with two ranks of tests/api/traffic.c and its own region.
-Two hosts reach each other over tcp. Messages are numbered and have checksums, and many are in progress
-when the fault happens. The kernels of the machines that run these tests have no netem. Queues that
-these kernels have make the links slow, lossy and out of order.
+Two hosts reach each other over tcp. Messages are numbered and have checksums, and many are in
+progress when the fault happens. The kernels of the machines that run these tests have no netem.
+Queues that these kernels have make the links slow, lossy and out of order.
 """
 
 import re

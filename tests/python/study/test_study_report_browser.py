@@ -107,6 +107,19 @@ def test_page_looks_right(browser: Browser, report: Path, width: int, scheme: st
     page.close()
 
 
+WIDEST = """() => Math.max(...[...document.querySelectorAll("main > section > *")]
+  .filter(each => each.checkVisibility()).map(each => each.getBoundingClientRect().right))"""
+
+
+def test_page_uses_its_width_and_folds(browser: Browser, report: Path) -> None:
+    for width, columns in ((1400, 3), (400, 1)):
+        page, _ = opened(browser, report, width, "light")
+        assert page.evaluate(WIDEST) > 0.94 * width
+        grid = "getComputedStyle(document.querySelector('.plots')).gridTemplateColumns"
+        assert len(page.evaluate(grid).split()) == columns
+        page.close()
+
+
 STARS = """colour => [...document.querySelectorAll("figure svg use, figure svg path")]
   .filter(each => each.checkVisibility())
   .filter(each => getComputedStyle(each).stroke == colour)

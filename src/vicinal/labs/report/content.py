@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vicinal.labs.report import curves, dots, numbers, tables
-from vicinal.labs.report.answer import answers
+from vicinal.labs.report.answer import Answer, answers, reservation
 from vicinal.labs.report.drawing import Plot
 from vicinal.labs.report.glance import glance
 from vicinal.labs.report.lines import lines_rule, wrong_lines
-from vicinal.labs.report.names import called_so, slug
-from vicinal.labs.report.palette import Style, styles
+from vicinal.labs.report.names import EMULATED, called_so, slug
+from vicinal.labs.report.palette import Style, comparison_styles, styles
 from vicinal.labs.report.references import Reference, note
 from vicinal.labs.report.split import split
 from vicinal.labs.report.tables import Table, split_changes
 from vicinal.labs.report.tails import tail
 from vicinal.labs.study.analysis.summary import Cell, RuleChecked, Summary
-from vicinal.labs.study.file.model import Quantity, Study, Workload, control_name
+from vicinal.labs.study.file.model import Comparison, Quantity, Study, Workload, control_name
 
 _GROUPS = {
     "Point to point": {"latency", "bandwidth", "bidirectional", "message-rate", "multi-pair"},
@@ -145,6 +145,8 @@ class Section:
     title: str
     how: str
     plots: list[Drawn] = field(default_factory=list)
+    emulated_plots: list[Drawn] = field(default_factory=list)
+    """Plots of emulated environments, which have axes of their own."""
     stars: str = ""
     """What published figures in its plots are; nothing where there are none."""
     compared: list[Table] = field(default_factory=list)
@@ -168,17 +170,29 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Glance:
+    """All workloads on one chart, in two layouts."""
+
+    wide: Drawn
+    narrow: Drawn
+    stars: str
+    """What the published figures in the chart are; empty if there are none."""
+    emulated: bool
+
+
+@dataclass(frozen=True)
 class Part:
     """A result, as the page has it."""
 
     anchor: str
     source: Source
     styles: Mapping[str, Style]
-    answers: tuple[str, ...]
-    wide: Drawn | None
-    narrow: Drawn | None
-    stars: str
-    """What published figures in these two are; nothing where there are none."""
+    comparison_styles: Mapping[Comparison, Style]
+    answers: tuple[Answer, ...]
+    reservation: str
+    """What the control says about all answers; empty if nothing."""
+    glances: tuple[Glance, ...]
+    """One of real environments and one of emulated environments, if each has comparisons."""
     environments: Table
     groups: tuple[Group, ...]
     rules: tuple[RuleChecked, ...]
@@ -189,7 +203,6 @@ class Part:
 
     @property
     def summary(self) -> Summary:
-        """The summary of the source."""
         return self.source.summary
 
 
@@ -201,11 +214,7 @@ def part(source: Source, anchor: str, draw: Draw) -> Part:
     looks = styles(summary.study)
     prefix = f"{anchor}-" if anchor else ""
 
-    def drawn(plot: Plot | None) -> Drawn | None:
-        return None if plot is None else draw(plot)
-
-    wide = glance(f"{prefix}glance", summary, looks, wide=True)
-    stars = () if wide is None else wide.stars
+    glances = tuple(_glances(summary, looks, prefix, draw))
     groups = tuple(_groups(summary, looks, prefix, draw))
     sections = [section for group in groups for section in group.sections]
     lines = lines_rule(wrong for section in sections for wrong in section.wrong_lines)
@@ -213,10 +222,10 @@ def part(source: Source, anchor: str, draw: Draw) -> Part:
         anchor=anchor,
         source=source,
         styles=looks,
+        comparison_styles=comparison_styles(summary.study.design.comparisons, looks),
         answers=tuple(answers(summary)),
-        wide=drawn(wide),
-        narrow=drawn(glance(f"{prefix}glance-narrow", summary, looks, wide=False)),
-        stars=note(stars, summary.study.design.comparisons, looks),
+        reservation=reservation(summary),
+        glances=glances,
         environments=tables.environments(summary),
         groups=groups,
         rules=(*summary.rules, lines),
@@ -227,12 +236,30 @@ def part(source: Source, anchor: str, draw: Draw) -> Part:
 
 
 def plots_of(summary: Summary) -> int:
-    """How many plots there will be, about: for a progress bar."""
+    """About how many plots there will be, for a progress bar."""
+    panels = 2 if summary.emulated else 1
     per_workload = [
         2 * len(workload.statistics) + (3 if workload.sizes else 1)
         for workload in summary.study.workloads
     ]
-    return 2 + sum(per_workload)
+    return panels * (2 + sum(per_workload))
+
+
+def _glances(
+    summary: Summary, looks: Mapping[str, Style], prefix: str, draw: Draw
+) -> Iterator[Glance]:
+    for emulated in (False, True):
+        chosen = replace(
+            summary,
+            compared=tuple(each for each in summary.compared if summary.emulates(each) == emulated),
+            published=() if emulated else summary.published,
+        )
+        name = f"{prefix}glance" + EMULATED * emulated
+        wide = glance(name, chosen, looks, wide=True, emulated=emulated)
+        narrow = glance(f"{name}-narrow", chosen, looks, wide=False, emulated=emulated)
+        if wide is not None and narrow is not None:
+            stars = note(wide.stars, summary.study.design.comparisons, looks)
+            yield Glance(draw(wide), draw(narrow), stars, emulated)
 
 
 def group_of(workload: Workload) -> str:
@@ -284,10 +311,11 @@ def _section(
         section.missing = section.missing or "no trial of it gave a value"
         return section
     stars: list[Reference] = []
-    for plot in _plots(summary, workload, measured, looks, name):
-        section.wrong_lines += wrong_lines(plot, workload.name)
-        section.plots.append(draw(plot))
-        stars += plot.stars
+    for emulated, shown in ((False, section.plots), (True, section.emulated_plots)):
+        for plot in _panel(summary, workload, measured, looks, name, emulated=emulated):
+            section.wrong_lines += wrong_lines(plot, workload.name)
+            shown.append(draw(plot))
+            stars += plot.stars
     section.marks += marks_of((lines_rule(section.wrong_lines),), workload.name)
     section.stars = note(stars, summary.study.design.comparisons, looks)
     for comparison in summary.study.design.comparisons:
@@ -310,22 +338,38 @@ def _section(
     return section
 
 
-def _plots(
+def _panel(
     summary: Summary,
     workload: Workload,
-    cells: list[Cell],
+    measured: list[Cell],
     looks: Mapping[str, Style],
     name: str,
+    *,
+    emulated: bool,
 ) -> Iterator[Plot]:
+    """The plots of real environments, or those of emulated environments.
+
+    Times of an emulated processor say nothing about real hardware, so the two share no axis. A
+    comparison with an emulated side is emulated. Published figures are of real machines, so they
+    are only in plots of real environments.
+    """
+    cells = [cell for cell in measured if (cell.environment in summary.emulated) == emulated]
+    compared = [
+        each
+        for each in summary.compared
+        if each.workload == workload.name and summary.emulates(each) == emulated
+    ]
+    published = () if emulated else summary.published
+    if emulated:
+        workload = replace(workload, title=f"{workload.title}, emulated")
+        name += EMULATED
     sizes = sorted({cell.size for cell in cells if cell.size is not None})
-    compared = [each for each in summary.compared if each.workload == workload.name]
     kind = curves if len(sizes) > 1 else dots
     absolute = curves.curve if kind is curves else dots.values
     for statistic in workload.statistics:
         if not any(statistic in cell.across for cell in cells):
             continue
         ending = slug(statistic)
-        published = summary.published
         yield absolute(f"{name}-{ending}", workload, statistic, cells, looks, published)
         if any(each.ratio is not None and each.statistic == statistic for each in compared):
             yield kind.ratios(

@@ -22,7 +22,7 @@ from vicinal.labs.report.content import Drawn, Part, Source, part, plots_of
 from vicinal.labs.report.drawing import Plot, inline, write_plot
 from vicinal.labs.report.glance import representative
 from vicinal.labs.report.overlay import Overlaid, overlays, overlays_of
-from vicinal.labs.report.palette import ROLES
+from vicinal.labs.report.palette import GLYPHS, ROLES
 from vicinal.labs.report.separated import write_csv
 from vicinal.labs.report.tables import Column, Table
 from vicinal.labs.report.tuned import Searched, TuningShown, tuning
@@ -35,6 +35,11 @@ from vicinal.labs.study.result.whole import write_whole
 from vicinal.labs.study.result.writing import ResultWriter
 
 PAGE, TEXT, PLOTS = "report.html", "report.md", "plots"
+
+EMULATED_NOTE = (
+    "Emulated: QEMU emulated the processors of at least one side. These times say nothing about"
+    " virtual machines on real hardware, so they have axes of their own."
+)
 
 _COMMAND = re.compile(r"`([^`\n]+)`")
 """A command or a name within a note of a study file, as its author marks it."""
@@ -115,7 +120,10 @@ def write_report(
         for place, source in enumerate(sources, 1):
             parts.append(part(source, f"r{place}" if len(sources) > 1 else "", draw))
         together = [
-            Overlaid(each.source.name, each.summary.study, each.summary.cells) for each in parts
+            Overlaid(
+                each.source.name, each.summary.study, each.summary.cells, each.summary.emulated
+            )
+            for each in parts
         ]
         laid_over = [draw(plot) for plot in overlays(together)]
         gains = [gains_plot(f"tuning-{at}-gains", each) for at, each in enumerate(searches, 1)]
@@ -186,6 +194,8 @@ def _context(
         "tuning": tuning,
         "made": datetime.now(UTC).isoformat(" ", timespec="minutes")[:16],
         "version": vicinal.__version__,
+        "glyphs": GLYPHS,
+        "emulated_note": EMULATED_NOTE,
     }
 
 

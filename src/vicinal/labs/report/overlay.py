@@ -4,20 +4,20 @@ Colours are those of results here, and the environment is in the title. Each res
 their own intervals; nothing is compared, since trials of two results make no pairs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vicinal.labs.report import curves, dots
 from vicinal.labs.report.drawing import Plot, write_plot
-from vicinal.labs.report.names import called_so, slug
-from vicinal.labs.report.palette import styles_of
+from vicinal.labs.report.names import EMULATED, called_so, slug
+from vicinal.labs.report.palette import Style, styles_of
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.study.analysis.cautions import emulated_in
 from vicinal.labs.study.analysis.summarise import measured_cells
 from vicinal.labs.study.analysis.summary import Cell
 from vicinal.labs.study.analysis.units import convert
-from vicinal.labs.study.file.model import Environment, Study, Workload
+from vicinal.labs.study.file.model import Study, Workload
 from vicinal.labs.study.result.reading import Result
 
 
@@ -29,15 +29,25 @@ class Overlaid:
     """By which its readers know it; no other one has it."""
     study: Study
     cells: Sequence[Cell]
+    emulated: Collection[str] = ()
+    """Environments whose processors were emulated."""
 
 
 def overlays(results: Sequence[Overlaid]) -> Iterator[Plot]:
-    """A plot for each workload, statistic and environment that two results have at least."""
+    """A plot for each workload, statistic and environment that at least two results have.
+
+    Results whose processors were emulated share no plot with the others.
+    """
+    looks = styles_of({each.name: each.name for each in results}, results[0].name)
     workloads = {each.name: each for result in results for each in result.study.workloads}
-    environments = {each.name: each for result in results for each in result.study.environments}
+    environments = {each.name: None for result in results for each in result.study.environments}
     for place, workload in enumerate(workloads.values(), 1):
-        for environment in environments.values():
-            yield from _plots(f"overlay-{place:02}", results, workload, environment)
+        for environment in environments:
+            for emulated in (False, True):
+                alike = [each for each in results if (environment in each.emulated) == emulated]
+                prefix = f"overlay-{place:02}"
+                for plot in _plots(prefix, alike, workload, environment, looks):
+                    yield replace(plot, name=plot.name + EMULATED * emulated)
 
 
 def overlays_of(study: Study) -> int:
@@ -53,7 +63,8 @@ def write_overlays(results: Sequence[tuple[str, Result]], folder: Path) -> int:
     opened = []
     for name, result in results:
         study, cells = measured_cells(result)
-        opened.append(Overlaid(name, called_so(study, emulated_in(result.trials)), cells))
+        emulated = emulated_in(result.trials)
+        opened.append(Overlaid(name, called_so(study, emulated), cells, emulated))
     count = 0
     for plot in overlays(opened):
         write_plot(plot, folder)
@@ -62,8 +73,13 @@ def write_overlays(results: Sequence[tuple[str, Result]], folder: Path) -> int:
 
 
 def _plots(
-    prefix: str, results: Sequence[Overlaid], workload: Workload, environment: Environment
+    prefix: str,
+    results: Sequence[Overlaid],
+    workload: Workload,
+    environment: str,
+    looks: Mapping[str, Style],
 ) -> Iterator[Plot]:
+    titles = {each.name: each.title for result in results for each in result.study.environments}
     units = [cell.unit for result in results for cell in _cells_of(result, workload, environment)]
     found = [
         replace(same, environment=result.name)
@@ -71,20 +87,19 @@ def _plots(
         for cell in _cells_of(result, workload, environment)
         if (same := _in_unit(cell, units[0])) is not None
     ]
-    looks = styles_of({result.name: result.name for result in results}, results[0].name)
-    titled = replace(workload, title=f"{workload.title}, {environment.title}")
+    titled = replace(workload, title=f"{workload.title}, {titles.get(environment, environment)}")
     for statistic in workload.statistics:
         there = [cell for cell in found if statistic in cell.across]
         if len({cell.environment for cell in there}) < 2:
             continue
-        name = f"{prefix}-{slug(workload.name)}-{slug(environment.name)}-{slug(statistic)}"
+        name = f"{prefix}-{slug(workload.name)}-{slug(environment)}-{slug(statistic)}"
         sizes = {cell.size for cell in there}
         draw = curves.curve if len(sizes) > 1 else dots.values
         yield draw(name, titled, statistic, there, looks)
 
 
-def _cells_of(result: Overlaid, workload: Workload, environment: Environment) -> list[Cell]:
-    wanted = (environment.name, workload.name)
+def _cells_of(result: Overlaid, workload: Workload, environment: str) -> list[Cell]:
+    wanted = (environment, workload.name)
     return [each for each in result.cells if (each.environment, each.workload) == wanted]
 
 

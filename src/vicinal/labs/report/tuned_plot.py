@@ -22,7 +22,8 @@ def gains_plot(name: str, searched: Searched) -> Plot | None:
     lanes = [(f"{tuned.workload}: {figure}", gain) for tuned, figure, gain in gains_of(searched)]
     if not lanes:
         return None
-    title = f"{searched.title or searched.name}: beside the setting that was there"
+    title = f"{searched.title or searched.name}{', emulated' * searched.emulated}"
+    title += ": beside the setting that was there"
     figure, axes = frame(title, (), height=_LANE * len(lanes), left=14)
     shown: list[float] = []
     with matplotlib.rc_context(SETTINGS):

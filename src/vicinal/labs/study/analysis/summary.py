@@ -134,3 +134,7 @@ class Summary:
     """What readers should know before they rely on a figure."""
     emulated: tuple[str, ...] = ()
     """Environments whose processors QEMU emulated; their times are those of emulation."""
+
+    def emulates(self, compared: Compared) -> bool:
+        """Whether a side of a comparison was emulated."""
+        return not {compared.comparison.base, compared.comparison.test}.isdisjoint(self.emulated)
