@@ -1,4 +1,4 @@
-"""What came out of a study, for people: a page, plots, Markdown and CSV, of summaries alone.
+"""The report of a study: a page, plots, Markdown and CSV, made from summaries.
 
-Nothing here reads samples or computes statistics: ../study/analysis makes the summary.
+Nothing here reads samples or computes statistics. ../study/analysis makes the summary.
 """

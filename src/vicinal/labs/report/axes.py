@@ -1,4 +1,4 @@
-"""Axes: message sizes by powers of two, values and ratios by their logarithm, readable ticks."""
+"""Axes: message sizes on a scale of powers of two, values and ratios on logarithmic scales."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,23 +21,24 @@ from vicinal.labs.statistics.estimate import Estimate
 _SIZE_TICKS = 6
 _MIDDLING = (1, 2, 5)
 _CLOSE, _FAR = 3, 150
-"""The largest value beside the smallest: ticks are evenly spaced below, decades alone above."""
+"""Largest / smallest value: ticks are evenly spaced below the first, and only decades above the
+second."""
 _RATIO_TICKS = 7
 _MOST_DECADES = 12
 _FRACTIONS = 0.6
-"""Ratios below are easier to read as 1/4, 1/8, ..."""
+"""Ratios below are shown as fractions: 1/4, 1/8, ..."""
 _ROUNDED = 0.05
 
 
 def position(size: int, sizes: Sequence[int]) -> float:
-    """Where a size is: by its logarithm, and 0 bytes a step before the smallest of the others."""
+    """The place of a size: its binary logarithm. 0 bytes are a step before the smallest size."""
     if size > 0:
         return math.log2(size)
     return math.log2(min((each for each in sizes if each > 0), default=1)) - 1
 
 
 def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """A tick at measured sizes only, as many as are readable."""
+    """Ticks only at measured sizes, and no more than are readable."""
     step = -(-len(sizes) // _SIZE_TICKS)
     shown = list(sizes)[::step]
     axes.xaxis.set_major_locator(FixedLocator([position(size, sizes) for size in shown]))
@@ -47,7 +48,7 @@ def size_axis(axes: Axes, sizes: Sequence[int]) -> None:
 
 
 def log_values(axes: Axes, values: Iterable[float], which: str = "y") -> None:
-    """A logarithmic axis of values above zero, with numbers and no powers of ten at its ticks."""
+    """A logarithmic axis of values above zero. Its ticks have numbers and no powers of ten."""
     axis = axes.yaxis if which == "y" else axes.xaxis
     low, high = _span(values)
     (axes.set_yscale if which == "y" else axes.set_xscale)("log")
@@ -65,7 +66,7 @@ def log_values(axes: Axes, values: Iterable[float], which: str = "y") -> None:
 
 
 def ratio_axis(axes: Axes, ratios: Iterable[float], margin: float, which: str = "y") -> None:
-    """As log_values(), around 1: with a line there and a band for what counts as equal."""
+    """An axis as of log_values(), with a line at 1 and a band of ratios that count as equal."""
     values = [*ratios, 1 / (1 + 2 * margin), 1 + 2 * margin]
     log_values(axes, values, which)
     axis = axes.yaxis if which == "y" else axes.xaxis
@@ -78,7 +79,7 @@ def ratio_axis(axes: Axes, ratios: Iterable[float], margin: float, which: str = 
 
 
 def reach(*estimates: Estimate) -> list[list[float]]:
-    """Their intervals as error bars have them; of nothing where there is none."""
+    """Intervals as lengths of error bars, of shape (2, estimates): below and above the value."""
     known = [
         (each.value - each.low, each.high - each.value) if each.confidence > 0 else (0.0, 0.0)
         for each in estimates
@@ -92,7 +93,7 @@ def _span(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:
-    """Round ones, 1 among them; where they are far apart, powers, the same way up and down."""
+    """Round ticks around 1. If the ends are far apart, powers with the same step up and down."""
     if high / low < _CLOSE:
         return _round_ticks(low, high)
     for step in (2, 4, 10, 100, 1000):

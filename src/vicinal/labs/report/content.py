@@ -1,4 +1,4 @@
-"""What is on the page, in its order: sections made of a summary, before anyone writes them out."""
+"""The content of the page in its order: sections made from a summary, before they are written."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -31,14 +31,14 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and a value of how a result was measured."""
+    """A fact about how a result was measured."""
 
     name: str
     value: str
 
 
 def facts(manifest: Mapping[str, Any], study: Study) -> Iterator[Fact]:
-    """The design first, then the machine, versions and variables. All values are text."""
+    """Facts of the design, then of the machine, versions and variables. All values are text."""
     design = study.design
     trials = f"{design.trials} blocks"
     if design.most_trials is not None:
@@ -106,23 +106,23 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """One result: what came out of it, and under which conditions."""
+    """One result: its summary, and the manifest with its conditions."""
 
     summary: Summary
     manifest: Mapping[str, Any]
     name: str
-    """Its folder's."""
+    """The name of its folder."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A plot that is written already."""
+    """A plot that was written."""
 
     name: str
     title: str
     alternative: str
     markup: str
-    """SVG, as a part of a page."""
+    """SVG, to be put into a page."""
 
 
 Draw = Callable[[Plot], Drawn]
@@ -131,7 +131,7 @@ Draw = Callable[[Plot], Drawn]
 
 @dataclass(frozen=True)
 class Mark:
-    """A rule that figures of a section break."""
+    """A rule of benchmarking that figures of a section break."""
 
     rule: str
     broken: tuple[str, ...]
@@ -139,7 +139,7 @@ class Mark:
 
 @dataclass
 class Section:
-    """All that the page shows of one workload."""
+    """The section of one workload."""
 
     anchor: str
     title: str
@@ -148,21 +148,21 @@ class Section:
     emulated_plots: list[Drawn] = field(default_factory=list)
     """Plots of emulated environments, which have axes of their own."""
     stars: str = ""
-    """What published figures in its plots are; nothing where there are none."""
+    """What the published figures in its plots are. Empty if there are none."""
     compared: list[Table] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     """Rules that its figures break."""
     wrong_lines: list[str] = field(default_factory=list)
-    """Of its plots: what breaks the rule about lines."""
+    """Lines of its plots that break the rule about lines."""
     failures: list[str] = field(default_factory=list)
     missing: str = ""
-    """Why there is nothing of it."""
+    """The reason why nothing was measured. Empty if something was."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Workloads of a kind."""
+    """The sections of one kind of workloads, under a heading."""
 
     anchor: str
     title: str
@@ -182,7 +182,7 @@ class Glance:
 
 @dataclass(frozen=True)
 class Part:
-    """A result, as the page has it."""
+    """A result in the form of the page."""
 
     anchor: str
     source: Source
@@ -196,7 +196,7 @@ class Part:
     environments: Table
     groups: tuple[Group, ...]
     rules: tuple[RuleChecked, ...]
-    """The summary's, and that about the lines of its plots."""
+    """The rules of the summary, and the rule about lines in plots."""
     published: Table | None
     control: tuple[str, ...]
     facts: tuple[Fact, ...]
@@ -207,7 +207,7 @@ class Part:
 
 
 def part(source: Source, anchor: str, draw: Draw) -> Part:
-    """All of a result. `anchor` begins the names of all that is in it; it may be empty."""
+    """The content of a result. All anchors and names of plots begin with `anchor`, if not empty."""
     named = called_so(source.summary.study, source.summary.emulated)
     summary = replace(source.summary, study=named)
     source = replace(source, summary=summary)
@@ -263,7 +263,7 @@ def _glances(
 
 
 def group_of(workload: Workload) -> str:
-    """Under which heading a workload is."""
+    """The heading of a workload."""
     for title, operations in _GROUPS.items():
         if workload.operation in operations:
             return title
@@ -272,7 +272,7 @@ def group_of(workload: Workload) -> str:
 
 
 def marks_of(rules: tuple[RuleChecked, ...], workload: str) -> list[Mark]:
-    """What of this workload breaks a rule: the analysis begins such a line `environment, name`."""
+    """The rules that a workload breaks. The analysis begins such a line `environment, name`."""
     names_it = re.compile(rf", {re.escape(workload)}(?=: | at |, )")
     found = [
         Mark(rule.name, tuple(broken for broken in rule.broken if names_it.search(broken)))

@@ -1,4 +1,4 @@
-"""Values against size, and the ratios of environments against size."""
+"""Plots of values against size, and of ratios against size."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ def curve(
     styles: Mapping[str, Style],
     published: Sequence[Beside] = (),
 ) -> Plot:
-    """A statistic's absolute values against size, one line an environment.
+    """A statistic's absolute values against size, with a line for each environment.
 
-    Lines join sizes that are so near that values between them can be read off, and no others.
+    Lines only join sizes that are near enough to read off values between them.
     """
     lines = _by_environment(cells, statistic, styles)
     unit = next(cell.unit for line in lines.values() for cell in line)
@@ -96,7 +96,10 @@ def ratios(
     styles: Mapping[str, Style],
     published: Sequence[Beside] = (),
 ) -> Plot:
-    """test/base against size, with intervals and the margin's band. Hollow: nothing established."""
+    """test/base against size, with intervals and the margin's band.
+
+    A hollow marker says that no difference was established.
+    """
     chosen = [each for each in compared if each.statistic == statistic and each.size is not None]
     stars = references.of_ratios(published, workload, statistic)
     star_looks = references.looks_of(stars, study.design.comparisons, styles)
@@ -165,7 +168,7 @@ def named(workload: Workload, statistic: Statistic) -> str:
 
 
 def _with_those_of(stars: Sequence[references.Reference], sizes: Iterable[int]) -> list[int]:
-    """Sizes that were measured, and those of published figures, of which some may not be."""
+    """All sizes that were measured or published."""
     return sorted({*sizes, *(star.size for star in stars if star.size is not None)})
 
 
@@ -176,7 +179,7 @@ def _parts(estimate: Estimate) -> tuple[float, float, float]:
 def _by_environment(
     cells: Iterable[Cell], statistic: Statistic, styles: Mapping[str, Style]
 ) -> dict[str, list[Cell]]:
-    """In the order of the study, without what gave no value."""
+    """Cells with a value, by environment in the order of the study."""
     found: dict[str, list[Cell]] = {name: [] for name in styles}
     for cell in cells:
         if cell.environment in found and statistic in cell.across:

@@ -1,6 +1,6 @@
-"""Workloads without sizes: every trial's value as a dot, and what they come to, line by line.
+"""Plots of workloads without sizes: a lane for each environment, with a dot for each trial.
 
-There are no lines between environments: nothing lies between them.
+No line joins environments, because there is nothing between them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def values(
     styles: Mapping[str, Style],
     published: Sequence[Beside] = (),
 ) -> Plot:
-    """Absolute values: faint dots are trials, the marker is their median with its interval."""
+    """Absolute values. Faint dots are trials; the marker is their median with its interval."""
     chosen = [cell for cell in cells if statistic in cell.across and cell.environment in styles]
     unit = chosen[0].unit if chosen else ""
     stars = references.of_values(published, workload, statistic, unit)
@@ -96,7 +96,10 @@ def ratios(
     styles: Mapping[str, Style],
     published: Sequence[Beside] = (),
 ) -> Plot:
-    """test/base with intervals and the margin's band. Hollow: nothing established."""
+    """test/base with intervals and the margin's band.
+
+    A hollow marker says that no difference was established.
+    """
     chosen = [each for each in compared if each.statistic == statistic and each.ratio is not None]
     better = "below" if workload.quantity.lower_is_better else "above"
     title = f"{named(workload, statistic)}, beside the base"

@@ -1,4 +1,4 @@
-"""Plots: a frame that all of them share, and how one becomes SVG, PNG and a part of a page."""
+"""The frame of all plots, and their form as PNG, as SVG and as a part of a page."""
 
 import io
 import re
@@ -22,7 +22,7 @@ WIDTH = 310
 _POINTS = 72
 _PIXELS_AN_INCH = 200
 _PNG_COMPRESSION = 3
-"""More takes three times as long for a tenth of the size."""
+"""A higher level takes three times as long and saves a tenth of the size."""
 _LETTER = 4.9
 """Points: how wide a letter of a label is at most, on average."""
 _TITLE_HEIGHT = 22
@@ -62,19 +62,19 @@ SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """One of them, by its file's name without the suffix."""
+    """A plot. `name` is the name of its files without the suffix."""
 
     name: str
     title: str
     alternative: str
-    """What it shows, in words, for those who do not see it."""
+    """What the plot shows, in words, for screen readers."""
     figure: Figure
     sizes: tuple[int, ...] = ()
-    """Along its horizontal axis; none where that has something else."""
+    """The sizes of its horizontal axis. Empty if the axis has no sizes."""
     continuous: bool = False
-    """Whether what lies between its points is known too, as of a distribution."""
+    """Whether values between its points are known, as in a distribution."""
     stars: tuple[Reference, ...] = ()
-    """Published figures in it."""
+    """The published figures in the plot."""
 
 
 def frame(
@@ -87,7 +87,7 @@ def frame(
     right: float = 14,
     bottom: float = 40,
 ) -> tuple[Figure, Axes]:
-    """A figure with its title, its legend below that, and axes of `height` points below both."""
+    """A figure with a title, a legend, and axes of `height` points, from top to bottom."""
     heading = textwrap.wrap(title, int(width / 6.3))
     columns = 1 if any(len(each.label) > 21 for each in legend) else 2
     labels = [textwrap.fill(each.label, int(width / 5.5)) for each in legend]
@@ -133,11 +133,11 @@ def broken(words: str, width: float = WIDTH) -> str:
 
 
 GROUND = {"facecolor": PAPER.light, "edgecolor": "none", "pad": 0.6}
-"""Behind a text that stands among lines."""
+"""The ground of a text among lines."""
 
 
 def write_plot(plot: Plot, folder: Path) -> bytes:
-    """PNG and SVG, on white paper. Returns the SVG."""
+    """Write a plot as PNG and SVG, on white. Returns the SVG."""
     content = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
         plot.figure.savefig(
@@ -153,7 +153,7 @@ def write_plot(plot: Plot, folder: Path) -> bytes:
 
 
 def inline(plot: Plot, svg: bytes) -> str:
-    """The SVG as a part of a page: its colours are the page's, and its ids are its own."""
+    """The SVG as a part of a page, with the page's colours, and with ids that are unique there."""
     for prefix, space in (("", _SVG), ("xlink", _LINK)):
         ElementTree.register_namespace(prefix, space)
     root = ElementTree.fromstring(svg)
@@ -162,7 +162,7 @@ def inline(plot: Plot, svg: bytes) -> str:
     for size in ("width", "height"):
         root.attrib.pop(size)
     for element in root.iter():
-        if _HEX.fullmatch(element.get("fill", "")):  # of hatches, which have it outside their style
+        if _HEX.fullmatch(element.get("fill", "")):  # hatches have it outside their style
             element.set("style", f"fill: {element.attrib.pop('fill')}")
         for name, value in element.attrib.items():
             element.set(name, _own(name, value, plot.name))
@@ -179,7 +179,7 @@ def _svg(figure: Figure) -> bytes:
 
 
 def _own(name: str, value: str, plot: str) -> str:
-    """An attribute's value with the page's colours, and ids that no other plot has."""
+    """The value of an attribute, with the page's colours, and with ids that no other plot has."""
     if name == "id":
         return f"{plot}-{value}"
     if name == f"{{{_LINK}}}href":

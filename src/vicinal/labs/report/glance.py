@@ -1,8 +1,8 @@
-"""All workloads on one chart: how each environment does beside its base, with intervals.
+"""A chart of all workloads: the performance of each environment beside its base.
 
-After the summary chart of the published comparison of hypervisors and containers (2016).
-Performance is on a logarithmic axis, on which twice and half are equally far from the base; both
-absolute values stand beside each.
+The model is the summary chart of the published comparison of hypervisors and containers (2016). The
+axis is logarithmic, so that twice and half are equally far from the base. Each line has its
+interval and both absolute values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class _Lane:
     label: str = ""
     compared: Compared | None = None
     stars: tuple[Reference, ...] = ()
-    """Published of it."""
+    """Published figures of the same comparison."""
 
 
 def glance(
@@ -46,7 +46,7 @@ def glance(
     emulated: bool = False,
 ) -> Plot | None:
     """The chart; None if nothing was compared. `emulated` is said in its title."""
-    tall = _LANE if wide else _TALL_LANE  # with the absolutes beside, or below
+    tall = _LANE if wide else _TALL_LANE  # absolute values are beside or below
     lanes = list(_lanes(summary, tall))
     if not any(lane.compared for lane in lanes):
         return None
@@ -59,7 +59,7 @@ def glance(
     looks = {each: of_comparison(each, study.design.comparisons, styles) for each in used}
     bases = {each.base for each in used}
     beside = ""
-    if len(bases) == 1:  # said once, and not on every line of the legend
+    if len(bases) == 1:  # once in the title, instead of on every line
         beside = f" beside {styles[used[0].base].title}"
         looks = {each: replace(look, title=styles[each.test].title) for each, look in looks.items()}
     legend = [entry(look, dash="none") for look in looks.values()]
@@ -141,7 +141,7 @@ def glance(
 
 
 def _lanes(summary: Summary, tall: float) -> Iterator[_Lane]:
-    """Workloads in the study's order; of each the smallest, the middle and the largest size."""
+    """Lanes of the workloads in the study's order, each with up to three sizes."""
     top = 0.0
     for workload in summary.study.workloads:
         statistic = workload.statistics[0]
@@ -171,7 +171,7 @@ def _lanes(summary: Summary, tall: float) -> Iterator[_Lane]:
 
 
 def representative(compared: Sequence[Compared]) -> list[int | None]:
-    """Up to three of the sizes that there are, or None alone where there are none."""
+    """The smallest, the middle and the largest size; [None] if the workload has no sizes."""
     sizes = sorted({each.size for each in compared if each.size is not None})
     if not sizes:
         return [None]
@@ -180,7 +180,7 @@ def representative(compared: Sequence[Compared]) -> list[int | None]:
 
 
 def _performance(compared: Compared) -> Estimate:
-    """Twice as good is 2, whether that is half the time or twice the rate."""
+    """The performance test / base: 2 for half the time, and for twice the rate."""
     ratio = compared.ratio
     if ratio is None:
         return Estimate(compared.efficiency, compared.efficiency, compared.efficiency, 0)

@@ -1,9 +1,9 @@
-"""Lines between points: where they may be, and whether those that were drawn are there alone.
+"""The rule about lines between points, and its check on drawn plots.
 
-A line says that what lies between two points is known. Between two sizes that are near each other
-it can be read off; further apart messages go by other protocols, and between two environments there
-is nothing at all. Plots are looked at as they were drawn, so that the rule of benchmarking which
-asks for this is checked and not promised.
+A line says that the values between two points are known. Between near sizes they can be read off.
+Between sizes that are further apart, messages use other protocols. Between two environments there
+is nothing. The check looks at the drawn plots, so that this rule of benchmarking is verified and
+not only promised.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,19 +18,19 @@ from vicinal.labs.report.drawing import Plot
 from vicinal.labs.study.analysis.summary import RuleChecked
 
 JOINED = 16
-"""Sizes that are further apart than this factor may not be joined by a line: messages go by other
-protocols in between, and nobody measured them."""
+"""A line may not join sizes that differ by more than this factor: in between, messages use other
+protocols, which nobody measured."""
 
 RULE = "lines"
 
 
 def may_be_joined(smaller: int, larger: int) -> bool:
-    """Whether a line between two sizes says nothing that was not measured."""
+    """Whether a line may join two sizes."""
     return larger <= JOINED * max(smaller, 1)
 
 
 def with_gaps(sizes: Sequence[int]) -> Iterator[int | None]:
-    """The sizes in their order, with None between those that no line may join."""
+    """The sizes in their order, with None between two sizes that no line may join."""
     yield from sizes[:1]
     for before, size in pairwise(sizes):
         if not may_be_joined(before, size):
@@ -39,9 +39,9 @@ def with_gaps(sizes: Sequence[int]) -> Iterator[int | None]:
 
 
 def wrong_lines(plot: Plot, workload: str) -> Iterator[str]:
-    """Lines of a drawn plot that say what nobody measured, each with its environment and workload.
+    """Phrases about lines of a drawn plot that break the rule, with environment and workload.
 
-    Lines without data, such as that at a ratio of 1, join nothing.
+    Lines without data, such as the line at a ratio of 1, join nothing.
     """
     if plot.continuous:
         return
@@ -56,7 +56,7 @@ def wrong_lines(plot: Plot, workload: str) -> Iterator[str]:
 
 
 def lines_rule(wrong: Iterable[str]) -> RuleChecked:
-    """The rule, broken by what was found."""
+    """The checked rule. `wrong` are the phrases of wrong_lines()."""
     return RuleChecked(
         RULE,
         f"Lines join sizes that are at most {JOINED} times apart, and nothing else.",
@@ -65,7 +65,7 @@ def lines_rule(wrong: Iterable[str]) -> RuleChecked:
 
 
 def _segments(figure: Figure) -> Iterator[tuple[Line2D, float, float]]:
-    """Where pieces of lines begin and end on the horizontal axis."""
+    """Each piece of a line, with its start and its end on the horizontal axis."""
     for axes in figure.axes:
         for line in axes.lines:
             if line.get_linestyle() == "None" or line.get_transform() is not axes.transData:

@@ -1,6 +1,6 @@
-"""From results' folders to their report: the page, its plots, Markdown and CSV, in a folder.
+"""Makes the report of results in a folder: the page, its plots, Markdown and CSV.
 
-The page and the Markdown are made by their templates, which escape whatever comes from outside.
+Templates make the page and the Markdown, and escape all text from outside.
 """
 
 import re
@@ -42,27 +42,26 @@ EMULATED_NOTE = (
 )
 
 _COMMAND = re.compile(r"`([^`\n]+)`")
-"""A command or a name within a note of a study file, as its author marks it."""
+"""A command or a name in a note of a study file, as marked by its author."""
 _MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
 @dataclass(frozen=True)
 class Made:
-    """A report that was written."""
+    """A written report."""
 
     page: Path
     warnings: tuple[str, ...]
-    """What its readers should know first, as sentences without a full stop."""
+    """What readers should know first, as sentences without a full stop."""
 
 
 def make_report(folders: Sequence[Path], output: Path, searches: Sequence[Searched] = ()) -> Made:
-    """Summarise each result, keep the summary in its folder, and write the report of all.
+    """Summarise each result, store the summary in its folder, and write one report of all.
 
-    `searches` are the tuner's, to be shown beside them.
-
-    Where somebody else writes to a result, or this user may not, it is read only. Raises
-    VicinalError where a folder is no result, the results are of different studies, or nothing can
-    be written to `output`.
+    `searches` are searches of the tuner, shown beside the results. The summary of a result is not
+    stored if another process writes to the result, or if this user may not. Raises VicinalError if
+    a folder is no result, if the results are of different studies, or if `output` cannot be
+    written.
     """
     check_same_study([open_result(folder).manifest["study"]["name"] for folder in folders])
     names = short_names(folders)
@@ -88,7 +87,7 @@ def _opened(folder: Path) -> tuple[ResultWriter | None, Result]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """As short as tells them apart."""
+    """The names of the folders. If two are equal, the whole paths."""
     short = [folder.resolve().name for folder in folders]
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
@@ -96,12 +95,11 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 def write_report(
     sources: Sequence[Source], folder: Path, searches: Sequence[Searched] = ()
 ) -> Path:
-    """Write all of it below `folder`, and return the page. Nothing is measured or computed.
+    """Write the report below `folder`, and return the path of the page.
 
-    `searches` are the tuner's, which the page shows beside what was published of their knobs.
-
-    Raises VicinalError where the results are not of the same study, or where writing fails: each
-    file that is there then is whole.
+    `searches` are searches of the tuner, which the page shows beside published figures of the same
+    knobs. Raises VicinalError if the results are not of the same study, or if writing fails. Files
+    that exist after a failure are complete.
     """
     check_same_study([source.summary.study.name for source in sources])
     count = sum(plots_of(source.summary) for source in sources) + len(searches) + 2
@@ -138,7 +136,7 @@ def write_report(
 
 
 def check_same_study(names: Sequence[str]) -> None:
-    """Raise VicinalError unless all results are of one study, by its name."""
+    """Raise VicinalError unless all names of studies are equal."""
     if len(set(names)) > 1:
         raise VicinalError(
             f"these are results of different studies: {', '.join(dict.fromkeys(names))}",
@@ -149,7 +147,7 @@ def check_same_study(names: Sequence[str]) -> None:
 def page(
     parts: Sequence[Part], overlays: Sequence[Drawn] = (), tuning: TuningShown | None = None
 ) -> str:
-    """One HTML page that needs nothing else; `overlays` are plots of all results together."""
+    """One HTML page that needs no other file. `overlays` are plots of several results."""
     values = _context(parts, overlays, tuning)
     return _environment().get_template("report.html").render(**values, roles=ROLES)
 
@@ -157,7 +155,7 @@ def page(
 def markdown(
     parts: Sequence[Part], overlays: Sequence[Drawn] = (), tuning: TuningShown | None = None
 ) -> str:
-    """All of it in Markdown: tables are aligned, for it is read in terminals too."""
+    """The same content in Markdown. Tables are aligned, because terminals show it too."""
     return _environment().get_template("report.md").render(**_context(parts, overlays, tuning))
 
 
@@ -171,7 +169,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "svg": Markup,  # drawn here, with every text in it escaped
+        "svg": Markup,  # drawn here, with all text escaped
         "markdown_table": _markdown_table,
         "plain": _plain,
         "plain_commands": _plain_commands,
@@ -200,17 +198,17 @@ def _context(
 
 
 def _sentence(text: str) -> str:
-    """With a capital and a full stop, which messages do not have."""
+    """A message as a sentence, with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _commands(text: str) -> Markup:
-    """Text for a page, escaped, with its commands set as such."""
+    """Escaped text for a page, with its commands in `code` elements."""
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _moment(text: str) -> str:
-    """`2026-11-23 03:00 UTC`, of what results have."""
+    """A time of a result as `2026-11-23 03:00 UTC`."""
     try:
         at = datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
@@ -219,14 +217,14 @@ def _moment(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown takes for text, on one line."""
+    """Text for Markdown, on one line and with its signs escaped."""
     return " ".join(str(text).split()).translate(_MARKDOWN_SIGNS)
 
 
 def _plain_commands(text: str) -> str:
-    """The same, with its commands left as Markdown shows them."""
+    """Text as of _plain(), with its commands as Markdown's code."""
     between = _COMMAND.split(" ".join(text.split()))
-    # Of every two parts the second is a command: in one, Markdown takes no sign for its own.
+    # Every second part is a command, in which Markdown has no signs.
     parts = (
         f"`{part}`" if i % 2 else part.translate(_MARKDOWN_SIGNS) for i, part in enumerate(between)
     )
@@ -234,7 +232,7 @@ def _plain_commands(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    """Aligned columns, numbers to the right."""
+    """A table with aligned columns, numbers to the right."""
     rows = [[_plain(column.title) for column in table.columns]]
     rows += [[_plain(text) for text in row] for row in table.rows]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
@@ -253,7 +251,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def across(parts: Sequence[Part]) -> list[Table]:
-    """A table for each comparison: workloads in rows, results in columns."""
+    """A table for each comparison, with workloads in rows and results in columns."""
     comparisons = dict.fromkeys(
         (each.base, each.test) for part in parts for each in part.summary.study.design.comparisons
     )

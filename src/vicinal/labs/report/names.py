@@ -1,4 +1,4 @@
-"""What things are called on the page and in names of files."""
+"""Names on the page and of files."""
 
 import re
 from collections.abc import Collection
@@ -15,12 +15,12 @@ _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
 def slug(name: str) -> str:
-    """As names of files and anchors are."""
+    """The name as a part of names of files and anchors."""
     return _NO_NAME.sub("-", name.lower()).strip("-") or "x"
 
 
 def called_so(study: Study, emulated: Collection[str]) -> Study:
-    """The study with emulation named wherever an emulated environment is."""
+    """The study, with emulation in the titles of emulated environments."""
     environments = tuple(
         replace(each, title=f"{each.title}{_MARK}")
         if each.name in emulated and "emulated" not in each.title

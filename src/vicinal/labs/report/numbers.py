@@ -1,19 +1,19 @@
-"""Figures as people read them: three digits, a thin space, a unit, and the interval beside."""
+"""Figures for people: three digits, thin spaces between thousands, units, and intervals."""
 
 from vicinal.base.sizes import show_exact_size
 from vicinal.labs.statistics.estimate import CONFIDENCE, Estimate
 
 _NEARLY = 0.005
-"""Intervals of order statistics do not reach 95 % to the digit."""
+"""Intervals of order statistics do not have 95 % exactly."""
 _SMALLEST_P = 0.001
 _TIMES = 2
 _PART = 0.05
 _SAME = 0.0005
-"""Less is 0.0 %."""
+"""Smaller changes would be shown as 0.0 %."""
 
 
 def number(value: float) -> str:
-    """Three significant digits, and all of those before the point: 0.22, 12.3, 1 234."""
+    """Three significant digits, and all digits before the point: 0.220, 12.3, 1 234."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -25,12 +25,12 @@ def number(value: float) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """The figure and its unit, which stay on one line."""
+    """The figure and its unit, joined by a space that breaks no line."""
     return f"{number(value)}\N{NO-BREAK SPACE}{unit}" if unit else number(value)
 
 
 def interval(estimate: Estimate) -> str:
-    """`[1.15, 1.25]`; with what it is worth where that is less than 95 %, or that there is none."""
+    """`[1.15, 1.25]`, with its confidence if that is below 95 %; or `(no interval)`."""
     if estimate.confidence <= 0:
         return "(no interval)"
     text = f"[{number(estimate.low)}, {number(estimate.high)}]"
@@ -40,12 +40,12 @@ def interval(estimate: Estimate) -> str:
 
 
 def estimated(estimate: Estimate, unit: str = "") -> str:
-    """The figure with its unit and its interval."""
+    """The figure with its unit and interval."""
     return f"{with_unit(estimate.value, unit)} {interval(estimate)}"
 
 
 def percent(part: float, *, signed: bool = False) -> str:
-    """A part of one in percent, with three digits where they say something."""
+    """A fraction of one in percent, with one decimal below 20 %."""
     value = 100 * part
     if signed and round(value, 1) == 0:
         return "0\N{NO-BREAK SPACE}%"
@@ -55,9 +55,9 @@ def percent(part: float, *, signed: bool = False) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """What a reader of both finds: `82 % less`, `3.1 times as much`, `1/582 of it`.
+    """The quotient of two figures in words: `82 % less`, `3.10 times as much`, `1/582 of it`.
 
-    The ratio with an interval is that of the blocks, and may differ a little.
+    The ratio with an interval comes from the blocks, and may differ a little.
     """
     if before <= 0:
         return "–"
@@ -65,7 +65,7 @@ def change(before: float, after: float) -> str:
     if ratio >= _TIMES:
         return f"{number(ratio)} times as much"
     if 0 < ratio < _PART:
-        return f"1/{number(1 / ratio)} of it"  # more than percents can tell apart
+        return f"1/{number(1 / ratio)} of it"  # percentages would hardly differ
     if abs(ratio - 1) < _SAME:
         return "the same"
     return f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
@@ -77,12 +77,12 @@ def times(ratio: float) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """As papers print it; a dash where no test was made."""
+    """A p-value as in papers, or a dash if no test was made."""
     if value is None:
         return "–"
     return "<\N{NARROW NO-BREAK SPACE}0.001" if value < _SMALLEST_P else f"{value:.3f}"
 
 
 def size(value: int | None) -> str:
-    """`4 KiB`, or a dash where the workload has no sizes."""
+    """`4 KiB`, or a dash if the workload has no sizes."""
     return "–" if value is None else show_exact_size(value).replace(" ", "\N{NO-BREAK SPACE}")

@@ -1,7 +1,7 @@
-"""Several results in one plot: what an environment did on several days, machines or versions.
+"""Plots of several results: one environment on several days, machines or versions.
 
-Colours are those of results here, and the environment is in the title. Each result's values have
-their own intervals; nothing is compared, since trials of two results make no pairs.
+Colours belong to results here, and the title names the environment. Each result's values have their
+own intervals. Nothing is compared, because trials of two results make no pairs.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,10 +23,10 @@ from vicinal.labs.study.result.reading import Result
 
 @dataclass(frozen=True)
 class Overlaid:
-    """A result among others."""
+    """A result in such a plot."""
 
     name: str
-    """By which its readers know it; no other one has it."""
+    """A name for readers that no other result has."""
     study: Study
     cells: Sequence[Cell]
     emulated: Collection[str] = ()
@@ -51,14 +51,14 @@ def overlays(results: Sequence[Overlaid]) -> Iterator[Plot]:
 
 
 def overlays_of(study: Study) -> int:
-    """How many there will be at most, of results of one study: for a progress bar."""
+    """The largest number of overlays for results of one study, for a progress bar."""
     return len(study.environments) * sum(len(each.statistics) for each in study.workloads)
 
 
 def write_overlays(results: Sequence[tuple[str, Result]], folder: Path) -> int:
-    """Write them as PNG and SVG into a folder, and return how many they are.
+    """Write the overlays as PNG and SVG into a folder, and return their number.
 
-    Raises VicinalError where a file cannot be written.
+    Raises VicinalError if a file cannot be written.
     """
     opened = []
     for name, result in results:
@@ -104,7 +104,7 @@ def _cells_of(result: Overlaid, workload: Workload, environment: str) -> list[Ce
 
 
 def _in_unit(cell: Cell, unit: str) -> Cell | None:
-    """The cell in another unit; None where that says something else."""
+    """The cell in another unit. None if the units do not convert."""
     factor = convert(1.0, cell.unit, unit)
     if factor is None or factor == 1:
         return None if factor is None else cell

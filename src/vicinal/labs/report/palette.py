@@ -23,7 +23,7 @@ DASHES = ("-", "--", ":")
 
 @dataclass(frozen=True)
 class Role:
-    """A colour of a plot by what it is for, as a stylesheet names it."""
+    """A colour of plots by its purpose, with the name of its variable in the stylesheet."""
 
     variable: str
     light: str
@@ -56,7 +56,7 @@ _BASE_MARKER = "o"
 
 @dataclass(frozen=True)
 class Style:
-    """How an environment looks."""
+    """How an environment or a comparison looks."""
 
     title: str
     role: Role
@@ -65,7 +65,7 @@ class Style:
 
     @property
     def color(self) -> str:
-        """In light; a page puts the variable in its place."""
+        """The colour on white. A page replaces it by the variable."""
         return self.role.light
 
 
@@ -155,12 +155,12 @@ class Entry:
 
 
 def entry(style: Style, *, dash: str | None = None) -> Entry:
-    """An environment's, or a comparison's, line of a legend."""
+    """The line of an environment or of a comparison in a legend."""
     return Entry(style.title, style.color, style.marker, dash or style.dash)
 
 
 def handle(line: Entry, label: str) -> Line2D:
-    """What stands for a line in its legend."""
+    """The sample of a line in a legend."""
     return Line2D(
         [],
         [],

@@ -1,10 +1,10 @@
-"""Published figures in plots: which of them belong on which axis, and how they look there.
+"""Published figures in plots: on which axis they belong, and how they look.
 
-They are hollow stars, which nothing measured is, in the colour of the environment that they were
-published of, and no line leads to them. A figure is drawn where it is of the same statistic and in
-a unit that says the same as the axis's: a ratio among ratios, and an absolute value among absolute
-values. One that names no size, though its workload has sizes, has no place on an axis of sizes; all
-of them are in the table of published figures.
+Published figures are hollow stars; no measured figure is a star, and no line leads to one. A star
+has the colour of its environment or comparison. A figure is drawn if it is of the same statistic
+and its unit converts to the axis's: a ratio among ratios, and an absolute value among absolute
+values. If the workload has sizes, a figure without a size has no place on the axis. The table of
+published figures has all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,27 +21,27 @@ from vicinal.labs.study.file.model import Comparison, Published, Statistic, Work
 from vicinal.labs.study.file.reading_published import RATIO
 
 _POINTS = (5, 4, 6, 8)
-"""That a star has: no environment's marker is one."""
+"""Numbers of points of stars. No marker of an environment is a star."""
 _SIZE = 9.0
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A published figure, in the unit of the plot that it stands in."""
+    """A published figure, in the unit of its plot."""
 
     whose: str | Comparison
-    """An environment, or the two that it is a ratio of."""
+    """An environment, or the two environments of a ratio."""
     size: int | None
     value: float
     published: Published
     adapted: bool
-    """Whether what was measured beside it ran under other conditions."""
+    """Whether the measurement beside it ran under other conditions."""
 
 
 def of_values(
     published: Iterable[Beside], workload: Workload, statistic: Statistic, unit: str
 ) -> list[Reference]:
-    """Those for a plot of absolute values in a unit."""
+    """The references of a plot of absolute values in a unit."""
     found = []
     for each in published:
         figure = each.published
@@ -57,7 +57,7 @@ def of_values(
 def of_ratios(
     published: Iterable[Beside], workload: Workload, statistic: Statistic
 ) -> list[Reference]:
-    """Those for a plot of ratios test/base."""
+    """The references of a plot of ratios test/base."""
     found = []
     for each in published:
         figure = each.published
@@ -71,7 +71,7 @@ def of_ratios(
 
 @dataclass(frozen=True)
 class Look:
-    """Of stars that were published of the same environment, or of the same two."""
+    """How the stars of an environment, or of two environments, look."""
 
     title: str
     color: str
@@ -113,9 +113,10 @@ def legend(
     looks: Mapping[str | Comparison, Look],
     shown: Iterable[str | Comparison],
 ) -> list[Entry]:
-    """One entry for all that the legend has beside their colour (`shown`), and one each for others.
+    """Entries of a legend for stars.
 
-    Those of several ratios in one colour are others.
+    Stars of environments and comparisons that the legend already shows (`shown`) share one entry.
+    Each other kind of star has an entry of its own.
     """
     if not references:
         return []
@@ -132,7 +133,7 @@ def legend(
 
 
 def draw(axes: Axes, x: float, y: float, look: Look) -> None:
-    """Draw a published value as a hollow marker with the look of its environment."""
+    """Draw a published figure as a hollow star."""
     axes.plot(
         [x],
         [y],
@@ -147,14 +148,14 @@ def draw(axes: Axes, x: float, y: float, look: Look) -> None:
 
 
 def is_of(reference: Reference, comparison: Comparison) -> bool:
-    """Whether it is a ratio of the same two, whatever the question is called."""
+    """Whether a reference is a ratio of the two environments of a comparison."""
     return _key(reference.whose) == _key(comparison)
 
 
 def words(
     references: Sequence[Reference], looks: Mapping[str | Comparison, Look], unit: str
 ) -> str:
-    """What they say, for those who do not see them; nothing where there are none."""
+    """The references in words, for screen readers. Empty if there are none."""
     if not references:
         return ""
     said = []
@@ -178,9 +179,9 @@ def note(
     comparisons: Sequence[Comparison],
     styles: Mapping[str, Style],
 ) -> str:
-    """What readers of a section with such plots should know; nothing where there are none.
+    """What readers should know about the stars of a section. Empty if there are none.
 
-    Of what stands in for something else a figure's note says of whom it was published.
+    If an environment stands in for another one, the note of the figure names the published one.
     """
     if not references:
         return ""
@@ -202,13 +203,13 @@ def note(
 
 
 def _notes(references: Iterable[Reference], whose: str | Comparison) -> str:
-    """All that is said of some of them: `about`, `published of sriov`."""
+    """The notes of the figures of one look: `about`, `published of sriov`."""
     found = (each.published.note for each in references if each.whose == whose)
     return "; ".join(dict.fromkeys(text for text in found if text))
 
 
 def _is_of(figure: Published, workload: Workload, statistic: Statistic) -> bool:
-    """Also whether it has a place: workloads with sizes have it at one of them."""
+    """Whether a figure belongs to a plot, and has a place there: with sizes, it needs a size."""
     return (
         figure.workload == workload.name
         and figure.statistic == statistic

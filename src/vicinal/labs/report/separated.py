@@ -1,4 +1,4 @@
-"""CSV: tidy, one value a line, its unit in the column's heading."""
+"""The report's CSV files: tidy, with one value a line and the unit in the heading."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ _SYMBOLS = str.maketrans({"µ": "u", "/": "_per_", " ": "_", "%": "percent"})
 def write_csv(
     sources: Sequence[Source], folder: Path, searches: Sequence[Searched] = ()
 ) -> list[Path]:
-    """One file for each kind of thing, and of what has units one for each quantity and unit."""
+    """Write a file for each kind of table, and for each quantity and unit. Returns their paths."""
     written = []
     for name, headings, rows in (*_files(sources), *_searched(searches)):
         text = io.StringIO(newline="")
@@ -33,7 +33,7 @@ def write_csv(
 
 
 def unit_name(unit: str) -> str:
-    """As a heading has it: us, MB_per_s."""
+    """A unit in a heading: us, MB_per_s."""
     return unit.translate(_SYMBOLS)
 
 

@@ -1,4 +1,4 @@
-"""What an application's time went to: communication, computation, and what else it says."""
+"""Plots of the parts of an application's time: communication, computation and others."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ _HATCHES = ("", "///", "...", "xx", "\\\\\\")
 def split(
     name: str, workload: Workload, cells: Sequence[Cell], styles: Mapping[str, Style]
 ) -> Plot | None:
-    """A bar for each environment, in seconds, with the parts beside each other."""
+    """A bar for each environment, in seconds, made of its parts. None if no cell has parts."""
     chosen = [cell for cell in cells if cell.parts and cell.environment in styles]
     if not chosen:
         return None

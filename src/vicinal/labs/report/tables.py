@@ -1,4 +1,4 @@
-"""Tables: what is in them, for the page and for Markdown alike."""
+"""The content of tables, for the page and for Markdown."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ VERDICT = "Verdict"
 
 @dataclass(frozen=True)
 class Column:
-    """Its heading, and whether what is below is numbers."""
+    """A column's heading, and whether its cells are numbers."""
 
     title: str
     number: bool = True
@@ -23,19 +23,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Text only: whoever writes it out makes it safe for where it goes."""
+    """A table of plain text. The templates escape it for their format."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     verdicts: tuple[Verdict | None, ...] = ()
-    """Of each row, where it has one."""
+    """The verdict of each row, or empty."""
     name: str = ""
-    """In a few words, where it is clear what it is about."""
+    """A short name, for a place where the workload is clear."""
 
 
 def measured(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Table:
-    """Absolute values: a row for each size and statistic, a column for each environment."""
+    """Absolute values: a row for each size and statistic, and a column for each environment."""
     environments = [
         each
         for each in summary.study.environments
@@ -61,7 +61,7 @@ def measured(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Tab
 def compared(
     summary: Summary, workload: Workload, comparison: Comparison, found: Sequence[Compared]
 ) -> Table:
-    """Both absolutes, their ratio, the tests and the verdict."""
+    """A comparison: both absolute values, their ratio, the tests and the verdict."""
     unit = found[0].unit
     titles = {each.name: each.title for each in summary.study.environments}
     headings = (
@@ -101,7 +101,7 @@ def compared(
 
 
 def samples(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Table | None:
-    """What all samples of a cell are together."""
+    """All samples of each cell together. None if no cell has samples."""
     titles = {each.name: each.title for each in summary.study.environments}
     described = [cell for cell in cells if cell.pooled is not None and cell.environment in titles]
     if not described:
@@ -138,7 +138,7 @@ def samples(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Tabl
 
 
 def parts(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Table | None:
-    """Where an application's time goes, in seconds and in percent of all of it."""
+    """The parts of an application's time, in seconds and in percent. None if there are none."""
     titles = {each.name: each.title for each in summary.study.environments}
     split = [cell for cell in cells if cell.parts and cell.environment in titles]
     if not split:
@@ -170,7 +170,7 @@ def parts(summary: Summary, workload: Workload, cells: Sequence[Cell]) -> Table 
 
 
 def failures(summary: Summary, cells: Sequence[Cell]) -> list[str]:
-    """Trials that gave nothing, each once with its reason, whichever sizes it was to measure."""
+    """Failed trials with their reasons. A trial that fails for several sizes appears once."""
     titles = {each.name: each.title for each in summary.study.environments}
     sizes: dict[tuple[str, str], list[int | None]] = {}
     for cell in cells:
@@ -186,7 +186,7 @@ def failures(summary: Summary, cells: Sequence[Cell]) -> list[str]:
 
 
 def published(summary: Summary, found: Sequence[Beside]) -> Table:
-    """A paper's figures, and what was measured here."""
+    """Published figures beside the measured ones."""
     study = summary.study
     titles = {each.name: each.title for each in study.environments}
     workloads = {each.name: each.title for each in study.workloads}
@@ -241,7 +241,7 @@ def _measured(estimate: Estimate, unit: str) -> str:
 
 
 def environments(summary: Summary) -> Table:
-    """What each environment is."""
+    """The environments of the study: nodes, MPI library, transport, variables."""
     rows = [(*_environment(each), _here(summary, each)) for each in summary.study.environments]
     headings = ("Environment", "Name", "Nodes", "MPI", "Messages", "Waiting", "Variables", "Here")
     columns = tuple(Column(title, number=False) for title in headings)
@@ -249,7 +249,7 @@ def environments(summary: Summary) -> Table:
 
 
 def _here(summary: Summary, environment: Environment) -> str:
-    """Whether there is something of it, and in whose place."""
+    """Whether an environment was measured, and for which one it stands in."""
     study = summary.study
     if environment.name in study.unavailable:
         return f"not measured: {study.unavailable[environment.name]}"
@@ -294,22 +294,22 @@ def _value(cell: Cell | None, statistic: Statistic) -> str:
 
 @dataclass(frozen=True)
 class PartChange:
-    """A part of an application's time on both sides, in s: means over blocks."""
+    """A part of an application's time on both sides, in s, as means over blocks."""
 
     name: str
     base: Estimate
     test: Estimate
     ratio: Estimate | None
-    """Of means, test/base; None where the base has no such time."""
+    """Ratio of means, test/base. None if the base has no such time."""
     saved: float
-    """Negative where the test takes longer."""
+    """In s. Negative if the test takes longer."""
     base_share: float
-    """Of all of the base's time, 0 to 1."""
+    """Fraction of the base's whole time, 0 to 1."""
     test_share: float
 
 
 def part_changes(split: SplitChange) -> tuple[PartChange, ...]:
-    """The whole time, and the two that it is made of."""
+    """The whole time, and its parts communication and computation."""
     theirs, ours = split.theirs, split.ours
     by_communication = split.saved_by_communication
     return (
@@ -336,7 +336,7 @@ def part_changes(split: SplitChange) -> tuple[PartChange, ...]:
 
 
 def with_splits(found: Sequence[Compared]) -> list[Compared]:
-    """Comparisons of which both sides say it, each once: it is the same for all statistics."""
+    """Comparisons with a split, once each, because the split is the same for all statistics."""
     once: dict[object, Compared] = {}
     for each in found:
         if each.split is not None:
@@ -347,7 +347,7 @@ def with_splits(found: Sequence[Compared]) -> list[Compared]:
 def split_changes(
     summary: Summary, workload: Workload, comparison: Comparison, found: Sequence[Compared]
 ) -> Table | None:
-    """The table of a comparison; None where a side does not say what its time went to."""
+    """How the parts of a time changed. None if a side has no parts."""
     rows = [
         (
             *((numbers.size(each.size),) if workload.sizes else ()),

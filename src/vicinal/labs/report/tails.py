@@ -1,6 +1,7 @@
-"""Tails: how many samples lie below a value, with the rare ones as large as the common ones.
+"""Plots of distributions that show rare samples as large as common ones.
 
-The share is on a logit axis: 99 % is as far from 99.9 % as 90 % from 99 %, and both ends are shown.
+The fraction of samples up to a value is on a logit axis: 99 % is as far from 99.9 % as 90 % is from
+99 %, at both ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from vicinal.labs.study.file.model import Workload
 
 SHARES = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 _LEAST = 20
-"""Quantiles, below which a curve shows nothing."""
+"""The smallest number of quantiles that makes a curve."""
 
 
 def tail(
@@ -28,7 +29,7 @@ def tail(
     cells: Sequence[Cell],
     styles: Mapping[str, Style],
 ) -> Plot | None:
-    """The samples of all trials of each environment; None where none has enough of them."""
+    """A curve of all samples of each environment. None if no environment has enough samples."""
     chosen = [
         cell
         for cell in cells
@@ -72,7 +73,7 @@ def tail(
 
 
 def _inside(cell: Cell) -> list[tuple[float, float]]:
-    """Without 0 and 1, which have no place on the axis, and what is no value of a logarithm."""
+    """Quantiles without 0 and 1, which have no place on the axis, and with values above zero."""
     floor = 0.004
     points = [(share, value) for share, value in cell.tail if floor <= share < 1 and value > 0]
     return points or [(0.5, max(cell.tail[0][1], 1e-9))]

@@ -1,9 +1,7 @@
-"""What the tuner found, beside what P3 published of the same knobs: tables of the page.
+"""The page's section on tuning: results of searches beside what P3 published of the same knobs.
 
-Where results come from is said by whoever reads them: vicinal/labs/tune/outputs/searched.py.
-
-What P3 published of interrupt moderation and other knobs is shown beside it. Its figures are those
-of the studies that come with Vicinal, which name their sources.
+vicinal/labs/tune/outputs/searched.py reads the results of searches. The published figures, of
+interrupt moderation and other knobs, come from Vicinal's shipped studies, which name their sources.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,10 +30,10 @@ _KNOBS = {
     "rx-usecs-high": _WINDOWS,
     "MV2_SRQ_LIMIT": ("p3-fig9",),
 }
-"""The studies of P3 about each knob, by its name without that of its device."""
+"""The studies of P3 about each knob, by the knob's name without its device."""
 
 STUDIES = frozenset(("p3-table5", *(name for names in _KNOBS.values() for name in names)))
-"""Those whose page has a place for what the tuner found; Table V's figures are those of fig. 8."""
+"""Studies whose page has the section on tuning. Table V has the figures of figure 8."""
 
 _STEPS = (
     ("native-rx88", "native-rx1", "hosts, rx-frames 88 → 1"),
@@ -43,12 +41,12 @@ _STEPS = (
     ("native-rx88", "vm-rx1", "hosts, rx-frames 88 → tuned virtual machines"),
     ("vm", "vm-window", "virtual machines, rx-usecs as it was → 40 and 1000"),
 )
-"""Environments before and after turning a knob."""
+"""Environments before and after a change of a knob, and its name on the page."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A setting beside the present one, by one objective."""
+    """The effect of a setting on one objective, beside the previous setting."""
 
     objective: str
     unit: str
@@ -57,7 +55,7 @@ class Gain:
     ratio: Estimate
     """After / before, of blocks."""
     p_value: float
-    """Corrected."""
+    """The corrected p-value."""
     verdict: str
     blocks: int
     setting: Mapping[str, Value]
@@ -66,27 +64,27 @@ class Gain:
 
 @dataclass(frozen=True)
 class Tuned:
-    """A workload of a search: what was there, what was found, and what interrupts did."""
+    """A workload of a search: the previous setting, the found setting, and their interrupts."""
 
     phase: str
     workload: str
     outcome: str
     changed: Mapping[str, tuple[Value, Value]]
-    """Knobs that the found setting changes: before, after."""
+    """Knobs that the found setting changes, with the values before and after."""
     gains: tuple[Gain, ...]
     interrupts_before: Estimate | None
-    """A second, of all devices; None where they were not counted."""
+    """Interrupts per second of all devices. None if they were not counted."""
     interrupts_after: Estimate | None
     mechanism: bool | None
-    """Whether interrupts are shown to have changed too; None where there is no better setting."""
+    """Whether a change of interrupts was shown too. None if there is no better setting."""
     why: str
     vectors: Mapping[str, float] = field(default_factory=dict)
-    """Interrupts that changed: how many for the same work, after / before."""
+    """Interrupts that changed: their number for the same work, after / before."""
 
 
 @dataclass(frozen=True)
 class Searched:
-    """A search of the tuner's."""
+    """A search of the tuner."""
 
     name: str
     title: str
@@ -94,7 +92,7 @@ class Searched:
     machine: str
     """Its processor, and whether it is a virtual machine."""
     emulated: bool
-    """Whether the processors of its nodes were."""
+    """Whether the processors of its nodes were emulated."""
     trials: int
     knobs: tuple[str, ...]
     phases: tuple[Tuned, ...]
@@ -110,14 +108,14 @@ class TuningShown:
 
 @dataclass(frozen=True)
 class SearchShown:
-    """A search, as the page has it."""
+    """A search in the form of the page."""
 
     name: str
     title: str
     ended: str
     sentences: tuple[str, ...]
     plot: "Drawn | None"
-    """None where nothing was confirmed."""
+    """None if nothing was confirmed."""
     gains: Table
     interrupts: Table
 
@@ -125,9 +123,10 @@ class SearchShown:
 def tuning(
     study: str, searches: Sequence[Searched], plots: Sequence["Drawn | None"]
 ) -> TuningShown | None:
-    """The section of a study's page; None where it has none. A search has a plot, or None.
+    """The section on tuning of a study's page, or None.
 
-    Studies of P3 about interrupts have one, and those whose reader names searches.
+    Studies of P3 about interrupts have the section, and other studies if searches are given.
+    `plots` has a plot or None for each search.
     """
     if not searches and study not in STUDIES:
         return None
@@ -159,7 +158,7 @@ _EMULATED = (
 
 
 def tuned_rows(searches: Sequence[Searched]) -> Iterator[tuple[object, ...]]:
-    """All of it for CSV: see TUNED_HEADINGS."""
+    """Rows for CSV, with the columns TUNED_HEADINGS."""
     for search in searches:
         for phase in search.phases:
             before, after = (
@@ -203,8 +202,10 @@ def _words(setting: Mapping[str, Value]) -> str:
 
 
 def gains_of(searched: Searched) -> Iterator[tuple[Tuned, str, Gain]]:
-    """Each figure of each workload, with its name: of several settings, one of which people choose,
-    that has the setting."""
+    """Each figure of each workload, with its name.
+
+    If people choose one of several settings, the name contains the setting.
+    """
     for tuned in searched.phases:
         several = len({_words(gain.setting) for gain in tuned.gains}) > 1
         for gain in tuned.gains:
@@ -287,7 +288,7 @@ def _mechanism(tuned: Tuned) -> str:
 
 
 def published_of(knobs: Sequence[str]) -> list[Table]:
-    """What each study of P3 about one of these knobs has; of no knob, all of them."""
+    """Tables of the studies of P3 about these knobs. Without knobs, of all its studies."""
     parts = {knob.rpartition("/")[2] for knob in knobs}
     names = [name for part, names in _KNOBS.items() if part in parts or not knobs for name in names]
     studies = [load_study(name) for name in dict.fromkeys(names)]
@@ -297,7 +298,7 @@ def published_of(knobs: Sequence[str]) -> list[Table]:
 
 
 def _curves(studies: Sequence[Study]) -> Table:
-    """Those of which no figure is printed."""
+    """A table of studies whose papers show curves without figures."""
     rows = [(each.source, each.workloads[0].title, _said(each)) for each in studies]
     columns = tuple(Column(title, number=False) for title in ("Source", "Workload", "Said of it"))
     name = f"{', '.join(each.source for each in studies)}: curves, without figures"
@@ -305,7 +306,7 @@ def _curves(studies: Sequence[Study]) -> Table:
 
 
 def _tables(study: Study) -> Iterator[Table]:
-    """One for each turn of a knob, and one of what else is said."""
+    """A table for each change of a knob, and one of the other figures."""
     for before, after, step in _STEPS:
         rows = [
             row for workload in study.workloads for row in _rows(study, workload, before, after)
@@ -318,7 +319,7 @@ def _tables(study: Study) -> Iterator[Table]:
 
 
 def _table(study: Study, step: str, rows: Sequence[tuple[str, ...]]) -> Table:
-    """Without columns in which nothing is."""
+    """A table without its empty columns."""
     titles = ("Workload", "Size", "Before", "After", "After/before", "p", "Said of it")
     words = (titles[0], titles[-1])
     full = [
@@ -359,7 +360,7 @@ def _alone(study: Study, figure: Published) -> tuple[str, ...]:
 
 
 def _is_alone(figure: Published) -> bool:
-    """Whether it is of an environment that no step has."""
+    """Whether a figure is of an environment that is in no step."""
     steps = {side for step in _STEPS for side in step[:2]}
     return figure.environment is not None and figure.environment not in steps
 
@@ -380,7 +381,7 @@ def _compared(
 
 
 def _printed(figure: Published | None) -> str:
-    """With all digits that the paper has."""
+    """A published figure with all digits of the paper."""
     if figure is None:
         return "–"
     sign = next((mark for word, mark in _SIGNS.items() if figure.note.startswith(word)), "")

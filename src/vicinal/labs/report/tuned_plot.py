@@ -1,4 +1,4 @@
-"""A search beside the setting that was there: how much better each objective became."""
+"""The plot of a tuner's search: the gain of each objective over the previous setting."""
 
 import matplotlib
 
@@ -15,9 +15,9 @@ _SHOWN = ("better", "worse")
 
 
 def gains_plot(name: str, searched: Searched) -> Plot | None:
-    """Twice as good is 2, whether that is half the time or twice the rate; None of no figures.
+    """Performance tuned / default: 2 for half the time, and for twice the rate. None if no figures.
 
-    Filled where a difference was shown, and hollow where not.
+    A filled marker says that a difference was shown, and a hollow one that it was not.
     """
     lanes = [(f"{tuned.workload}: {figure}", gain) for tuned, figure, gain in gains_of(searched)]
     if not lanes:
