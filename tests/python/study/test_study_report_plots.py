@@ -315,7 +315,7 @@ def test_what_ran_adapted_and_of_whom_it_was_published_is_said() -> None:
     )
     found = references.of_values([other], latency(), Statistic.MEDIAN, "µs")
     said = references.note(found, (), styles(study()))
-    assert "“Containers with the region”: published of ivshmem. What was measured" in said
+    assert "“Containers with the region”: published of ivshmem. The measurements" in said
     assert "ran adapted" in said
     looks = references.looks_of(found, (), styles(study()))
     assert "the region (published of ivshmem): 0.500" in references.words(found, looks, "µs")

@@ -66,7 +66,7 @@ def facts(manifest: Mapping[str, Any], study: Study) -> Iterator[Fact]:
     yield Fact(
         "Environment",
         " ".join(f"{name}={value}" for name, value in variables.items())
-        or "no variables that MPI libraries or Vicinal heed",
+        or "no variables that MPI libraries or Vicinal use",
     )
 
 
@@ -397,7 +397,7 @@ def _how(workload: Workload) -> str:
     words = f"{workload.driver}, {workload.operation}, {ranks}"
     if options:
         words += f", {options}"
-    return f"{words}; in place of {workload.stands_for}" if workload.stands_for else words
+    return f"{words}; instead of {workload.stands_for}" if workload.stands_for else words
 
 
 def _control(summary: Summary) -> Iterator[str]:
@@ -405,8 +405,8 @@ def _control(summary: Summary) -> Iterator[str]:
     if control is None:
         wanted = study.design.control
         yield (
-            "There is no A/A control in this result: whether the machine itself differs between"
-            " two runs of the same is not known."
+            "This result has no A/A control. It is unknown whether the machine differs between two"
+            " runs of the same environment."
             if wanted is None
             else f"The A/A control of {wanted} gave no values to compare."
         )
@@ -430,8 +430,8 @@ def _control(summary: Summary) -> Iterator[str]:
         return
     if control.different:
         yield (
-            "It differed from itself in the cells below, which it should not: look for what else"
-            " ran on the machine."
+            "It differed from itself in the cells below. Look for other programs that ran on the"
+            " machine."
         )
     else:
         yield f"It differed from itself in none of {control.tests} cells that were tested."

@@ -187,8 +187,7 @@ def note(
         return ""
     sources = ", ".join(dict.fromkeys(each.published.source for each in references))
     said = [
-        f"Hollow stars were published ({sources}), of other machines, and nobody measured them"
-        " here."
+        f"Hollow stars were published ({sources}), of other machines. They were not measured here."
     ]
     for whose, look in looks_of(references, comparisons, styles).items():
         notes = _notes(references, whose)
@@ -196,8 +195,8 @@ def note(
             said.append(f"“{look.title}”: {notes}.")
     if any(each.adapted for each in references):
         said.append(
-            "What was measured here ran adapted, in fewer ranks, smaller sizes or other"
-            " environments, so compare how they go and not how high they are."
+            "The measurements here ran adapted, in fewer ranks, smaller sizes or other"
+            " environments. Compare the course of the curves and not their height."
         )
     return " ".join(said)
 

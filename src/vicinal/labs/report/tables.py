@@ -245,7 +245,7 @@ def environments(summary: Summary) -> Table:
     rows = [(*_environment(each), _here(summary, each)) for each in summary.study.environments]
     headings = ("Environment", "Name", "Nodes", "MPI", "Messages", "Waiting", "Variables", "Here")
     columns = tuple(Column(title, number=False) for title in headings)
-    return Table("What each of them is", columns, tuple(rows))
+    return Table("The environments of the study", columns, tuple(rows))
 
 
 def _here(summary: Summary, environment: Environment) -> str:
@@ -259,7 +259,7 @@ def _here(summary: Summary, environment: Environment) -> str:
     if environment.stands_for is None:
         return words
     titles = {each.name: each.title for each in study.environments}
-    return f"{words}, in place of “{titles.get(environment.stands_for, environment.stands_for)}”"
+    return f"{words}, instead of “{titles.get(environment.stands_for, environment.stands_for)}”"
 
 
 def _environment(environment: Environment) -> tuple[str, ...]:

@@ -152,8 +152,8 @@ def _shown(searched: Searched, plot: "Drawn | None") -> SearchShown:
 
 
 _EMULATED = (
-    "its virtual machines were emulated: what is measured of them says nothing of virtual machines"
-    " elsewhere",
+    "its virtual machines were emulated: their times say nothing about virtual machines on real"
+    " hardware",
 )
 
 
