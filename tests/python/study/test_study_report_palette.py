@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from vicinal.labs.report.palette import GLYPHS, ROLES, comparison_styles, styles_of
 from vicinal.labs.study.file.model import Comparison
 
-SEEN_BY = {
+SEEN_BY: dict[str, Sequence[Sequence[float]]] = {
     "anyone": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     "protanopes": [
         [0.152286, 1.052583, -0.204868],
