@@ -389,7 +389,9 @@ def test_a_full_disk_costs_the_trial_that_does_not_fit(folder: Path, writer: Res
 def test_a_newer_result_is_refused_and_named(folder: Path, writer: ResultWriter) -> None:
     del writer
     edit(folder / "manifest.json", lambda values: values.update(schema=SCHEMA + 1))
-    newer = rf"manifest[.]json was written by a newer Vicinal \(schema {SCHEMA + 1}; this one knows"
+    newer = (
+        rf"manifest[.]json was written by a newer Vicinal \(schema {SCHEMA + 1}; this version reads"
+    )
     with pytest.raises(VicinalError, match=newer):
         open_result(folder)
 
@@ -416,7 +418,7 @@ def damage_json(path: Path) -> None:
             lambda path: edit(path, lambda values: values.update(block=-1)),
             r"damaged \(block cannot be -1\)",
         ),
-        (lambda path: edit(path, lambda values: values.update(number=9)), "the number 9 in it"),
+        (lambda path: edit(path, lambda values: values.update(number=9)), "contains the number 9"),
         (lambda path: edit(path, lambda values: values.update(schema=99)), "newer Vicinal"),
     ],
 )
@@ -462,7 +464,9 @@ def test_missing_samples_leave_the_others(folder: Path, writer: ResultWriter) ->
         writer.add(TRIAL, [series(value)])
     samples_file(folder, 1).unlink()
     result = open_result(folder)
-    with pytest.raises(VicinalError, match=r"000001[.]parquet cannot be read .*: copy it again"):
+    with pytest.raises(
+        VicinalError, match=r"000001[.]parquet cannot be read .*: copy the file again"
+    ):
         list(result.series(result.trials[0]))
     assert_equal(list(result.series(result.trials[1])), [series(6)])
 
