@@ -1,7 +1,8 @@
 """Counters of the machine during a trial: interrupts, soft interrupts, switches, stolen time.
 
-before = read_counters() ...                                     # the trial evidence =
-read_counters().since(before).to_dict()
+    before = read_counters()
+    ...  # the trial
+    evidence = read_counters().since(before).to_dict()
 
 Counts are of the whole host. The parsers take text as the kernel writes it. If a kernel has no such
 counter, the value is None or empty, never zero.
