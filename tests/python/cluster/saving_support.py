@@ -43,9 +43,7 @@ class Killed(BaseException):
 
 
 class Lab:
-    """Two hosts: vm0 and vm1 are on a, vm2 and vm3 on b. `log` is what happens to them, in
-    order.
-    """
+    """Two hosts: vm0 and vm1 are on a, vm2 and vm3 on b. `log` has all actions, in order."""
 
     def __init__(self, cluster: Cluster, hypervisor: Hypervisor) -> None:
         self.hypervisor = hypervisor

@@ -67,9 +67,7 @@ class Trial:
         return "\n".join(errors)
 
     def journals(self) -> list[str]:
-        """The clusters with a journal on any host; the hosts share a home directory, as is
-        usual.
-        """
+        """The clusters with a journal on any host. The hosts share a home directory."""
         here = self.state.glob("vicinal/clusters/*/journal")
         there = (self.hosts.directory / ".local").glob("state/vicinal/clusters/*/journal")
         return sorted(path.parent.name for path in [*here, *there])

@@ -191,9 +191,7 @@ def test_who_is_killed_while_joining_keeps_no_slot(
 def test_a_slot_that_was_claimed_and_never_joined_is_taken(
     traffic_program: Path, region_path: Path, tmp_path: Path
 ) -> None:
-    """Simulates a kill between claim and join of a slot, a window that no real kill hits
-    reliably.
-    """
+    """Simulates a kill between claim and join of a slot. No real kill hits this window reliably."""
     made = region.create(region_path, members=2, section_bytes=SECTION_BYTES)
     claimed = 5 << 32 | layout.SlotState.CLAIMED
     with made.path.open("r+b") as file:

@@ -334,9 +334,7 @@ def cluster() -> Iterator[EphemeralCluster]:
 @pytest.mark.timeout(2 * 400)
 @pytest.mark.parametrize("mpi", MPIS)
 def test_mpi4pys_tests(cluster: EphemeralCluster, checkout: Path, tmp_path: Path, mpi: str) -> None:
-    """Some of mpi4py's tests, with a threshold that puts nearly all their buffers into the
-    region.
-    """
+    """Some tests of mpi4py, with a threshold that puts nearly all buffers into the region."""
     job: dict[str, Any] = {
         "ranks": 2,
         "mpi": mpi,

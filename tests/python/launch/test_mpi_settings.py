@@ -28,9 +28,7 @@ def test_accumulated_pairs_are_right(
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_accumulated_pairs_of_a_python_program_are_right(vicinal: Vicinal, mpi: str) -> None:
-    """Python loads libmpi only for mpi4py: a library loaded earlier does not find it behind
-    itself.
-    """
+    """Python loads libmpi only for mpi4py, so an earlier library finds no libmpi behind itself."""
     program = (sys.executable, SUPPORT / "pair_ranks.py")
     done = vicinal("run", "-n", 2, "--mpi", mpi, *program)
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr

@@ -165,9 +165,7 @@ def test_collective_operations_are_recorded_on_every_rank(
 def test_an_iteration_is_recorded_by_one_or_two_readings_of_a_clock(
     tmp_path: Path, operation: str, readings: int
 ) -> None:
-    """Nothing else is recorded. The cost is printed with each result, as part of the measured
-    time.
-    """
+    """Nothing else is recorded. The cost is printed with each result, as part of its time."""
     environment = preload("record_clock.c", tmp_path)
     done = run_alone(operation, "--clock", "system", "--samples", SAMPLES, environment=environment)
     (clock,) = read_recording(done.stdout).clocks

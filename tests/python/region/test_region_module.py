@@ -116,9 +116,7 @@ def test_options_that_contradict_each_other(
 
 
 def test_a_module_that_a_guest_made_keeps_its_beginning(region_path: Path) -> None:
-    """The state after `ndctl create-namespace --mode=devdax` in it, with page notes in the
-    module.
-    """
+    """After `ndctl create-namespace --mode=devdax` in the guest, with page notes in the module."""
     region.create(region_path, members=2, for_nvdimm=True)
     with region_path.open("r+b") as file:
         file.truncate(32 * MIB)

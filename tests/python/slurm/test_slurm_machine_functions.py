@@ -67,9 +67,7 @@ class MachineFunctionHosts(NodeFunctionHosts):
         return [each for each in processes if words in " ".join(words_of(each))]
 
     def state(self, name: str, function: str) -> tuple[str, str]:
-        """A function's driver on a host, and owner and mode of its group's file, if there is
-        one.
-        """
+        """A function's driver on a host, and owner and mode of its group's file, if any."""
         device = f"/sys/bus/pci/devices/{function}"
         script = f"basename $(readlink {device}/driver); stat -c '%u %a' "
         script += f"/dev/vfio/$(basename $(readlink {device}/iommu_group)) 2>/dev/null || true"

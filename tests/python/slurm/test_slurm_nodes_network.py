@@ -178,9 +178,7 @@ def listening(hosts: NetworkHosts, *command: str, servers: int) -> Iterator[None
 def test_two_jobs_on_the_same_hosts_do_not_reach_each_other(
     clean: NetworkHosts, users: tuple[int, int]
 ) -> None:
-    """The nodes of both jobs have the same names and addresses. One job's nodes reach each
-    other.
-    """
+    """The nodes of both jobs have the same names and addresses. Each job's nodes are connected."""
     job = ("--job-name=answers", "--ntasks-per-node=2", "--overlap")
     with listening(clean, *step(clean, *job, user=users[0]), servers=4):
         number = clean.at_head("squeue", "-h", "--name=answers", "--format=%A").stdout.strip()

@@ -207,9 +207,7 @@ class FakeHost:
         self.file(f"{place}/hugepages-2048kB/free_hugepages", free)
 
     def cpus(self, sockets: int, cores: int, threads: int = 1) -> None:
-        """Processors with Linux's numbers: the first thread of each core, then the second
-        threads.
-        """
+        """Processors with Linux's numbers: the first thread of each core, then second threads."""
         place = "sys/devices/system/cpu"
         all_cores = sockets * cores
         self.file(f"{place}/online", f"0-{all_cores * threads - 1}")

@@ -129,9 +129,7 @@ class Kernel(FakeHost):
         return (name.decode(), struct.unpack_from("H", answer, 16)[0]) if own else None
 
     def forward(self, tap: int, wire: socket.socket, others: list[str]) -> bool:
-        """Pass a function's frame to all others. Returns False if the tap ended with its
-        network.
-        """
+        """Pass a function's frame to all others; False if the tap ended with its network."""
         try:
             frame = os.read(tap, 65536)
         except BlockingIOError:

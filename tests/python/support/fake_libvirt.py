@@ -161,9 +161,7 @@ class FakeDomain:
         devices.append(device)
 
     def copy_to(self, host: FakeLibvirt) -> None:
-        """Move the domain to another host, by a move or by a save and a restore outside of
-        libvirt.
-        """
+        """Move the domain to another host by means other than libvirt."""
         assert not self._devices()  # QEMU refuses it with such devices
         del self._host.domains[self._name]
         copy = FakeDomain(host, self._name, self.XMLDesc(), self.kept)

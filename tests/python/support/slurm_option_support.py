@@ -34,8 +34,9 @@ def become(user: int) -> tuple[str, ...]:
 
 
 def let_components_start(slurm_conf: Path) -> None:
-    """Let heterogeneous jobs start soon: Slurm's backfill scheduler does so, by default each 30
-    s.
+    """Let heterogeneous jobs start within a second, instead of the default half minute.
+
+    Slurm's backfill scheduler starts them.
     """
     before = "SchedulerParameters=batch_sched_delay=0"
     text = slurm_conf.read_text()
