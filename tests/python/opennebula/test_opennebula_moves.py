@@ -420,7 +420,7 @@ def test_one_that_ends_while_it_is_looked_at_is_an_error_in_words(
             look()
 
 
-# --- what a VM is to get again -------------------------------------------------------------
+# --- what a VM has to get again ------------------------------------------------------------
 
 
 def test_functions_come_back_by_their_addresses() -> None:

@@ -1,7 +1,7 @@
 """`vicinal tune` on the kernel's own interfaces in a network namespace.
 
-A tap device accepts rx-frames up to 64, and turns larger values into 64. A veth pair has queues
-that can be set.
+A tap device accepts rx-frames up to 64, and turns larger values into 64. A veth pair has a number
+of queues that can be set.
 """
 
 import fcntl

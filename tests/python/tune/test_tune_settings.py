@@ -52,7 +52,7 @@ def test_a_setting_stays_and_goes(machine: Machine, keeper: Keeper, tmp_path: Pa
     with keeper.lasting() as work:
         work.apply({"eth0/rx-usecs": 10, "eth0/adaptive-rx": "off", "eth0/tx-usecs": 5})
     assert (has(machine, "rx-usecs"), has(machine, "adaptive-rx")) == (10, "off")
-    # What it had already is not its own to set back.
+    # A value that did not change is not part of the restore.
     (operation,) = keeper.operations()
     assert list(operation.changes) == ["eth0/rx-usecs", "eth0/adaptive-rx"]
     assert keeper.restore() == [
@@ -67,7 +67,7 @@ def test_one_setting_over_another_goes_with_it(machine: Machine, keeper: Keeper)
     for value in (10, 20):
         with keeper.lasting() as work:
             work.apply({"eth0/rx-usecs": value})
-    # One that fails goes back to the one before.
+    # A setting that fails restores the previous setting.
     with pytest.raises(VicinalError, match="no knob"):
         apply(keeper, {"eth0/rx-usecs": 50}, {"eth0/nothing": 1})
     assert has(machine, "rx-usecs") == 20
@@ -81,7 +81,7 @@ def test_a_driver_that_refuses_half_leaves_nothing(machine: Machine, keeper: Kee
         work.apply({"eth0/rx-frames": 1})
         with pytest.raises(VicinalError, match="driver of eth0 refuses"):
             work.apply({"eth0/rx-usecs": 10, "eth0/rx-frames": 2, "eth0/tx-usecs": 10})
-        # At once, not only at the end of all trials.
+        # The refused setting is undone at once, not only after all trials.
         assert card(machine).coalescing("eth0") == BEFORE | {"rx-frames": 1}
     assert card(machine).coalescing("eth0") == BEFORE
     assert not keeper.operations()
@@ -114,7 +114,7 @@ def test_a_link_that_goes_down_in_a_trial_leaves_a_journal(
     with pytest.raises(VicinalError, match="not all values are restored: eth0/rx-usecs was 3"):
         trial()
     assert (has(machine, "rx-usecs"), has(machine, "tx-usecs")) == (10, 5)
-    # Nothing is set above what is not in order.
+    # The keeper changes nothing while an earlier change is not restored.
     with pytest.raises(VicinalError, match="eth0 is down"):
         keeper.recover()
     card(machine).put("eth0", down=[])
@@ -144,14 +144,14 @@ def test_a_machine_that_was_started_anew_is_as_it_is(
     again = Keeper(same_machine(tmp_path, "second"), tmp_path / "journal")
     assert not again.operations()
     assert again.recover() == ["the machine was rebooted, which reset eth0/rx-usecs"]
-    assert has(machine, "rx-usecs") == 10  # what the kernel came up with
+    assert has(machine, "rx-usecs") == 10  # the value after the reboot
     assert not (tmp_path / "journal").exists()
 
 
 def test_an_interface_is_known_by_its_number(machine: Machine, keeper: Keeper) -> None:
     with keeper.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
-    # Another has its name now.
+    # Another interface has the name eth0 now.
     network(machine).found = [Link("old0", 2), Link("eth0", 7)]
     card(machine).put("old0", coalescing=BEFORE | {"rx-usecs": 10})
     assert keeper.restore() == ["old0/rx-usecs is restored to 3, and was 10"]

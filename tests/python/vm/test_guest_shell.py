@@ -19,7 +19,7 @@ exec sleep 60
 
 
 def connect(directory: Path, losses: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Connect in spite of so many losses; returns the number of attempts."""
+    """Connect in spite of `losses` losses; returns the number of attempts."""
     fake = directory / "ssh"
     fake.write_text(FAKE.format(directory=directory, losses=losses))
     fake.chmod(0o755)

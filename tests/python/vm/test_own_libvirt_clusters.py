@@ -48,7 +48,7 @@ pytestmark = [
 def daemon(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Daemon]:
-    """The daemon of a user who has nothing yet, on a host without a system's libvirt."""
+    """The daemon of a user who has nothing yet, on a host whose system libvirt does not answer."""
     monkeypatch.delenv("LIBVIRT_DEFAULT_URI", raising=False)
     monkeypatch.setattr(uri_module, "system_answers", lambda _: False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
