@@ -3,6 +3,8 @@
 The tests use fakes (opennebula_lab.py) with composed topologies.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -255,3 +257,13 @@ def test_one_that_asked_only_after_it_was_deployed_is_not_checked(
     compose(bare, "b", ("0-3",), "0-3")
     assert act(bare, "migrate", data(ASKED), monkeypatch) == data(ASKED)
     assert bare.log == []
+
+
+def test_a_placement_is_read_without_libvirts_binding() -> None:
+    """As in guests of the tests, which have no libvirt."""
+    module = "vicinal.integrations.opennebula.held_resources"
+    script = f"import sys; sys.modules['libvirt'] = None; from {module} import read_placement"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

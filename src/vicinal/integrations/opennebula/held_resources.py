@@ -16,17 +16,19 @@ the numbers, before it restores or moves the VM. The region lies on the nodes of
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.host.system import Host
 from vicinal.host.topology import NumaNode, parse_cpu_list, read_cpus, read_nodes, show_cpu_list
 from vicinal.integrations.opennebula.call import log
 from vicinal.integrations.opennebula.documents import parse
 from vicinal.integrations.opennebula.request import RegionRequest, checked_request
+
+if TYPE_CHECKING:
+    import libvirt
 
 _SPACE = "urn:vicinal:away"
 _PREFIX = "vicinal-away"
@@ -97,6 +99,9 @@ def read_mark(domain: "libvirt.virDomain") -> HeldResources | None:
 
     Raises VicinalError if libvirt fails, or the metadata is not Vicinal's.
     """
+    # A domain is there, and so is libvirt. The rest of this module works without its binding.
+    from vicinal.cluster.vm.libvirt.binding import explained, libvirt
+
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     with explained(f"the domain {domain.name()} cannot be read"):
         try:
@@ -110,6 +115,8 @@ def read_mark(domain: "libvirt.virDomain") -> HeldResources | None:
 
 def write_mark(domain: "libvirt.virDomain", what: HeldResources | None) -> None:
     """Write the resources that a domain gives up into its metadata; None removes the metadata."""
+    from vicinal.cluster.vm.libvirt.binding import explained, libvirt
+
     kind, live = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
     text = None if what is None else _text(what)
     with explained(f"the metadata of the domain {domain.name()} cannot be written"):

@@ -115,7 +115,7 @@ def _check_same(folder: Path, manifest: Mapping[str, Any], study: Study, seed: i
     if changed:
         raise VicinalError(
             f"the study {study.name} changed since {folder} was begun: its "
-            f"{' and '.join(changed)} differ",
+            f"{' and '.join(changed)} {'differs' if len(changed) == 1 else 'differ'}",
             "start a new run in another folder with --output, or restore the study from the "
             "folder's manifest.json",
         )
