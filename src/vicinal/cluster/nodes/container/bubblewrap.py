@@ -1,6 +1,7 @@
-"""Nodes by bubblewrap, which needs no configuration and no rights, and keeps no books.
+"""Nodes by bubblewrap, which needs no configuration and no privileges, and stores no state.
 
-It stays as the parent of the node's first process; the process writes itself down.
+bwrap remains the parent of the node's first process, and writes the PID of that process into a
+file.
 """
 
 import json
@@ -12,7 +13,7 @@ from vicinal.cluster.nodes.container.root import Kind, Mount
 from vicinal.cluster.nodes.container.runtime import FIRST_PROCESS, START_SECONDS, Entry, Prepared
 from vicinal.cluster.nodes.network import find_tool
 
-# It runs in the background, and is waited for until the node's first process says that it is up.
+# Starts bwrap in the background, and waits until the node's first process writes "ready".
 _START = """
 node=$1
 net=$2
@@ -36,7 +37,7 @@ exit $((status == 0 ? 1 : status))
 
 
 class Bubblewrap:
-    """bwrap."""
+    """The runtime bubblewrap, whose program is bwrap."""
 
     name = "bubblewrap"
 
@@ -44,7 +45,6 @@ class Bubblewrap:
         self.program = program
 
     def start(self, head: Head, node: Prepared) -> None:
-        """Run it until the node's first process is up."""
         join = "".join(
             f"echo 0 > {layout.cgroup_path(each.path)}/cgroup.procs || exit 1\n"
             for each in node.groups
@@ -73,7 +73,7 @@ class Bubblewrap:
         )
 
     def process(self, head: Head, node: str) -> int | None:
-        """What it wrote into the node's `info`."""
+        """Return the PID that bwrap wrote into the node's file `info`."""
         try:
             text = head.path(f"{layout.NODES}/{node}/info").read_text()
             return int(json.loads(text)["child-pid"])
@@ -81,7 +81,7 @@ class Bubblewrap:
             return None
 
     def entry(self, node: Prepared, process: int) -> Entry:
-        """`nsenter`, as it has no way in of its own."""
+        """Return a command line of nsenter, because bwrap cannot enter a running node."""
         tool = find_tool("nsenter") or "nsenter"
         return Entry(
             command=[tool, *entering(process, network=node.network is not None)],
@@ -92,7 +92,7 @@ class Bubblewrap:
         )
 
     def remove(self, head: Head, node: str) -> None:
-        """Nothing but processes is its own, and these are found by their mark."""
+        """Do nothing: bwrap leaves only processes, which are found by their mark (NODE_MARK)."""
 
 
 def _options(mount: Mount) -> list[str]:

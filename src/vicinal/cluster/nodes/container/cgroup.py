@@ -1,7 +1,7 @@
-"""Limits on a node's processors and memory, by control groups where we may make any.
+"""Limits on a node's processors and memory, by control groups if this user may create any.
 
-Version 2 and version 1 are both in use, also side by side, and in containers a process may see
-only a part of them. So each controller's place is looked up, and tried.
+Hosts use version 1, version 2 or both, and a process in a container may see only a part of the
+hierarchies. So the directory of each controller is looked up, and tried.
 """
 
 import os
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Group:
-    """A control group for a node, which may not be there yet."""
+    """A control group for a node; it may not exist yet."""
 
     path: str
     """Its directory on the host."""
@@ -30,7 +30,7 @@ class Group:
 
 
 def candidates(spec: ContainerSpec, identifier: str) -> list[Group]:
-    """The groups that the limits of a node need, in the order to try; none without limits."""
+    """Return the groups that a node's limits need, in the order to try; empty without limits."""
     wanted = (["cpuset"] if spec.cpus else []) + (["memory"] if spec.memory is not None else [])
     name = f"vicinal-{spec.cluster}-{identifier}-{spec.name}"
     unified: dict[Path, list[str]] = {}
@@ -48,7 +48,11 @@ def candidates(spec: ContainerSpec, identifier: str) -> list[Group]:
 
 
 def create(spec: ContainerSpec, groups: list[Group]) -> tuple[list[Group], list[str]]:
-    """Make what can be made of the candidates; return it, and a phrase for each limit without."""
+    """Create groups of the candidates until each controller has one.
+
+    Returns the created groups, and a phrase for each limit that has no group. A candidate that
+    cannot be created is no error.
+    """
     done: list[Group] = []
     limitations = []
     troubles: dict[str, str] = {}
@@ -75,7 +79,7 @@ def create(spec: ContainerSpec, groups: list[Group]) -> tuple[list[Group], list[
 
 
 def remove(groups: list[Group]) -> None:
-    """Kill what is in these groups and remove them; raises VicinalError where one stays."""
+    """Kill all processes in groups, and remove the groups. Raises VicinalError if that fails."""
     for group in groups:
         directory = Path(group.path)
         deadline = time.monotonic() + _REMOVE_SECONDS
@@ -107,7 +111,7 @@ def _make(spec: ContainerSpec, group: Group) -> None:
     directory.mkdir(exist_ok=True)
     if "cpuset" in group.controllers:
         if group.version == 1:
-            # A new one has neither, and nothing can be put in.
+            # A new cpuset accepts no process until it has memory nodes and processors.
             (directory / "cpuset.mems").write_text((parent / "cpuset.mems").read_text())
         (directory / "cpuset.cpus").write_text(",".join(map(str, spec.cpus)))
     if "memory" in group.controllers:
@@ -116,12 +120,12 @@ def _make(spec: ContainerSpec, group: Group) -> None:
             limit = str(spec.memory)
             names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", limit)
         (directory / names[0]).write_text(str(spec.memory))
-        with suppress(OSError):  # kernels without swap accounting have none to limit
+        with suppress(OSError):  # a kernel without swap accounting has no such file
             (directory / names[1]).write_text(names[2])
 
 
 def _place(controller: str) -> Path | None:
-    """This process's group in the version 1 hierarchy of a controller."""
+    """Return the directory of this process's group in a controller's version 1 hierarchy."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
         if controller in names.split(","):
@@ -132,7 +136,7 @@ def _place(controller: str) -> Path | None:
 
 
 def _unified_parents(controller: str) -> list[Path]:
-    """Groups of version 2 below which one with this controller may be made."""
+    """Return the version 2 groups below which a group with this controller may be created."""
     own = next(
         (
             line[3:]
@@ -153,7 +157,10 @@ def _unified_parents(controller: str) -> list[Path]:
 
 
 def _below(mount: Path, root: str, path: str) -> Path:
-    """A group's directory; of a mount that shows less than all, only what is below its root."""
+    """Return the directory of the group `path`, in a mount that shows the hierarchy below `root`.
+
+    If the mount does not show the group, return the mount itself.
+    """
     try:
         place = mount / Path(path).relative_to(root)
     except ValueError:
@@ -162,7 +169,7 @@ def _below(mount: Path, root: str, path: str) -> Path:
 
 
 def _hierarchies() -> list[tuple[str, list[str], str, Path]]:
-    """Kind, options, root and place of each mount of control groups."""
+    """Return type, options, root and mount point of each mounted hierarchy of control groups."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         front, _, back = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""The check of `vicinal doctor` that starts containers: a node of a cluster by each runtime."""
+"""The check of `vicinal doctor` that starts a container node by each installed runtime."""
 
 import os
 import re
@@ -23,8 +23,8 @@ _REMEDY = "take another runtime"
 
 
 def check_nodes(host: Host) -> Iterator[Finding]:
-    """Make a node with each runtime that there is, run a program in it, and take it away."""
-    del host  # they are made where this runs
+    """Create a node with each installed runtime, run a program in the node, and remove the node."""
+    del host  # the nodes are created on the host that runs this code
     runtimes = [runtime.name for runtime in available_runtimes()]
     if not runtimes:
         yield skipped(
@@ -54,7 +54,7 @@ def check_nodes(host: Host) -> Iterator[Finding]:
 
 @contextmanager
 def _cluster() -> Iterator[ContainerCluster]:
-    """A cluster for now; what a doctor that was killed left is cleared away too."""
+    """Yield a cluster, and remove it at the end; first remove clusters of killed doctors."""
     for name in cluster_names():
         match = re.fullmatch(rf"{_CLUSTER}-(\d+)", name)
         if match and not psutil.pid_exists(int(match[1])):
@@ -66,9 +66,12 @@ def _cluster() -> Iterator[ContainerCluster]:
 
 
 def _try(cluster: ContainerCluster, runtime: str) -> tuple[str, ...]:
-    """What a node had to do without; raises VicinalError where none runs a program."""
+    """Create a node, run a program in it, and return the limitations of node and cluster.
+
+    Raises VicinalError if the node cannot be created, or the program does not run.
+    """
     cpu = min(os.sched_getaffinity(0))
-    # With limits, so that it says where there are none.
+    # With limits, so that the limitations name each limit that has no control group.
     cluster.create_node(ContainerSpec(_name(), _NODE, cpus=(cpu,), memory=_MEMORY), runtime)
     try:
         done = subprocess.run(

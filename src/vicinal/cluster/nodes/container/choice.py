@@ -1,4 +1,4 @@
-"""Which container runtimes this host has, and which of them makes a node."""
+"""Which container runtimes this host has, and which runtime creates a node."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ _RUNTIMES: dict[str, tuple[str, Callable[[str], Runtime]]] = {
     "bubblewrap": ("bwrap", Bubblewrap),
 }
 RUNTIMES = tuple(_RUNTIMES)
-"""Their names, in the order in which one is chosen: the first that is installed."""
+"""Names of the runtimes. By default, the first installed runtime in this order is used."""
 
 
 def available_runtimes() -> list[Runtime]:
-    """Those that are installed, in that order."""
+    """Return the installed runtimes, in the order of RUNTIMES."""
     found = []
     for program, make in _RUNTIMES.values():
         path = find_tool(program)
@@ -28,7 +28,10 @@ def available_runtimes() -> list[Runtime]:
 
 
 def choose_runtime(name: str | None = None) -> Runtime:
-    """The runtime of that name, or the first; raises VicinalError where it is not installed."""
+    """Return the runtime with this name, or the first that is installed.
+
+    Raises VicinalError if there is no such runtime, or if it is not installed.
+    """
     if name is not None and name not in RUNTIMES:
         raise VicinalError(f"{name!r} is no container runtime", f"take {', '.join(RUNTIMES)}")
     found = [each for each in available_runtimes() if name in (None, each.name)]

@@ -1,4 +1,4 @@
-"""A cluster of containers, which stays when the command that made it has ended.
+"""A cluster of containers, which outlives the command that created it.
 
     cluster, made = ContainerCluster.create("lab")
     cluster.create_node(ContainerSpec(cluster="lab", name="node0"))
@@ -7,8 +7,8 @@
     subprocess.run(cluster.exec_command("node0", ["hostname"]))
     remove_cluster("lab")
 
-It stays until it is removed, or the machine is shut down. It can run jobs, as an ephemeral cluster
-can (job_nodes.py).
+The cluster exists until it is removed or the host shuts down. It runs jobs, as an ephemeral cluster
+does (job_nodes.py).
 """
 
 import os
@@ -41,18 +41,18 @@ from vicinal.cluster.nodes.layout import EXCHANGE
 
 @dataclass(frozen=True)
 class Container:
-    """A node as it is now."""
+    """A node and its present state."""
 
     spec: ContainerSpec
     state: NodeState
     address: str
     runtime: str
     limitations: tuple[str, ...]
-    """What it had to do without, as phrases."""
+    """What the node lacks on this host, as phrases."""
 
 
 def cluster_names(base: Path | None = None) -> list[str]:
-    """Names of this user's clusters, also of those whose head has ended."""
+    """Return the names of this user's clusters, including clusters whose head has ended."""
     directory = base or default_base()
     with suppress(FileNotFoundError):
         return sorted(entry.name for entry in directory.iterdir() if entry.is_dir())
@@ -60,9 +60,9 @@ def cluster_names(base: Path | None = None) -> list[str]:
 
 
 def remove_cluster(name: str, base: Path | None = None) -> bool:
-    """Take a cluster away with all its nodes, however much of it is there.
+    """Remove a cluster with all its nodes, even if only parts of it exist.
 
-    Returns whether there was anything. Raises VicinalError where something stays.
+    Returns False if nothing existed. Raises VicinalError if a part cannot be removed.
     """
     check_name(name, "cluster")
     place = base or default_base()
@@ -73,7 +73,7 @@ def remove_cluster(name: str, base: Path | None = None) -> bool:
 
 
 class ContainerCluster(HeadNodes):
-    """A cluster whose head runs. Made by create() and open()."""
+    """A cluster whose head runs; create() and open() return it."""
 
     def __init__(self, head: Head, base: Path) -> None:
         self._head = head
@@ -91,13 +91,14 @@ class ContainerCluster(HeadNodes):
         *,
         own_network: bool = True,
     ) -> tuple[Self, bool]:
-        """The cluster of this name, and whether it had to be made.
+        """Return the cluster with this name, and whether it was created by this call.
 
-        `neighbours` are names and addresses in a cluster over several hosts. Without `own_network`
-        the nodes share the host's network.
-        `base` is the directory for state, by default one of this user's. What is left of a
-        cluster whose head ended is cleared away first. Raises VicinalError where it cannot be
-        had; nothing of it is left then.
+        `base` is the directory for state, by default default_base(). `neighbours` are names and
+        addresses in a cluster over several hosts. Without `own_network` the nodes share the host's
+        network.
+
+        The remains of a cluster whose head ended are removed first. Raises VicinalError if the
+        cluster cannot be created; nothing of it remains then.
         """
         check_name(name, "cluster")
         place = (base or default_base()).resolve()
@@ -121,7 +122,7 @@ class ContainerCluster(HeadNodes):
 
     @classmethod
     def open(cls, name: str, base: Path | None = None) -> Self:
-        """The cluster of this name; raises VicinalError where none runs."""
+        """Return the cluster with this name. Raises VicinalError if it does not run."""
         check_name(name, "cluster")
         place = (base or default_base()).resolve()
         head = Head.find(place / name)
@@ -136,12 +137,12 @@ class ContainerCluster(HeadNodes):
 
     @property
     def state_directory(self) -> Path:
-        """The directory on the host where the cluster is written down."""
+        """The directory on the host with the records of the cluster."""
         return self._directory
 
     @property
     def limitations(self) -> list[str]:
-        """What the cluster and its nodes had to do without, as phrases."""
+        """What the cluster and its nodes lack on this host, as phrases."""
         found = list(self._head.limitations)
         for container in self.containers():
             found += container.limitations
@@ -149,22 +150,23 @@ class ContainerCluster(HeadNodes):
 
     @property
     def unprivileged(self) -> bool:
-        """Whether it is in a user namespace, as clusters of ordinary users are."""
+        """Whether the cluster is in a user namespace, as clusters of ordinary users are."""
         return self._head.user_namespace
 
     def create_node(self, spec: ContainerSpec, runtime: str | None = None) -> bool:
-        """Make a node and start it; returns False where it is there and runs already.
+        """Create a node and start it; returns False if the node runs already.
 
-        `runtime` is one of choice.RUNTIMES, by default the first that is installed. A node
-        that is there and stopped is started. Raises VicinalError where one of that name was
-        asked for differently, or where it cannot be made; nothing of it is left then.
+        `runtime` is one of choice.RUNTIMES, by default the first that is installed. A node that
+        exists and is stopped is started. Raises VicinalError if a node with this name and another
+        specification or runtime exists. Also raises VicinalError if the node cannot be created;
+        nothing of it remains then.
         """
         self._check_cluster(spec)
         with base_locked(self._base):
             directory = node.nodes_directory(self._directory) / spec.name
             record = NodeRecord.read(directory)
             if record is None or not is_made(directory):
-                if directory.is_dir():  # a command was killed over it
+                if directory.is_dir():  # a command was killed while it created or removed the node
                     node.remove(self._head, spec.name)
                 node.create(self._head, spec, choose_runtime(runtime))
                 return True
@@ -176,18 +178,18 @@ class ContainerCluster(HeadNodes):
             return self._start(record)
 
     def start_node(self, name: str) -> bool:
-        """Start a node that was stopped; returns False where it runs. Raises VicinalError."""
+        """Start a stopped node; returns False if the node runs already. Raises VicinalError."""
         with base_locked(self._base):
             return self._start(self._record(name))
 
     def stop_node(self, name: str) -> None:
-        """End all processes of a node, which can be started again. Raises VicinalError."""
+        """End all processes of a node; start_node() starts it again. Raises VicinalError."""
         with base_locked(self._base):
             self._record(name)
             node.stop(self._head, name)
 
     def remove_node(self, name: str) -> bool:
-        """Take a node away, however much of it is there; returns whether anything was."""
+        """Remove a node, even if only parts of it exist; returns False if nothing existed."""
         check_name(name, "node")
         with base_locked(self._base):
             if self.state(name) is NodeState.ABSENT:
@@ -196,11 +198,11 @@ class ContainerCluster(HeadNodes):
             return True
 
     def state(self, name: str) -> NodeState:
-        """What has become of a node."""
+        """Return whether a node runs, is stopped, or does not exist."""
         return node.state_of(self._head, self._directory, name)
 
     def containers(self) -> list[Container]:
-        """The nodes, in the order in which they were made."""
+        """Return the nodes, in the order of their creation."""
         found = []
         for record in node.all_records(self._directory):
             name = record.spec.name
@@ -219,11 +221,11 @@ class ContainerCluster(HeadNodes):
     def exec_command(
         self, name: str, command: Sequence[str], *, tty: bool = False, directory: str = "/"
     ) -> list[str]:
-        """The command line that runs `command` in a node, with this process's variables.
+        """Return the command line that runs `command` in a node, with this process's variables.
 
-        Its standard streams and exit status are the command's. `tty` is for a command that is to
-        have a terminal, which standard input must then be. Raises VicinalError where the node
-        does not run.
+        Its standard streams and exit status are those of `command`. `tty` gives `command` a
+        terminal; standard input must then be a terminal. `directory` is the working directory in
+        the node. Raises VicinalError if the node does not run.
         """
         state = self.state(name)
         if state is not NodeState.RUNNING:
@@ -235,40 +237,46 @@ class ContainerCluster(HeadNodes):
         return self._head.command([layout.ENTER, *options, name, *command])
 
     def network_of(self, name: str) -> Path | None:
-        """The file that stands for a node's network namespace; None where it has the host's."""
+        """Return the file of a node's network namespace; None if nodes use the host's network."""
         inside = namespace(self._head, name)
         return None if inside is None else self._head.path(inside)
 
     @property
     def head_network(self) -> Path | None:
-        """The same of the head's, where the bridge is."""
+        """The file of the head's network namespace, with the bridge; None as in network_of()."""
         return Path(f"/proc/{self._head.process}/ns/net") if self._head.network else None
 
     def plug_in(self, interface: str, neighbours: Neighbours) -> None:
-        """Put an interface at the bridge that is in the head's network, the way to these.
+        """Attach an interface of the head's network, which leads to `neighbours`, to the bridge.
 
-        Nodes that are made afterwards send packets as large as that takes. Raises VicinalError.
+        Nodes that are created afterwards use the interface's MTU. Raises VicinalError.
         """
         mtu = plug_in(self._head, interface, neighbours.head)
         replace(neighbours, mtu=mtu).write(self._directory)
 
     def network_in(self, name: str) -> Path | None:
-        """The same as a process in the node has it; None where it has the host's, or has ended."""
+        """Return the file of a node's network namespace in /proc, by the node's first process.
+
+        None if nodes share the host's network, or if the node is stopped.
+        """
         return node.own_network(self._head, name) if self._head.network else None
 
     def adopt(self, name: str, given: str, interface: str, address: str | None) -> None:
-        """Let an interface that root put into a node's network be its `interface` from now on."""
+        """Rename an interface that root moved into a node's network from `given` to `interface`.
+
+        The interface gets the address, if there is one, and is set up. Raises VicinalError.
+        """
         adopt(self._head, name, given, interface, address)
 
     def process_of(self, name: str) -> int | None:
-        """A process in a node, as the host numbers it; None where the node does not run."""
+        """Return the host's PID of a process in a node; None if the node does not run."""
         import psutil
 
         wanted = node.pid_namespace(self._head, name)
         found = (each for each in psutil.pids() if pid_namespace(Path(f"/proc/{each}")) == wanted)
         return next(found, None) if wanted else None
 
-    # What jobs need: JobNodes.
+    # The methods of JobNodes.
 
     @property
     def nodes(self) -> list[Node]:
@@ -283,16 +291,15 @@ class ContainerCluster(HeadNodes):
         ]
 
     def seen_from_host(self, path: str) -> Path:
-        """A file or directory of the head's, as this process can reach it."""
         for each in self.containers():
             for region in each.spec.regions:
-                # The head has only the place for it.
+                # In the head, this path is only an empty file, the mount point.
                 if path == f"{EXCHANGE}/{region.name}":
                     return Path(region.path)
         return super().seen_from_host(path)
 
     def ended_nodes(self) -> list[str]:
-        """Names of nodes that do not run."""
+        """Return the names of nodes that do not run."""
         return [each.spec.name for each in self.containers() if each.state is not NodeState.RUNNING]
 
     def _is_of_job(self, process: Path) -> bool:
@@ -322,12 +329,12 @@ class ContainerCluster(HeadNodes):
 
 
 def _clear_away(directory: Path) -> bool:
-    """All that is left of a cluster, its directory last; returns whether there was any."""
+    """Remove all parts of a cluster, its directory last; returns False if nothing existed."""
     if not directory.is_dir():
         return False
     identifier = identifier_of(directory)
     if identifier is not None:
-        # Its end is that of all the processes, mounts and networks in it.
+        # All processes, mounts and networks of the cluster end with the head.
         end_head(directory)
         kill_marked(f"{identifier}/")
         for record in node.all_records(directory):

@@ -4,9 +4,9 @@
         print(cluster.run_in("node0", ["hostname"]))
 
 Each node has its own host name, processes, System V and POSIX shared memory (/dev/shm),
-network interface and address. The nodes have in common the host's other files, and one
-directory for regions. Root is not needed if the kernel allows user namespaces. `limitations` says
-what the cluster has to do without. The head starts the nodes by our own code (namespaces.py), which
+network interface and address. The nodes share the host's other files, and one directory for
+regions. Root is not needed if the kernel allows user namespaces. `limitations` says what the
+cluster lacks on this host. The head starts the nodes by Vicinal's own code (namespaces.py), which
 needs no container runtime and no files of the host.
 """
 
@@ -44,10 +44,10 @@ _STOP_SECONDS = 10.0
 class EphemeralCluster(HeadNodes):
     """Isolated nodes node0, node1, ... on this host, for as long as the cluster is open.
 
-    `network=False` leaves the nodes in the host's network. `regions` are files of the host
-    to show in the exchange under the given names. Open the cluster in a thread that lives at least
-    as long: the kernel ends the cluster with the thread that started it.
-    Raises VicinalError if this host allows no namespaces.
+    With `network=False` the nodes stay in the host's network. `regions` are files of the host, and
+    their names in the exchange directory. Open the cluster in a thread that lives at least as long
+    as the cluster, because the kernel ends the cluster with the thread that started it. Raises
+    VicinalError if this host allows no namespaces.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EphemeralCluster(HeadNodes):
         self.close()
 
     def open(self) -> None:
-        """Start the nodes; they are up when this returns."""
+        """Start the nodes; they run when this method returns. Raises VicinalError."""
         try:
             self._start()
         except BaseException:
@@ -88,12 +88,12 @@ class EphemeralCluster(HeadNodes):
             raise
 
     def close(self) -> None:
-        """End every process of the cluster, and all else with them. May be called again."""
+        """End all processes, mounts and networks of the cluster. May be called again."""
         parent, self._parent, self._head = self._parent, None, None
         self._nodes = []
         if parent is None:
             return
-        # The head ends at the end of its input, and the kernel ends all else.
+        # The head ends at the end of its input, and the kernel ends the rest of the cluster.
         assert parent.stdin is not None
         parent.stdin.close()
         try:
@@ -114,11 +114,11 @@ class EphemeralCluster(HeadNodes):
 
     @property
     def limitations(self) -> list[str]:
-        """What the cluster has to do without, as phrases; empty on most systems."""
+        """What the cluster lacks on this host, as phrases; empty on most systems."""
         return list(self.head.limitations)
 
     def run_in(self, node: str, command: Sequence[str], *, timeout: float = 60.0) -> str:
-        """Run a command in a node (or in "head") and return its standard output.
+        """Run a command in a node, or in "head", and return its standard output.
 
         Raises VicinalError if the command fails or takes longer than `timeout` seconds.
         """
@@ -126,7 +126,7 @@ class EphemeralCluster(HeadNodes):
         return self.head.run(inside, environment=dict(os.environ), timeout=timeout)
 
     def ended_nodes(self) -> list[str]:
-        """Names of nodes that ended by themselves; they do not come back."""
+        """Return the names of nodes that ended by themselves; such nodes do not start again."""
         try:
             running = os.listdir(self.head.path(ENTRIES))  # noqa: PTH208 - names are wanted
         except OSError as error:
@@ -136,7 +136,7 @@ class EphemeralCluster(HeadNodes):
         return [node.name for node in self._nodes if node.name not in running]
 
     def _is_of_job(self, process: Path) -> bool:
-        """All processes in the nodes but each node's first."""
+        """Return True for all processes in the nodes, except the first process of each node."""
         if pid_namespace(process) not in self._pid_namespaces:
             return False
         lines = (process / "status").read_text().splitlines()
@@ -152,7 +152,7 @@ class EphemeralCluster(HeadNodes):
                 stdout=subprocess.DEVNULL,
                 env=module_environment(),
                 pass_fds=(writer,),
-                start_new_session=True,  # Ctrl-C is for the command, which closes in order
+                start_new_session=True,  # Ctrl-C is for the command, which then calls close()
             )
         except BaseException:
             os.close(reader)

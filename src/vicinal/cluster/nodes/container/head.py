@@ -6,26 +6,26 @@
     ephemeral    command ── parent ────── head (pid 1) ─┬─ node0's first process (pid 1)
                                                         └─ node1's first process (pid 1)
 
-All processes of a cluster are in the head's PID namespace, its mounts in the head's mount
-namespace, its bridge and the nodes' networks in namespaces that only these hold. So if the head
-ends, however it ends, the kernel ends all of that. A lasting cluster leaves files and control
-groups, an ephemeral one leaves nothing. Without root the head is in a user namespace, and runtimes
-start nodes as the root of that namespace.
+All processes of a cluster are in the head's PID namespace, and its mounts are in the head's mount
+namespace. Only these processes hold the namespaces of the bridge and of the nodes' networks. So if
+the head ends, however it ends, the kernel ends all of the cluster. A lasting cluster leaves files
+and control groups; an ephemeral cluster leaves nothing. Without root the head is in a user
+namespace, and runtimes start nodes as the root of that namespace.
 
-A command starts this module with one of these argument lists. On the descriptor READY a line of
-JSON says how the start went.
+A command starts this module with one of these argument lists. The module reports the result of the
+start as a line of JSON, on the descriptor READY.
 
     lasting DIRECTORY IDENTIFIER LOCK NETWORK READY      by base/daemon.py
     ephemeral COMMAND REQUEST READY                      as a child of the process COMMAND
 
-A lasting head's parent writes down which process the head is before the head does anything, and
-ends when the head is up. The descriptor LOCK keeps other commands out until then. NETWORK is
-HOST_NETWORK if the nodes are to share the host's network.
+The parent of a lasting head records the head's PID before the head does anything, and ends when the
+head is up. Until then, the descriptor LOCK keeps other commands out. NETWORK is HOST_NETWORK if the
+nodes share the host's network, otherwise OWN_NETWORK.
 
-An ephemeral head starts its nodes itself, as REQUEST asks in JSON: `nodes`, a number; `network`,
-whether nodes are to have networks of their own; `regions`, pairs of a file of the host and its name
-in the exchange. However the command ends, the kernel kills the parent by its parent death signal,
-and so the head. The head also ends at the end of its standard input.
+An ephemeral head starts its nodes itself. REQUEST is JSON: `nodes`, the number of nodes; `network`,
+whether nodes have networks of their own; `regions`, pairs of a file of the host and its name in the
+exchange directory. However the command ends, the kernel kills the parent by its parent death
+signal, and then the head in the same way. The head also ends at the end of its standard input.
 """
 
 import json
@@ -78,7 +78,8 @@ HOST_NETWORK = "host"
 _UNIFIED = Path(layout.HOST_CGROUPS, "cgroup.controllers")
 _NO_OWN_NETWORK = "networks of their own: nodes share the host's network"
 
-# An interpreter takes longer to start than a shell: only nodes that take more than nsenter have it.
+# The shell enters nodes for which nsenter suffices. Only other nodes need remote_shell.py, because
+# Python takes longer to start than a shell.
 _REMOTE_SHELL_TEXT = """\
 #!/bin/sh
 # Stands in for ssh: runs a command line in a node of this cluster.
@@ -92,23 +93,24 @@ exec {python} shell "$@"
 
 
 class LastingHead:
-    """A head that stays when the command has ended; container runtimes start its nodes."""
+    """A head that outlives the command; container runtimes start its nodes."""
 
     def __init__(self, directory: str, identifier: str, lock: str, network: str) -> None:
         self._directory = Path(directory)
         self._identifier = identifier
         self._lock = int(lock)
         self._joins_host = network == HOST_NETWORK
-        # crun and runc know no mixture of cgroups of version 1 and 2, and get a version 2 alone.
+        # crun and runc do not support a mixture of cgroups of versions 1 and 2, so the head shows
+        # them version 2 only.
         self._mixed = not _UNIFIED.exists()
         self.extra_namespaces = kernel.CLONE_NEWCGROUP if self._mixed else 0
 
     def tie(self) -> None:
-        """Nothing to do: it is tied to no command."""
+        """Do nothing: a lasting head does not end with the command."""
 
     def record(self, process: int, user_namespace: bool) -> None:
-        """Write down which process the head is."""
-        from vicinal.base.daemon import Identity  # ephemeral heads need neither
+        """Record the head's PID, start time and boot."""
+        from vicinal.base.daemon import Identity  # ephemeral heads need neither module
         from vicinal.cluster.nodes.container.state import write_json
 
         identity = Identity.of(process)
@@ -122,13 +124,13 @@ class LastingHead:
         write_json(self._directory / RECORD, values)
 
     def leave_parent(self) -> None:
-        """In the head: give up what only its parent needs."""
+        """In the head: close the lock, which only the parent needs."""
         os.close(self._lock)
 
     def set_up(self) -> dict[str, Any]:
-        """In the head: mounts, network, executables."""
+        """In the head: set up mounts, network and executables."""
         mount_proc()
-        # Copies, since the head's own directories are about to hide them.
+        # Copied now, because the head's own mounts hide these directories below.
         sources = {str(self._directory): layout.STATE}
         if Path(layout.HOST_CGROUPS).is_dir():
             sources[layout.HOST_CGROUPS] = layout.CGROUPS
@@ -152,7 +154,7 @@ class LastingHead:
         stay()
 
     def attend(self, process: int) -> None:
-        """In the parent: nothing to do for a head that is up."""
+        """In the parent: do nothing, because the head is up and the parent can end."""
 
 
 class EphemeralHead:
@@ -169,26 +171,26 @@ class EphemeralHead:
         self._entries: dict[int, Path] = {}
 
     def tie(self) -> None:
-        """End with the command, from now on or now."""
+        """Let this process end with the command; exit if the command has ended already."""
         kernel.die_with_parent()
         if os.getppid() != self._command:
             sys.exit(1)
 
     def record(self, process: int, user_namespace: bool) -> None:
-        """Nothing to do: the command keeps what it is told."""
+        """Do nothing: the command gets the head's PID and keeps it in memory."""
 
     def leave_parent(self) -> None:
         """In the head: end with the parent."""
         kernel.die_with_parent()
 
     def set_up(self) -> dict[str, Any]:
-        """In the head: mounts, network, nodes, executables."""
+        """In the head: set up mounts, network, nodes and executables."""
         limitations: list[str] = []
         try:
             mount_proc()
         except OSError as error:
             limitations.append(f"a /proc of its own ({error.strerror})")
-        # By descriptor, since the tmpfs may hide their paths.
+        # By descriptor, because the new tmpfs mounts may hide the paths of the regions.
         sources = {name: os.open(path, os.O_PATH) for path, name in self._regions}
         _mount_directories(ENTRIES)
         for name, source in sources.items():
@@ -215,7 +217,7 @@ class EphemeralHead:
         }
 
     def stay(self) -> NoReturn:
-        """In the head: reap until the command closes its end of the standard input, or ends."""
+        """In the head: reap processes until the command closes its end of the standard input."""
         given = os.dup(0)
         leave_streams()
         signal.signal(signal.SIGCHLD, self._reap)
@@ -225,13 +227,13 @@ class EphemeralHead:
         os._exit(0)
 
     def attend(self, process: int) -> None:
-        """In the parent: end when the head has ended, and all processes of the cluster with it."""
+        """In the parent: end when the head, and with it all processes of the cluster, has ended."""
         leave_streams()
         os.waitpid(process, 0)
-        os._exit(0)  # at once, because the command waits
+        os._exit(0)  # without Python's cleanup, because the command waits
 
     def _reap(self, _signal: int, _frame: FrameType | None) -> None:
-        """The entry of a node that ended goes."""
+        """Reap ended processes, and remove the entries of ended nodes."""
         with suppress(ChildProcessError):
             while (process := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 if process in self._entries:
@@ -239,7 +241,7 @@ class EphemeralHead:
 
 
 def main() -> None:
-    """Start the head, and say in a line of JSON how that went."""
+    """Start the head, and report the result as a line of JSON."""
     lifetime, *arguments, last = sys.argv[1:]
     ready = int(last)
     head = LastingHead(*arguments) if lifetime == LASTING else EphemeralHead(*arguments)
@@ -248,7 +250,7 @@ def main() -> None:
         user_namespace = enter_namespaces(head.extra_namespaces)
     except VicinalError as error:
         _fail(ready, error.message, error.remedy)
-    head.tie()  # a change of credentials drops the parent death signal
+    head.tie()  # again, because a change of credentials clears the parent death signal
     go_reader, go_writer = os.pipe()
     answer_reader, answer_writer = os.pipe()
     process = os.fork()
@@ -257,7 +259,7 @@ def main() -> None:
             os.close(descriptor)
         head.leave_parent()
         if not os.read(go_reader, 1):
-            os._exit(1)  # the parent was killed before it wrote us down
+            os._exit(1)  # the parent was killed before it recorded this process
         os.close(go_reader)
         _run_head(head, answer_writer)
     for descriptor in (go_reader, answer_writer):
@@ -283,7 +285,7 @@ def _fail(ready: int, message: str, remedy: str) -> NoReturn:
 
 
 def _run_head(head: LastingHead | EphemeralHead, answers: int) -> NoReturn:
-    """Process 1 of the cluster."""
+    """Set up the cluster and stay, as process 1 of its PID namespace."""
     status = 0
     try:
         socket.sethostname(HEAD)
@@ -304,7 +306,7 @@ def _run_head(head: LastingHead | EphemeralHead, answers: int) -> NoReturn:
 
 
 def _mount_directories(*more: str) -> None:
-    """Mount /dev/shm and /run of the head's own, with the nodes' directories and `more` in /run."""
+    """Mount private /dev/shm and /run, and create the nodes' directories and `more` in /run."""
     mount_shared_memory()
     kernel.mount("tmpfs", "/run", "tmpfs", PLAIN, "mode=755")
     for directory in (EXCHANGE, NODE_DIRECTORY, *more):
@@ -312,7 +314,10 @@ def _mount_directories(*more: str) -> None:
 
 
 def _own_network(limitations: list[str]) -> bool:
-    """Give the caller a network with a bridge; returns False, and says why, where it has none."""
+    """Give the caller a network namespace with a bridge.
+
+    If that fails, add the reason to `limitations` and return False.
+    """
     trouble = try_network()
     if trouble:
         limitations.append(f"{_NO_OWN_NETWORK} ({trouble})")
@@ -334,7 +339,7 @@ def _name_hosts(nodes: int, *, network: bool) -> None:
 
 
 def _write_executables(more: Mapping[str, str]) -> None:
-    """Write the programs that launchers take from the exchange, and `more`, by their paths."""
+    """Write the executables of launchers into the exchange directory, and `more`: text by path."""
     remote = _REMOTE_SHELL_TEXT.format(
         entries=ENTRIES, nsenter=find_tool("nsenter"), python=_interpreted()
     )
@@ -344,7 +349,7 @@ def _write_executables(more: Mapping[str, str]) -> None:
 
 
 def _interpreted() -> str:
-    # The module imports no other module of ours, so that it starts in milliseconds.
+    # remote_shell.py imports no other module of this package, so that it starts in milliseconds.
     return f"{sys.executable} -I -S {Path(remote_shell.__file__).resolve()}"
 
 

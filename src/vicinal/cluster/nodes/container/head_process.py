@@ -1,7 +1,10 @@
-"""The head of a cluster as a command finds it: start it, reach into it, end it.
+"""How commands start a cluster's head, run commands in its namespaces, and end it.
 
-HeadProcess is the head of a cluster of either lifetime, Head one that stays; HeadNodes is what the
-clusters of both lifetimes, cluster.py and ephemeral.py, do by their heads.
+    HeadProcess    a running head, lasting or ephemeral
+    Head           a running lasting head
+    HeadNodes      the common base class of both kinds of clusters
+
+The clusters are in cluster.py (lasting) and ephemeral.py.
 """
 
 import json
@@ -51,7 +54,7 @@ _POLL_SECONDS = 0.005
 
 
 def nsenter() -> str:
-    """The tool by which commands get into a head. Raises VicinalError where it is missing."""
+    """Return the path of nsenter, which enters a head. Raises VicinalError if it is missing."""
     tool = find_tool("nsenter")
     if tool is None:
         raise VicinalError("the tool nsenter was not found", "install util-linux")
@@ -60,21 +63,21 @@ def nsenter() -> str:
 
 @dataclass(frozen=True)
 class HeadProcess:
-    """A head that runs, as commands enter it."""
+    """A running head, with the facts that commands need to enter it."""
 
     process: int
     user_namespace: bool
     network: bool
     """Whether nodes have networks of their own."""
     limitations: tuple[str, ...]
-    """What the cluster had to do without, as phrases."""
+    """What the cluster lacks on this host, as phrases."""
 
     def path(self, path: str) -> Path:
-        """A file of the head's, as this process can reach it."""
+        """Return the path by which this process reaches a file of the head."""
         return Path(f"/proc/{self.process}/root{path}")
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` in the head's namespaces, in /."""
+        """Return the command line that runs `command` in the head's namespaces, in /."""
         options = entering(self.process, network=self.network, user_namespace=self.user_namespace)
         return [nsenter(), *options, "--", *command]
 
@@ -85,9 +88,10 @@ class HeadProcess:
         environment: dict[str, str] | None = None,
         timeout: float = _COMMAND_SECONDS,
     ) -> str:
-        """Run a command in the head and return its output.
+        """Run a command in the head's namespaces, and return its standard output.
 
-        Raises VicinalError with what it said last where it fails or is late.
+        `environment` is added to tool_environment(); `timeout` is in seconds. Raises VicinalError
+        if the command fails, with the first line of its errors, or if it takes too long.
         """
         try:
             done = subprocess.run(
@@ -114,7 +118,7 @@ class HeadProcess:
 
 @dataclass(frozen=True)
 class Head(HeadProcess):
-    """A head that runs, and stays when the command has ended."""
+    """A running lasting head."""
 
     directory: Path
     """The cluster's state directory on the host."""
@@ -122,11 +126,11 @@ class Head(HeadProcess):
 
     @classmethod
     def start(cls, directory: Path, lock: int, *, own_network: bool = True) -> Self:
-        """Start the head of a new cluster in its state directory, which is there.
+        """Start the head of a new cluster, whose state directory exists.
 
-        Without `own_network` the nodes share the host's.
-
-        Raises VicinalError where it cannot be had; what is in the directory stays.
+        `lock` is the descriptor of base_locked(). Without `own_network` the nodes share the host's
+        network. Raises VicinalError if the head cannot be started; files in the directory remain
+        then.
         """
         identifier = secrets.token_hex(4)
         write_json(directory / _IDENTIFIER, {"identifier": identifier})
@@ -148,7 +152,7 @@ class Head(HeadProcess):
 
     @classmethod
     def find(cls, directory: Path) -> Self | None:
-        """The head of the cluster with this state directory; None where none runs."""
+        """Return the head of the cluster with this state directory; None if it does not run."""
         record, state = read_json(directory / RECORD), read_json(directory / _STATE)
         if record is None or state is None or _process(record) is None:
             return None
@@ -163,10 +167,10 @@ class Head(HeadProcess):
 
 
 class HeadNodes(ABC):
-    """What JobNodes has of this if nsenter runs commands at the head."""
+    """The methods of JobNodes for nodes whose head is entered by nsenter."""
 
     _prepare = ""
-    """What the shell does before a command at the head, in the command's directory."""
+    """Shell text that runs before each command at the head, in the command's directory."""
 
     @property
     @abstractmethod
@@ -176,15 +180,15 @@ class HeadNodes(ABC):
     @property
     @abstractmethod
     def nodes(self) -> list[Node]:
-        """The nodes that run, in order."""
+        """The running nodes, in order."""
 
     @abstractmethod
     def _is_of_job(self, process: Path) -> bool:
-        """Whether a process (/proc/PID) belongs to a job of this object. Raises OSError."""
+        """Return whether a process (/proc/PID) belongs to a job of this object. Raises OSError."""
 
     @property
     def head_process(self) -> int:
-        """The head's process id. All processes of the cluster die with the head."""
+        """The head's PID on this host. All processes of the cluster end with the head."""
         return self.head.process
 
     @property
@@ -201,24 +205,24 @@ class HeadNodes(ABC):
         return self.seen_from_host(EXCHANGE)
 
     def seen_from_host(self, path: str) -> Path:
-        """A file or directory of the head's, as this process can reach it."""
         return self.head.path(path)
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` at the head, where launchers run.
+        """Return the command line that runs `command` at the head, where launchers run.
 
-        The head has the bridge's address, the host's files, and REMOTE_SHELL to reach each node
-        by. `directory` is the working directory, by default this process's.
+        The head has the bridge's address, the host's files, and REMOTE_SHELL, by which it reaches
+        each node. `directory` is the working directory, by default that of this process.
         """
-        # nsenter leaves us in the root directory, and only newer ones have --wdns.
+        # nsenter changes to the root directory, and only newer versions have the option --wdns.
         change = f'cd "$0" && {self._prepare}exec "$@"'
         return self.head.command(["/bin/sh", "-c", change, str(directory or Path.cwd()), *command])
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
+        """Kill a process that head_command() started, if it has not ended, and reap it."""
         deadline = time.monotonic() + _KILL_SECONDS
         while running.poll() is None and time.monotonic() < deadline:
-            # The command itself, which nsenter then reaps: our init might not, in a container.
+            # Kill the command itself, so that nsenter reaps it. If nsenter ended first, init would
+            # have to reap the command, and the init of a container may not do that.
             self.signal_command(running, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 running.wait(_KILL_PAUSE_SECONDS)
@@ -226,7 +230,7 @@ class HeadNodes(ABC):
         running.wait()
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started, which is a child of nsenter."""
+        """Send a signal to a process that head_command() started, which is a child of nsenter."""
         import psutil
 
         with suppress(psutil.Error):
@@ -234,34 +238,34 @@ class HeadNodes(ABC):
                 process.send_signal(number)
 
     def processes(self, node: str | None = None) -> "list[psutil.Process]":
-        """What jobs of this object run in one node or in all; host process ids."""
+        """Return the processes of this object's jobs in one node or in all; PIDs are the host's."""
         import psutil
 
         wanted = {each.pid_namespace for each in self.nodes if node in (None, each.name)}
         found = []
         for process in psutil.process_iter():
-            with suppress(OSError):  # it may end just now
+            with suppress(OSError):  # the process may end at this moment
                 place = Path(f"/proc/{process.pid}")
                 if pid_namespace(place) in wanted and self._is_of_job(place):
                     found.append(process)
         return found
 
     def clear(self) -> None:
-        """Kill what jobs of this object left, so that the next job finds the nodes as new."""
+        """Kill all processes of this object's jobs, so that no process disturbs the next job."""
         deadline = time.monotonic() + _CLEAR_SECONDS
         while self._kill_left() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
     def _kill_left(self) -> bool:
-        """Kill each process that is left; returns whether there was one."""
+        """Kill all processes of this object's jobs; returns False if there were none."""
         left = False
         try:
-            # The head's /proc lists few processes, the host's may list thousands.
+            # The head's /proc lists few processes; the host's /proc may list thousands.
             listed = list(self.head.path("/proc").iterdir())
-        except OSError:  # the head has ended, and all processes with it
+        except OSError:  # the head has ended, and with it all processes of the cluster
             return False
         for process in listed:
-            with suppress(OSError):  # it may end just now
+            with suppress(OSError):  # the process may end at this moment
                 if process.name.isdigit() and self._is_of_job(process):
                     left = True
                     descriptor = os.open(process, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -273,9 +277,10 @@ class HeadNodes(ABC):
 
 
 def await_head(alive: int, remedy: Callable[[], str]) -> dict[str, Any]:
-    """What a head that was started says of itself when it is up; `alive` is closed.
+    """Wait until a started head is up, and return the facts that it reports.
 
-    Raises VicinalError with the head's error, or with `remedy` if the head says nothing.
+    `alive` is the descriptor on which the head reports; it is closed. Raises VicinalError with the
+    head's error, or with the text of `remedy` if the head reports nothing.
     """
     try:
         answer: dict[str, Any] = json.loads(await_ready(alive, READY_SECONDS + 15))
@@ -287,19 +292,22 @@ def await_head(alive: int, remedy: Callable[[], str]) -> dict[str, Any]:
 
 
 def tool_environment() -> dict[str, str]:
-    """The environment of tools and runtimes, which may lie where ordinary users do not search."""
+    """Return the environment of tools and container runtimes.
+
+    PATH includes /usr/sbin and /sbin, which are not in the PATH of ordinary users.
+    """
     return {"PATH": f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin", "LC_ALL": "C"}
 
 
 def identifier_of(directory: Path) -> str | None:
-    """The identifier of the cluster with this state directory, whether or not its head runs."""
+    """Return the identifier of the cluster with this state directory; its head may have ended."""
     return (read_json(directory / _IDENTIFIER) or {}).get("identifier")
 
 
 def end_head(directory: Path) -> None:
-    """End the head, however far it came, and with it all processes of the cluster.
+    """End the head, even during its start, and with it all processes of the cluster.
 
-    Raises VicinalError where it does not end.
+    Raises VicinalError if the head does not end.
     """
     record = read_json(directory / RECORD)
     if record is not None:
@@ -308,10 +316,10 @@ def end_head(directory: Path) -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill the processes whose mark begins so, and wait until they are gone.
+    """Kill the processes whose variable NODE_MARK begins with `mark`, and wait for their end.
 
-    They are runtimes that a killed command had started, and first processes of nodes.
-    Raises VicinalError where one does not end.
+    They are the first processes of nodes, and runtimes that a killed command started. Raises
+    VicinalError if a process does not end.
     """
     import psutil
 
@@ -335,7 +343,7 @@ def _marked(mark: str) -> "list[psutil.Process]":
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(OSError, psutil.Error):  # it may end just now, or be another user's
+            with suppress(OSError, psutil.Error):  # the process ends now, or is another user's
                 variables = (entry / "environ").read_bytes().split(b"\0")
                 if any(variable.startswith(wanted) for variable in variables):
                     found.append(psutil.Process(int(entry.name)))

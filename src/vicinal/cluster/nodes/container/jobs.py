@@ -1,4 +1,4 @@
-"""Jobs in a cluster's containers: what has to be there, and the place that the launcher runs in."""
+"""Jobs in a cluster's containers: the checks before a job, and the place of the launcher."""
 
 import signal
 import subprocess
@@ -36,7 +36,7 @@ _SHOW = "let `mounts` of the cluster's file show its directory, or go to one tha
 
 
 class ContainerNodes:
-    """The containers that a cluster has on this host, as OwnNodes."""
+    """The containers of a cluster on this host, as OwnNodes."""
 
     def __init__(
         self, name: str, find: Callable[[], ContainerCluster], region: Path | None
@@ -47,7 +47,7 @@ class ContainerNodes:
 
     @cached_property
     def cluster(self) -> ContainerCluster:
-        """The cluster of containers. Raises VicinalError where its head does not run."""
+        """The cluster of containers. Raises VicinalError if its head does not run."""
         return self._find()
 
     def has(self, node: str) -> bool:
@@ -69,7 +69,7 @@ class ContainerNodes:
         return launchers.at_head(job, nodes)
 
     def close(self) -> None:
-        """Nothing to do: nothing was opened for this."""
+        """Do nothing: the other methods open no connections."""
 
     def enter(self) -> None:
         self.check()
@@ -78,7 +78,7 @@ class ContainerNodes:
         self._region.check_room(ranks, heap=heap)
 
     def check(self, names: Container[str] | None = None) -> None:
-        """Raise VicinalError for a node that does not run, whether or not `names` has it."""
+        """Raise VicinalError if a node does not run; all nodes are checked, not only `names`."""
         del names
         ended = self.cluster.ended_nodes()
         if ended:
@@ -89,7 +89,7 @@ class ContainerNodes:
 
 
 def check_reaches_nodes(job: Job) -> None:
-    """Raise VicinalError where a job's messages cannot go from node to node."""
+    """Raise VicinalError if a job's transport does not reach from node to node."""
     if job.path is MessagePath.SHARED_MEMORY:
         raise VicinalError(
             "the path shared-memory does not reach from node to node", "use another path"
@@ -97,7 +97,7 @@ def check_reaches_nodes(job: Job) -> None:
 
 
 def check_seen(job: Job, cluster: ContainerCluster) -> None:
-    """Raise VicinalError where a node does not see the program, or the working directory."""
+    """Raise VicinalError if the program or the working directory is not visible in a node."""
     directory = job.directory or Path.cwd()
     for container in cluster.containers():
         binds = container.spec.binds
@@ -108,7 +108,7 @@ def check_seen(job: Job, cluster: ContainerCluster) -> None:
 
 
 def _nodes_for(job: Job, cluster: ContainerCluster) -> JobNodes:
-    """The nodes for a job's launcher. Raises VicinalError where it could not reach all of them."""
+    """Return the nodes of a job. Raises VicinalError if its launcher cannot reach all nodes."""
     alone = {each.spec.name for each in cluster.containers() if not each.spec.joined}
     placed = [each.node for each in place(job.ranks, [node.name for node in cluster.nodes])]
     check_joined(placed, alone)
@@ -116,7 +116,7 @@ def _nodes_for(job: Job, cluster: ContainerCluster) -> JobNodes:
 
 
 class LoneNode:
-    """One node without a network, as JobNodes: launchers cannot reach it, and run in it."""
+    """One node without a network, as JobNodes: launchers run in the node, not at the head."""
 
     def __init__(self, cluster: ContainerCluster, name: str) -> None:
         self._cluster = cluster
@@ -132,24 +132,24 @@ class LoneNode:
 
     @property
     def exchange(self) -> Path:
-        """The directory for regions as this process sees it."""
         return self._cluster.exchange
 
     def seen_from_host(self, path: str) -> Path:
-        """A file or directory of the head's, as this process can reach it."""
         return self._cluster.seen_from_host(path)
 
     def head_command(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
-        """The command line that runs `command` in the node."""
+        """Return the command line that runs `command` in the node."""
         enter = [layout.ENTER, "--directory", str(directory or Path.cwd()), self._name]
         return self._cluster.head_command([*enter, *command], Path("/"))
 
     def end_command(self, running: subprocess.Popen[bytes]) -> None:
-        """Kill what head_command() started, if it has not ended, and reap it."""
         self._cluster.end_command(running)
 
     def signal_command(self, running: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to what head_command() started: in the node nobody hands it on."""
+        """Send a signal to the first process of the job, the process with the lowest PID.
+
+        No process forwards signals into the node.
+        """
         del running
         processes = sorted(self.processes(), key=lambda process: process.pid)
         with suppress(psutil.Error):
@@ -157,13 +157,10 @@ class LoneNode:
                 process.send_signal(number)
 
     def processes(self, node: str | None = None) -> list[psutil.Process]:
-        """What jobs run in it; host process ids."""
         return self._cluster.processes(node or self._name)
 
     def clear(self) -> None:
-        """Kill what jobs left in it."""
         self._cluster.clear()
 
     def ended_nodes(self) -> list[str]:
-        """Its name, if it does not run."""
         return [name for name in self._cluster.ended_nodes() if name == self._name]
