@@ -1,4 +1,4 @@
-"""The network of a cluster of namespaces: a bridge in the head's network, a cable to each node."""
+"""The network of a cluster of namespaces: a bridge in the head, and a veth pair to each node."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ from vicinal.host import namespaces as kernel
 
 BRIDGE = "vicinal0"
 INTERFACE = "eth0"
-"""The one interface of a node beside its loopback."""
+"""The only interface of a node besides its loopback interface."""
 
 
 def make_bridge() -> None:
-    """Give the caller a network namespace with a bridge in it, the head's way to the nodes."""
+    """Give the caller a network namespace with a bridge to the nodes. Raises OSError."""
     kernel.unshare(kernel.CLONE_NEWNET)
     without_ipv6()
     _ip(
@@ -27,7 +27,7 @@ def make_bridge() -> None:
 
 
 def connect(number: int, process: int) -> None:
-    """Run a cable from the bridge to the network namespace of a node's process."""
+    """Create a veth pair from the bridge to a process's network namespace. Raises OSError."""
     _ip(
         f"link add veth{number} type veth peer name {INTERFACE} netns {process}",
         f"link set veth{number} master {BRIDGE} up",
@@ -35,7 +35,7 @@ def connect(number: int, process: int) -> None:
 
 
 def configure_node(number: int) -> None:
-    """In the node: give its interface its address and take it up."""
+    """In the node: give the interface its address, and set it up. Raises OSError."""
     without_ipv6()
     _ip(
         "link set lo up",
@@ -45,7 +45,10 @@ def configure_node(number: int) -> None:
 
 
 def try_network() -> str:
-    """Make such a network in a child, which takes it along as it ends; say what failed."""
+    """Try make_bridge() and a veth pair in a child process, whose end removes both.
+
+    Returns the error, or an empty string.
+    """
     if not find_tool("ip"):
         return "`ip` of iproute2 is not installed"
     reader, writer = os.pipe()
@@ -69,19 +72,26 @@ def try_network() -> str:
 def host_names(
     head: str, nodes: Mapping[str, str], first: Sequence[str] = ("127.0.0.1 localhost",)
 ) -> str:
-    """Text for /etc/hosts in the cluster: addresses of the head and of nodes, after `first`."""
+    """Return the text of /etc/hosts in the cluster: `first`, the head, then the nodes.
+
+    `head` is an address, and `nodes` has addresses by name.
+    """
     lines = [*first, f"{head} {HEAD}", *(f"{address} {name}" for name, address in nodes.items())]
     return "\n".join(lines) + "\n"
 
 
 def find_tool(name: str) -> str | None:
-    """Path of a system tool, which may lie where ordinary users do not search."""
+    """Return the path of a system tool; None if it is not installed.
+
+    /usr/sbin and /sbin are searched too, which are not in the PATH of ordinary users.
+    """
     return shutil.which(name, path=f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin")
 
 
 def without_ipv6() -> None:
-    """Let interfaces that are made in the caller's network have no addresses of their own."""
-    # A link-local address would be tentative for the first seconds, and an MPI may pick it.
+    """Disable IPv6 for all present and future interfaces in the caller's network namespace."""
+    # An IPv6 link-local address would be tentative for the first seconds, and an MPI library may
+    # choose it.
     for scope in ("all", "default"):
         switch = Path("/proc/sys/net/ipv6/conf", scope, "disable_ipv6")
         if switch.is_file():
@@ -89,7 +99,7 @@ def without_ipv6() -> None:
 
 
 def _ip(*commands: str) -> None:
-    """Run commands of `ip` up to the first that fails; then raise OSError."""
+    """Run commands of `ip`, up to the first that fails. Raises OSError if a command fails."""
     tool = find_tool("ip")
     if tool is None:
         raise FileNotFoundError(2, "not installed", "ip")

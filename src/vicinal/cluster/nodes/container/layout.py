@@ -1,6 +1,7 @@
-"""Where things are inside of a cluster of containers, as its head sees them.
+"""Paths and variables inside a cluster of containers, as its head sees them.
 
-The head has a /run of its own. What nodes share lies in EXCHANGE, as in an ephemeral cluster.
+The head has a tmpfs of its own on /run. Files that nodes share are in EXCHANGE, as in an ephemeral
+cluster.
 """
 
 from pathlib import Path
@@ -8,40 +9,43 @@ from pathlib import Path
 from vicinal.cluster.nodes.layout import EXCHANGE
 
 STATE = "/run/cluster"
-"""The cluster's state directory, which lies elsewhere on the host."""
+"""The cluster's state directory, which has another path on the host."""
 
 HOST = "/run/host"
-"""The host's /run and /dev/shm, which the head's own hide."""
+"""Directory with the host's /run and /dev/shm, which the head's own mounts hide."""
 
 CGROUPS = "/run/cgroup"
-"""The host's /sys/fs/cgroup, where runtimes see another one on it."""
+"""The host's /sys/fs/cgroup; the head may have mounted another hierarchy on that path."""
 
 HOST_CGROUPS = "/sys/fs/cgroup"
 
 HIDDEN = ("/run", "/dev/shm")
-"""Directories in whose place the head has its own."""
+"""Directories of the host that the head's own mounts hide."""
 
 NODES = f"{STATE}/nodes"
 HOSTS = f"{STATE}/hosts"
 
 ENTER = "/run/enter"
-"""Executable for the head: ENTER [--tty] [--directory DIRECTORY] NODE COMMAND..."""
+"""Executable of the head that runs a command in a node.
+
+Its arguments are [--tty] [--directory DIRECTORY] NODE COMMAND...
+"""
 
 REGION_NAME = "region"
-"""The cluster's region is under this name in the nodes' exchange."""
+"""File name of the cluster's region in EXCHANGE."""
 
 REGION = f"{EXCHANGE}/{REGION_NAME}"
-"""The region as nodes see it."""
+"""The region's path in the nodes."""
 
 NODE_MARK = "VICINAL_CONTAINER"
-"""Variable of a node's runtime and first process: CLUSTER-ID/NODE."""
+"""Variable of a node's runtime and first process, with the value CLUSTER-ID/NODE/."""
 
 JOB_MARK = "VICINAL_CONTAINER_JOB"
-"""Variable of what was started through one ContainerCluster object."""
+"""Variable of all processes that were started through one ContainerCluster object."""
 
 
 def host_path(path: Path) -> str:
-    """An absolute path of the host, without symbolic links, as the head sees it."""
+    """Return the head's path of an absolute path of the host that has no symbolic links."""
     for hidden in HIDDEN:
         if path.is_relative_to(hidden):
             return f"{HOST}{path}"
@@ -49,6 +53,6 @@ def host_path(path: Path) -> str:
 
 
 def cgroup_path(path: str) -> str:
-    """A directory of a host's control group as the head sees it."""
+    """Return the head's path of a control group's directory on the host."""
     below = Path(path).relative_to(HOST_CGROUPS)
     return f"{CGROUPS}/{below}"

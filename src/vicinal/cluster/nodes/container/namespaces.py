@@ -1,10 +1,11 @@
-"""Namespaces by our own code: what heads do in theirs, and the nodes of an ephemeral cluster.
+"""Namespaces by Vicinal's own code: setup of heads, and the nodes of an ephemeral cluster.
 
-A head starts a node by three processes, because a PID namespace takes effect on the next child:
+A head starts a node by an intermediate process, because a new PID namespace takes effect only for
+children of the process that unshares:
 
     head ── a process that unshares ── the node's first process (pid 1), which the head inherits
 
-Heads load this module at their start, so it imports little.
+Heads load this module at their start, so it imports few modules.
 """
 
 import json
@@ -21,26 +22,26 @@ from vicinal.cluster.nodes.network import configure_node, connect
 from vicinal.host import namespaces as kernel
 
 NAMESPACES = kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
-"""Of each head, and of each node."""
+"""The new namespaces of each head and of each node."""
 
 PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
-"""Flags of the mounts that heads and nodes have for themselves."""
+"""Flags of the private mounts of heads and nodes."""
 
 
 class StartedNode(NamedTuple):
-    """A node as the head knows it."""
+    """A started node, as the head knows it."""
 
     number: int
     process: int
-    """Its first process, as the head's children are numbered."""
+    """PID of its first process, in the PID namespace of the head."""
     process_in_proc: str
-    """The same process as the head's /proc numbers it."""
+    """The name of the same process in the head's /proc, which may be the host's /proc."""
     pid_namespace: str
-    """As /proc/PID/ns/pid shows it."""
+    """PID namespace of the node, in the format of /proc/PID/ns/pid."""
 
 
 def entering(process: int | str, *, network: bool, user_namespace: bool = False) -> list[str]:
-    """Options by which nsenter enters the namespaces of a head or a node, given a process there."""
+    """Return the options of nsenter that enter the namespaces of a process in a head or node."""
     options = ["-t", str(process), "-m", "-u", "-i", "-p"]
     if network:
         options.append("-n")
@@ -50,7 +51,7 @@ def entering(process: int | str, *, network: bool, user_namespace: bool = False)
 
 
 def enter_namespaces(more: int = 0) -> bool:
-    """Enter new namespaces, and `more` of them; returns whether that took a user namespace.
+    """Enter new NAMESPACES and `more`; returns whether that created a user namespace.
 
     Raises VicinalError if the kernel refuses.
     """
@@ -72,12 +73,12 @@ def mount_proc() -> None:
 
 
 def mount_shared_memory() -> None:
-    """Mount a /dev/shm of the caller's own."""
+    """Mount a private /dev/shm for the caller."""
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", PLAIN, "mode=1777")
 
 
 def leave_streams() -> None:
-    """Give up the standard streams of the process that started the caller."""
+    """Replace the caller's standard streams, which it inherited, by /dev/null."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -85,21 +86,21 @@ def leave_streams() -> None:
 
 
 def stay() -> NoReturn:
-    """Keep the caller's namespaces, as their first process."""
-    # The kernel reaps what ends here: monitors of runtimes, what jobs left.
+    """Keep the caller's namespaces, as their first process; the function never returns."""
+    # The kernel reaps children that end, such as monitors of runtimes and processes that jobs left.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         signal.pause()
 
 
 def describe(error: OSError) -> str:
-    """What failed, and on which path."""
+    """Return the text of an error, with the path if there is one."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"
 
 
 def start_node(number: int, *, network: bool) -> StartedNode:
-    """Start a node in namespaces of its own; it is set up when this returns.
+    """Start a node in namespaces of its own; the node is set up when the function returns.
 
     Raises OSError with the node's name.
     """
@@ -141,7 +142,7 @@ def _fork_node(number: int, network: bool, head: socket.socket) -> NoReturn:
 def _run_node(number: int, network: bool, head: socket.socket) -> NoReturn:
     """Process 1 of a node."""
     leave_streams()
-    head.recv(1)  # its interface is there
+    head.recv(1)  # returns when the head has created the node's interface
     try:
         _say(head, **_set_up(number, network))
     except OSError as error:
@@ -151,10 +152,10 @@ def _run_node(number: int, network: bool, head: socket.socket) -> NoReturn:
 
 
 def _set_up(number: int, network: bool) -> dict[str, str]:
-    # Before the node's own /proc: commands enter the node by the number in the head's /proc.
+    # Read before the node mounts its own /proc, because commands need the PID in the head's /proc.
     process = str(Path("/proc/self").readlink())
     socket.sethostname(node_name(number))
-    with suppress(OSError):  # the head has said that it cannot be had
+    with suppress(OSError):  # the head has reported this limitation
         mount_proc()
     mount_shared_memory()
     kernel.mount("tmpfs", NODE_DIRECTORY, "tmpfs", PLAIN, "mode=755")

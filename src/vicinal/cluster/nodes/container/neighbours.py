@@ -1,4 +1,4 @@
-"""What containers of one host know of those on the other hosts of their cluster."""
+"""The facts that containers of one host need about the other hosts of their cluster."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ _FILE = "neighbours.json"
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Names and addresses, in one network over all hosts."""
+    """Names and IPv4 addresses of all containers, in one network over all hosts."""
 
     head: str
-    """IPv4 address of this host's head there."""
+    """Address of this host's head."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of the containers of this host."""
+    """Addresses of this host's containers, by name."""
     others: Mapping[str, str] = field(default_factory=dict)
-    """Those of other hosts'."""
+    """Addresses of other hosts' containers, by name."""
     mtu: int | None = field(default=None, metadata=SPARSE)
-    """The largest packet of their network; None: Ethernet's."""
+    """MTU of the network in bytes; None for Ethernet's MTU."""
 
     @classmethod
     def of(cls, head: str, addresses: Mapping[str, str], own: Collection[str]) -> Self:
-        """From all addresses in the cluster, and the names of this host's containers."""
+        """Split all addresses, by name, into those of this host's containers `own` and the rest."""
         return cls(
             head,
             own={name: address for name, address in addresses.items() if name in own},
@@ -34,11 +34,11 @@ class Neighbours:
         )
 
     def write(self, directory: Path) -> None:
-        """Keep it in a cluster's directory."""
+        """Store the neighbours in a cluster's state directory."""
         write_json(directory / _FILE, encode(self))
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """What write() kept; None: the cluster is on one host."""
+        """Return the stored neighbours; None for a cluster on one host."""
         values = read_json(directory / _FILE)
         return None if values is None else decode(cls, values)

@@ -1,4 +1,4 @@
-"""The network of a node: a namespace of its own, and a cable to the bridge in the head."""
+"""The network of a node: a network namespace, and a veth pair to the bridge in the head."""
 
 import ipaddress
 import json
@@ -12,8 +12,9 @@ from vicinal.cluster.nodes.network import BRIDGE, INTERFACE, find_tool, host_nam
 
 _DIRECTORY = "/run/netns"
 
-# Few processes, as this is half of the time that a node takes. In the node's network a link-local
-# address would be tentative for the first seconds, and an MPI may pick it.
+# Few processes, because this script takes half of the time of creating a node. An IPv6 link-local
+# address in the node's network would be tentative for the first seconds, and an MPI library may
+# choose it. So IPv6 is disabled.
 _CONNECT = f"""
 set -e
 ip -batch - <<EOF
@@ -52,7 +53,7 @@ link set dev $3 up
 EOF
 """
 
-# The name must still lead to the node.
+# The node's name must still resolve to an address of the node.
 _ALONE = f"""
 set -e
 ip netns add "$1"
@@ -69,9 +70,9 @@ if [ -e {_DIRECTORY}/"$1" ]; then ip netns delete "$1"; fi
 
 
 def plug_in(head: Head, interface: str, address: str) -> int:
-    """Put an interface that is in the head's network at the bridge, which gets this address.
+    """Attach an interface of the head's network to the bridge, and give the bridge `address`.
 
-    Returns its MTU; raises VicinalError.
+    Returns the interface's MTU in bytes. Raises VicinalError.
     """
     said = head.run(["sh", "-c", _PLUG_IN, "plug", interface, address])
     return int(json.loads(said)[0]["mtu"])
@@ -80,10 +81,11 @@ def plug_in(head: Head, interface: str, address: str) -> int:
 def connect(
     head: Head, node: str, address: str, *, joined: bool = True, mtu: int | None = None
 ) -> None:
-    """Make the network of a node, in which it is alone unless it is joined with the others.
+    """Create the network namespace of a node, with a veth pair to the bridge if `joined`.
 
-    `mtu` is what its packets may have at most, by default as in Ethernet. Raises VicinalError where
-    it cannot be had.
+    Without `joined`, the node has only its loopback interface, which gets `address`. `mtu` is in
+    bytes, by default Ethernet's. If nodes share the host's network, nothing is created. Raises
+    VicinalError if the network cannot be created.
     """
     if not head.network and not joined:
         raise VicinalError(
@@ -101,26 +103,33 @@ def connect(
 
 
 def adopt(head: Head, node: str, given: str, name: str, address: str | None) -> None:
-    """Let an interface that was put into a node's network have this name and address, and be up."""
+    """Rename an interface in a node's network from `given` to `name`, add `address`, and set it up.
+
+    Raises VicinalError.
+    """
     line = "" if address is None else f"address add {address} dev {name}"
     head.run(["sh", "-c", _ADOPT, "adopt", node, given, name, line])
 
 
 def disconnect(head: Head, node: str, address: str) -> None:
-    """Take it away, as far as it was made; nothing in it is the node's to keep."""
+    """Remove the network of a node, even if only parts of it exist. Raises VicinalError."""
     if head.network:
         head.run(["sh", "-c", _DISCONNECT, "disconnect", node, _cable(address)])
 
 
 def namespace(head: Head, node: str) -> str | None:
-    """The file that stands for a node's network in the head; None where it shares the host's."""
+    """Return the head's file of a node's network namespace.
+
+    None if nodes share the host's network.
+    """
     return f"{_DIRECTORY}/{node}" if head.network else None
 
 
 def choose_address(head: Head, wanted: str | None, taken: dict[str, str]) -> str:
-    """The address that is asked for, or the first that is free; `taken` are those of nodes.
+    """Return the address `wanted`, or the first free address.
 
-    Raises VicinalError where it cannot be had.
+    `taken` has the addresses of existing nodes by name. Raises VicinalError if `wanted` is not
+    available.
     """
     network = ipaddress.IPv4Network(
         f"{head_address(network=True)}/{PREFIX_BITS}" if head.network else "127.0.0.0/8",
@@ -147,13 +156,13 @@ def choose_address(head: Head, wanted: str | None, taken: dict[str, str]) -> str
 def write_hosts(
     head_network: bool, addresses: dict[str, str], file: Path, neighbours: Neighbours | None
 ) -> None:
-    """Write the names of all nodes where each of them reads it as /etc/hosts."""
+    """Write the names of all nodes into the file that each node sees as /etc/hosts."""
     head = head_address(network=head_network) if neighbours is None else neighbours.head
     others = {} if neighbours is None else neighbours.others
-    # In place, as what is mounted is this file and not its name.
+    # Written in place, because the nodes' mounts keep the old file if another file replaces it.
     file.write_text(host_names(head, {**addresses, **others}))
 
 
 def _cable(address: str) -> str:
-    """The name of a node's cable at the bridge, where 15 characters are the most."""
+    """Return the name of a node's interface at the bridge; names have at most 15 characters."""
     return f"v{int(ipaddress.IPv4Address(address)):x}"

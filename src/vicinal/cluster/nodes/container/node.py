@@ -1,6 +1,6 @@
-"""Making, starting, stopping and removing one node of a cluster whose head runs.
+"""Creates, starts, stops and removes one node of a cluster whose head runs.
 
-Each function takes up where a killed command may have left off.
+Each function copes with the remains of a killed command.
 """
 
 import time
@@ -32,12 +32,12 @@ _POLL_SECONDS = 0.005
 
 
 def nodes_directory(cluster: Path) -> Path:
-    """The directory of the nodes' directories."""
+    """Return the directory that contains a directory for each node."""
     return cluster / "nodes"
 
 
 def all_records(cluster: Path) -> list[NodeRecord]:
-    """The nodes of a cluster, in order; those that were never written down are left out."""
+    """Return the records of a cluster's nodes, in order; nodes without a record are left out."""
     with suppress(FileNotFoundError):
         found = [NodeRecord.read(each) for each in nodes_directory(cluster).iterdir()]
         return sorted(filter(None, found), key=lambda record: record.number)
@@ -45,7 +45,7 @@ def all_records(cluster: Path) -> list[NodeRecord]:
 
 
 def state_of(head: Head | None, cluster: Path, name: str) -> NodeState:
-    """What has become of a node."""
+    """Return whether a node runs, is stopped, or does not exist; without a head no node runs."""
     directory = nodes_directory(cluster) / name
     if not directory.is_dir():
         return NodeState.ABSENT
@@ -57,7 +57,7 @@ def state_of(head: Head | None, cluster: Path, name: str) -> NodeState:
 
 
 def pid_namespace(head: Head, name: str) -> str:
-    """The PID namespace of a node that runs, as /proc/PID/ns/pid shows it; "" if it ended."""
+    """Return the PID namespace of a node, in the format of /proc/PID/ns/pid; "" if it ended."""
     entry = read_entry(nodes_directory(head.directory) / name)
     with suppress(OSError):
         if entry is not None:
@@ -66,13 +66,13 @@ def pid_namespace(head: Head, name: str) -> str:
 
 
 def own_network(head: Head, name: str) -> Path | None:
-    """The network namespace of a node that runs, as its first process has it."""
+    """Return the file of a node's network namespace in /proc; None if the node is stopped."""
     entry = read_entry(nodes_directory(head.directory) / name)
     return None if entry is None else head.path(f"/proc/{entry['process']}/ns/net")
 
 
 def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
-    """Make a node that is not there and start it; where that fails nothing of it is left."""
+    """Create and start a new node. Raises VicinalError; nothing of the node remains then."""
     directory = nodes_directory(head.directory) / spec.name
     others = all_records(head.directory)
     taken = {record.spec.name: record.address for record in others}
@@ -80,7 +80,7 @@ def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
     known = {} if neighbours is None else neighbours.own
     wanted = spec.address or known.get(spec.name)
     address = network.choose_address(head, wanted, taken)
-    mounts(spec, "")  # what is not there is told before anything is made
+    mounts(spec, "")  # raises an error for missing files before anything is created
     directory.mkdir(parents=True)
     record = NodeRecord(
         spec=spec,
@@ -104,7 +104,7 @@ def create(head: Head, spec: ContainerSpec, runtime: Runtime) -> None:
 
 
 def start(head: Head, record: NodeRecord, runtime: Runtime) -> None:
-    """Start a node that is made and does not run."""
+    """Start a node that exists and does not run. Raises VicinalError."""
     spec = record.spec
     directory = nodes_directory(head.directory) / spec.name
     inside = f"{layout.NODES}/{spec.name}"
@@ -155,11 +155,11 @@ def start(head: Head, record: NodeRecord, runtime: Runtime) -> None:
 
 
 def stop(head: Head, name: str) -> None:
-    """End all processes of a node; it can be started again."""
+    """End all processes of a node, which can be started again. Raises VicinalError."""
     directory = nodes_directory(head.directory) / name
     entry = read_entry(directory)
     if entry is not None and state_of(head, head.directory, name) is NodeState.RUNNING:
-        with suppress(VicinalError):  # it may end just now
+        with suppress(VicinalError):  # the process may end at this moment
             head.run(["sh", "-c", 'kill -TERM "$1"', "stop", str(entry["process"])])
         deadline = time.monotonic() + _GRACE_SECONDS
         while time.monotonic() < deadline:
@@ -171,7 +171,7 @@ def stop(head: Head, name: str) -> None:
 
 
 def remove(head: Head, name: str) -> None:
-    """Take a node away, however much of it is there."""
+    """Remove a node, even if only parts of it exist. Raises VicinalError."""
     directory = nodes_directory(head.directory) / name
     record = NodeRecord.read(directory)
     drop_entry(directory)
@@ -196,14 +196,14 @@ def remove_groups(record: NodeRecord, identifier: str) -> None:
 
 
 def runtime_of(record: NodeRecord) -> Runtime:
-    """The runtime that made a node; raises VicinalError where it is not installed any more."""
+    """Return the runtime of a node. Raises VicinalError if it is not installed any more."""
     return choose_runtime(record.runtime)
 
 
 def _end(head: Head, name: str) -> None:
     record = NodeRecord.read(nodes_directory(head.directory) / name)
     assert record is not None
-    # Of a runtime that was uninstalled meanwhile there are only processes left to end.
+    # If the runtime was uninstalled meanwhile, only the node's processes can be ended.
     for runtime in available_runtimes():
         if runtime.name == record.runtime:
             runtime.remove(head, name)
@@ -212,5 +212,5 @@ def _end(head: Head, name: str) -> None:
 
 
 def _bind(head: Head, spec: ContainerSpec, process: int) -> None:
-    """Bind a node's first process to its processors, for what it will start."""
+    """Bind a node's first process, and so its future children, to the node's processors."""
     head.run(["taskset", "-p", "-c", ",".join(map(str, spec.cpus)), str(process)])

@@ -1,4 +1,4 @@
-"""What is written down of one node, before anything of it is made."""
+"""The files that describe one node, which commands read to find, enter and remove the node."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,47 +16,47 @@ _MADE = "made"
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """A node as it was asked for, and what was chosen for it."""
+    """The specification of a node and the choices for it; written before the node is created."""
 
     spec: ContainerSpec
     runtime: str
     address: str
     number: int
-    """Nodes are listed by it."""
+    """Position of the node in lists of nodes."""
     groups: tuple[Group, ...]
-    """Control groups that may have been made for it."""
+    """Control groups that may exist for the node."""
 
     def write(self, directory: Path) -> None:
-        """Put it into the node's directory."""
+        """Write the record into the node's directory."""
         write_json(directory / _RECORD, encode(self))
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """What write() wrote; None where it did not get so far."""
+        """Return the record in a node's directory; None if there is none."""
         values = read_json(directory / _RECORD)
         return None if values is None else decode(cls, values)
 
 
 def mark_made(directory: Path) -> None:
-    """Say that the node was made to the end."""
+    """Record that the node was created completely."""
     (directory / _MADE).touch()
 
 
 def is_made(directory: Path) -> bool:
-    """Whether mark_made() was called; if not, there is no more than pieces of the node."""
+    """Return whether mark_made() was called; if not, only parts of the node exist."""
     return (directory / _MADE).exists()
 
 
 def write_entry(directory: Path, entry: dict[str, Any]) -> None:
-    """Say how commands get into the node; it runs from here on."""
+    """Record how commands enter the node; from then on the node counts as started."""
     write_json(directory / _ENTRY, entry)
 
 
 def read_entry(directory: Path) -> dict[str, Any] | None:
-    """What write_entry() wrote; None where the node was not started."""
+    """Return the values of write_entry(); None if the node was not started."""
     return read_json(directory / _ENTRY)
 
 
 def drop_entry(directory: Path) -> None:
-    """Nobody gets into the node any more."""
+    """Remove the entry, so that commands no longer enter the node."""
     (directory / _ENTRY).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Nodes by runtimes of the Open Container Initiative: crun and runc.
 
-A node is a bundle, a directory with its configuration (config.json) and a root that has
-nothing in it but mount points.
+A node is a bundle: a directory with its configuration (config.json) and a root that contains only
+mount points and symbolic links.
 """
 
 import json
@@ -37,9 +37,10 @@ _CAPABILITIES = {
     "CAP_AUDIT_WRITE": 29,
     "CAP_SETFCAP": 31,
 }
-"""What engines grant by default, and what MPI needs: locked memory, priorities, single copies.
+"""Capabilities of nodes, with the numbers of the kernel's bits.
 
-The numbers are the kernel's bits.
+They are the capabilities that container engines grant by default, and those that MPI needs for
+locked memory, priorities and single copies.
 """
 
 _DEVICES = (
@@ -51,14 +52,13 @@ _DEVICES = (
 
 
 class OciRuntime:
-    """crun or runc."""
+    """The runtime crun or runc."""
 
     def __init__(self, name: str, program: str) -> None:
         self.name = name
         self.program = program
 
     def start(self, head: Head, node: Prepared) -> None:
-        """Write the bundle and run it."""
         inside = Path(node.directory)
         bundle = head.path(str(inside / "bundle"))
         rootfs = bundle / "rootfs"
@@ -76,7 +76,8 @@ class OciRuntime:
         )
         run = ["run", "--detach", "--pid-file", f"{inside}/pid", "--bundle", f"{inside}/bundle"]
         head.run(
-            # What it hands to the node must not be a pipe of ours, whose end we would wait for.
+            # The node inherits these streams. If it inherited the pipes of head.run(), head.run()
+            # would wait until the node ends.
             [
                 "sh",
                 "-c",
@@ -92,14 +93,14 @@ class OciRuntime:
         )
 
     def process(self, head: Head, node: str) -> int | None:
-        """What the runtime wrote into the node's `pid`."""
+        """Return the PID that the runtime wrote into the node's file `pid`."""
         try:
             return int(head.path(f"{layout.NODES}/{node}/pid").read_text())
         except (OSError, ValueError):
             return None
 
     def entry(self, node: Prepared, process: int) -> Entry:
-        """`crun exec`."""
+        """Return a command line of `crun exec` or `runc exec`."""
         del process
         return Entry(
             command=[*self._command(), "exec"],
@@ -110,15 +111,15 @@ class OciRuntime:
         )
 
     def remove(self, head: Head, node: str) -> None:
-        """`crun delete --force`; of a container that was half made it may know nothing."""
+        """Run `crun delete --force`, which may fail for a node that was not created completely."""
         with suppress(VicinalError):
             head.run([*self._command(), "delete", "--force", node])
         if head.path(f"{self._root()}/{node}").exists():
-            # Its own files were half written. The node's processes are found by their mark.
+            # The runtime's files are incomplete. The node's processes are found by their mark.
             head.run(["rm", "-rf", f"{self._root()}/{node}"])
 
     def _command(self) -> list[str]:
-        # Control groups are ours. runc does not let itself be kept from them.
+        # Vicinal creates the control groups itself. runc has no option that turns its own off.
         own = ["--cgroup-manager=disabled"] if self.name == "crun" else []
         return [self.program, "--root", self._root(), *own]
 
@@ -154,7 +155,7 @@ class OciRuntime:
 
 
 def _granted(head: Head) -> list[str]:
-    """Those of our capabilities that the head has: in a container root may lack some."""
+    """Return the names of _CAPABILITIES that the head has; root in a container may lack some."""
     status = Path(f"/proc/{head.process}/status").read_text()
     bounds = next(line for line in status.splitlines() if line.startswith("CapEff:"))
     bits = int(bounds.split()[1], 16)
@@ -162,12 +163,18 @@ def _granted(head: Head) -> list[str]:
 
 
 def runc_scratch(groups: Path, identifier: str, node: str) -> Path:
-    """The group of version 2 that runc makes where the node needs none; it limits nothing."""
+    """Return the version 2 group that runc creates for a node without one; it limits nothing.
+
+    `groups` is the directory of the hierarchy.
+    """
     return groups / f"vicinal-runc-{identifier}-{node}"
 
 
 def _runc_group(head: Head, node: Prepared) -> str | None:
-    """The group of version 2 for runc; without rights it makes none unless it is told to."""
+    """Return the version 2 group for runc, as a path in the hierarchy; None: runc creates none.
+
+    An ordinary user's runc creates a group only if the configuration names one.
+    """
     for group in node.groups:
         if group.version == 2:
             return "/" + str(Path(group.path).relative_to(layout.HOST_CGROUPS))
@@ -177,7 +184,7 @@ def _runc_group(head: Head, node: Prepared) -> str | None:
 
 
 def scratch_groups(identifier: str, node: str) -> list[Group]:
-    """Where on the host that group may be."""
+    """Return the directories on the host in which the group of runc_scratch() may be."""
     return [
         Group(str(runc_scratch(Path(place), identifier, node)), (), 2)
         for place in (layout.HOST_CGROUPS, f"{layout.HOST_CGROUPS}/unified")
@@ -187,7 +194,7 @@ def scratch_groups(identifier: str, node: str) -> list[Group]:
 def _mount(mount: Mount) -> Iterator[dict[str, Any]]:
     match mount.kind:
         case Kind.BIND | Kind.READ_ONLY:
-            # Of a file crun can make nothing else read-only than itself.
+            # crun can make only a file itself read-only (ro), not recursively (rro).
             options = ["rbind", "rro"] if mount.directory else ["bind", "ro"]
             if mount.kind is Kind.BIND:
                 options = options[:1]
@@ -200,7 +207,7 @@ def _mount(mount: Mount) -> Iterator[dict[str, Any]]:
             for destination, kind, options in _DEVICES:
                 yield _entry(destination, kind, options)
         case Kind.SYMLINK:
-            pass  # it is in the root
+            pass  # start() creates the link in the root
 
 
 def _entry(destination: str, kind: str, options: list[str], source: str = "") -> dict[str, Any]:

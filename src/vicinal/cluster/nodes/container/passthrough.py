@@ -1,7 +1,7 @@
-"""Devices of the host's in a node that runs: interfaces are moved there, device files shown.
+"""Devices of the host in a running node: interfaces are moved, and device files are shown.
 
-Only root may take an interface out of the host's network. When the node's network ends, with the
-head or by itself, the kernel moves interfaces back.
+Only root may move an interface out of the host's network. When the node's network ends, with the
+head or by itself, the kernel moves the interfaces back.
 """
 
 import json
@@ -17,9 +17,10 @@ from vicinal.host import namespaces as kernel
 
 
 def interfaces_in(network: Path) -> list[str]:
-    """Names of the interfaces in a network namespace, which a file of this process's stands for.
+    """Return the names of the interfaces in a network namespace, given by its file.
 
-    None where the namespace ends just now.
+    The list is empty if the namespace ends at this moment. Raises VicinalError if `ip` or `nsenter`
+    is missing.
     """
     try:
         return [each["ifname"] for each in json.loads(ip(["-j", "link", "show"], network))]
@@ -30,7 +31,10 @@ def interfaces_in(network: Path) -> list[str]:
 
 
 def move_in(interface: str, network: Path, name: str, address: IPv4Interface | None) -> None:
-    """Move an interface into a network namespace under another name, and take it up there."""
+    """Move an interface into a network namespace under the name `name`, and set it up there.
+
+    Raises VicinalError.
+    """
     ip(["link", "set", "dev", interface, "netns", str(network), "name", name])
     if address is not None:
         ip(["address", "replace", str(address), "dev", name], network)
@@ -38,20 +42,26 @@ def move_in(interface: str, network: Path, name: str, address: IPv4Interface | N
 
 
 def move_back(network: Path, name: str, interface: str) -> None:
-    """Move an interface from there into this process's network, down and under its own name."""
+    """Set an interface down, and move it into this process's network under the name `interface`.
+
+    Raises VicinalError.
+    """
     own = f"/proc/{os.getpid()}/ns/net"
     ip(["link", "set", "dev", name, "down"], network)
     ip(["link", "set", "dev", name, "netns", own, "name", interface], network)
 
 
 def rename(interface: str, name: str) -> None:
-    """Give an interface of this process's network another name."""
+    """Rename an interface of this process's network, which is then down. Raises VicinalError."""
     ip(["link", "set", "dev", interface, "down"])
     ip(["link", "set", "dev", interface, "name", name])
 
 
 def show_devices(process: int, devices: Sequence[Path]) -> None:
-    """Show device files of the host to a node under their own names, by one of its processes."""
+    """Show device files of the host in a node, under their paths on the host.
+
+    `process` is the PID of a process in the node. Raises VicinalError if a device cannot be shown.
+    """
     child = os.fork()
     if child == 0:
         status = 1

@@ -1,12 +1,12 @@
-"""Runs a command in a node, from the head: what stands in for ssh, and for `docker exec`.
+"""Runs a command in a node, from the head: a replacement for ssh and `docker exec`.
 
-    shell HOST COMMAND...                                as ssh does: words joined, by /bin/sh
-    enter [--tty] [--directory DIRECTORY] NODE COMMAND...    the words as they are
+    shell HOST COMMAND...                                as ssh: /bin/sh runs the joined words
+    enter [--tty] [--directory DIRECTORY] NODE COMMAND...    runs the words unchanged
 
-It is run as a program, by an interpreter that looks for no packages. The caller's variables go
-along, and standard streams and exit status are the command's. What is to run on another host is
-asked of the command outside that started the launcher (vicinal/cluster/hosts/far_shell.py), where
-FAR_SHELL names its socket.
+The head runs this file as a program, by a Python interpreter that searches no packages. The command
+gets the caller's variables and standard streams, and its exit status becomes that of this program.
+Commands for other hosts go to the Vicinal command outside the head that started the launcher
+(vicinal/cluster/hosts/far_shell.py). The variable FAR_SHELL has the path of its socket.
 """
 
 import json
@@ -21,7 +21,7 @@ _NODES = "/run/cluster/nodes"
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command of this program's arguments."""
     mode, *words = sys.argv[1:]
     tty, directory = False, "/"
     while words and words[0].startswith("-"):
@@ -41,7 +41,7 @@ def main() -> None:
         command = ["/bin/sh", "-c", " ".join(command)]
     for group in entry["cgroups"]:
         try:
-            with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123 - pathlib takes longer to load
+            with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123 - pathlib loads slowly
                 members.write("0")
         except OSError as error:
             _fail(f"the control group of {node} cannot be entered ({error.strerror})")
@@ -57,7 +57,7 @@ def main() -> None:
         line += [entry["directory"], directory]
     line += entry["node"]
     if not entry["directory"]:
-        # As nsenter of before 2.39 has no option for it.
+        # nsenter before 2.39 has no option for the working directory of the node.
         line += ["/bin/sh", "-c", 'cd "$0" && exec "$@"', directory]
     try:
         os.execv(line[0], line + command)
@@ -66,8 +66,8 @@ def main() -> None:
 
 
 def _ask_far(place: str, node: str, command: str) -> NoReturn:
-    """Have it run in a node of another host, and end as it does."""
-    import socket  # most calls need none
+    """Have a command run in a node of another host, and exit with its status."""
+    import socket  # most calls need no socket
 
     environment = {name: value for name, value in os.environ.items() if name != FAR_SHELL}
     request = {"node": node, "command": command, "environment": environment}

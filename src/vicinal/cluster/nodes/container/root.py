@@ -1,4 +1,4 @@
-"""What a node sees of files: a list of mounts, which each runtime makes in its own way."""
+"""The files that a node sees, as a list of mounts, which each runtime carries out."""
 
 import os
 from collections.abc import Iterator
@@ -13,41 +13,41 @@ from vicinal.cluster.nodes.container.spec import ContainerSpec
 from vicinal.cluster.nodes.layout import EXCHANGE, NODE_DIRECTORY
 
 OWN_TEMPORARY = Path("/tmp")
-"""Each node has a file system of its own there, for what programs take for theirs alone."""
+"""Each node has a private file system here, for files that programs consider private."""
 _OWN = ("proc", "sys", "dev", "run", "tmp")
-"""What of a root is not shown, since each node has its own."""
+"""Directories of a root that are not shown, because each node has its own."""
 
 
 class Kind(Enum):
-    """What is mounted."""
+    """Kinds of mounts."""
 
     BIND = auto()
     READ_ONLY = auto()
-    """A bind mount that nothing can be written through, with what is mounted below."""
+    """A read-only bind mount, with the mounts below it."""
     TMPFS = auto()
     PROC = auto()
     DEV = auto()
-    """The devices that every program expects, with pts, shm and mqueue."""
+    """The usual device files, with /dev/pts, /dev/shm and /dev/mqueue."""
     SYMLINK = auto()
-    """`source` is what it points to."""
+    """A symbolic link to `source`."""
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One of them; paths of the host are as the head sees them."""
+    """One mount of a node; `source` is a path in the head."""
 
     kind: Kind
     destination: str
     source: str = ""
     mode: int = 0o755
     directory: bool = True
-    """Whether what is shown is one."""
+    """Whether `source` is a directory."""
 
 
 def mounts(spec: ContainerSpec, directory: str) -> list[Mount]:
-    """The mounts of a node in order; `directory` is the head's name for the node's own files.
+    """Return the mounts of a node in order; `directory` is the head's path of the node's files.
 
-    Raises VicinalError where something that is to be shown is not there.
+    Raises VicinalError if a file or directory to show does not exist.
     """
     own = [
         Mount(Kind.READ_ONLY, "/etc/hosts", layout.HOSTS, directory=False),
@@ -71,10 +71,10 @@ def mounts(spec: ContainerSpec, directory: str) -> list[Mount]:
 
 
 def shown(spec: ContainerSpec) -> list[Path]:
-    """Directories below /tmp that a node sees nevertheless.
+    """Return the directories below /tmp that a node sees although it has its own /tmp.
 
-    It is the tree that Vicinal runs from, where somebody tries it there: its provider, its MPI
-    libraries and its programs are what a node of the host's own root is for.
+    If Vicinal runs from a source tree below /tmp, a node with the host's root sees this tree. The
+    node needs the tree's provider, MPI libraries and programs.
     """
     tree = checkout()
     if tree is None or not tree.is_relative_to(OWN_TEMPORARY) or Path(spec.root) != Path("/"):
@@ -97,7 +97,10 @@ def _binds(spec: ContainerSpec) -> Iterator[Mount]:
 
 
 def unreadable(spec: ContainerSpec) -> Iterator[VicinalError]:
-    """What of the host a node could not be shown, regions aside, which are made just before it."""
+    """Yield an error for each file of the host that cannot be shown in a node.
+
+    Regions are not checked, because they are created just before the node.
+    """
     for path in (spec.root, *(bind.source for bind in spec.binds)):
         try:
             _resolved(path)
@@ -116,10 +119,10 @@ def _resolved(path: str) -> Path:
 
 
 def _root(root: Path, below: Path, needed: list[Path]) -> Iterator[Mount]:
-    """Mounts that show what is in one directory of a root.
+    """Yield the mounts that show the content of the directory `below` of a root.
 
-    A directory where a mount point of `needed` is missing is shown entry by entry, for then
-    the runtime can make it: the root itself stays as it is.
+    A directory in which a mount point of `needed` is missing is shown entry by entry. The runtime
+    can then create the mount point without a change to the root itself.
     """
     inside = root / below.relative_to("/")
     try:

@@ -1,7 +1,7 @@
-"""Container runtimes: who makes the nodes of a cluster.
+"""Container runtimes, which create the nodes of a cluster.
 
-Each is an existing program, behind one protocol. It runs in the cluster's head; a node's network
-is there before it, and it joins that.
+Each runtime is an existing program, behind one protocol. It runs in the cluster's head, and puts a
+node into a network namespace that was created before.
 """
 
 from collections.abc import Sequence
@@ -19,53 +19,53 @@ START_SECONDS = 30.0
 FIRST_PROCESS = (
     "/bin/sh",
     "-c",
-    # It reaps what is left to it, and ends at once when it is asked to.
+    # The shell reaps orphaned processes, and exits at once on SIGTERM.
     "trap 'exit 0' TERM INT; echo ready; exec >/dev/null 2>&1; "
     "while :; do sleep 86400 & wait; done",
 )
-"""What keeps a node up."""
+"""The command of a node's first process, which keeps the node up and writes "ready"."""
 
 
 class NodeState(StrEnum):
-    """What has become of a node."""
+    """Whether a node runs."""
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """What is written down of it is there, and no process."""
+    """The node's files exist, but its first process does not run."""
     ABSENT = "absent"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A node that can be started."""
+    """A node that is prepared for its start."""
 
     spec: ContainerSpec
     directory: str
-    """The directory of its files, as the head sees it."""
+    """The head's path of the directory with the node's files."""
     network: str | None
-    """The network namespace to join, as the head sees it."""
+    """The head's file of the network namespace to join; None: nodes share the host's network."""
     mounts: Sequence[Mount]
     groups: Sequence[Group]
-    """Control groups that are there."""
+    """Existing control groups for the node."""
     environment: dict[str, str]
-    """Of its first process."""
+    """Variables of the runtime and of the node's first process."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How a command gets into a node from the head: pieces of a command line."""
+    """How the head runs a command in a node: parts of a command line, in their order."""
 
     command: list[str]
     tty: list[str]
-    """Options where it is to have a terminal."""
+    """Options for a command with a terminal."""
     variables: str
-    """Option that precedes each variable; empty where all are inherited."""
+    """Option before each variable; empty if the command inherits all variables."""
     directory: str
-    """Option that precedes the working directory; empty where there is none."""
+    """Option before the working directory; empty if there is no such option."""
     node: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as remote_shell.py reads it, but for what is not the runtime's."""
+        """Return the runtime's part of the entry that remote_shell.py reads."""
         return dict(vars(self))
 
 
@@ -74,20 +74,20 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that users choose it by."""
+        """The name by which users choose the runtime."""
 
     @property
     def program(self) -> str:
-        """Its path on the host."""
+        """The path of the runtime's executable on the host."""
 
     def start(self, head: Head, node: Prepared) -> None:
-        """Start a node, which runs when this returns; raises VicinalError."""
+        """Start a node, which runs when this method returns. Raises VicinalError."""
 
     def process(self, head: Head, node: str) -> int | None:
-        """The node's first process as the head numbers it, if one was ever started."""
+        """Return the head's PID of a node's first process; None if none was started."""
 
     def entry(self, node: Prepared, process: int) -> Entry:
-        """How to run commands in a node that runs."""
+        """Return how to run commands in a running node; `process` is its first process."""
 
     def remove(self, head: Head, node: str) -> None:
-        """Kill a node, however far it was started, and drop what the runtime keeps of it."""
+        """Kill a node, even during its start, and remove the runtime's files of the node."""

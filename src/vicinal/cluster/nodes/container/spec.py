@@ -1,4 +1,4 @@
-"""What a container node is to be."""
+"""The specification of a container node."""
 
 import ipaddress
 import os
@@ -18,7 +18,7 @@ _RESERVED = ("remote-shell", "rank", "nodes", "hosts")
 
 
 def check_name(name: str, what: str) -> str:
-    """Return a name of a cluster or node; raise VicinalError where it is no host name."""
+    """Return the name of a cluster or node. Raises VicinalError if it is no valid host name."""
     if not _NAME.fullmatch(name) or name in (HEAD, "localhost"):
         raise VicinalError(
             f"{name!r} cannot be the name of a {what}",
@@ -64,21 +64,21 @@ class RegionFile:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """One node of a cluster of containers. Raises VicinalError for what cannot be."""
+    """One node of a cluster of containers. Raises VicinalError for an invalid value."""
 
     cluster: str
     name: str
     """Its host name."""
     root: str = "/"
-    """Directory whose content the node sees, read-only: the host's, or an unpacked image."""
+    """Directory whose content the node sees, read-only: the host's root, or an unpacked image."""
     cpus: tuple[int, ...] = ()
-    """Numbers of the processors that it may use; all if empty."""
+    """Numbers of the processors that the node may use; empty: all processors."""
     memory: int | None = None
-    """Bytes of memory, without swap, that it may use."""
+    """Limit of the node's memory in bytes, without swap; None: no limit."""
     address: str | None = None
-    """IPv4 address in the cluster's network; by default the first that is free."""
+    """IPv4 address in the cluster's network; None: the first free address."""
     joined: bool = True
-    """Whether it is in the cluster's network; else it has none, and its address to itself."""
+    """Whether the node is in the cluster's network; if not, `address` is on its loopback."""
     regions: tuple[RegionFile, ...] = ()
     binds: tuple[Bind, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""What is written down of clusters of containers, so that later commands find them.
+"""The files of clusters of containers, by which later commands find the clusters.
 
-    BASE/CLUSTER/head.json            the head: process id, when it started, since which boot
+    BASE/CLUSTER/head.json            the head: its PID, its start time, and the boot of the host
     BASE/CLUSTER/hosts                names and addresses
-    BASE/CLUSTER/nodes/NODE/...       what was asked for, and the runtime's files
+    BASE/CLUSTER/nodes/NODE/...       the node's specification, and the runtime's files
 
-A node's directory is made before anything else of it and removed last, and a cluster's as well:
-so what a killed command left can be found.
+The directory of a node or cluster is created before all other parts, and removed after them. So
+later commands find everything that a killed command left.
 """
 
 import json
@@ -22,7 +22,7 @@ from vicinal.base.files import DIRECTORY, Durability, lock, write_atomically
 
 
 def default_base() -> Path:
-    """The directory for this user's clusters; it need not exist."""
+    """Return the directory for this user's clusters; it may not exist yet."""
     if os.geteuid() == 0:
         return Path("/run/vicinal-containers")
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -33,15 +33,16 @@ def default_base() -> Path:
 
 @contextmanager
 def base_locked(base: Path) -> Iterator[int]:
-    """Make the directory, keep others out of it, and give the lock's descriptor.
+    """Create and lock the directory for clusters, and yield the lock's descriptor.
 
-    At the end the directory goes if it is empty. Raises VicinalError where it cannot be had.
+    At the end the directory is removed if it is empty. Raises VicinalError if the directory cannot
+    be used.
     """
     held = _lock(base)
     try:
         yield held
     finally:
-        with suppress(OSError):  # clusters are in it
+        with suppress(OSError):  # the directory still contains clusters
             base.rmdir()
         os.close(held)
 
@@ -69,12 +70,12 @@ def _lock(base: Path) -> int:
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write a file so that others see all of it or nothing."""
+    """Write a file in one step: readers see the old content or the new content."""
     write_atomically(path, json.dumps(values), Durability.NONE, by_several=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What write_json() wrote; None where that is not there."""
+    """Return the values of write_json(); None if the file does not exist or is incomplete."""
     try:
         values: dict[str, Any] = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
@@ -83,6 +84,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory with all in it; that it is not there is no error."""
+    """Remove a directory and its content, if it exists."""
     with suppress(FileNotFoundError):
         shutil.rmtree(directory)
