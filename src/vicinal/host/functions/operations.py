@@ -60,7 +60,8 @@ class Functions:
     def create(self, card: str, count: int, *, owner: str) -> PhysicalFunction:
         """Create `count` functions on a card, and wait until they exist.
 
-        If the card already has that many functions, nothing changes, whoever created them.
+        If the card already has that many functions, nothing changes. Their creator does not
+        matter.
         """
         found = find_card(self.cards(), card)
         if count < 1:

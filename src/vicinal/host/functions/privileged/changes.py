@@ -280,8 +280,7 @@ class Changes:
                 yield file, "0x" + value.replace(":", "")
 
     def release(self, functions: list[str], owner: str) -> Fields:
-        """Restore functions to their state before the assignment, and forget functions that are
-        gone.
+        """Restore functions to their state before the assignment, and forget missing functions.
 
         A function that cannot be restored keeps its owner, and the answer has cause and remedy; the
         other functions are released.

@@ -60,7 +60,7 @@ class Bench:
         """Run one trial; if a link dropped in between, run it a second time.
 
         Raises VicinalError with the launch's error if the trial failed. Raises SearchEndsError if
-        an interface is gone, or another command removed the nodes.
+        an interface no longer exists, or another command removed the nodes.
         """
         self.progress.begin(setting, phase)
         try:

@@ -49,11 +49,11 @@ class Search:
     """The tuning file."""
     text: str
     spec: Spec
-    """The file's search, with the command line's values in place of the file's."""
+    """The file's search, with the command line's values instead of the file's."""
     study: Study
     tools: Tools
     asked: Mapping[str, Any]
-    """The command line's values in place of the file's."""
+    """The command line's values, which replace the file's."""
 
 
 def read_search(path: Path, *, trials: int | None = None, seed: int | None = None) -> Search:

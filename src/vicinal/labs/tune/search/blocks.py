@@ -72,8 +72,8 @@ class Blocks:
     def run(self, phase: str, stage: Stage, points: Sequence[Point]) -> dict[Point, Trial]:
         """Run one block: the present setting and each of `points` once, in random order.
 
-        Raises VicinalError if the present setting fails again and again, or a recorded trial is not
-        the next one of this search. Raises SearchEndsError as `measure`.
+        Raises VicinalError if the present setting fails too often in a row, or if a recorded trial
+        is not the next trial of this search. Raises SearchEndsError as `measure`.
         """
         members = list(dict.fromkeys([self.space.present, *points]))
         order = self.random.permutation(len(members))

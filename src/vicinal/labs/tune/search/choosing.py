@@ -31,7 +31,7 @@ class PhaseChoice:
     choice: Point
     """The better setting, or the present one."""
     pareto: tuple[Point, ...]
-    """Finalists and present setting of which no other one is better by all estimates."""
+    """Finalists and present setting that no other setting dominates, by the estimates."""
 
     to_dict = asdict
 

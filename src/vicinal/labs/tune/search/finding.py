@@ -51,7 +51,7 @@ class Plan:
     confirmation: int = 30
     """Fresh blocks of each phase for the confirmation of finalists."""
     own_objectives: Mapping[str, tuple[Objective, ...]] = field(default_factory=dict)
-    """By phase, in place of `objectives`."""
+    """By phase, instead of `objectives`."""
 
     to_dict = asdict
 

@@ -3,9 +3,9 @@ unknown.
 
 Only interrupts of devices count, which have numbers: timers tick with the duration of a trial, and
 processors interrupt each other for other reasons. A change counts if the number for the same work
-and the number per second changed in the same direction. Each of the two alone also changes if only
-a trial's duration changes: in a shorter trial, periodic interrupts are fewer, and interrupts per
-packet have a higher rate.
+and the number per second changed in the same direction. One of the two numbers is not enough,
+because the duration of a trial changes each of them: in a shorter trial, periodic interrupts are
+fewer, and interrupts per packet have a higher rate.
 """
 
 from collections.abc import Mapping, Sequence

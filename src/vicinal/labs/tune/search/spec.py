@@ -1,7 +1,9 @@
-"""The tuning file: YAML, checked against its schema; errors name the line.
+"""The tuning file: YAML, checked against its schema.
 
-spec = read_spec(Path("tuning.yaml")) found = find(spec.space(available, present), spec.plan,
-measure)
+    spec = read_spec(Path("tuning.yaml"))
+    found = find(spec.space(available, present), spec.plan, measure)
+
+Errors name the line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

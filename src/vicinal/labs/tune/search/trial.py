@@ -14,7 +14,7 @@ from vicinal.labs.tune.search.space import Setting, Value
 
 
 class SearchEndsError(VicinalError):
-    """Further trials are useless, for example because a card is gone."""
+    """Further trials are useless, for example because a card no longer exists."""
 
 
 class Stage(StrEnum):
