@@ -65,7 +65,7 @@ def test_igb_has_times_and_no_frames(steps: Steps) -> None:
 
 
 def test_a_set_of_which_half_is_refused_leaves_nothing(steps: Steps) -> None:
-    assert "has no rx-frames: it has rx-usecs" in steps["by frames"]["error"]
+    assert "has no rx-frames: use rx-usecs" in steps["by frames"]["error"]
     assert "refuses rx-usecs 99999: invalid argument" in steps["out of range"]["error"]
     assert steps["refused"]["after"] == steps["refused"]["before"]
 
@@ -158,5 +158,5 @@ def test_a_command_killed_half_way_through_all_parts_leaves_nothing(steps: Steps
 
 def test_what_is_gone_took_its_values_along(steps: Steps) -> None:
     card = steps["names"]["names"]["igb"]
-    assert steps["gone"]["said"] == [f"{card} is gone, and {card}/rx-usecs with it"]
+    assert steps["gone"]["said"] == [f"{card} no longer exists, so {card}/rx-usecs is not restored"]
     assert not steps["gone"]["journal"]
