@@ -59,7 +59,7 @@ def run(
     return launch(
         Job(program=program, ranks=ranks, mpi=mpi, environment=environment or {}),
         cluster,
-        timeout=120,
+        timeout=GUARD_SECONDS,
     )
 
 
@@ -81,7 +81,9 @@ def run_alone(
 
 def record(cluster: EphemeralCluster, mpi: Mpi, *arguments: object, ranks: int = 2) -> Recording:
     """All requested samples, which must describe a job over a region."""
-    done = run(cluster, mpi, *arguments, "--samples", SAMPLES, "--seconds", 20, ranks=ranks)
+    done = run(
+        cluster, mpi, *arguments, "--samples", SAMPLES, "--seconds", GUARD_SECONDS, ranks=ranks
+    )
     assert done.returncode == 0, done.stderr
     assert done.region is not None
     assert pair_traffic(done.region)
