@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -14,7 +15,14 @@ def let_go() -> None:
 
 
 def stay() -> NoReturn:
-    """Wait to be killed. The kernel reaps children."""
+    """Wait to be killed. The kernel reaps children that end from now on.
+
+    A child that ended before would stay as a zombie: the parent of a cluster's head, for example,
+    becomes a child of the supervisor, which is the first process of its PID namespace.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with suppress(ChildProcessError):  # no child is left
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
     while True:
         signal.pause()
