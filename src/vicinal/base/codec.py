@@ -1,7 +1,7 @@
-"""Dataclasses as JSON holds them, and back, by the order and the types of their fields.
+"""Converts dataclasses to plain values for JSON, and back, by the types of their fields.
 
 encode() takes None, numbers, strings, enumerations, paths, IPv4 interfaces, sequences, mappings and
-dataclasses of all that. decode() tells by a field's type what the plain value stands for.
+dataclasses of these. decode() chooses the conversion of a plain value by the type of its field.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ SPARSE: Mapping[str, bool] = {"sparse": True}
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, as JSON holds them."""
+    """Return the fields of a dataclass as plain values, in the order of the fields."""
     encoded: dict[str, Any] = _encoded(value, sparse=False)
     return encoded
 
@@ -30,7 +30,7 @@ def encode(value: Any) -> dict[str, Any]:
 def decode(kind: type[_T], values: Mapping[str, Any]) -> _T:
     """The inverse of encode(), for a dataclass.
 
-    A field that `values` lacks has its default. What is no field is ignored.
+    A field that `values` lacks gets its default. Keys that name no field are ignored.
     """
     hashable: Any = kind  # which mypy does not take a type[_T] for
     types = _types(hashable)
@@ -60,7 +60,7 @@ def _encoded(value: Any, *, sparse: bool) -> Any:
 
 @cache
 def _types(kind: Any) -> dict[str, Any]:
-    """The types of the fields that encode() takes."""
+    """The types of the fields that encode() writes."""
     types = get_type_hints(kind)
     return {
         field.name: types[field.name]

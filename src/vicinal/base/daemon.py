@@ -1,7 +1,7 @@
-"""Processes that outlive the command which starts them: to start, to find and to end one.
+"""Starts, finds and ends daemons: processes that outlive the command that started them.
 
-A daemon is a module of this package. It runs in a session of its own, so neither Ctrl-C nor the end
-of a terminal reaches it, and it is no command's child, so no command has to reap it.
+A daemon runs a module of this package. It has a session of its own, so neither Ctrl-C nor the end
+of a terminal reaches it. It is not a child of the command, so no command has to reap it.
 
     the command                               the daemon
     launch()       ── setsid --fork ──▶       claims its file: claim()
@@ -12,10 +12,10 @@ of a terminal reaches it, and it is no command's child, so no command has to rea
     claimant(), or Identity                   finds it
     end()          ── SIGTERM, SIGKILL ──▶    ends
 
-A process number in a file proves nothing: the number may be another process's by the time it is
-read, and a command may be killed before it wrote the number. So a daemon locks a file as long as it
-lives, and the kernel says which process has the lock. A daemon that cannot lock a file is known by
-its number, by the time when it began and by the boot: Identity.
+A PID in a file proves nothing: another process may have the PID when the file is read, and a
+command may be killed before it writes the PID. So a daemon locks a file as long as it lives, and
+the kernel tells which process has the lock. A daemon that cannot lock a file is identified by its
+PID, its start time and the boot: Identity.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 1.0
-"""After this a process that has not ended gets its signal again."""
+"""After this time, a process that has not ended gets its signal again."""
 
 # struct flock of a 64-bit Linux: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -136,7 +136,7 @@ def await_ready(
 
 
 def last_lines(log: Path, count: int = 1) -> list[str]:
-    """The last that a daemon wrote into its log: at most `count` lines, which may be none."""
+    """The last lines of a daemon's log: at most `count`, none if the log is missing."""
     try:
         return log.read_text(errors="replace").strip().splitlines()[-count:]
     except OSError:
@@ -144,9 +144,12 @@ def last_lines(log: Path, count: int = 1) -> list[str]:
 
 
 def claim(descriptor: int, file: Path) -> bool:
-    """Lock a file for as long as this process lives; False: another has it, or it is gone.
+    """Lock a file for as long as this process lives; returns whether that worked.
 
-    `descriptor` is of that file and open for writing; no other of it may be closed afterwards.
+    It fails if another process has the lock, or if the file was removed.
+
+    `descriptor` is open for writing on the file. Closing any other descriptor of the file in this
+    process would release the lock.
     """
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,9 +159,9 @@ def claim(descriptor: int, file: Path) -> bool:
 
 
 def claimant(file: Path) -> int | None:
-    """The process that has locked the file; None where there is none, or no file.
+    """The PID of the process that has locked the file; None if there is none, or no file.
 
-    0: one of another PID namespace, which has no number here.
+    0 if the process is in another PID namespace, where it has no PID that is valid here.
     """
     question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
@@ -175,33 +178,36 @@ def claimant(file: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a process from all that had or will have its number."""
+    """Distinguishes a process from all earlier and later processes with the same PID."""
 
     number: int
     began: int | None
-    """As started() says; None: it had ended by then."""
+    """The result of started(); None if the process had ended already."""
     boot: str
 
     @classmethod
     def of(cls, number: int) -> "Identity":
-        """That of the process which has the number now."""
+        """The identity of the process that has this PID now."""
         return cls(number, started(Path(f"/proc/{number}")), boot())
 
     @property
     def process(self) -> int | None:
-        """The number while the process runs; None afterwards."""
+        """The PID while the process runs; None afterwards."""
         if self.began is None or self.boot != boot():
             return None
         return self.number if started(Path(f"/proc/{self.number}")) == self.began else None
 
 
 def boot() -> str:
-    """An identifier of the time since the kernel was started."""
+    """The kernel's identifier of the current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def started(process: Path) -> int | None:
-    """When a process (/proc/PID) began, in the kernel's ticks; None if it is gone or a zombie."""
+    """A process's start time, in clock ticks since boot; None if it has ended or is a zombie.
+
+    `process` is its directory /proc/PID.
+    """
     try:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -217,10 +223,11 @@ def end(
     gentle_seconds: float = 0.0,
     remedy: str = "end it by hand",
 ) -> None:
-    """End the process that `find` finds, if there is one, and wait for its end.
+    """End the process that `find` returns, if there is one, and wait for its end.
 
-    It gets SIGTERM for `gentle_seconds`, and then SIGKILL. Raises VicinalError if the process does
-    not end within `seconds`, or if it is in another PID namespace, for which `find` returns 0.
+    The process gets SIGTERM for `gentle_seconds`, and then SIGKILL. Raises VicinalError if the
+    process does not end within `seconds`, or if it is in another PID namespace, for which `find`
+    returns 0.
     `name` and `remedy` are for the messages.
     """
     begun = time.monotonic()
@@ -236,7 +243,7 @@ def end(
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(process)
             try:
-                # Not another that has got its number meanwhile.
+                # The PID may belong to another process by now.
                 if find() == process:
                     number = signal.SIGTERM if waited < gentle_seconds else signal.SIGKILL
                     signal.pidfd_send_signal(descriptor, number)
@@ -246,8 +253,8 @@ def end(
 
 
 def processes_with(is_wanted: Callable[[list[str]], bool]) -> "list[psutil.Process]":
-    """The processes of this host whose command line `is_wanted`; its words are in `info`."""
-    import psutil  # commands that never ask need none
+    """The processes of this host whose command line `is_wanted` accepts."""
+    import psutil  # loaded only here, because few commands need it
 
     return [
         process
@@ -259,7 +266,7 @@ def processes_with(is_wanted: Callable[[list[str]], bool]) -> "list[psutil.Proce
 def end_all(
     found: "Sequence[psutil.Process]", *, gentle_seconds: float = 0.0, seconds: float
 ) -> None:
-    """End processes as end() does, as far as this user may; those that do not end stay."""
+    """End processes by the signals of end(), as far as this user may; some may remain."""
     import psutil
 
     left = list(found)

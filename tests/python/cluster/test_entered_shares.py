@@ -9,7 +9,7 @@ import pytest
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts import entered
 from vicinal.cluster.hosts.entered import EnteredShares
-from vicinal.cluster.hosts.guests import FarGuests
+from vicinal.cluster.hosts.guests import FarGuests, record_of
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.nodes.job_nodes import ClusterGuests, Launchers
 from vicinal.mpi.job import Job
@@ -90,3 +90,9 @@ def test_a_job_in_machines_of_several_hosts_starts_in_the_first_guest() -> None:
     assert guests.has("vm2")
     assert not guests.has("vm3")
     assert "vm1" in " ".join(guests.exec_command("vm1", ["true"]))
+
+
+def test_a_node_that_no_host_has_is_named() -> None:
+    assert record_of(records(), "vm2").host == "there"
+    with pytest.raises(VicinalError, match="no host of the cluster has a node 'vm9'"):
+        FarGuests("lab", records()).exec_command("vm9", ["true"])

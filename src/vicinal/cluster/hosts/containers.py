@@ -15,7 +15,7 @@ import psutil
 
 from vicinal.cluster.hosts.entered import EnteredShares
 from vicinal.cluster.hosts.far_shell import FarShell
-from vicinal.cluster.hosts.guests import far_command
+from vicinal.cluster.hosts.guests import far_command, record_of
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.container.jobs import check_reaches_nodes, check_seen
@@ -46,7 +46,7 @@ class FarContainers:
         return any(node in record.nodes for record in self._records.values())
 
     def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
-        record = next(each for each in self._records.values() if node in each.nodes)
+        record = record_of(self._records.values(), node)
         return far_command(record, node, command, tty=tty)
 
     def start_job(self, job: Job, launchers: Launchers) -> StartedJob:

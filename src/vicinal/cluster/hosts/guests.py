@@ -5,7 +5,7 @@ A command reaches a VM by ssh to the VM's host, and from there as the host's own
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
@@ -20,6 +20,14 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState
+
+
+def record_of(records: Iterable[HostRecord], node: str) -> HostRecord:
+    """Return the record of the host that has a node. Raises VicinalError if no host has it."""
+    for record in records:
+        if node in record.nodes:
+            return record
+    raise VicinalError(f"no host of the cluster has a node {node!r}", "check `vicinal status`")
 
 
 def far_command(
@@ -99,8 +107,7 @@ class FarGuests:
         return any(node in record.nodes for record in self._records)
 
     def exec_command(self, node: str, command: Sequence[str], *, tty: bool = False) -> list[str]:
-        record = next(each for each in self._records if node in each.nodes)
-        return far_command(record, node, command, tty=tty)
+        return far_command(record_of(self._records, node), node, command, tty=tty)
 
     def start_job(self, job: Job, launchers: Launchers) -> StartedJob:
         return launchers.in_first_guest(job, self)

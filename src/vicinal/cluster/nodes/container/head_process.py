@@ -266,13 +266,16 @@ class HeadNodes(ABC):
             return False
         for process in listed:
             with suppress(OSError):  # the process may end at this moment
-                if process.name.isdigit() and self._is_of_job(process):
-                    left = True
-                    descriptor = os.open(process, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    try:
+                if not process.name.isdigit():
+                    continue
+                # Opened before the check, so that another process with the same PID is not killed.
+                descriptor = os.open(process, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    if self._is_of_job(process):
+                        left = True
                         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                    finally:
-                        os.close(descriptor)
+                finally:
+                    os.close(descriptor)
         return left
 
 
