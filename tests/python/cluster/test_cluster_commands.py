@@ -187,8 +187,8 @@ def test_a_file_that_cannot_be_made_leaves_nodes_running(
     assert (done.returncode, done.stdout) == (1, "")
     room, one, two = without_waiting(done.stderr)
     assert "the region takes 512.0 GiB: reduce region.members" in room
-    assert "/missing/one cannot be shown in a node (no such file or directory)" in one
-    assert "/missing/two cannot be shown in a node" in two
+    assert "/missing/one cannot be mounted in a node (no such file or directory)" in one
+    assert "/missing/two cannot be mounted in a node" in two
     assert vicinal("status", trial.name).returncode == 0
     after = vicinal("exec", "-c", trial.name, "node", "readlink", "/proc/self/ns/pid").stdout
     assert after == before

@@ -52,7 +52,7 @@ def test_a_node_is_made_once_stopped_started_and_removed(traces: Traces, runtime
         assert not cluster.create_node(node, runtime)
         with pytest.raises(VicinalError, match=f"another {node.name}"):
             cluster.create_node(spec(traces, address="10.0.7.7"), runtime)
-        with pytest.raises(VicinalError, match=f"10.0.0.1 is {node.name}'s"):
+        with pytest.raises(VicinalError, match=f"10.0.0.1 belongs to {node.name}"):
             cluster.create_node(spec(traces, 1, address="10.0.0.1"), runtime)
         assert cluster.state(other.name) is NodeState.ABSENT
         assert cluster.create_node(other, runtime)
@@ -294,9 +294,9 @@ def test_an_ordinary_user_can_have_containers(runtime: str) -> None:
         ({"name": "head"}, "cannot be the name of a node"),
         ({"name": "a/../b"}, "cannot be the name of a node"),
         ({"cluster": ""}, "cannot be the name of a cluster"),
-        ({"cpus": (100_000,)}, "has none of that number"),
-        ({"memory": 1}, "too few"),
-        ({"address": "10.0.0"}, "no IPv4 address"),
+        ({"cpus": (100_000,)}, "has no such processor"),
+        ({"memory": 1}, "too little"),
+        ({"address": "10.0.0"}, "not an IPv4 address"),
         ({"root": "image"}, "not absolute"),
     ],
 )
@@ -308,7 +308,7 @@ def test_what_no_node_can_be_is_refused(values: dict[str, object], said: str) ->
 def test_binds_and_regions_are_checked() -> None:
     with pytest.raises(VicinalError, match="not absolute"):
         Bind("/etc", "/mnt/../etc")
-    with pytest.raises(VicinalError, match="nothing can be shown at /"):
+    with pytest.raises(VicinalError, match="nothing can be mounted on /"):
         Bind("/etc", "/")
     with pytest.raises(VicinalError, match="'remote-shell'"):
         RegionFile("/dev/shm/region", "remote-shell")
@@ -324,10 +324,10 @@ def test_what_cannot_be_made_leaves_nothing(traces: Traces, tmp_path: Path) -> N
                 spec(traces, regions=(RegionFile("/dev/shm/vicinal-none"),)),
                 "vicinal-none cannot be",
             ),
-            (spec(traces, root="/nowhere"), "/nowhere cannot be shown"),
+            (spec(traces, root="/nowhere"), "/nowhere cannot be mounted"),
             (spec(traces, root=str(tmp_path / "empty")), "could not start"),
             (spec(traces, address="192.168.1.1"), "not in the cluster's network"),
-            (spec(traces, address="10.0.255.254"), "is head's"),
+            (spec(traces, address="10.0.255.254"), "belongs to head"),
         ):
             with pytest.raises(VicinalError, match=said):
                 cluster.create_node(wanted)

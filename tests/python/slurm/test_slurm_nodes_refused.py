@@ -34,7 +34,7 @@ UNFIT = {
         f"{NODES}, network: {{bridge: br0}}}}\n",
         "which a Slurm job may not use",
     ),
-    "mounts": (f"{NODES}, mounts: [/root/.ssh]}}\n", "/root/.ssh cannot be shown in a node"),
+    "mounts": (f"{NODES}, mounts: [/root/.ssh]}}\n", "/root/.ssh cannot be mounted in a node"),
     "region": (
         f"{NODES}}}\nregion: {{members: 512, section: 1G}}\n",
         "Slurm's administrator allows 4.0",

@@ -37,7 +37,7 @@ fi
 if [ "$cpus" = - ]; then
     exec "$@"
 fi
-# From the beginning again where there are more ranks than processors.
+# If there are more ranks than processors, ranks go on with the first processor.
 count=0
 for cpu in $cpus; do count=$((count + 1)); done
 place=$((rank % count))

@@ -324,7 +324,7 @@ class ContainerCluster(HeadNodes):
         if spec.cluster != self._directory.name:
             raise VicinalError(
                 f"{spec.name} is for the cluster {spec.cluster}, not {self._directory.name}",
-                "make it in that one",
+                "create it in that cluster",
             )
 
 

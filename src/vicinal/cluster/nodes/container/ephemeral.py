@@ -59,7 +59,7 @@ class EphemeralCluster(HeadNodes):
     ) -> None:
         if not 1 <= nodes <= MOST_NODES:
             raise VicinalError(
-                f"a cluster of {nodes} nodes cannot be made", f"ask for 1 to {MOST_NODES}"
+                f"a cluster of {nodes} nodes is impossible", f"ask for 1 to {MOST_NODES}"
             )
         nsenter()
         self._request = {

@@ -295,7 +295,7 @@ def _run_head(head: LastingHead | EphemeralHead, answers: int) -> NoReturn:
     except OSError as error:
         answer = {
             "error": f"the cluster's head could not be set up ({describe(error)})",
-            "remedy": "see that mounting is allowed in namespaces, or run as root",
+            "remedy": "check that namespaces may mount, or run as root",
         }
         status = 1
     os.write(answers, json.dumps(answer).encode() + b"\n")

@@ -104,7 +104,8 @@ class HeadProcess:
             )
         except subprocess.TimeoutExpired:
             raise VicinalError(
-                f"`{_shown(command)}` took longer than {timeout:g} s", "try again when less is busy"
+                f"`{_shown(command)}` took longer than {timeout:g} s",
+                "try again when the host is less busy",
             ) from None
         output = done.stdout.decode(errors="replace")
         if done.returncode != 0:
@@ -147,7 +148,7 @@ class Head(HeadProcess):
         write_json(directory / _STATE, answer)
         found = cls.find(directory)
         if found is None:
-            raise VicinalError("the cluster's head ended at once", "see what killed it")
+            raise VicinalError("the cluster's head ended immediately", "see what killed it")
         return found
 
     @classmethod

@@ -91,9 +91,7 @@ class ContainerNodes:
 def check_reaches_nodes(job: Job) -> None:
     """Raise VicinalError if a job's transport does not reach from node to node."""
     if job.path is MessagePath.SHARED_MEMORY:
-        raise VicinalError(
-            "the path shared-memory does not reach from node to node", "use another path"
-        )
+        raise VicinalError("the path shared-memory does not connect nodes", "use another path")
 
 
 def check_seen(job: Job, cluster: ContainerCluster) -> None:

@@ -60,7 +60,7 @@ def enter_namespaces(more: int = 0) -> bool:
     except OSError as error:
         reason = error.strerror.lower() if error.strerror else str(error)
         raise VicinalError(
-            f"this system lets us make no namespaces ({reason})",
+            f"this system allows no new namespaces ({reason})",
             "run as root, or allow unprivileged user namespaces "
             "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone; "
             "in a container: give it CAP_SYS_ADMIN)",

@@ -89,8 +89,8 @@ def connect(
     """
     if not head.network and not joined:
         raise VicinalError(
-            f"{node} is to have no network, and nodes have that of the host here",
-            "see `vicinal status` for why, or leave out its network",
+            f"{node} must have no network, but nodes of this cluster share the host's network",
+            "see `vicinal status` for the reason, or remove its network setting",
         )
     if head.network:
         if find_tool("ip") is None:
@@ -146,10 +146,13 @@ def choose_address(head: Head, wanted: str | None, taken: dict[str, str]) -> str
     if chosen not in network or chosen in (network.network_address, network.broadcast_address):
         raise VicinalError(
             f"the address {wanted} is not in the cluster's network",
-            f"take one of {network}, or none for the first that is free",
+            f"use an address of {network}, or leave it out to get the first free address",
         )
     if wanted in others:
-        raise VicinalError(f"the address {wanted} is {others[wanted]}'s", "take another, or none")
+        raise VicinalError(
+            f"the address {wanted} belongs to {others[wanted]}",
+            "use another address, or leave it out",
+        )
     return wanted
 
 

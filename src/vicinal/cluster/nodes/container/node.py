@@ -129,14 +129,14 @@ def start(head: Head, record: NodeRecord, runtime: Runtime) -> None:
     except VicinalError as error:
         raise VicinalError(
             f"{runtime.name} could not start {spec.name} ({error.remedy})",
-            "see what is in its way, or take another container runtime",
+            "remove that cause, or use another container runtime",
         ) from error
     process = runtime.process(head, spec.name)
     began = started(head.path(f"/proc/{process}")) if process is not None else None
     if process is None or began is None:
         raise VicinalError(
             f"{spec.name} ended as soon as {runtime.name} had started it",
-            "see that /bin/sh and sleep are in its root, and whether its memory suffices",
+            "check that its root contains /bin/sh and sleep, and that its memory is sufficient",
         )
     joined = [each for each in groups if runtime.name != "runc" or each.version == 1]
     write_entry(

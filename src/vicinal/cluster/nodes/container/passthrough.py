@@ -79,4 +79,4 @@ def show_devices(process: int, devices: Sequence[Path]) -> None:
             os._exit(status)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
         names = ", ".join(map(str, devices))
-        raise VicinalError(f"{names} could not be shown to the node", "see what was said above")
+        raise VicinalError(f"{names} could not be passed to the node", "see the messages above")

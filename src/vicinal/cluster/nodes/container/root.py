@@ -97,7 +97,7 @@ def _binds(spec: ContainerSpec) -> Iterator[Mount]:
 
 
 def unreadable(spec: ContainerSpec) -> Iterator[VicinalError]:
-    """Yield an error for each file of the host that cannot be shown in a node.
+    """Yield an error for each file of the host that cannot be mounted in a node.
 
     Regions are not checked, because they are created just before the node.
     """
@@ -113,8 +113,8 @@ def _resolved(path: str) -> Path:
         return Path(path).resolve(strict=True)
     except OSError as error:
         raise VicinalError(
-            f"{path} cannot be shown in a node ({describe_os_error(error)})",
-            "see that it is there, and that you may read it",
+            f"{path} cannot be mounted in a node ({describe_os_error(error)})",
+            "check that it exists and that you may read it",
         ) from error
 
 
@@ -129,8 +129,8 @@ def _root(root: Path, below: Path, needed: list[Path]) -> Iterator[Mount]:
         entries = sorted(os.scandir(inside), key=lambda entry: entry.name)
     except OSError as error:
         raise VicinalError(
-            f"the root {inside} cannot be shown in a node ({describe_os_error(error)})",
-            "name a directory with a file system in it that you may read",
+            f"the root {inside} cannot be mounted in a node ({describe_os_error(error)})",
+            "name a readable directory that contains a root file system",
         ) from error
     for entry in entries:
         place = below / entry.name

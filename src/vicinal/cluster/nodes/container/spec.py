@@ -22,7 +22,7 @@ def check_name(name: str, what: str) -> str:
     if not _NAME.fullmatch(name) or name in (HEAD, "localhost"):
         raise VicinalError(
             f"{name!r} cannot be the name of a {what}",
-            f"take lower-case letters, digits and hyphens, 63 at most, and not {HEAD!r}",
+            f"use lower-case letters, digits and hyphens, at most 63 characters, and not {HEAD!r}",
         )
     return name
 
@@ -42,7 +42,9 @@ class Bind:
             if not path.startswith("/") or ".." in Path(path).parts:
                 raise VicinalError(f"the path {path!r} is not absolute", "give an absolute path")
         if Path(self.destination) == Path("/"):
-            raise VicinalError("nothing can be shown at / of a node", "use root for that")
+            raise VicinalError(
+                "nothing can be mounted on / of a node", "set the node's root instead"
+            )
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class RegionFile:
     def __post_init__(self) -> None:
         if not _FILE_NAME.fullmatch(self.name) or self.name in _RESERVED:
             raise VicinalError(
-                f"a region cannot be shown under the name {self.name!r}",
-                "take letters, digits, dots, hyphens and underlines",
+                f"a region cannot have the name {self.name!r}",
+                "use letters, digits, dots, hyphens and underscores",
             )
         if not self.path.startswith("/"):
             raise VicinalError(f"the path {self.path!r} is not absolute", "give an absolute path")
@@ -92,12 +94,12 @@ class ContainerSpec:
         absent = sorted(set(self.cpus) - set(range(os.cpu_count() or 1)))
         if absent:
             raise VicinalError(
-                f"{self.name} cannot have processor {absent[0]}: this host has none of that number",
-                f"take numbers from 0 to {(os.cpu_count() or 1) - 1}",
+                f"{self.name} cannot have processor {absent[0]}: this host has no such processor",
+                f"use numbers from 0 to {(os.cpu_count() or 1) - 1}",
             )
         if self.memory is not None and self.memory < _LEAST_MEMORY:
             raise VicinalError(
-                f"{show_short_size(self.memory)} of memory are too few for {self.name}",
+                f"{show_short_size(self.memory)} of memory is too little for {self.name}",
                 f"give it {show_short_size(_LEAST_MEMORY)} or more",
             )
         if self.address is not None:
@@ -105,5 +107,5 @@ class ContainerSpec:
                 ipaddress.IPv4Address(self.address)
             except ValueError:
                 raise VicinalError(
-                    f"{self.address!r} is no IPv4 address", "write it as 10.0.0.1"
+                    f"{self.address!r} is not an IPv4 address", "write it as 10.0.0.1"
                 ) from None

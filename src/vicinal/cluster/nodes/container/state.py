@@ -51,7 +51,8 @@ def _lock(base: Path) -> int:
     def check(found: os.stat_result) -> None:
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
             raise VicinalError(
-                f"the directory {base} is not this user's alone", "remove it, or name another one"
+                f"the directory {base} belongs to another user, or other users can write to it",
+                "remove it, or name another one",
             )
 
     try:
@@ -65,7 +66,7 @@ def _lock(base: Path) -> int:
     except OSError as error:
         raise VicinalError(
             f"the directory {base} cannot be used ({describe_os_error(error)})",
-            "see who made it, or name another one",
+            "check its owner and its permissions, or name another directory",
         ) from error
 
 
