@@ -137,7 +137,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	const char *arguments[20 + 2 * NODE_FUNCTIONS_MAX] = {settings->python,
 							      "-I",
 							      "-m",
-							      "vicinal.integrations.slurm.keeper",
+							      "vicinal.integrations.slurm.supervisor",
 							      file,
 							      "--directory",
 							      settings->directory,

@@ -112,8 +112,8 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     # Only the task's own sockets on the loopback, none of ended tasks. 0A is the state LISTEN.
     places = [each.split()[1][:8] for each in sockets if each.split()[3] == "0A"]
     assert places.count("0100007F") == 1, listening.stdout
-    (keeper,) = clean.keepers("node0")
-    region = f"file:/proc/{keeper.pid}/root{REGIONS}/region"
+    (supervisor,) = clean.supervisors("node0")
+    region = f"file:/proc/{supervisor.pid}/root{REGIONS}/region"
     show = (VICINAL, "region", "show", "--json", region)
     state = json.loads(subprocess.run(show, check=True, capture_output=True).stdout)
     sent = {(each["sender"], each["receiver"]): each["messages"] for each in state["connections"]}
@@ -181,11 +181,11 @@ def test_a_machine_that_is_killed_ends_its_tasks(clean: OptionHosts, two: Path) 
     assert "vicinal: error: the node node1 has ended, and its programs have ended with it" in errors
 
 
-def test_all_ends_with_the_keeper(clean: OptionHosts, two: Path) -> None:
+def test_all_ends_with_the_supervisor(clean: OptionHosts, two: Path) -> None:
     running = sleeping(clean, two)
     assert sorted(machines(clean)) == ["node0", "node1"]
-    (keeper,) = clean.keepers("node0")
-    keeper.kill()
+    (supervisor,) = clean.supervisors("node0")
+    supervisor.kill()
     _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode != 0
     assert "has ended" in errors

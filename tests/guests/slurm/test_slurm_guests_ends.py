@@ -113,8 +113,8 @@ def test_messages_of_ranks_are_in_their_region(clean: OptionHosts, two: Path) ->
     ranks = ("-O", "-n2", "--mpi=pmi2", program, "--max-size", "4096", "--only", "sendrecv")
     done = clean.at_head(*step(two, number), *ranks)
     assert done.returncode == 0, done.stderr
-    (keeper,) = clean.keepers("node0")
-    state = inspect(region_of(keeper))
+    (supervisor,) = clean.supervisors("node0")
+    state = inspect(region_of(supervisor))
     hostnames = {member.slot: member.hostname for member in state.members}
     talked = {
         (hostnames[each.sender], hostnames[each.receiver])
@@ -131,8 +131,8 @@ def test_two_jobs_at_once_see_nothing_of_each_other(
 ) -> None:
     """A job of one machine has no network."""
     numbers = [clean.waiting_job(value=str(value)) for value in (two, one)]
-    keepers = sorted(clean.keepers("node0"), key=lambda each: each.create_time())
-    names = [sorted(machines_of(each)) for each in keepers]
+    supervisors = sorted(clean.supervisors("node0"), key=lambda each: each.create_time())
+    names = [sorted(machines_of(each)) for each in supervisors]
     assert names == [["node0", "node1"], ["node"]]
     write = clean.at_head(*step(two, numbers[0]), "-n1", "sh", "-c", "echo a >/tmp/of-first")
     assert write.returncode == 0, write.stderr
@@ -143,7 +143,7 @@ def test_two_jobs_at_once_see_nothing_of_each_other(
     assert second.returncode == 0, second.stderr
     assert {"of-first", "eth0"}.isdisjoint(second.stdout.split())
     assert "lo" in second.stdout.split()
-    regions = {inspect(region_of(each)).header.id for each in keepers}
+    regions = {inspect(region_of(each)).header.id for each in supervisors}
     assert len(regions) == 2
     for number in numbers:
         assert clean.at_head("scancel", number).returncode == 0

@@ -65,14 +65,14 @@ def test_each_component_has_a_machine(hosts: HetHosts) -> None:
     assert not [each for each in map(json.loads, said[4:]) if each["errors"]]
     machines: list[psutil.Process] = []
     for name in hosts.names:
-        (keeper,) = hosts.keepers(name)
-        assert max(each.messages for each in inspect(region_of(keeper)).connections) > 10
-        machines += machines_of(keeper).values()
+        (supervisor,) = hosts.supervisors(name)
+        assert max(each.messages for each in inspect(region_of(supervisor)).connections) > 10
+        machines += machines_of(supervisor).values()
     listed = hosts.at_head("squeue", "-h", "--name=het", "--format=%A").stdout.split()
     numbers = sorted(listed, key=int)
     mine, other = machines
     assert hosts.at_head("scancel", numbers[1]).returncode == 0
-    wait_until(lambda: not other.is_running() and not hosts.keepers("node1"))
+    wait_until(lambda: not other.is_running() and not hosts.supervisors("node1"))
     assert mine.is_running()
     one.touch()
     said = [running.stdout.readline().strip() for _ in range(3)]

@@ -87,9 +87,9 @@ def clean(hosts: UserHosts) -> Iterator[UserHosts]:
     )
 
 
-def talked(keeper: psutil.Process) -> set[tuple[str, str]]:
+def talked(supervisor: psutil.Process) -> set[tuple[str, str]]:
     """Pairs of machines whose messages a region carried, including pairs of the same machine."""
-    state = inspect(region_of(keeper))
+    state = inspect(region_of(supervisor))
     hostnames = {member.slot: member.hostname for member in state.members}
     return {
         (hostnames[each.sender], hostnames[each.receiver])
@@ -109,13 +109,13 @@ def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
     checks = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
     assert len(checks) > 10, said
     assert not [each for each in checks if each["errors"]]
-    keepers = [keeper for name in clean.names for keeper in clean.keepers(name)]
-    found = [machines_of(keeper) for keeper in keepers]
+    supervisors = [supervisor for name in clean.names for supervisor in clean.supervisors(name)]
+    found = [machines_of(supervisor) for supervisor in supervisors]
     assert [sorted(each) for each in found] == [["node0"], ["node1", "node2"]]
     for each in (machine for machines in found for machine in machines.values()):
         assert set(each.uids()) == {USER}
         assert "-incoming" in each.cmdline()
-    assert [talked(keeper) for keeper in keepers] == [
+    assert [talked(supervisor) for supervisor in supervisors] == [
         {("node0", "node0")},
         {("node1", "node2"), ("node2", "node1")},
     ]
@@ -139,8 +139,8 @@ def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None
         checks = [json.loads(line) for line in said.splitlines() if line.startswith('{"')]
         assert checks, said
         assert not [each for each in checks if each["errors"]]
-        (keeper,) = clean.keepers("node1")
-        assert talked(keeper) == {("node1", "node2"), ("node2", "node1")}
+        (supervisor,) = clean.supervisors("node1")
+        assert talked(supervisor) == {("node1", "node2"), ("node2", "node1")}
     assert clean.at_head("scancel", number).returncode == 0
 
 

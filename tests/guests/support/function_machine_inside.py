@@ -80,23 +80,23 @@ def machine(line: str) -> None:
 def start_machine(step: str, line: str, locked: int) -> subprocess.Popen[str]:
     """The same in a process of the user with this limit of locked memory; returns its output."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, resource.RLIM_INFINITY))
-    keeper = subprocess.Popen(
+    supervisor = subprocess.Popen(
         [sys.executable, __file__, "machine", line],
         **_as_user(USER),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert keeper.stdout is not None
-    assert keeper.stderr is not None
-    said = keeper.stdout.readline().strip()
-    say(step, said=said, error="" if said else keeper.stderr.read())
+    assert supervisor.stdout is not None
+    assert supervisor.stderr is not None
+    said = supervisor.stdout.readline().strip()
+    say(step, said=said, error="" if said else supervisor.stderr.read())
     if said:
         OWN.joinpath("process").write_text(said)
-    return keeper
+    return supervisor
 
 
-def use_machine(keeper: subprocess.Popen[str]) -> None:
+def use_machine(supervisor: subprocess.Popen[str]) -> None:
     """Wait until the machine has finished its work, and kill it."""
     deadline = time.monotonic() + _SECONDS
     while "vicinal-guest: ready" not in CONSOLE.read_text(errors="replace"):
@@ -108,8 +108,8 @@ def use_machine(keeper: subprocess.Popen[str]) -> None:
     say("QEMU", status=process.joinpath("status").read_text())
     card("in use")
     os.kill(int(process.name), signal.SIGKILL)
-    keeper.kill()
-    keeper.wait()
+    supervisor.kill()
+    supervisor.wait()
     while process.exists():
         time.sleep(0.02)
 

@@ -21,15 +21,15 @@ region:
 def machines(hosts: OptionHosts) -> dict[str, psutil.Process]:
     """The machines of jobs on the first host by name, and a machine that boots to be saved."""
     found = {}
-    for keeper in hosts.keepers("node0"):
-        found.update(machines_of(keeper))
+    for supervisor in hosts.supervisors("node0"):
+        found.update(machines_of(supervisor))
     return found
 
 
-def machines_of(keeper: psutil.Process) -> dict[str, psutil.Process]:
+def machines_of(supervisor: psutil.Process) -> dict[str, psutil.Process]:
     """The machines of one job."""
     found = {}
-    for process in keeper.children(recursive=True):
+    for process in supervisor.children(recursive=True):
         words = words_of(process)
         if name_of(process).startswith("qemu") and "-name" in words:
             found[words[words.index("-name") + 1]] = process

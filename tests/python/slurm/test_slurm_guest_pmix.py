@@ -44,7 +44,7 @@ def server() -> Iterator[socket.socket]:
 
 def way(directory: Path, server: socket.socket, script: str) -> GuestPmix:
     shell = cast("GuestShell", FakeShell(directory, script))
-    return GuestPmix(shell, server.getsockname()[1], directory, Path("/keepers"))
+    return GuestPmix(shell, server.getsockname()[1], directory, Path("/supervisor"))
 
 
 def test_what_connects_in_the_guest_reaches_the_server(
@@ -74,7 +74,7 @@ def test_what_connects_in_the_guest_reaches_the_server(
             assert guest.recv(1) == b""
             guest.close()
     pmix.close()
-    spec = f"127.0.0.1:0:/keepers/{name}"
+    spec = f"127.0.0.1:0:/supervisor/{name}"
     assert (tmp_path / "asked").read_text().splitlines() == [
         f"-T -O forward -R {spec} node1",
         f"-T -O cancel -R {spec} node1",

@@ -165,7 +165,7 @@ def test_mpi_over_the_nodes_of_several_components_is_refused(clean: HetHosts, wa
         "so MPI cannot run over several components: start it in each (srun --het-group=N)"
         in done.stderr
     )
-    assert not any(map(clean.keepers, clean.names))
+    assert not any(map(clean.supervisors, clean.names))
 
 
 # --- ends ----------------------------------------------------------------------------------
@@ -181,16 +181,16 @@ def test_a_component_that_is_cancelled_ends_alone_and_the_first_ends_all(clean: 
     parts = (*FIRST_PART, *task, BETWEEN, *SECOND_PART, *task)
     with clean.start(*become(USER), "srun", "-Jhet", clean.value, "--chdir=/", *parts) as running:
         wait_until(lambda: len(sleeping(clean)) == 4)
-        assert all(map(clean.keepers, clean.names))
+        assert all(map(clean.supervisors, clean.names))
         listed = clean.at_head("squeue", "-h", "--name=het", "--format=%A").stdout.split()
         first, second = sorted(listed, key=int)
         assert clean.at_head("scancel", second).returncode == 0
-        wait_until(lambda: not clean.keepers("node1") and not clean.keepers("node2"))
+        wait_until(lambda: not clean.supervisors("node1") and not clean.supervisors("node2"))
         assert len(sleeping(clean)) == 2
-        assert len(clean.keepers("node0")) == 1
+        assert len(clean.supervisors("node0")) == 1
         assert clean.at_head("scancel", first).returncode == 0
         running.wait(GUARD_SECONDS)
-    wait_until(lambda: not sleeping(clean) and not any(map(clean.keepers, clean.names)))
+    wait_until(lambda: not sleeping(clean) and not any(map(clean.supervisors, clean.names)))
 
 
 # --- functions -----------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def job(hosts: OptionHosts, command: str, *options: str) -> tuple[object, ...]:
 def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[list[str]]:
     """The secrets of a job's supervisors, one on each host."""
     # Supervisors of an earlier job end later than the job.
-    wait_until(lambda: not any(map(hosts.keepers, hosts.names)))
+    wait_until(lambda: not any(map(hosts.supervisors, hosts.names)))
     with subprocess.Popen(
         hosts.entered([*become(USER), *map(str, words)]),
         env=hosts.environment(**variables),
@@ -53,10 +53,12 @@ def running(hosts: OptionHosts, *words: object, **variables: str) -> Iterator[li
         stderr=subprocess.DEVNULL,
     ) as started:
         try:
-            wait_until(lambda: all(map(hosts.keepers, hosts.names)))
-            keepers = [keeper for name in hosts.names for keeper in hosts.keepers(name)]
-            wait_until(lambda: all("VICINAL_JOB_SECRET" in each.environ() for each in keepers))
-            yield [each.environ()["VICINAL_JOB_SECRET"] for each in keepers]
+            wait_until(lambda: all(map(hosts.supervisors, hosts.names)))
+            supervisors = [
+                supervisor for name in hosts.names for supervisor in hosts.supervisors(name)
+            ]
+            wait_until(lambda: all("VICINAL_JOB_SECRET" in each.environ() for each in supervisors))
+            yield [each.environ()["VICINAL_JOB_SECRET"] for each in supervisors]
         finally:
             cancelled = hosts.at_head("scancel", "--name=waits")
             started.wait(GUARD_SECONDS)

@@ -97,8 +97,8 @@ def clean(hosts: MachineFunctionHosts) -> Iterator[MachineFunctionHosts]:
 
 
 def machines(hosts: MachineFunctionHosts, name: str) -> list[int]:
-    [keeper] = hosts.keepers(name)
-    return [each.pid for each in keeper.children() if each.name() == fake_machines.NAME]
+    [supervisor] = hosts.supervisors(name)
+    return [each.pid for each in supervisor.children() if each.name() == fake_machines.NAME]
 
 
 def lockable() -> str:
@@ -254,10 +254,10 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "sleep", "601") as running:
         try:
-            wait_until(lambda: clean.keepers("node0") and machines(clean, "node0"))
+            wait_until(lambda: clean.supervisors("node0") and machines(clean, "node0"))
             for program in ("slurmd", "slurmstepd"):
                 signal_all(clean.running("node0", program), signal.SIGKILL)
-            signal_all(clean.keepers("node0"), signal.SIGKILL)
+            signal_all(clean.supervisors("node0"), signal.SIGKILL)
             wait_until(lambda: not clean.running("node0", "slurmd"))
             clean.start_slurmd("node0")
             assert clean.at_head("scancel", "--name=lent").returncode == 0
@@ -273,8 +273,8 @@ def test_machines_that_ended_are_made_anew_with_the_same_functions(
     clean: MachineFunctionHosts,
 ) -> None:
     number = clean.allocate()
-    signal_all(clean.keepers("node0"), signal.SIGKILL)
-    wait_until(lambda: not clean.keepers("node0"))
+    signal_all(clean.supervisors("node0"), signal.SIGKILL)
+    wait_until(lambda: not clean.supervisors("node0"))
     show = ("printenv", "VICINAL_FUNCTION_INTERFACES")
     done = clean.at_head(*become(USER), *clean.later(number), *show)
     assert done.stdout == "eth1\n", done.stderr

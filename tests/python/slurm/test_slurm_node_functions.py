@@ -222,8 +222,8 @@ def test_all_steps_of_a_job_have_them_in_the_same_way(clean: NodeFunctionHosts, 
 
 def head_of(hosts: NodeFunctionHosts) -> int:
     """The process that owns the user namespace of a job's nodes."""
-    [keeper] = hosts.keepers("node0")
-    found = [each.pid for each in keeper.children(recursive=True)]
+    [supervisor] = hosts.supervisors("node0")
+    found = [each.pid for each in supervisor.children(recursive=True)]
     return min(each for each in found if Path(f"/proc/{each}/root/run/netns/node").exists())
 
 
@@ -269,11 +269,11 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: NodeFunct
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "sleep", "601") as running:
         try:
-            wait_until(lambda: clean.owners("node0") and clean.keepers("node0"))
+            wait_until(lambda: clean.owners("node0") and clean.supervisors("node0"))
             wait_until(lambda: "eth1v0" not in clean.interfaces("node0"))
             for program in ("slurmd", "slurmstepd"):
                 signal_all(clean.running("node0", program), signal.SIGKILL)
-            signal_all(clean.keepers("node0"), signal.SIGKILL)
+            signal_all(clean.supervisors("node0"), signal.SIGKILL)
             wait_until(lambda: not clean.running("node0", "slurmd"))
             clean.start_slurmd("node0")
             assert clean.at_head("scancel", "--name=lent").returncode == 0
@@ -285,7 +285,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(clean: NodeFunct
 @pytest.mark.long
 def test_nodes_that_ended_are_made_anew_with_the_same_functions(clean: NodeFunctionHosts) -> None:
     number = clean.allocate()
-    signal_all(clean.keepers("node0"), signal.SIGKILL)
+    signal_all(clean.supervisors("node0"), signal.SIGKILL)
     show = ("printenv", "VICINAL_FUNCTION_INTERFACES")
     done = clean.at_head(*become(USER), *clean.later(number), *show)
     assert done.stdout == "eth1\n", done.stderr

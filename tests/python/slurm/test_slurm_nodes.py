@@ -201,7 +201,7 @@ def test_two_jobs_at_once_see_nothing_of_each_other(
             assert other[:3] == ["False", "False", "[]"]
             assert len(other[3]) == len(own[3]) == 512
             assert other[3] != own[3]
-            wait_until(lambda: len(clean.keepers("node0")) == 1)
+            wait_until(lambda: len(clean.supervisors("node0")) == 1)
         finally:
             assert clean.at_head("scancel", first).returncode == 0
             listening.wait(GUARD_SECONDS)

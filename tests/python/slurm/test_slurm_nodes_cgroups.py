@@ -24,8 +24,8 @@ def test_nodes_are_in_the_control_groups_of_their_job(version: Version) -> None:
     with opened(CgroupHosts, version) as hosts:
         value = f"{hosts.directory}/two.yaml"
         number = hosts.waiting_job(user=USER, value=value)
-        (keeper,) = hosts.keepers("node0")
-        below = [keeper, *keeper.children(recursive=True)]
+        (supervisor,) = hosts.supervisors("node0")
+        below = [supervisor, *supervisor.children(recursive=True)]
         assert len(below) > 5
         for each in below:
             apart = version.of_process(each.pid, "freezer")
@@ -70,13 +70,13 @@ def test_groups_of_others_that_are_called_as_a_jobs_are_left_alone(version: Vers
     with opened(CgroupHosts, version) as hosts, named_like_jobs(jobs, version) as outside:
         number = hosts.waiting_job(user=USER, value=f"{hosts.directory}/two.yaml")
         assert int(number) in jobs
-        (keeper,) = hosts.keepers("node0")
+        (supervisor,) = hosts.supervisors("node0")
         (job,) = (each for each in hosts.groups() if each.is_relative_to(version.tree))
         assert job.name == f"job_{number}"
-        own = version.of_process(keeper.pid, "freezer")
+        own = version.of_process(supervisor.pid, "freezer")
         assert Path(f"{version.tree}{own}") == job / version.extern
         for group in (outside / f"job_{number}").rglob("cgroup.procs"):
-            assert str(keeper.pid) not in group.read_text().split()
+            assert str(supervisor.pid) not in group.read_text().split()
         assert hosts.at_head("scancel", number).returncode == 0
 
 

@@ -76,9 +76,9 @@ def test_a_killed_node_ends_its_tasks_and_says_so(clean: OptionHosts) -> None:
     assert "vicinal: error: the node node" in error_of(running)
 
 
-def test_a_killed_keeper_ends_the_job_s_tasks(clean: OptionHosts) -> None:
+def test_a_killed_supervisor_ends_the_job_s_tasks(clean: OptionHosts) -> None:
     running = started(clean)
-    signal_all(clean.keepers("node0"), signal.SIGKILL)
+    signal_all(clean.supervisors("node0"), signal.SIGKILL)
     assert "has ended, and its programs have ended with it" in error_of(running)
     assert not sleeping(clean)
 
@@ -104,7 +104,7 @@ def test_a_killed_step(clean: OptionHosts) -> None:
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     running.kill()
     running.communicate()
-    wait_until(lambda: not clean.keepers("node0"))
+    wait_until(lambda: not clean.supervisors("node0"))
     wait_until(lambda: not sleeping(clean))
 
 
@@ -114,12 +114,12 @@ def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
     for program in ("slurmd", "slurmstepd"):
         signal_all(clean.running("node0", program), signal.SIGKILL)
     wait_until(lambda: not clean.running("node0", "slurmd"))
-    assert len(clean.keepers("node0")) == 1
+    assert len(clean.supervisors("node0")) == 1
     clean.start_slurmd("node0")
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     running.kill()
     running.communicate()
-    wait_until(lambda: not clean.keepers("node0"))
+    wait_until(lambda: not clean.supervisors("node0"))
 
 
 # --- cancelled -----------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_a_host_that_lost_slurm(clean: OptionHosts) -> None:
 def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts) -> None:
     """A user can stop the supervisor, but the supervisor ends nevertheless."""
     running = started(clean)
-    signal_all(clean.keepers("node0"), signal.SIGSTOP)
+    signal_all(clean.supervisors("node0"), signal.SIGSTOP)
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     error_of(running)
 
@@ -145,17 +145,17 @@ def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) ->
     seen: set[int] = set()
 
     def all_gone() -> bool:
-        seen.update(each.pid for each in clean.keepers("node0"))
+        seen.update(each.pid for each in clean.supervisors("node0"))
         return clean.nothing_left()
 
     with clean.start(*become(USER), "salloc", *options, "sh", "-c", f"{srun} & {srun}") as job:
         try:
             wait_until(lambda: len(clean.running("node0", "slurmstepd")) == 2 and sleeping(clean))
-            signal_all(clean.keepers("node0"), signal.SIGSTOP)
+            signal_all(clean.supervisors("node0"), signal.SIGSTOP)
             assert clean.at_head("scancel", "--name=dies").returncode == 0
             wait_until(all_gone)
         finally:
-            signal_all(clean.keepers("node0"), signal.SIGKILL)
+            signal_all(clean.supervisors("node0"), signal.SIGKILL)
             job.kill()
     assert log.read_text().count(ENDED) - before == 2
     assert len(seen) == 1  # the other step does not start another supervisor
@@ -165,7 +165,7 @@ def test_a_job_that_is_cancelled_while_its_nodes_are_made(clean: OptionHosts) ->
 def test_a_job_that_is_cancelled_between_steps(clean: OptionHosts) -> None:
     number = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
     assert clean.regions("node0") == [f"nodes-{number} 600 0"]
-    assert len(clean.keepers("node0")) == 1
+    assert len(clean.supervisors("node0")) == 1
     assert clean.at_head("scancel", number).returncode == 0
 
 
@@ -180,13 +180,13 @@ def test_nodes_that_a_crash_left_over(clean: OptionHosts, sweeper: str) -> None:
     move = f"mv {REGIONS}/nodes-{number} {REGIONS}/nodes-4000000"
     other = clean.waiting_job(user=USER, value=f"{clean.directory}/two.yaml")
     clean.cluster.run_in("node0", ["sh", "-c", move])
-    assert len(clean.keepers("node0")) == 2
+    assert len(clean.supervisors("node0")) == 2
     if sweeper == "the next epilog":
         assert clean.at_head("srun", "-wnode0", "-n1", "true").returncode == 0
     else:
         sweep = [VICINAL, "slurm", "sweep", "--directory", REGIONS]
         clean.cluster.run_in("node0", ["env", f"SLURM_CONF={clean.slurm_conf}", *sweep])
-    wait_until(lambda: len(clean.keepers("node0")) == 1)
+    wait_until(lambda: len(clean.supervisors("node0")) == 1)
     # The supervisor's record is removed after the supervisor has ended.
     wait_until(lambda: clean.regions("node0") == [f"nodes-{other} 600 0"])
     for each in (number, other):

@@ -57,9 +57,9 @@ class NetworkHosts(OptionHosts):
 
     def holders(self) -> list[psutil.Process]:
         """The processes that hold networks of jobs, on all hosts."""
-        keepers = {each.pid for name in self.names for each in self.keepers(name)}
+        supervisors = {each.pid for name in self.names for each in self.supervisors(name)}
         found = [each for each in psutil.process_iter() if name_of(each) == "job-network"]
-        return [each for each in found if parent_of(each) in keepers]
+        return [each for each in found if parent_of(each) in supervisors]
 
     def nothing_left(self) -> bool:
         return super().nothing_left() and not any(map(self.ports, self.names))
@@ -219,15 +219,17 @@ def test_an_administrator_may_let_nodes_have_the_network_of_their_hosts() -> Non
 # --- ends ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("killed", [pytest.param("keepers", marks=LONG), "what holds the network"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param("supervisors", marks=LONG), "what holds the network"]
+)
 def test_nothing_is_left_of_a_network_whatever_was_killed(clean: NetworkHosts, killed: str) -> None:
     job = ("--job-name=answers", "--ntasks-per-node=2")
     with listening(clean, *step(clean, *job), servers=4):
         assert all(map(clean.ports, clean.names))
         (one, two) = clean.holders()
         assert one.uids() == two.uids() == (0, 0, 0)
-        keepers = [each for name in clean.names for each in clean.keepers(name)]
-        signal_all(keepers if killed == "keepers" else [one, two], signal.SIGKILL)
+        supervisors = [each for name in clean.names for each in clean.supervisors(name)]
+        signal_all(supervisors if killed == "supervisors" else [one, two], signal.SIGKILL)
         wait_until(lambda: not any(map(clean.ports, clean.names)))
 
 

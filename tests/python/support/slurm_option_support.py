@@ -131,7 +131,9 @@ class OptionHosts(SlurmHosts):
         return sorted(idle) == self.names and self.nothing_left()
 
     def nothing_left(self) -> bool:
-        left = [each for name in self.names for each in (self.regions(name), self.keepers(name))]
+        left = [
+            each for name in self.names for each in (self.regions(name), self.supervisors(name))
+        ]
         return not any(left) and not self.leftovers()
 
     def cluster_file(self, name: str, text: str) -> Path:
@@ -141,17 +143,17 @@ class OptionHosts(SlurmHosts):
         file.chmod(0o644)
         return file
 
-    def keepers(self, name: str) -> list[psutil.Process]:
+    def supervisors(self, name: str) -> list[psutil.Process]:
         """The supervisors of jobs' nodes on a host, each the first process of a PID namespace."""
         host = pid_namespace(self.first_process(name))
         found = []
         for number in process_numbers():
             with suppress(OSError, psutil.Error):  # it may end at this moment
                 words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-                if b"vicinal.integrations.slurm.keeper" in words:
-                    keeper = psutil.Process(number)
-                    if pid_namespace(parent_of(keeper)) == host:
-                        found.append(keeper)
+                if b"vicinal.integrations.slurm.supervisor" in words:
+                    supervisor = psutil.Process(number)
+                    if pid_namespace(parent_of(supervisor)) == host:
+                        found.append(supervisor)
         return found
 
     def start(self, *command: object) -> subprocess.Popen[bytes]:
@@ -178,9 +180,9 @@ class OptionHosts(SlurmHosts):
         return number
 
 
-def region_of(keeper: psutil.Process) -> Path:
+def region_of(supervisor: psutil.Process) -> Path:
     """The region file of a job's nodes, in a file system that only the supervisor has."""
-    return Path(f"/proc/{keeper.pid}/root{REGIONS}/region")
+    return Path(f"/proc/{supervisor.pid}/root{REGIONS}/region")
 
 
 def wait_until(good: Callable[[], object]) -> None:

@@ -1,10 +1,10 @@
 """A Slurm task whose node is a virtual machine: runs the program there, and ends with its status.
 
-    PYTHON -I -m vicinal.integrations.slurm.guest_task KEEPER DIRECTORY NODE PORT
+    PYTHON -I -m vicinal.integrations.slurm.guest_task SUPERVISOR DIRECTORY NODE PORT
         -- PROGRAM ARGUMENT...
 
 Slurm's plugin replaces the task by this program (slurm/job_nodes.c). This program passes on the
-streams, the connection to PMI, and the signals that the task has from slurmstepd. KEEPER is the
+streams, the connection to PMI, and the signals that the task has from slurmstepd. SUPERVISOR is the
 supervisor's process id. PORT is the port of the step's PMIx server on the host's loopback, or 0 if
 there is none.
 """
@@ -50,8 +50,8 @@ _PMI_PLACE = "3"
 
 def main() -> None:
     """Run the program that the arguments name, and end with its status."""
-    keeper, directory, node, port, _, *command = sys.argv[1:]
-    place = Path(f"/proc/{keeper}/root{directory}") / GUESTS
+    supervisor, directory, node, port, _, *command = sys.argv[1:]
+    place = Path(f"/proc/{supervisor}/root{directory}") / GUESTS
     try:
         told = json.loads((place / TASKS).read_text())
         shell = _shell(node, place)

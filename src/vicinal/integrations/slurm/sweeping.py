@@ -22,20 +22,20 @@ def sweep(directory: Path) -> list[Path]:
     A region with a live member stays, whatever Slurm reports. Raises VicinalError, and removes
     nothing, if Slurm does not list its jobs.
     """
-    idle, keepers = idle_regions(directory), keeper_records(directory)
-    if not idle and not keepers:
+    idle, supervisors = idle_regions(directory), supervisor_records(directory)
+    if not idle and not supervisors:
         return []
     active = active_jobs()
     regions = [path for path, job in idle.items() if job not in active]
     for path in regions:
         path.unlink(missing_ok=True)
-    records = [path for path, job in keepers.items() if job not in active]
+    records = [path for path, job in supervisors.items() if job not in active]
     for path in records:
-        end_keeper(path)
+        end_supervisor(path)
     return sorted(regions + records)
 
 
-def keeper_records(directory: Path) -> dict[Path, int]:
+def supervisor_records(directory: Path) -> dict[Path, int]:
     """The records of supervisors in a directory, and the job of each."""
     with suppress(FileNotFoundError):
         found = {path: _NAME.fullmatch(path.name) for path in directory.iterdir()}
@@ -43,7 +43,7 @@ def keeper_records(directory: Path) -> dict[Path, int]:
     return {}
 
 
-def end_keeper(record: Path) -> None:
+def end_supervisor(record: Path) -> None:
     """End a supervisor, and with it all processes that it started, and remove its record.
 
     Raises VicinalError if the supervisor does not end; then the record stays.
@@ -53,9 +53,9 @@ def end_keeper(record: Path) -> None:
     except FileNotFoundError:
         return  # an epilog has removed the record
     if len(words) == 4:
-        keeper = Identity(int(words[0]), int(words[1]), boot=words[2])
+        supervisor = Identity(int(words[0]), int(words[1]), boot=words[2])
         end(
-            lambda: keeper.process,
+            lambda: supervisor.process,
             "the supervisor of a job's nodes",
             _END_SECONDS,
             remedy="see where the kernel holds it: /proc/PID/stack",

@@ -5,7 +5,7 @@ process of a PID namespace, with a file system of its own as its directory. So n
 removed at the end: after any end of the process, the kernel removes everything. The last line of
 its output is the answer to the plugin: `ready`, or the reason why there are no nodes.
 
-    PYTHON -I -m vicinal.integrations.slurm.keeper FILE --directory PATH --job ID --hosts N
+    PYTHON -I -m vicinal.integrations.slurm.supervisor FILE --directory PATH --job ID --hosts N
         --host N --tasks N --max-size BYTES [--channel DESCRIPTOR]
         [--host-network] [--function LINE]...
 """
@@ -72,7 +72,7 @@ def make(job: NodesJob) -> None:
 
 
 def _job(arguments: list[str]) -> NodesJob:
-    parser = argparse.ArgumentParser("vicinal.integrations.slurm.keeper")
+    parser = argparse.ArgumentParser("vicinal.integrations.slurm.supervisor")
     parser.add_argument("file", type=Path)
     parser.add_argument("--directory", type=Path, required=True)
     for option in ("--job", "--hosts", "--host", "--tasks"):
