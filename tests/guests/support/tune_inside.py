@@ -20,8 +20,8 @@ from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.knobs.netlink import KernelEthtool
 from vicinal.labs.tune.outputs.parts import parts_of
 from vicinal.labs.tune.outputs.scripts import script
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.capability import Ability, Finding, try_knob
-from vicinal.labs.tune.settings.keeper import Keeper
 from vicinal.labs.tune.settings.place import sole_command
 
 STATE = Path("/run/tune")
@@ -66,15 +66,15 @@ def names() -> dict[str, str]:
 
 def apply(setting: Setting) -> None:
     with sole_command(STATE):
-        keeper = Keeper(Machine(), STATE / "journal")
-        keeper.recover()
-        with keeper.lasting() as work:
+        applier = Applier(Machine(), STATE / "journal")
+        applier.recover()
+        with applier.lasting() as work:
             work.apply(setting)
 
 
 def restore() -> list[str]:
     with sole_command(STATE):
-        return Keeper(Machine(), STATE / "journal").restore()
+        return Applier(Machine(), STATE / "journal").restore()
 
 
 def exported(interface: str, wanted: Setting) -> None:
@@ -100,10 +100,10 @@ def tried(interface: str) -> dict[str, Ability]:
     found: dict[str, Finding] = {}
     (device,) = devices(Machine(), [interface])
     with sole_command(STATE):
-        keeper = Keeper(Machine(), STATE / "journal")
-        keeper.recover()
+        applier = Applier(Machine(), STATE / "journal")
+        applier.recover()
         for knob in device.knobs:
-            found[knob.part] = try_knob(keeper, knob)
+            found[knob.part] = try_knob(applier, knob)
     told = {part: [each.ability, each.why, each.taken] for part, each in found.items()}
     say(f"try {interface}", before=before, found=told, after=values(interface))
     return {part: each.ability for part, each in found.items()}
@@ -128,7 +128,7 @@ def killed(interface: str, wanted: Setting, after: int) -> None:
     _, status = os.waitpid(child, 0)
     between = values(interface)
     with sole_command(STATE):
-        said = Keeper(Machine(), STATE / "journal").recover()
+        said = Applier(Machine(), STATE / "journal").recover()
     changed = sum(before[part] != between[part] for part in before)
     say(
         f"killed after {after}",

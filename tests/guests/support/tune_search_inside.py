@@ -30,7 +30,7 @@ from tune_pair_inside import (
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.evidence import add_work, read_counters
 from vicinal.labs.tune.knobs.machine import Machine
-from vicinal.labs.tune.settings.keeper import Keeper, Work
+from vicinal.labs.tune.settings.applier import Applier, Work
 from vicinal.labs.tune.settings.place import sole_command
 
 STATE = Path("/run/tune")
@@ -125,12 +125,12 @@ def measure(phase: str) -> dict[str, object]:
     return {"values": values, "evidence": add_work(counted, work)}
 
 
-def answer(keeper: Keeper, work: Work, function: str, line: str) -> dict[str, object]:
+def answer(applier: Applier, work: Work, function: str, line: str) -> dict[str, object]:
     question = json.loads(line)
     if "function" in question:
         return {"function": function}
     if "read" in question:
-        return {"value": keeper.knob(question["read"]).read()}
+        return {"value": applier.knob(question["read"]).read()}
     try:
         work.apply(question["setting"])
         return measure(question["phase"])
@@ -149,17 +149,17 @@ def main() -> None:
 
     say({"ready": True})
     with sole_command(STATE):
-        keeper = Keeper(Machine(), STATE / "journal")
-        keeper.recover()
+        applier = Applier(Machine(), STATE / "journal")
+        applier.recover()
         say(
             {"function": function} if json.loads(questions.readline()) == {"function": True} else {}
         )
-        with keeper.temporarily() as work:
+        with applier.temporarily() as work:
             for line in questions:
                 if json.loads(line) == {"end": True}:
                     break
-                say(answer(keeper, work, function, line))
-        say({"value": keeper.knob(f"{function}/rx-usecs").read()})
+                say(answer(applier, work, function, line))
+        say({"value": applier.knob(f"{function}/rx-usecs").read()})
 
 
 main()

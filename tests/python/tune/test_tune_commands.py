@@ -271,7 +271,7 @@ import signal, sys, time
 from pathlib import Path
 from vicinal.base.signals import Ended, signals_raise
 from vicinal.labs.tune.knobs.machine import Machine
-from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.place import sole_command
 state = Path(sys.argv[1])
 for each in (signal.SIGTERM, signal.SIGHUP):
@@ -279,9 +279,9 @@ for each in (signal.SIGTERM, signal.SIGHUP):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with signals_raise(), sole_command(state):
-        keeper = Keeper(Machine(), state / "journal")
-        keeper.recover()
-        with keeper.temporarily() as work:
+        applier = Applier(Machine(), state / "journal")
+        applier.recover()
+        with applier.temporarily() as work:
             work.apply({"tap0/rx-frames": 16})
             print(Machine().ethtool.coalescing("tap0")["rx-frames"], flush=True)
             time.sleep(60)

@@ -36,7 +36,7 @@ from vicinal.labs.tune.measuring.folder import read_result
 from vicinal.labs.tune.measuring.searching import check_launches, knobs_of, read_search, run_search
 from vicinal.labs.tune.search.finding import Found
 from vicinal.labs.tune.search.trial import Trial, read_trials
-from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.applier import Applier
 
 SECONDS = 120.0
 REAL = """\
@@ -98,7 +98,7 @@ def scripted(
     found = run_search(
         read_search(path),
         tmp_path / "result",
-        Keeper(machine or Machine(), state / "journal"),
+        Applier(machine or Machine(), state / "journal"),
         state,
         resume=False,
         again=["again"],
@@ -406,9 +406,9 @@ def test_knobs_that_cannot_be_are_refused_before_anything_runs(
 def test_without_rights_and_on_the_own_connection_it_is_refused(tmp_path: Path) -> None:
     machine = fake_machine(tmp_path / "machine")
     search = read_search(written(tmp_path, SCRIPTED % ("true", KNOB, 40)))
-    keeper = Keeper(machine, tmp_path / "journal", {"eth0": "it carries the default route"})
+    applier = Applier(machine, tmp_path / "journal", {"eth0": "it carries the default route"})
     with pytest.raises(VicinalError, match="left alone: it carries the default route"):
-        knobs_of(search, keeper)
+        knobs_of(search, applier)
     (tmp_path / "machine/host/proc/self/status").write_text("CapEff:\t0000000000000000\n")
     with pytest.raises(VicinalError, match="only root may set eth0/rx-usecs"):
         scripted(tmp_path, SAME, KNOB, machine)

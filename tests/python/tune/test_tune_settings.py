@@ -12,8 +12,8 @@ from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs.catalogue import devices, knob_named
 from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.knobs.network import Link
+from vicinal.labs.tune.settings.applier import Applier, JournaledKnob
 from vicinal.labs.tune.settings.capability import Ability, try_knob
-from vicinal.labs.tune.settings.keeper import Keeper, KeptKnob
 from vicinal.labs.tune.settings.own_connection import own_connection
 from vicinal.labs.tune.settings.place import sole_command
 
@@ -24,8 +24,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture
-def keeper(machine: Machine, tmp_path: Path) -> Keeper:
-    return Keeper(machine, tmp_path / "journal")
+def applier(machine: Machine, tmp_path: Path) -> Applier:
+    return Applier(machine, tmp_path / "journal")
 
 
 def card(machine: Machine) -> FakeEthtool:
@@ -42,20 +42,20 @@ def has(machine: Machine, name: str) -> Value:
     return knob_named(machine, f"eth0/{name}").read()
 
 
-def apply(keeper: Keeper, *settings: Setting) -> None:
-    with keeper.lasting() as work:
+def apply(applier: Applier, *settings: Setting) -> None:
+    with applier.lasting() as work:
         for setting in settings:
             work.apply(setting)
 
 
-def test_a_setting_stays_and_goes(machine: Machine, keeper: Keeper, tmp_path: Path) -> None:
-    with keeper.lasting() as work:
+def test_a_setting_stays_and_goes(machine: Machine, applier: Applier, tmp_path: Path) -> None:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10, "eth0/adaptive-rx": "off", "eth0/tx-usecs": 5})
     assert (has(machine, "rx-usecs"), has(machine, "adaptive-rx")) == (10, "off")
     # A value that did not change is not part of the restore.
-    (operation,) = keeper.operations()
+    (operation,) = applier.operations()
     assert list(operation.changes) == ["eth0/rx-usecs", "eth0/adaptive-rx"]
-    assert keeper.restore() == [
+    assert applier.restore() == [
         "eth0/adaptive-rx is restored to on, and was off",
         "eth0/rx-usecs is restored to 3, and was 10",
     ]
@@ -63,28 +63,28 @@ def test_a_setting_stays_and_goes(machine: Machine, keeper: Keeper, tmp_path: Pa
     assert not (tmp_path / "journal").exists()
 
 
-def test_one_setting_over_another_goes_with_it(machine: Machine, keeper: Keeper) -> None:
+def test_one_setting_over_another_goes_with_it(machine: Machine, applier: Applier) -> None:
     for value in (10, 20):
-        with keeper.lasting() as work:
+        with applier.lasting() as work:
             work.apply({"eth0/rx-usecs": value})
     # A setting that fails restores the previous setting.
     with pytest.raises(VicinalError, match="no knob"):
-        apply(keeper, {"eth0/rx-usecs": 50}, {"eth0/nothing": 1})
+        apply(applier, {"eth0/rx-usecs": 50}, {"eth0/nothing": 1})
     assert has(machine, "rx-usecs") == 20
-    keeper.restore()
+    applier.restore()
     assert has(machine, "rx-usecs") == 3
 
 
-def test_a_driver_that_refuses_half_leaves_nothing(machine: Machine, keeper: Keeper) -> None:
+def test_a_driver_that_refuses_half_leaves_nothing(machine: Machine, applier: Applier) -> None:
     card(machine).put("eth0", refuses=["tx-usecs"])
-    with keeper.temporarily() as work:
+    with applier.temporarily() as work:
         work.apply({"eth0/rx-frames": 1})
         with pytest.raises(VicinalError, match="driver of eth0 refuses"):
             work.apply({"eth0/rx-usecs": 10, "eth0/rx-frames": 2, "eth0/tx-usecs": 10})
         # The refused setting is undone at once, not only after all trials.
         assert card(machine).coalescing("eth0") == BEFORE | {"rx-frames": 1}
     assert card(machine).coalescing("eth0") == BEFORE
-    assert not keeper.operations()
+    assert not applier.operations()
 
 
 @pytest.mark.parametrize(
@@ -95,95 +95,97 @@ def test_a_driver_that_refuses_half_leaves_nothing(machine: Machine, keeper: Kee
     ],
 )
 def test_a_driver_that_lies_is_found_out(
-    machine: Machine, keeper: Keeper, card_does: dict[str, object], message: str
+    machine: Machine, applier: Applier, card_does: dict[str, object], message: str
 ) -> None:
     card(machine).put("eth0", coalescing=BEFORE | {"rx-frames": 1}, **card_does)
     with pytest.raises(VicinalError, match=message):
-        apply(keeper, {"eth0/rx-usecs": 10, "eth0/rx-frames": 128})
+        apply(applier, {"eth0/rx-usecs": 10, "eth0/rx-frames": 128})
     assert card(machine).coalescing("eth0") == BEFORE | {"rx-frames": 1}
 
 
 def test_a_link_that_goes_down_in_a_trial_leaves_a_journal(
-    machine: Machine, keeper: Keeper
+    machine: Machine, applier: Applier
 ) -> None:
     def trial() -> None:
-        with keeper.temporarily() as work:
+        with applier.temporarily() as work:
             work.apply({"eth0/rx-usecs": 10, "eth0/tx-usecs": 10})
             card(machine).put("eth0", down=["rx-usecs"])
 
     with pytest.raises(VicinalError, match="not all values are restored: eth0/rx-usecs was 3"):
         trial()
     assert (has(machine, "rx-usecs"), has(machine, "tx-usecs")) == (10, 5)
-    # The keeper changes nothing while an earlier change is not restored.
+    # The applier changes nothing while an earlier change is not restored.
     with pytest.raises(VicinalError, match="eth0 is down"):
-        keeper.recover()
+        applier.recover()
     card(machine).put("eth0", down=[])
-    assert keeper.recover() == [
+    assert applier.recover() == [
         "a command did not finish; its changes are undone",
         "eth0/rx-usecs is restored to 3, and was 10",
     ]
-    assert not keeper.operations()
+    assert not applier.operations()
 
 
-def test_what_cannot_be_set_back_can_be_forgotten(machine: Machine, keeper: Keeper) -> None:
-    with keeper.lasting() as work:
+def test_what_cannot_be_set_back_can_be_forgotten(machine: Machine, applier: Applier) -> None:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     card(machine).put("eth0", refuses=["rx-usecs"])
     with pytest.raises(VicinalError, match=r"run `vicinal tune restore --forget`"):
-        keeper.restore()
-    assert keeper.forget() == ["eth0/rx-usecs was 3, and stays as it is"]
+        applier.restore()
+    assert applier.forget() == ["eth0/rx-usecs was 3, and stays as it is"]
     assert has(machine, "rx-usecs") == 10
-    assert keeper.restore() == []
+    assert applier.restore() == []
 
 
 def test_a_machine_that_was_started_anew_is_as_it_is(
-    machine: Machine, keeper: Keeper, tmp_path: Path
+    machine: Machine, applier: Applier, tmp_path: Path
 ) -> None:
-    with keeper.lasting() as work:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
-    again = Keeper(same_machine(tmp_path, "second"), tmp_path / "journal")
+    again = Applier(same_machine(tmp_path, "second"), tmp_path / "journal")
     assert not again.operations()
     assert again.recover() == ["the machine was rebooted, which reset eth0/rx-usecs"]
     assert has(machine, "rx-usecs") == 10  # the value after the reboot
     assert not (tmp_path / "journal").exists()
 
 
-def test_an_interface_is_known_by_its_number(machine: Machine, keeper: Keeper) -> None:
-    with keeper.lasting() as work:
+def test_an_interface_is_known_by_its_number(machine: Machine, applier: Applier) -> None:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     # Another interface has the name eth0 now.
     network(machine).found = [Link("old0", 2), Link("eth0", 7)]
     card(machine).put("old0", coalescing=BEFORE | {"rx-usecs": 10})
-    assert keeper.restore() == ["old0/rx-usecs is restored to 3, and was 10"]
+    assert applier.restore() == ["old0/rx-usecs is restored to 3, and was 10"]
     assert has(machine, "rx-usecs") == 10
 
 
-def test_an_interface_that_is_gone_took_its_values_along(machine: Machine, keeper: Keeper) -> None:
-    with keeper.lasting() as work:
+def test_an_interface_that_is_gone_took_its_values_along(
+    machine: Machine, applier: Applier
+) -> None:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     network(machine).found = [Link("eth0", 7)]
-    assert keeper.restore() == ["eth0 no longer exists, so eth0/rx-usecs is not restored"]
-    assert not keeper.operations()
+    assert applier.restore() == ["eth0 no longer exists, so eth0/rx-usecs is not restored"]
+    assert not applier.operations()
 
 
-def test_values_of_another_network_are_not_set_here(machine: Machine, keeper: Keeper) -> None:
-    with keeper.lasting() as work:
+def test_values_of_another_network_are_not_set_here(machine: Machine, applier: Applier) -> None:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10})
     network(machine).namespace += 1
     with pytest.raises(
         VicinalError,
         match="in another network namespace: run `vicinal tune restore` in that namespace",
     ):
-        keeper.restore()
+        applier.restore()
     assert has(machine, "rx-usecs") == 10
-    assert keeper.operations()
+    assert applier.operations()
 
 
-def test_a_journal_that_is_none_is_left_alone(keeper: Keeper, tmp_path: Path) -> None:
+def test_a_journal_that_is_none_is_left_alone(applier: Applier, tmp_path: Path) -> None:
     for line in ("nonsense", '{"event": "keep"}', '{"event": "begin", "kind": "no", "boot": ""}'):
         (tmp_path / "journal").write_text(f"{line}\n")
         with pytest.raises(VicinalError, match="a line that no command of Vicinal writes"):
-            keeper.recover()
+            applier.recover()
         assert (tmp_path / "journal").read_text() == f"{line}\n"
 
 
@@ -214,19 +216,19 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_said(
-    machine: Machine, keeper: Keeper, name: str, value: Value, message: str
+    machine: Machine, applier: Applier, name: str, value: Value, message: str
 ) -> None:
     with pytest.raises(VicinalError) as refused:
-        apply(keeper, {"eth0/tx-usecs": 7, name: value})
+        apply(applier, {"eth0/tx-usecs": 7, name: value})
     assert message in str(refused.value)
     assert card(machine).coalescing("eth0") == BEFORE
-    assert not keeper.operations()
+    assert not applier.operations()
 
 
-def test_queues_are_set_before_what_they_undo(keeper: Keeper) -> None:
-    with keeper.lasting() as work:
+def test_queues_are_set_before_what_they_undo(applier: Applier) -> None:
+    with applier.lasting() as work:
         work.apply({"eth0/rx-usecs": 10, "eth0/channels-combined": 2})
-    (operation,) = keeper.operations()
+    (operation,) = applier.operations()
     assert list(operation.changes) == ["eth0/channels-combined", "eth0/rx-usecs"]
 
 
@@ -246,18 +248,18 @@ def with_interrupts(machine: Machine) -> Path:
     return root / "proc/irq"
 
 
-def test_interrupts_go_to_processors_and_back(machine: Machine, keeper: Keeper) -> None:
+def test_interrupts_go_to_processors_and_back(machine: Machine, applier: Applier) -> None:
     interrupts = with_interrupts(machine)
     knob = knob_named(machine, "eth0/irq-affinity")
     assert knob.read() == "0-1 / 1"
     assert knob.values[0] == "0-1"
-    with keeper.lasting() as work:
+    with applier.lasting() as work:
         work.apply({"eth0/irq-affinity": "1,0 / 0"})
     assert knob.read() == "0-1 / 0"
-    with keeper.lasting() as work:
+    with applier.lasting() as work:
         work.apply({"eth0/irq-affinity": 1})
     assert (interrupts / "24/smp_affinity_list").read_text() == "1\n"
-    keeper.restore()
+    applier.restore()
     assert knob.read() == "0-1 / 1"
     for wrong in ("", "a", "0 / 1 / 0", "0-", "-1", "0/1"):
         with pytest.raises(VicinalError, match="irq-affinity cannot be"):
@@ -281,9 +283,11 @@ def test_interrupts_stay_where_they_are_if_one_cannot_be_moved(machine: Machine)
         os.close(managed)
 
 
-def test_trying_tells_what_a_driver_does(machine: Machine, keeper: Keeper, tmp_path: Path) -> None:
+def test_trying_tells_what_a_driver_does(
+    machine: Machine, applier: Applier, tmp_path: Path
+) -> None:
     card(machine).put("eth0", ignores=["rx-frames"], refuses=["tx-usecs"], most={"rx-usecs": 60})
-    found = {part: try_knob(keeper, knob_named(machine, f"eth0/{part}")) for part in BEFORE}
+    found = {part: try_knob(applier, knob_named(machine, f"eth0/{part}")) for part in BEFORE}
     assert {part: each.ability for part, each in found.items()} == {
         "rx-usecs": Ability.SETTABLE,
         "rx-frames": Ability.IGNORED,
@@ -295,19 +299,19 @@ def test_trying_tells_what_a_driver_does(machine: Machine, keeper: Keeper, tmp_p
     assert found["adaptive-rx"].taken == ("off", "on")
     assert found["rx-frames"].why == "it stays 88 without an error"
     # A knob that may take the link down is tried with one value only.
-    queues = try_knob(keeper, knob_named(machine, "eth0/channels-combined"))
+    queues = try_knob(applier, knob_named(machine, "eth0/channels-combined"))
     assert queues.taken == (1, 4)
     assert card(machine).coalescing("eth0") == BEFORE
     assert card(machine).channels("eth0")["combined"] == 4
     assert not (tmp_path / "journal").exists()
 
 
-def test_what_searches_writes_through_the_journal(machine: Machine, keeper: Keeper) -> None:
-    with keeper.temporarily() as work:
-        knob = KeptKnob(work, keeper.knob("eth0/rx-usecs"), (0, 10))
+def test_what_searches_writes_through_the_journal(machine: Machine, applier: Applier) -> None:
+    with applier.temporarily() as work:
+        knob = JournaledKnob(work, applier.knob("eth0/rx-usecs"), (0, 10))
         knob.write(10)
         assert (knob.read(), has(machine, "rx-usecs")) == (10, 10)
-        assert keeper.operations()[0].changes["eth0/rx-usecs"].before == 3
+        assert applier.operations()[0].changes["eth0/rx-usecs"].before == 3
         card(machine).put("eth0", refuses=["rx-usecs"])
         with pytest.raises(VicinalError, match="refuses"):
             knob.write(0)
@@ -331,7 +335,7 @@ def test_devices_say_what_they_lack(machine: Machine) -> None:
         devices(machine, ["eth9"])
 
 
-def test_rdma_devices_are_asked_through_their_program(machine: Machine, keeper: Keeper) -> None:
+def test_rdma_devices_are_asked_through_their_program(machine: Machine, applier: Applier) -> None:
     root = machine.host.root
     (root / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     program = root / "programs/rdma"
@@ -345,10 +349,10 @@ echo "$5" >{state}
 """
     )
     program.chmod(0o755)
-    with keeper.lasting() as work:
+    with applier.lasting() as work:
         work.apply({"mlx5_0/adaptive-moderation": "off"})
     assert state.read_text() == "off\n"
-    keeper.restore()
+    applier.restore()
     assert state.read_text() == "on\n"
     assert [device.name for device in devices(machine)] == ["eth0", "eth1", "mlx5_0"]
 
@@ -371,7 +375,7 @@ def test_the_own_connection_is_left_alone(machine: Machine, tmp_path: Path) -> N
     assert "bond0 is on it" in found["eth0"]
     assert "eth2" in own_connection(machine, "fe80::1%eth2 50022 fe80::2 22")
     assert set(own_connection(machine, "nonsense")) == {"eth1"}
-    keeper = Keeper(machine, tmp_path / "journal", found)
+    applier = Applier(machine, tmp_path / "journal", found)
     with pytest.raises(VicinalError, match="is left alone: bond0 is on it"):
-        keeper.knob("eth0/rx-usecs")
-    assert keeper.knob("eth2/rx-usecs")
+        applier.knob("eth0/rx-usecs")
+    assert applier.knob("eth2/rx-usecs")

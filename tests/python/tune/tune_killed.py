@@ -21,7 +21,7 @@ from fake_knobs import same_machine
 from vicinal.base.journal import LineJournal
 from vicinal.labs.tune.knobs.catalogue import knob_named
 from vicinal.labs.tune.knobs.machine import Machine
-from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.place import sole_command
 
 PLACE, STATE = sys.argv[1], Path(sys.argv[2])
@@ -35,8 +35,8 @@ def machine() -> Machine:
     return Machine() if PLACE == "kernel" else same_machine(Path(PLACE))
 
 
-def keeper() -> Keeper:
-    return Keeper(machine(), STATE / "journal")
+def new_applier() -> Applier:
+    return Applier(machine(), STATE / "journal")
 
 
 def values() -> dict[str, int | str]:
@@ -46,17 +46,17 @@ def values() -> dict[str, int | str]:
 def act(action: str) -> None:
     """Run the action that the kill interrupts."""
     with sole_command(STATE):
-        kept = keeper()
-        kept.recover()
+        applier = new_applier()
+        applier.recover()
         if action == "apply":
-            with kept.lasting() as work:
+            with applier.lasting() as work:
                 work.apply(SETTING)
         elif action == "try":
-            with kept.temporarily() as work:
+            with applier.temporarily() as work:
                 work.apply(SETTING)
                 work.apply({name: 1 for name, value in SETTING.items() if isinstance(value, int)})
         elif action == "restore":
-            kept.restore()
+            applier.restore()
 
 
 def kill_at(number: int) -> None:
@@ -110,9 +110,9 @@ def killed_at(number: int, action: str) -> bool:
     return status != 0
 
 
-def after(action: Callable[[Keeper], object]) -> dict[str, int | str]:
+def after(action: Callable[[Applier], object]) -> dict[str, int | str]:
     with sole_command(STATE):
-        action(keeper())
+        action(new_applier())
     return values()
 
 
@@ -129,8 +129,8 @@ for each in ("apply", "try", "restore"):
         found = values()
         if at % 2 == 0 and was_killed:
             killed_at(3, "recover")  # kill the recovery as well
-        recovered = after(Keeper.recover)
-        restored = after(Keeper.restore)
+        recovered = after(Applier.recover)
+        restored = after(Applier.restore)
         left = (STATE / "journal").exists()
         say(action=each, step=at, killed=was_killed, found=found, recovered=recovered)
         say(action="restored", found=restored, journal=left)

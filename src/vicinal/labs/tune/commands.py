@@ -24,9 +24,9 @@ from vicinal.labs.tune.options import (
     say,
 )
 from vicinal.labs.tune.run_command import run
+from vicinal.labs.tune.settings.applier import Applier, describe
 from vicinal.labs.tune.settings.boot_unit import disable_unit, read_setting, remove_unit, write_unit
 from vicinal.labs.tune.settings.journal import Kind
-from vicinal.labs.tune.settings.keeper import Keeper, describe
 from vicinal.labs.tune.settings.own_connection import own_connection
 from vicinal.labs.tune.settings.place import STATE, sole_command
 from vicinal.labs.tune.settings.values import parse_setting
@@ -75,18 +75,18 @@ def show(
 
     machine = Machine()
     forbidden = {} if own else own_connection(machine)
-    keeper = Keeper(machine, state / JOURNAL, forbidden)
+    applier = Applier(machine, state / JOURNAL, forbidden)
     if probe:
         with sole_command(state):
-            say(keeper.recover())
-            shown = list(look(machine, names or [], forbidden, keeper))
+            say(applier.recover())
+            shown = list(look(machine, names or [], forbidden, applier))
     else:
-        recover_what_was_killed(keeper, state)
+        recover_what_was_killed(applier, state)
         shown = list(look(machine, names or [], forbidden, None))
     variables = [] if names else variable_knobs(dict(os.environ))
     changed = []
     with suppress(PermissionError):  # only root may read the journal
-        changed = keeper.operations()
+        changed = applier.operations()
     if as_json:
         typer.echo(json.dumps(document(shown, variables, changed), indent=2))
         return
@@ -131,15 +131,15 @@ def apply(
         if knob.name in setting:
             knob.write(setting.pop(knob.name))
     machine = Machine()
-    keeper = Keeper(machine, state / JOURNAL, {} if own else own_connection(machine))
+    applier = Applier(machine, state / JOURNAL, {} if own else own_connection(machine))
     if dry_run:
-        _say_what_would_be(keeper, setting)
+        _say_what_would_be(applier, setting)
     elif setting:
         with sole_command(state):
             if at_boot:
-                _leave_out_what_failed(keeper, root)
-            say(keeper.recover())
-            with keeper.lasting(Kind.BOOT if at_boot else Kind.APPLY) as work:
+                _leave_out_what_failed(applier, root)
+            say(applier.recover())
+            with applier.lasting(Kind.BOOT if at_boot else Kind.APPLY) as work:
                 work.apply(setting)
                 changes = work.changes()
                 if persistent:
@@ -164,9 +164,9 @@ def restore(
     root: Root = Path("/"),
 ) -> None:
     """Restore all former values, and apply nothing at the machine's boot any more."""
-    keeper = Keeper(Machine(), state / JOURNAL)
+    applier = Applier(Machine(), state / JOURNAL)
     if dry_run:
-        for operation in reversed(keeper.operations()):
+        for operation in reversed(applier.operations()):
             for change in reversed(operation.changes.values()):
                 typer.echo(f"{change.knob} would be restored to {change.before}")
         return
@@ -176,15 +176,15 @@ def restore(
     said = []
     if (state / JOURNAL).exists():
         with sole_command(state):
-            said = keeper.forget() if forget else keeper.restore()
+            said = applier.forget() if forget else applier.restore()
     for line in said:
         typer.echo(line)
     if not said and not removed:
         typer.echo("nothing was set")
 
 
-def _leave_out_what_failed(keeper: Keeper, root: Path) -> None:
-    if keeper.failed_at_start():
+def _leave_out_what_failed(applier: Applier, root: Path) -> None:
+    if applier.failed_at_start():
         disable_unit(root)
         raise VicinalError(
             "the machine went down while this setting was applied at its last boot, so the setting"
@@ -201,9 +201,9 @@ def _setting(values: list[str], file: Path | None) -> dict[str, Value]:
     return setting
 
 
-def _say_what_would_be(keeper: Keeper, setting: Setting) -> None:
+def _say_what_would_be(applier: Applier, setting: Setting) -> None:
     for name, value in setting.items():
-        knob = keeper.knob(name)
+        knob = applier.knob(name)
         wanted, found = knob.check(value), knob.read()
         what = f"is {wanted} already" if found == wanted else f"would be {wanted}, and is {found}"
         typer.echo(f"{name} {what}")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vicinal.base.errors import VicinalError
-from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.place import sole_command
 
 JOURNAL = "journal"
@@ -29,17 +29,17 @@ State = Annotated[
 ]
 
 
-def recover_what_was_killed(keeper: Keeper, state: Path) -> None:
+def recover_what_was_killed(applier: Applier, state: Path) -> None:
     """Restore values that a killed command left, if this user may and no other command is
     running.
     """
     try:
-        if not (state / JOURNAL).exists() or all(each.kept for each in keeper.operations()):
+        if not (state / JOURNAL).exists() or all(each.kept for each in applier.operations()):
             return
     except PermissionError:
         return
     with suppress(VicinalError), sole_command(state):
-        say(keeper.recover())
+        say(applier.recover())
 
 
 def say(lines: list[str]) -> None:

@@ -11,7 +11,7 @@ from vicinal.base.signals import Ended
 from vicinal.base.waiting import told
 from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.options import JOURNAL, DryRun, OwnConnection, State, recover_what_was_killed
-from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.own_connection import own_connection
 from vicinal.labs.tune.settings.place import STATE
 from vicinal.mpi.variables import check_variables
@@ -76,11 +76,11 @@ def run(
         search = read_search(spec, trials=trials, seed=seed)
     with told("checking the machine, and restoring what killed searches left"):
         machine = Machine()
-        keeper = Keeper(machine, state / JOURNAL, {} if own else own_connection(machine))
-        recover_what_was_killed(keeper, state)
+        applier = Applier(machine, state / JOURNAL, {} if own else own_connection(machine))
+        recover_what_was_killed(applier, state)
     if dry_run:
         check_launches(search, drivers())
-        _say_what_would_be(search, keeper)
+        _say_what_would_be(search, applier)
         return
     again = ["vicinal", "tune", "run", str(spec.absolute()), "--resume", "--output", str(folder)]
     again += ["--own-connection"] if own else []
@@ -91,7 +91,7 @@ def run(
             run_search(
                 search,
                 folder,
-                keeper,
+                applier,
                 state,
                 resume=resume,
                 again=again,
@@ -124,14 +124,14 @@ def _say_interrupted(folder: Path, again: list[str]) -> None:
     )
 
 
-def _say_what_would_be(search: "Search", keeper: Keeper) -> None:
+def _say_what_would_be(search: "Search", applier: Applier) -> None:
     """Write what the search would try. Nothing is set, so refusals of drivers are unknown."""
     from vicinal.labs.tune.measuring.searching import check_budget, knobs_of
     from vicinal.labs.tune.search.explain import described_objectives
     from vicinal.labs.tune.search.finding import trials_needed
     from vicinal.labs.tune.search.space import Space
 
-    knobs = knobs_of(search, keeper)
+    knobs = knobs_of(search, applier)
     rows = {
         name: tuple(knobs.all[name].values if values is None else values)
         for name, values in search.spec.knobs.items()

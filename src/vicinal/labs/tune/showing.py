@@ -15,9 +15,9 @@ from vicinal.labs.tune.knobs.catalogue import devices
 from vicinal.labs.tune.knobs.coalescing import PARTS
 from vicinal.labs.tune.knobs.machine import Machine, MachineKnob
 from vicinal.labs.tune.knobs.variables import VariableKnob
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.capability import Ability, Finding, try_knob
 from vicinal.labs.tune.settings.journal import Operation
-from vicinal.labs.tune.settings.keeper import Keeper
 
 _CAP_NET_ADMIN = 12
 _STYLES = {
@@ -56,19 +56,19 @@ class Shown:
 
 
 def look(
-    machine: Machine, names: Sequence[str], forbidden: Mapping[str, str], keeper: Keeper | None
+    machine: Machine, names: Sequence[str], forbidden: Mapping[str, str], applier: Applier | None
 ) -> Iterator[Shown]:
-    """The devices and their knobs; with a keeper, tries which knobs can be set.
+    """The devices and their knobs; with an applier, tries which knobs can be set.
 
     Raises VicinalError for an unknown device, and for a knob that cannot be restored.
     """
     for device in devices(machine, names):
-        rows = tuple(_row(machine, knob, forbidden, keeper) for knob in device.knobs)
+        rows = tuple(_row(machine, knob, forbidden, applier) for knob in device.knobs)
         yield Shown(device.name, rows, device.lacks, device.missing)
 
 
 def _row(
-    machine: Machine, knob: MachineKnob, forbidden: Mapping[str, str], keeper: Keeper | None
+    machine: Machine, knob: MachineKnob, forbidden: Mapping[str, str], applier: Applier | None
 ) -> Row:
     value: Value | None = None
     try:
@@ -79,10 +79,10 @@ def _row(
         found = Finding(Ability.FORBIDDEN, forbidden[knob.interface])
     elif not machine.host.capabilities >> _CAP_NET_ADMIN & 1:
         found = Finding(Ability.READABLE, "only root may set it")
-    elif keeper is None:
+    elif applier is None:
         found = Finding(Ability.UNTRIED, "--probe tries it")
     else:
-        found = try_knob(keeper, knob)
+        found = try_knob(applier, knob)
     return Row(
         knob.name,
         value,

@@ -14,8 +14,8 @@ from vicinal.labs.tune.knob import Knob, Value
 from vicinal.labs.tune.knobs.machine import MachineKnob
 from vicinal.labs.tune.knobs.variables import UNSET, VariableKnob, variable_knobs
 from vicinal.labs.tune.search import space
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.capability import Ability, try_knob
-from vicinal.labs.tune.settings.keeper import Keeper
 from vicinal.mpi.variables import check_variables
 
 _CAP_NET_ADMIN = 12
@@ -65,7 +65,7 @@ class SearchKnobs:
 
 
 def find_knobs(
-    keeper: Keeper, asked: Asked, environment: Environment, inherited: Mapping[str, str]
+    applier: Applier, asked: Asked, environment: Environment, inherited: Mapping[str, str]
 ) -> SearchKnobs:
     """Find the knobs of these names, and check the requested values. Nothing is set.
 
@@ -77,7 +77,7 @@ def find_knobs(
     variables: dict[str, VariableKnob] = {}
     for name, values in asked.items():
         if "/" in name:
-            machine[name] = keeper.knob(name)
+            machine[name] = applier.knob(name)
             machine[name].read()
             for value in values or ():
                 machine[name].check(_knob_value(value))
@@ -95,16 +95,18 @@ def find_knobs(
     return SearchKnobs(machine, variables, environment)
 
 
-def rows_of(keeper: Keeper, knobs: SearchKnobs, asked: Asked) -> dict[str, tuple[space.Value, ...]]:
+def rows_of(
+    applier: Applier, knobs: SearchKnobs, asked: Asked
+) -> dict[str, tuple[space.Value, ...]]:
     """The values to try for each knob; values of the machine's knobs are set and read back.
 
-    The caller holds the lock of the keeper's journal. Raises VicinalError if a knob cannot be set
+    The caller holds the lock of the applier's journal. Raises VicinalError if a knob cannot be set
     to a requested value.
     """
     rows: dict[str, tuple[space.Value, ...]] = {}
     for name, values in asked.items():
         if name in knobs.machine:
-            rows[name] = _taken(keeper, knobs.machine[name], values)
+            rows[name] = _taken(applier, knobs.machine[name], values)
         else:
             rows[name] = tuple(knobs.variables[name].values if values is None else values)
     return rows
@@ -121,16 +123,16 @@ def taken_from(variables: MutableMapping[str, str], names: Sequence[str]) -> Ite
 
 
 def _taken(
-    keeper: Keeper, knob: MachineKnob, values: Sequence[space.Value] | None
+    applier: Applier, knob: MachineKnob, values: Sequence[space.Value] | None
 ) -> tuple[space.Value, ...]:
     """The values that were read back as set."""
-    if not keeper.machine.host.capabilities >> _CAP_NET_ADMIN & 1:
+    if not applier.machine.host.capabilities >> _CAP_NET_ADMIN & 1:
         raise VicinalError(f"only root may set {knob.name}", "be root, or leave the knob out")
     wanted = None if values is None else [_knob_value(each) for each in values]
     present = knob.read()
     if wanted == [present]:
         return (present,)
-    found = try_knob(keeper, knob, values=wanted)
+    found = try_knob(applier, knob, values=wanted)
     if found.ability is not Ability.SETTABLE:
         raise VicinalError(
             f"{knob.name} cannot be tuned: {found.ability.value} ({found.why})",

@@ -33,7 +33,7 @@ from vicinal.labs.tune.measuring.progress import Progress
 from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.space import Setting
 from vicinal.labs.tune.search.trial import Measured, SearchEndsError
-from vicinal.labs.tune.settings.keeper import Work
+from vicinal.labs.tune.settings.applier import Work
 
 _PERCENTILES = {Statistic.MEDIAN: Objective.P50, Statistic.P99: Objective.P99}
 

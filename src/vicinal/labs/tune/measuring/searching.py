@@ -37,7 +37,7 @@ from vicinal.labs.tune.search.finding import Found, find, trials_needed
 from vicinal.labs.tune.search.space import Point, Space, Value
 from vicinal.labs.tune.search.spec import FORM, Spec, parse_spec
 from vicinal.labs.tune.search.trial import Trial
-from vicinal.labs.tune.settings.keeper import Keeper
+from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.place import sole_command
 
 
@@ -76,9 +76,9 @@ def read_search(path: Path, *, trials: int | None = None, seed: int | None = Non
     return Search(path, text, spec, study_of(path, spec), Tools(dict(spec.tools)), asked)
 
 
-def knobs_of(search: Search, keeper: Keeper) -> SearchKnobs:
+def knobs_of(search: Search, applier: Applier) -> SearchKnobs:
     """The search's knobs on this machine; nothing is set. Raises VicinalError as find_knobs()."""
-    return find_knobs(keeper, search.spec.knobs, search.study.environments[0], os.environ)
+    return find_knobs(applier, search.spec.knobs, search.study.environments[0], os.environ)
 
 
 def check_launches(search: Search, drivers: Mapping[str, Driver]) -> None:
@@ -100,7 +100,7 @@ def check_budget(space: Space, spec: Spec) -> None:
 def run_search(
     search: Search,
     folder: Path,
-    keeper: Keeper,
+    applier: Applier,
     state: Path,
     *,
     resume: bool,
@@ -111,17 +111,17 @@ def run_search(
 ) -> Found:
     """Run the search, keep each trial in `folder`, and restore the machine at the end.
 
-    `state` is the directory of the keeper's journal. `again` is the command line that continues the
-    search; `resume` continues one. Raises VicinalError if the search cannot begin or continue.
+    `state` is the directory of the applier's journal. `again` is the command line that continues
+    the search; `resume` continues one. Raises VicinalError if the search cannot begin or continue.
     """
-    knobs = knobs_of(search, keeper)
+    knobs = knobs_of(search, applier)
     check_launches(search, drivers)
     with ExitStack() as stack:
         if knobs.machine:
             stack.enter_context(sole_command(state))
-            for line in keeper.recover():
+            for line in applier.recover():
                 view.warn(line)
-        space = Space.of(rows_of(keeper, knobs, search.spec.knobs), knobs.present())
+        space = Space.of(rows_of(applier, knobs, search.spec.knobs), knobs.present())
         check_budget(space, search.spec)
         manifest = _manifest(search, space)
         begin = _resumed if resume else _begun
@@ -131,7 +131,7 @@ def run_search(
         for note in notes:
             view.warn(f"changed since the search began: {note}")
         stack.enter_context(taken_from(os.environ, list(knobs.variables)))
-        work = stack.enter_context(keeper.temporarily()) if knobs.machine else None
+        work = stack.enter_context(applier.temporarily()) if knobs.machine else None
         environment = search.study.environments[0]
         place = stack.enter_context(
             place_for(environment, search.spec.name, manifest["clusters"], list(again), view)
@@ -148,7 +148,7 @@ def run_search(
             knobs,
             place,
             work,
-            LinkWatch(keeper.machine.network, knobs.interfaces),
+            LinkWatch(applier.machine.network, knobs.interfaces),
             drivers,
             search.tools,
             limits or Limits(),

@@ -10,7 +10,7 @@ from enum import StrEnum
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Value
 from vicinal.labs.tune.knobs.machine import MachineKnob
-from vicinal.labs.tune.settings.keeper import Keeper, Work
+from vicinal.labs.tune.settings.applier import Applier, Work
 
 
 class Ability(StrEnum):
@@ -40,7 +40,7 @@ class Finding:
 
 
 def try_knob(
-    keeper: Keeper,
+    applier: Applier,
     knob: MachineKnob,
     every: bool = True,
     values: Sequence[Value] | None = None,
@@ -54,7 +54,7 @@ def try_knob(
     taken: list[Value] = []
     reasons: list[str] = []
     ignored = 0
-    with keeper.temporarily() as work:
+    with applier.temporarily() as work:
         before = knob.read()
         others = [value for value in values if value != before]
         for value in others:

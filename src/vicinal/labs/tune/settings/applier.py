@@ -1,10 +1,10 @@
 """Sets knobs, and restores them when a command ends or fails, or after it was killed.
 
-    with keeper.temporarily() as work:      # restored at the end, whatever happens
+    with applier.temporarily() as work:      # restored at the end, whatever happens
         work.apply({"eth0/rx-usecs": 10})
         measure()
         work.apply({"eth0/rx-usecs": 100})
-    with keeper.lasting() as work:          # restored only if the block fails
+    with applier.lasting() as work:          # restored only if the block fails
         work.apply(setting)
 
 A caller holds the lock of the journal's directory (place.py), and has called recover().
@@ -28,7 +28,7 @@ class GoneError(VicinalError):
     """A change's device no longer exists, so nothing remains to restore."""
 
 
-class Keeper:
+class Applier:
     """Changes a machine, and records the former values in a journal."""
 
     def __init__(
@@ -202,15 +202,15 @@ class Keeper:
 class Work:
     """An operation in progress."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, applier: Applier) -> None:
+        self._applier = applier
 
     def apply(self, setting: Setting) -> None:
         """Set the knobs of a setting: all of them, or none.
 
         Raises VicinalError if a value is refused, ignored or changed by the driver.
         """
-        found = [self._keeper.knob(name) for name in sorted(setting, key=order_of)]
+        found = [self._applier.knob(name) for name in sorted(setting, key=order_of)]
         done: list[tuple[MachineKnob, Value]] = []
         try:
             for knob in found:
@@ -227,7 +227,7 @@ class Work:
 
     def changes(self) -> list[Change]:
         """The changes of this operation that are not restored."""
-        return self._keeper.changes()
+        return self._applier.changes()
 
     def turn(self, knob: MachineKnob, value: Value) -> None:
         """Set one knob, and read it back. Raises VicinalError if it then has another value."""
@@ -246,11 +246,11 @@ class Work:
 
     def write(self, knob: MachineKnob, before: Value, value: Value) -> None:
         """Set one knob, whose value is `before`, without reading it back."""
-        self._keeper.note(knob, before, value)
+        self._applier.note(knob, before, value)
         knob.write(value)
 
 
-class KeptKnob:
+class JournaledKnob:
     """A knob of the machine as a plain Knob: changes are journaled and read back."""
 
     def __init__(self, work: Work, knob: MachineKnob, values: Sequence[Value]) -> None:
