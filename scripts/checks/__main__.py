@@ -97,11 +97,11 @@ def run(known: list[Suite], chosen: list[tuple[Suite, str]], started: float) -> 
     for old in running.directory(TREE).glob("*.xml"):
         old.unlink()
     done: list[Record] = []
-    running.run_suites(chosen, TREE, _keeper(known, done), started)
+    running.run_suites(chosen, TREE, _recorder(known, done), started)
     return summary(done, started)
 
 
-def _keeper(known: list[Suite], done: list[Record]) -> running.Keep:
+def _recorder(known: list[Suite], done: list[Record]) -> running.Keep:
     """Returns a function that notes a result, for this run and as the last result of its suite."""
     whole = Whole(TREE, known)
 
@@ -142,7 +142,7 @@ def run_ci(known: list[Suite], hours: float, started: float) -> int:
     done = records.read_records(_times())
     chosen = _ci_plan(known, hours, time.time() - started)
     show_plan(chosen)
-    keep = _keeper(known, done)
+    keep = _recorder(known, done)
     late = []
     for choice in chosen.run:
         if plan.still_fits(choice, time.time() - started):

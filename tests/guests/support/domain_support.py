@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from launch_support import NOBODY, package_path, unprivileged_python
 
-from vicinal.cluster.vm.libvirt.own_daemon import keeper
+from vicinal.cluster.vm.libvirt.own_daemon import reaper
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
 from vicinal.cluster.vm.libvirt.own_daemon.settings import write_settings
 from vicinal.host.libvirt_daemons import OWN_DAEMON
@@ -46,11 +46,11 @@ def private_daemon(inside: Sequence[str] = (), *, user: str = "root") -> Iterato
         settings = daemon.directory / "settings" / "qemu.conf"
         settings.write_text(settings.read_text().replace('"root"', f'"{user}"'))
         ours, theirs = os.pipe()
-        keep = [sys.executable, "-P", "-m", keeper.__name__]
+        reap = [sys.executable, "-P", "-m", reaper.__name__]
         arguments = [str(daemon.directory), str(program), str(theirs)]
         with (daemon.directory / "log").open("wb") as log:
             process = subprocess.Popen(
-                [*inside, *_spaces(), *keep, *arguments],
+                [*inside, *_spaces(), *reap, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -21,7 +21,7 @@ from command_support import CHECKOUT
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.libvirt.own_daemon import daemon as daemon_module
-from vicinal.cluster.vm.libvirt.own_daemon import keeper, settings
+from vicinal.cluster.vm.libvirt.own_daemon import reaper, settings
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS, remove_mount_points
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
@@ -298,7 +298,7 @@ def test_a_directory_that_cannot_be_made() -> None:
         Daemon(Path("/proc/none/own")).start()
 
 
-def test_what_leaves_the_daemon_is_reaped_by_its_keeper(
+def test_what_leaves_the_daemon_is_reaped_by_its_parent(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """QEMU leaves the daemon too, and libvirt waits for it; a container may lack another reaper."""
@@ -307,35 +307,35 @@ def test_what_leaves_the_daemon_is_reaped_by_its_keeper(
     settings.write_settings(daemon.directory)
     ours, theirs = os.pipe()
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", keeper.__name__, daemon.directory, program, str(theirs)],
+        [sys.executable, "-P", "-m", reaper.__name__, daemon.directory, program, str(theirs)],
         env=ENVIRONMENT,
         stderr=subprocess.PIPE,
         pass_fds=(theirs,),
         text=True,
-    ) as keeping:
+    ) as reaping:
         os.close(ours)
         os.close(theirs)
         try:
-            assert keeping.stderr is not None
-            left = psutil.Process(int(keeping.stderr.readline()))
+            assert reaping.stderr is not None
+            left = psutil.Process(int(reaping.stderr.readline()))
             deadline = time.monotonic() + 60
-            while left.ppid() != keeping.pid:  # until the shell that started it has ended
+            while left.ppid() != reaping.pid:  # until the shell that started it has ended
                 assert time.monotonic() < deadline, left.parents()
                 time.sleep(0.01)
             while left.is_running():
                 assert time.monotonic() < deadline, left.status()
                 time.sleep(0.01)
-            assert keeping.poll() is None
+            assert reaping.poll() is None
         finally:
             daemon.end()
-        assert keeping.wait(BOUND) == 0
+        assert reaping.wait(BOUND) == 0
 
 
-def test_a_keeper_that_comes_too_late_leaves_nothing(daemon: Daemon) -> None:
+def test_a_reaper_that_comes_too_late_leaves_nothing(daemon: Daemon) -> None:
     """The command that started it was interrupted, and the directory is gone."""
     ours, theirs = os.pipe()
     done = subprocess.run(
-        [sys.executable, "-P", "-m", keeper.__name__, daemon.directory, "libvirtd", str(theirs)],
+        [sys.executable, "-P", "-m", reaper.__name__, daemon.directory, "libvirtd", str(theirs)],
         env=ENVIRONMENT,
         pass_fds=(theirs,),
         capture_output=True,

@@ -90,7 +90,7 @@ class WayIn(GuestShell):
         super().close()
         end_way_in(self.machine)
 
-    def _keeper(self) -> Sequence[str]:
+    def _ssh_prefix(self) -> Sequence[str]:
         return ()  # the connection stays when this process ends
 
     def _connected(self) -> bool:

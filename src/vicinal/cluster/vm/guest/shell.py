@@ -149,7 +149,7 @@ class GuestShell(GuestCommands):
     def _start(self, seconds: float) -> None:
         with self._errors.open("wb") as errors:
             self._connection = subprocess.Popen(
-                [*self._keeper(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
+                [*self._ssh_prefix(), "ssh", "-N", "-M", *self._ssh_options(seconds), self.name],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -159,7 +159,7 @@ class GuestShell(GuestCommands):
     def _ended(self) -> bool:
         return self._connection is not None and self._connection.poll() is not None
 
-    def _keeper(self) -> Sequence[str]:
+    def _ssh_prefix(self) -> Sequence[str]:
         """The command prefix that ends the connection with this process."""
         return dies_with_parent()
 

@@ -28,7 +28,7 @@ from vicinal.base.daemon import (
 )
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock
-from vicinal.cluster.vm.libvirt.own_daemon import keeper
+from vicinal.cluster.vm.libvirt.own_daemon import reaper
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import remove_mount_points
 from vicinal.cluster.vm.libvirt.own_daemon.settings import write_settings
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
@@ -155,7 +155,7 @@ class Daemon:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_settings(self.directory, self._cache)
             self._socket.unlink(missing_ok=True)
-            return launch(keeper.__name__, [str(self.directory), str(program)], self._log)
+            return launch(reaper.__name__, [str(self.directory), str(program)], self._log)
         except OSError as error:
             raise UnreachableError(
                 f"the directory {self.directory} cannot be used ({describe_os_error(error)})",
@@ -181,7 +181,7 @@ class Daemon:
 
     def _end_strays(self) -> None:
         """End a daemon whose directory was removed, because nobody can reach it any more."""
-        ours = keeper.arguments(self.directory)
+        ours = reaper.arguments(self.directory)
         end_all(processes_with(lambda words: words[1:] == ours), seconds=_END_SECONDS)
         remove_mount_points()
 

@@ -1,6 +1,6 @@
 """The daemon's parent process, which reaps QEMUs.
 
-    python -m vicinal.cluster.vm.libvirt.own_daemon.keeper DIRECTORY LIBVIRTD ALIVE
+    python -m vicinal.cluster.vm.libvirt.own_daemon.reaper DIRECTORY LIBVIRTD ALIVE
 
 libvirt waits until a QEMU that it ended has disappeared, and QEMU detaches from its parent. So
 another process must reap it, and the first process of a container often reaps nothing. This process
