@@ -23,6 +23,7 @@ from machines_scenario import Trial
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import open_nodes
+from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh, end_guest_ssh
 from vicinal.cluster.nodes.vm.guests import MachineGuests
 from vicinal.cluster.nodes.vm.host_part import LocalPart
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
@@ -30,7 +31,6 @@ from vicinal.cluster.nodes.vm.layout import Files
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.migration import move_machine
 from vicinal.cluster.nodes.vm.ranks import Return
-from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.machines import MachineResource
@@ -133,7 +133,7 @@ def another_host(machine: Machine, uri: str, directory: Path) -> Machine:
 
 
 def take_away(machine: Machine) -> None:
-    end_way_in(machine)
+    end_guest_ssh(machine)
     remove(hypervisor_at(machine.uri), machine.domain)
     (Path("/dev/shm") / str(machine.region)).unlink()
 
@@ -194,7 +194,7 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
     trial, here, there = hosts.trial, hosts.here, hosts.there
     start_job(trial)
     wait_until("all ranks talk", lambda: all_talk(hosts))
-    end_way_in(here.machine)  # as if no command were left
+    end_guest_ssh(here.machine)  # as if no command were left
 
     for source, target in ((here, there), (there, here), (here, there)):
         report = move_machine(source, target, say=print)
@@ -207,7 +207,7 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
             assert hosts.members(there) == {}
         else:
             go_on_apart(hosts)
-        end_way_in(target.machine)
+        end_guest_ssh(target.machine)
 
     end_job(trial)
     report = move_machine(there, here, say=print)
@@ -218,7 +218,7 @@ def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
     planned = trial.call("plan", trial.file, status=None).stdout
     assert "  machine/vm2\n" in planned, planned
     assert "to create" not in planned, planned
-    assert WayIn(here.machine).alive
+    assert GuestSsh(here.machine).alive
 
 
 def test_what_fails_leaves_the_job_as_it_was(hosts: Hosts) -> None:

@@ -75,7 +75,7 @@ def talks(pair: GuestPair, before: set[tuple[int, int]]) -> set[tuple[str, str]]
     }
 
 
-def test_the_way_in_never_stands_still(pair: GuestPair) -> None:
+def test_the_connection_to_a_guest_never_stands_still(pair: GuestPair) -> None:
     """With sshd itself on the port, the connection hung after 318 and 693 of these, in two runs."""
     for guest in pair.guests:
         with subprocess.Popen(

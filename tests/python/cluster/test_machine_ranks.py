@@ -92,7 +92,7 @@ def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 [*spaces, "sh", "-c", script], check=True, capture_output=True, text=True
             )
 
-    monkeypatch.setattr(ranks, "WayIn", Guest)
+    monkeypatch.setattr(ranks, "GuestSsh", Guest)
     return directory
 
 
@@ -183,7 +183,7 @@ class Mapped:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         self.answers = list(answers)
-        monkeypatch.setattr(ranks, "WayIn", lambda _: self)
+        monkeypatch.setattr(ranks, "GuestSsh", lambda _: self)
         monkeypatch.setattr(ranks, "_STRANGER_SECONDS", 0.0)
 
     def enter(self) -> None:

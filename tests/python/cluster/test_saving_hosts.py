@@ -50,7 +50,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     for module in ("nodes.vm.saving", "resources.machines", "resources.guests"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.hypervisor_at", lambda _: hypervisor)
     monkeypatch.setattr(saving, "QUIET_SECONDS", 0.0)
-    for name in ("check_unused", "end_way_in"):
+    for name in ("check_unused", "end_guest_ssh"):
         monkeypatch.setattr(saving, name, lambda _: None)
     for directory in (NAME, f"{NAME}.a", f"{NAME}.b"):
         cluster_directory(directory).mkdir(parents=True)

@@ -256,7 +256,7 @@ def lab(
     monkeypatch.setattr(moving, "_parts", found.parts)
     monkeypatch.setattr(moving, "libvirt_of", lambda record: found.hypervisor(record.host))
     monkeypatch.setattr(host_part, "hypervisor_at", lambda _: found.hypervisor(found.current))
-    for name in ("check_bridge", "check_unused", "end_way_in", "check_room"):
+    for name in ("check_bridge", "check_unused", "end_guest_ssh", "check_room"):
         monkeypatch.setattr(host_part, name, lambda *_: None)
     monkeypatch.setattr(host_part, "QUIET_SECONDS", 0)
     found.up()

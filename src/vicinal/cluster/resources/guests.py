@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.together import together
-from vicinal.cluster.nodes.vm.way_in import WayIn, end_way_in
 from vicinal.cluster.plan.resource import Condition, Observation, Undemanding
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
@@ -42,7 +42,7 @@ class GuestsResource(Undemanding):
         if not self._files.entered.exists():
             return Observation(Condition.ABSENT)
         for machine in self.machines:
-            if not WayIn(machine).alive:
+            if not GuestSsh(machine).alive:
                 return Observation(Condition.STOPPED, f"{machine.name} does not run")
             if not _has_booted(machine):
                 return Observation(Condition.STOPPED, f"{machine.name} is booting")
@@ -70,7 +70,7 @@ class GuestsResource(Undemanding):
     def stop(self) -> None:
         """Close the connections to the guests."""
         for machine in self.machines:
-            end_way_in(machine)
+            end_guest_ssh(machine)
 
     def remove(self) -> None:
         """Close the connections to the guests; the guests end with their VMs."""
@@ -90,7 +90,7 @@ class GuestsResource(Undemanding):
             hypervisor = hypervisor_at(machine.uri)
             if not _has_booted(machine):
                 wait_until_booted(hypervisor, machine.domain, machine.console, seconds)
-            WayIn(machine).connect(seconds)
+            GuestSsh(machine).connect(seconds)
         except VicinalError as error:
             # The rollback that follows removes the console's file.
             kept = _keep_console(machine)

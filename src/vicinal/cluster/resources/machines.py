@@ -13,6 +13,7 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.faults import Faults
 from vicinal.cluster.file.hosts import Share
 from vicinal.cluster.file.model import ImageAdditions
+from vicinal.cluster.nodes.vm.guest_ssh import end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import (
     check_usable,
     end_orphan,
@@ -25,7 +26,6 @@ from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.links import check_link
 from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.network import FarMachine, cards
-from vicinal.cluster.nodes.vm.way_in import end_way_in
 from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing, Undemanding
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.keys import KeysResource
@@ -320,14 +320,14 @@ class MachineResource(Undemanding):
         """Press the VM's power button, and end the VM if it does not shut down in 30 s."""
         from vicinal.cluster.vm.libvirt.lifecycle import stop
 
-        end_way_in(self.machine)
+        end_guest_ssh(self.machine)
         stop(hypervisor_at(self.machine.uri), self.machine.domain, patience=_BUTTON_SECONDS)
 
     def remove(self) -> None:
         """End the VM and undefine its domain, if the domain is this VM."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
 
-        end_way_in(self.machine)
+        end_guest_ssh(self.machine)
         if has_machines(self.machine.uri):
             hypervisor = hypervisor_at(self.machine.uri)
             if self._is_ours():
@@ -341,7 +341,7 @@ class MachineResource(Undemanding):
 
         The VM's processes are ended anyway. Raises VicinalError.
         """
-        end_way_in(self.machine)
+        end_guest_ssh(self.machine)
         end_orphan(self.machine)
         device = self.machine.device
         held = "" if device is None else f", and the device {device}, possibly bound to vfio-pci"

@@ -7,10 +7,10 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.job_nodes import Launchers, check_running
 from vicinal.cluster.nodes.own_region import OwnRegion
+from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.together import together
-from vicinal.cluster.nodes.vm.way_in import WayIn
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
@@ -39,7 +39,7 @@ class MachineGuests:
 
     def __init__(self, name: str, machines: Sequence[Machine], region: Path | None) -> None:
         self._name = name
-        self.guests = [WayIn(machine) for machine in machines]
+        self.guests = [GuestSsh(machine) for machine in machines]
         self._region = OwnRegion(region)
 
     @cached_property

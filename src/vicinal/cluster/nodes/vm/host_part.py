@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.host_network import check_bridge
 from vicinal.cluster.nodes.vm import ranks
+from vicinal.cluster.nodes.vm.guest_ssh import QUIET_SECONDS, check_unused, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Made
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
-from vicinal.cluster.nodes.vm.way_in import QUIET_SECONDS, check_unused, end_way_in
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.region_device import RegionDevice
@@ -104,7 +104,7 @@ class LocalPart:
 
     def close(self) -> None:
         """End the connections to the machine, because a moved guest does not notice their end."""
-        end_way_in(self.machine)
+        end_guest_ssh(self.machine)
         time.sleep(QUIET_SECONDS)
 
     def call_back(self) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh
 from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.way_in import WayIn
 from vicinal.region import Member, attach, inspect, leave
 from vicinal.region.states import SlotState
 
@@ -122,7 +122,7 @@ def _check_unmapped(machine: Machine, left: Collection[str], seconds: float) -> 
 
     Ranks that left the region unmap it next. A slow machine gets `seconds` for this.
     """
-    guest = WayIn(machine)
+    guest = GuestSsh(machine)
     guest.enter()
     began = time.monotonic()
     while have := guest.run(["sh", "-c", _WHO_HAS_IT]).stdout.splitlines():
@@ -148,7 +148,7 @@ def _check_unmapped(machine: Machine, left: Collection[str], seconds: float) -> 
 
 def _why_out(machine: Machine, out: Collection[Endpoint], seconds: float) -> str:
     """Why endpoints are not in the machine's region; "" if their processes have ended."""
-    guest = WayIn(machine)
+    guest = GuestSsh(machine)
     guest.enter()
     processes = sorted({str(process) for process, _ in out})
     found = guest.run(["sh", "-c", _LOOK, "sh", *processes]).stdout.splitlines()

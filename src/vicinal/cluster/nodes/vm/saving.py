@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.guest_ssh import QUIET_SECONDS, check_unused, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.links import check_link
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
-from vicinal.cluster.nodes.vm.way_in import QUIET_SECONDS, check_unused, end_way_in
 
 
 class Saving:
@@ -40,7 +40,7 @@ class Saving:
     def disconnect(self) -> None:
         """End the host's connections, because a saved guest does not notice their end."""
         for machine in self.machines:
-            end_way_in(machine)
+            end_guest_ssh(machine)
         time.sleep(QUIET_SECONDS)
 
     def stand_still(self) -> None:

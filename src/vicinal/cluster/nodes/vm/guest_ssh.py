@@ -29,7 +29,7 @@ _CHECK_SECONDS = 10.0
 _END_SECONDS = 5.0
 
 
-class WayIn(GuestShell):
+class GuestSsh(GuestShell):
     """Runs commands as the machine's user in a machine that runs."""
 
     def __init__(self, machine: Machine) -> None:
@@ -73,7 +73,7 @@ class WayIn(GuestShell):
         """Wait until commands can run in the machine, by the present connection or a new one."""
         with self._alone():
             if not self._connected():
-                end_way_in(self.machine)
+                end_guest_ssh(self.machine)
                 try:
                     super().connect(seconds)
                 except VicinalError:
@@ -88,7 +88,7 @@ class WayIn(GuestShell):
     def close(self) -> None:
         """End the connection, also if another command started it."""
         super().close()
-        end_way_in(self.machine)
+        end_guest_ssh(self.machine)
 
     def _ssh_prefix(self) -> Sequence[str]:
         return ()  # the connection stays when this process ends
@@ -121,7 +121,7 @@ class WayIn(GuestShell):
             os.close(held)
 
 
-def end_way_in(machine: Machine) -> None:
+def end_guest_ssh(machine: Machine) -> None:
     """End the connection to a machine, if there is one, and wait until it has ended."""
     master = machine.files.master(machine.number)
     option = f"ControlPath={master}"
