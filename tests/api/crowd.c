@@ -14,7 +14,7 @@
 static char buffer[64];
 
 /* Move all ranks to the first core that they may use. */
-static void move_together(void)
+static void pin_to_one_core(void)
 {
 	cpu_set_t all;
 	cpu_set_t one;
@@ -46,7 +46,7 @@ static void one_core(int rank)
 	struct side side;
 	uint64_t reads = 0;
 
-	move_together();
+	pin_to_one_core();
 	side_open(&side, rank, NULL);
 	barrier(&side);
 	for (int round = 0; round < ROUNDS; round++) {

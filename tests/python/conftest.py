@@ -18,7 +18,7 @@ from xdist.scheduler import LoadFileScheduling
 
 HERE = Path(__file__).parent
 
-TOGETHER = {
+GROUPS = {
     # Ranks spin on all cores: jobs beside each other wait for one another's time slices.
     **dict.fromkeys(("launch", "faults", "network", "bench"), "jobs"),
     # A Slurm's daemons, and what is left of its jobs, are looked for on the whole host.
@@ -34,12 +34,12 @@ TOGETHER = {
 
 
 def _process_of(nodeid: str) -> str:
-    """The file of a test, or the group that runs in one process: see TOGETHER."""
+    """The file of a test, or the group that runs in one process: see GROUPS."""
     file = Path(nodeid.partition("::")[0])
-    return TOGETHER.get(file.parent.name) or TOGETHER.get(file.stem) or str(file)
+    return GROUPS.get(file.parent.name) or GROUPS.get(file.stem) or str(file)
 
 
-class _Together(LoadFileScheduling):
+class _GroupScheduling(LoadFileScheduling):
     """Gives each file to one process, since its tests share fixtures, and each group to one."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -47,11 +47,11 @@ class _Together(LoadFileScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Have pytest-xdist's loadfile keep to TOGETHER, and to the order of the tests."""
+    """Have pytest-xdist's loadfile keep to GROUPS, and to the order of the tests."""
     if config.getvalue("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
-    return _Together(config, log)
+    return _GroupScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     process = {item.nodeid: _process_of(item.nodeid) for item in items}
     count = Counter(process.values())
-    groups = list(dict.fromkeys(TOGETHER.values()))
+    groups = list(dict.fromkeys(GROUPS.values()))
 
     def place(item: pytest.Item) -> tuple[int, int]:
         own = process[item.nodeid]

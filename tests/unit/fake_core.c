@@ -30,7 +30,7 @@ void fake_open(struct fake_world *world)
 		fake_open_node(world, i);
 }
 
-void fake_open_together(struct fake_world *world, uint64_t heap_bytes)
+void fake_open_shared(struct fake_world *world, uint64_t heap_bytes)
 {
 	struct region *region =
 		world_region_with_heaps(FAKE_MEMBERS, WORLD_SECTION_BYTES + heap_bytes, heap_bytes);
@@ -182,7 +182,7 @@ struct fake_world fakes;
 int fake_setup(void **state)
 {
 	(void)state;
-	fake_open_together(&fakes, 0);
+	fake_open_shared(&fakes, 0);
 	return 0;
 }
 

@@ -27,9 +27,9 @@ struct fake_world {
 
 void fake_open(struct fake_world *world);
 /* Like fake_open(), but all nodes share one region with heaps of `heap_bytes`. They have cores as well. */
-void fake_open_together(struct fake_world *world, uint64_t heap_bytes);
+void fake_open_shared(struct fake_world *world, uint64_t heap_bytes);
 /*
- * Like fake_open_together(), but each node uses its own entry of `regions`. The entries may be mappings of
+ * Like fake_open_shared(), but each node uses its own entry of `regions`. The entries may be mappings of
  * the same region.
  */
 void fake_open_in(struct fake_world *world, struct region *const regions[FAKE_ENDS]);

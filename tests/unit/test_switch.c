@@ -280,7 +280,7 @@ static void test_a_copy_goes_on(void **state)
 	enum { LONG = 4 << 20 };
 
 	(void)state;
-	fake_open_together(&fakes, UINT64_C(16) << 20);
+	fake_open_shared(&fakes, UINT64_C(16) << 20);
 	assert_int_equal(single_copy_open(a->node.messenger, SINGLE_COPY_ON), 0);
 	assert_int_equal(single_copy_open(b->node.messenger, SINGLE_COPY_ON), 0);
 	unsigned char *from = heap_allocate(fake_transport(a)->heap, LONG, 1, true);

@@ -103,7 +103,7 @@ static bool lies_in_heap(uint32_t buffer, bool heaps)
 
 static void open_players(uint64_t most, bool heaps, bool queues)
 {
-	fake_open_together(&world, heaps ? HEAP_BYTES : 0);
+	fake_open_shared(&world, heaps ? HEAP_BYTES : 0);
 	for (uint32_t i = 0; i < FAKE_ENDS; i++) {
 		struct player *player = &players[i];
 		*player = (struct player){.far = &world.nodes[i]};

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.job_nodes import ClusterGuests, JobGuests
-from vicinal.cluster.nodes.vm.together import together
+from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.layout import HOME
 from vicinal.cluster.vm.qemu.pair import GuestPair
@@ -123,7 +123,7 @@ class RunningGuestJob(StartedJob):
             self.launcher.terminate()
         clear = ["sh", "-c", _CLEAR, self._file, f"{_MARK}={self._mark}"]
         with suppress(VicinalError):  # nothing runs in a machine that ended
-            together(partial(guest.run, clear) for guest in self._guests.guests)
+            run_parallel(partial(guest.run, clear) for guest in self._guests.guests)
         self.launcher.wait()
 
 

@@ -31,7 +31,7 @@ from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import tested
 from vicinal.mpi.preloading import pairs_library, pairs_notes
 from vicinal.mpi.started import StartedJob, Stream
-from vicinal.mpi.traffic import JobTraffic, together
+from vicinal.mpi.traffic import JobTraffic, merge_traffic
 from vicinal.region.creation import default_members
 
 AGENT_MODULE = "vicinal.launch.host_agent"
@@ -153,7 +153,7 @@ class HostJob(StartedJob):
         if self.path is not MessagePath.REGION:
             return None
         try:
-            return together(JobTraffic.from_dict(each.traffic()) for each in self._connections)
+            return merge_traffic(JobTraffic.from_dict(each.traffic()) for each in self._connections)
         except ValueError as error:
             raise VicinalError(
                 "a host's report about its region cannot be read", "run the job again"

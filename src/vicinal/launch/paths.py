@@ -13,7 +13,7 @@ from vicinal.cluster.nodes.container.head_process import HEAD_MODULE
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch import host_files
 from vicinal.launch.running import REGION_PREFIX
-from vicinal.mpi.traffic import JobTraffic, job_traffic, together
+from vicinal.mpi.traffic import JobTraffic, job_traffic, merge_traffic
 from vicinal.region import inspect
 from vicinal.region.states import SlotState
 
@@ -61,4 +61,6 @@ def traffic_of(regions: Sequence[Path]) -> list[JobTraffic]:
         each for each in members if each.state is SlotState.JOINED and each.alive is not False
     ]
     numbers = sorted({member.job for member in running or members}) or [0]
-    return [together(job_traffic(state.of_job(number)) for state in states) for number in numbers]
+    return [
+        merge_traffic(job_traffic(state.of_job(number)) for state in states) for number in numbers
+    ]

@@ -50,7 +50,7 @@ class JobTraffic:
     nonces: dict[str, int]
     """The rank of each nonce."""
     beyond: list[SentBeyond]
-    """Traffic to peers that are in none of the regions; together() identifies these peers."""
+    """Traffic to peers that are in none of the regions; merge_traffic() identifies these peers."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -104,10 +104,10 @@ def job_traffic(state: RegionState) -> JobTraffic:
         nonces={f"{m.nonce:016x}": m.rank for m in state.members if m.rank is not None},
         beyond=beyond,
     )
-    return together([traffic])
+    return merge_traffic([traffic])
 
 
-def together(parts: Iterable[JobTraffic]) -> JobTraffic:
+def merge_traffic(parts: Iterable[JobTraffic]) -> JobTraffic:
     """Combine the traffic of a job's regions: a peer outside one region may be a member of
     another."""
     label, names, nonces = "", dict[int, str](), dict[str, int]()

@@ -20,7 +20,7 @@ from vicinal.launch.guest_job import VERBS_CORE, run_in_guests
 from vicinal.mpi.environment import Mpi
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.mpi.libraries import STANDARD
-from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, together
+from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, JobTraffic, job_traffic, merge_traffic
 from vicinal.region import RegionState
 
 RANKS = 4
@@ -74,7 +74,7 @@ def traffic_since(hosts: GuestPair, before: list[set[tuple[int, int]]]) -> JobTr
         )
 
     states = zip(hosts.inspect_all(), before, strict=True)
-    return together(job_traffic(new(state, old)) for state, old in states)
+    return merge_traffic(job_traffic(new(state, old)) for state, old in states)
 
 
 def counters(guest: Guest) -> dict[str, int]:

@@ -26,7 +26,7 @@ from vicinal.cluster.nodes.vm.from_file import machines_of
 from vicinal.cluster.nodes.vm.hypervisor import user_of_machines
 from vicinal.cluster.nodes.vm.layout import Files
 from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.together import together
+from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.plan.journal import Entry, Event
 from vicinal.cluster.plan.planning import Action, Plan, Step
 from vicinal.cluster.plan.resource import Condition, Observation
@@ -338,11 +338,11 @@ def test_what_fails_first_is_said_at_once() -> None:
 
     try:
         with pytest.raises(VicinalError, match="no"):
-            together([partial(goes_on.wait, 60.0), fails])
+            run_parallel([partial(goes_on.wait, 60.0), fails])
     finally:
         goes_on.set()
     done: list[int] = []
-    together([partial(done.append, number) for number in range(3)])
+    run_parallel([partial(done.append, number) for number in range(3)])
     assert sorted(done) == [0, 1, 2]
 
 

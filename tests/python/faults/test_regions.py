@@ -22,7 +22,7 @@ from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import launch
 from vicinal.mpi.environment import check_region_names, mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job
-from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, job_traffic, pair_traffic, together
+from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, job_traffic, merge_traffic, pair_traffic
 from vicinal.region import RegionState
 
 FIRST, SECOND = "first", "second"
@@ -74,7 +74,7 @@ def test_a_rank_in_two_regions_reaches_those_of_both(mpi: str) -> None:
     assert talked(at_second) == both_ways([(1, 2)])
     paths = {
         (pair.sender, pair.receiver): pair.path
-        for pair in together(map(job_traffic, result.regions)).pairs
+        for pair in merge_traffic(map(job_traffic, result.regions)).pairs
         if pair.sender != pair.receiver
     }
     assert paths == {

@@ -28,8 +28,8 @@ from vicinal.mpi.traffic import (
     JobTraffic,
     PairTraffic,
     job_traffic,
+    merge_traffic,
     pair_traffic,
-    together,
 )
 from vicinal.region import Beyond, Connection, Header, Member, RegionState, create
 from vicinal.region.format import Liveness, Route, SlotState
@@ -147,7 +147,7 @@ def test_peers_beyond_a_region_are_found_in_the_other_region() -> None:
         beyond=(Beyond(0, 12, 3, 24), Beyond(0, 99, 5, 50), Beyond(0, 98, 1, 1)),
     )
     other = replace(state([replace(member(0, 2), nonce=12)], []), beyond=(Beyond(0, 11, 7, 56),))
-    both = together([job_traffic(one), JobTraffic.from_dict(job_traffic(other).to_dict())])
+    both = merge_traffic([job_traffic(one), JobTraffic.from_dict(job_traffic(other).to_dict())])
     assert both.pairs == [PairTraffic(0, 2, "network", 3, 24), PairTraffic(2, 1, "network", 7, 56)]
     assert [(each.sender, each.messages) for each in both.beyond] == [(0, 5), (0, 1)]
     rows = [line.split("│") for line in shown_traffic(both).splitlines() if "others" in line]

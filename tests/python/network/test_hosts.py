@@ -19,7 +19,7 @@ from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile,
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.placement import Placement
-from vicinal.mpi.traffic import JobTraffic, PairTraffic, together
+from vicinal.mpi.traffic import JobTraffic, PairTraffic, merge_traffic
 
 LEFT_SECONDS = 120.0
 
@@ -171,7 +171,7 @@ def test_what_hosts_say_is_put_together_and_made_fit_for_a_terminal() -> None:
     hostile = one.to_dict() | {"label": "\x1b[2Jx", "hostnames": {"1": "\x07" * 100}}
     other = JobTraffic.from_dict(hostile)
     assert (other.label, other.hostnames) == ("?[2Jx", {1: "?" * 64})
-    both = together([one, other])
+    both = merge_traffic([one, other])
     assert both.pairs == [PairTraffic(0, 1, "region", 2, 16)]
     for nonsense in ({}, {"label": 1, "hostnames": [], "pairs": 3}, {"label": "", "pairs": [{}]}):
         with pytest.raises(ValueError, match="not a job's traffic"):

@@ -12,7 +12,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import launch
 from vicinal.mpi.job import CompletedJob, Job
-from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, pair_traffic, together
+from vicinal.mpi.traffic import NETWORK_PATH, job_traffic, merge_traffic, pair_traffic
 
 HOSTS = 2
 
@@ -71,7 +71,7 @@ def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
             if pair.sender != pair.receiver
         }
         assert talked == {(one, other) for one in here for other in here if one != other}
-    traffic = together(map(job_traffic, result.regions))
+    traffic = merge_traffic(map(job_traffic, result.regions))
     across = {(p.sender, p.receiver) for p in traffic.pairs if p.path == NETWORK_PATH}
     assert across
     assert all(HOSTS * one // nodes != HOSTS * other // nodes for one, other in across)

@@ -7,7 +7,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.mpi.placement import place
-from vicinal.mpi.traffic import JobTraffic, together
+from vicinal.mpi.traffic import JobTraffic, merge_traffic
 
 _CHECK_SECONDS = 5.0
 """Interval between checks whether the hosts' nodes still run."""
@@ -56,7 +56,7 @@ class EnteredShares:
         if None in parts:
             return None
         try:
-            return together(map(JobTraffic.from_dict, parts))
+            return merge_traffic(map(JobTraffic.from_dict, parts))
         except ValueError as error:
             raise VicinalError(
                 "a host's answer about its region is malformed", "run the job again"

@@ -14,7 +14,7 @@ from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine, write_commands
-from vicinal.cluster.nodes.vm.together import together
+from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.plan.resource import Condition, Observation, Undemanding
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
@@ -55,7 +55,7 @@ class GuestsResource(Undemanding):
         """
         self._files.entered.touch()
         seconds = BOOT_SECONDS * Made.read(self._files).accelerator.patience
-        together(partial(self._wait, machine, seconds) for machine in self.machines)
+        run_parallel(partial(self._wait, machine, seconds) for machine in self.machines)
         for machine in self.machines:
             write_commands(machine, first=False)
 

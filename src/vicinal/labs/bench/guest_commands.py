@@ -113,7 +113,7 @@ def run(
     from vicinal.mpi.paths_table import paths_table
     from vicinal.mpi.preloading import pairs_notes
     from vicinal.mpi.program import find_program
-    from vicinal.mpi.traffic import job_traffic, together
+    from vicinal.mpi.traffic import job_traffic, merge_traffic
     from vicinal.region.creation import default_members
 
     job = Job(
@@ -129,7 +129,7 @@ def run(
         if show_paths and path is not MessagePath.REGION:
             _note(f"note: every pair of ranks used the path {path.value}")
         elif show_paths:
-            traffic = together(map(job_traffic, pair.inspect_all()))
+            traffic = merge_traffic(map(job_traffic, pair.inspect_all()))
             Console(stderr=True).print(paths_table(traffic))
         return status
 

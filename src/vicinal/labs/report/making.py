@@ -117,13 +117,13 @@ def write_report(
         parts: list[Part] = []
         for place, source in enumerate(sources, 1):
             parts.append(part(source, f"r{place}" if len(sources) > 1 else "", draw))
-        together = [
+        overlaid = [
             Overlaid(
                 each.source.name, each.summary.study, each.summary.cells, each.summary.emulated
             )
             for each in parts
         ]
-        laid_over = [draw(plot) for plot in overlays(together)]
+        laid_over = [draw(plot) for plot in overlays(overlaid)]
         gains = [gains_plot(f"tuning-{at}-gains", each) for at, each in enumerate(searches, 1)]
         drawn = [None if plot is None else draw(plot) for plot in gains]
         tuned = tuning(sources[0].summary.study.name, searches, drawn)

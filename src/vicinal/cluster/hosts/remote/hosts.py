@@ -59,7 +59,7 @@ class Host:
 
 def parse_hosts(text: str) -> list[Host]:
     """Parse a list of hosts such as `a,b:2`. Raises VicinalError if the list is malformed."""
-    return _together([_host(part.strip(), "--hosts")[0] for part in text.split(",")], "--hosts")
+    return _merge_hosts([_host(part.strip(), "--hosts")[0] for part in text.split(",")], "--hosts")
 
 
 def read_hostfile(path: Path, note: Callable[[str], None] = lambda _: None) -> list[Host]:
@@ -91,7 +91,7 @@ def read_hostfile(path: Path, note: Callable[[str], None] = lambda _: None) -> l
             f"{', '.join(ignored)} in the hostfile {path} has no effect: set the MPI library's own "
             "variables for binding"
         )
-    return _together(hosts, str(path))
+    return _merge_hosts(hosts, str(path))
 
 
 def spread(ranks: int, hosts: Sequence[Host]) -> list[Placement]:
@@ -147,7 +147,7 @@ def _host(text: str, place: str) -> tuple[Host, list[str]]:
     return Host(named, int(count)), ignored
 
 
-def _together(lines: Sequence[Host], place: str) -> list[Host]:
+def _merge_hosts(lines: Sequence[Host], place: str) -> list[Host]:
     """Merge lines of the same host, which has the slots of all its lines, one for each without."""
     hosts: dict[str, Host] = {}
     for line in lines:

@@ -10,7 +10,7 @@ from vicinal.cluster.nodes.own_region import OwnRegion
 from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.together import together
+from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
@@ -73,7 +73,7 @@ class MachineGuests:
 
     def enter(self) -> None:
         """Connect to each machine. Raises VicinalError if a machine does not run."""
-        together(guest.enter for guest in self.guests)
+        run_parallel(guest.enter for guest in self.guests)
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
         """Raise VicinalError if the region has no room for this number of ranks, or no heap."""

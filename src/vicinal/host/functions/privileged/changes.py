@@ -233,8 +233,8 @@ class Changes:
         self, record: Fields, physical: str, function: str, number: int, settings: Fields
     ) -> None:
         if is_ethernet(settings):
-            together = (["mac"], ["vlan", "qos"], ["spoofchk"], ["trust"], ["state"], RATES)
-            chosen = ([name for name in names if name in settings] for names in together)
+            groups = (["mac"], ["vlan", "qos"], ["spoofchk"], ["trust"], ["state"], RATES)
+            chosen = ([name for name in names if name in settings] for names in groups)
             for names in filter(None, chosen):
                 words = [text for name in names for text in (name, word(settings[name]))]
                 self._set_by_ip(record, physical, number, words)

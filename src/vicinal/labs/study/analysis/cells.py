@@ -192,10 +192,10 @@ class _Side:
             cell.failures = self.failures
             samples = self.samples.pop(size, {})
             if samples:
-                together = np.concatenate(list(samples.values()))
+                merged = np.concatenate(list(samples.values()))
                 samples.clear()
-                cell.pooled = _pooled(together, cell.trials.values(), self.workload.quantity)
-                cell.tail = tuple(distribution(together))
+                cell.pooled = _pooled(merged, cell.trials.values(), self.workload.quantity)
+                cell.tail = tuple(distribution(merged))
             yield cell
 
     def _cell(self, size: int | None, unit: str) -> Gathered:
@@ -267,9 +267,9 @@ def _recording_share(series: Sequence[Series], program: Mapping[str, object]) ->
     return float(cost) / typical if typical > 0 else 1.0
 
 
-def _pooled(together: Floats, trials: Iterable[TrialValues], quantity: Quantity) -> Description:
+def _pooled(merged: Floats, trials: Iterable[TrialValues], quantity: Quantity) -> Description:
     """All samples in a few values. The mean of a rate is all work divided by all time."""
-    found = describe(together)
+    found = describe(merged)
     if quantity.lower_is_better:
         return found
     return replace(found, mean=found.count / sum(each.samples / each.mean for each in trials))

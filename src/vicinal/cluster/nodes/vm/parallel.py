@@ -5,7 +5,7 @@ from queue import Queue
 from threading import Thread
 
 
-def together(tasks: Iterable[Callable[[], object]]) -> None:
+def run_parallel(tasks: Iterable[Callable[[], object]]) -> None:
     """Run all tasks in threads, and wait until they end.
 
     Raises the first error at once. The other tasks then continue until they end by themselves.
