@@ -53,7 +53,7 @@ class Running:
         self._left = commands_of(suite, tree)
         (directory(tree) / f"{suite.name}.xml").unlink(missing_ok=True)
         self._log: IO[bytes] | None = None
-        if suite.beside:
+        if suite.low_priority:
             self._log = (directory(tree) / f"{suite.name}.log").open("wb")
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class Running:
             self._process = None
             return
         command = self._left.pop(0)
-        if self.suite.beside:
+        if self.suite.low_priority:
             command = ["nice", "-n", "10", *command]
         else:
             print(f"    {' '.join(command)}", flush=True)
@@ -163,30 +163,30 @@ def run_suites(
     started: float,
     latest: float | None = None,
 ) -> list[Record]:
-    """Run suites one after the other. Suites that may run beside others run meanwhile.
+    """Run suites one after the other. Meanwhile, suites of low priority run.
 
     `keep` gets each record at once. A suite that still runs at `latest` is ended and counts as
     hung. If interrupted, ends all running suites and raises the interruption again.
     """
-    beside = [Running(suite, tree, why) for suite, why in chosen if suite.beside]
+    background = [Running(suite, tree, why) for suite, why in chosen if suite.low_priority]
     records = []
     current: Running | None = None
     try:
-        for running in beside:
+        for running in background:
             running.start()
         for suite, why in chosen:
-            if suite.beside:
+            if suite.low_priority:
                 continue
             minutes = (time.time() - started) / 60
             print(f"\n==> {suite.name}: {why} (minute {minutes:.0f})", flush=True)
             current = Running(suite, tree, why)
             current.start()
             records.append(_ended(current.wait(latest), keep))
-        for running in beside:
-            print(f"\n==> {running.suite.name}, which ran beside", flush=True)
+        for running in background:
+            print(f"\n==> {running.suite.name}, which ran at low priority", flush=True)
             records.append(_ended(running.wait(latest), keep))
     finally:
-        for running in (*beside, *([current] if current else [])):
+        for running in (*background, *([current] if current else [])):
             running.end()
     return records
 

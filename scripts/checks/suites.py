@@ -35,7 +35,7 @@ class Suite:
     """Files and folders whose change selects the suite, besides its tests and their imports."""
     imports: bool
     """Whether a change of a module that its tests import selects it."""
-    beside: bool
+    low_priority: bool
     """Whether it runs at low priority while other suites run."""
 
 
@@ -70,7 +70,7 @@ _KEYS = {
     "commands": list,
     "sources": list,
     "imports": bool,
-    "beside": bool,
+    "low_priority": bool,
 }
 
 
@@ -105,7 +105,7 @@ def _suite(name: str, row: Any, mistakes: list[str]) -> Suite | None:
         commands=tuple(tuple(shlex.split(each)) for each in row.get("commands", ())),
         sources=tuple(row.get("sources", ())),
         imports=row.get("imports", True),
-        beside=row.get("beside", False),
+        low_priority=row.get("low_priority", False),
     )
 
 

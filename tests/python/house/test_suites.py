@@ -36,7 +36,7 @@ def suites() -> list[Suite]:
 
 def suite(name: str, seconds: int = 60, **more: object) -> Suite:
     row = {"tier": "long", "folders": (), "mark": "", "workers": 0, "commands": (("true",),)}
-    row |= {"sources": (), "imports": False, "beside": False}
+    row |= {"sources": (), "imports": False, "low_priority": False}
     return Suite(name=name, seconds=seconds, **row | more)  # type: ignore[arg-type]
 
 
@@ -99,7 +99,9 @@ def test_each_long_suite_has_its_turn_in_eight_landings(seed: int) -> None:
 
 def test_the_turn_of_a_landing_fits_into_ci() -> None:
     """The bound includes the common suites; set-up and build take up to three minutes more."""
-    common = sum(each.seconds for each in suites() if each.tier == "common" and not each.beside)
+    common = sum(
+        each.seconds for each in suites() if each.tier == "common" and not each.low_priority
+    )
     slots = rotation.slots(each for each in suites() if each.tier == "long")
     assert max(sum(each.seconds for each in slot) for slot in slots) + common < 35 * 60
 
@@ -235,7 +237,7 @@ def test_all_mistakes_of_the_map_are_said_at_once(tree: Path) -> None:
         "a: tier: choose from common, long, release",
         "b: seconds: say how long it takes on two idle cores",
         "c: 'comands' is no key: choose from tier, seconds, folders, mark, workers, commands, "
-        "sources, imports, beside",
+        "sources, imports, low_priority",
         "c: seconds = '3' is no int",
         "d: give either folders, which pytest runs, or commands",
         "e: there is no tests/none: name a file or folder of this tree",
@@ -273,7 +275,7 @@ commands = ["true", "sh -c 'echo x >>good.ran'"]
 tier = "common"
 seconds = 1
 commands = ["echo said aside"]
-beside = true
+low_priority = true
 [bad]
 tier = "long"
 seconds = 1
@@ -403,12 +405,12 @@ def test_a_process_that_a_suite_leaves_is_ended(tree: Path) -> None:
         assert psutil.Process(process).status() == psutil.STATUS_ZOMBIE, "which init has not reaped"
 
 
-def test_an_interrupted_run_ends_its_suite_and_what_runs_beside(tree: Path) -> None:
+def test_an_interrupted_run_ends_its_suite_and_those_of_low_priority(tree: Path) -> None:
     """One line says so."""
     (tree / MAP).write_text(
         '[slow]\ntier = "common"\nseconds = 1\n'
         "commands = [\"sh -c 'echo $$ >slow.pid; exec sleep 1000'\"]\n"
-        '[aside]\ntier = "common"\nseconds = 1\nbeside = true\n'
+        '[aside]\ntier = "common"\nseconds = 1\nlow_priority = true\n'
         "commands = [\"sh -c 'echo $$ >aside.pid; exec sleep 1000'\"]\n"
     )
     program = f"import checks.__main__ as m; from pathlib import Path; m.TREE = Path({str(tree)!r})"

@@ -278,15 +278,17 @@ def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None
         create(tmp_path / "region", members=4) as region,
         create(tmp_path / "other", members=2) as other,
     ):
-        done = run_fabric_program(region, "beside", *map(str, cpus[:2]), "2", other.name, "1", "5")
+        done = run_fabric_program(
+            region, "idle_peers", *map(str, cpus[:2]), "2", other.name, "1", "5"
+        )
         assert done.returncode == 0, done.stderr
         # Both pairs are connected through the region, and no other endpoints are.
         assert len({each.sender for each in inspect(region.path).connections}) == 4
         assert not inspect(other.path).connections
     (record,) = (json.loads(line) for line in done.stdout.splitlines())
     assert record["idle"] == 2
-    assert record["plain_nanoseconds"] > 0
-    assert record["beside_nanoseconds"] > 0
+    assert record["without_idle_nanoseconds"] > 0
+    assert record["with_idle_nanoseconds"] > 0
 
 
 def test_what_the_network_path_adds_is_measured(cluster: EphemeralCluster) -> None:

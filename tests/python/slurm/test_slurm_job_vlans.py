@@ -80,10 +80,10 @@ def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str
             done = hosts.at_head(*step(hosts, user, number, "true"))
             assert done.returncode == 0, done.stderr
         talk = ("python3", "-c", HEAR)
-        beside = hosts.start(*step(hosts, OTHER, numbers[1], *talk, "30"))
+        talking = hosts.start(*step(hosts, OTHER, numbers[1], *talk, "30"))
         done = hosts.at_head(*step(hosts, USER, numbers[0], *talk, "3"))
-        beside.terminate()
-        beside.wait()
+        talking.terminate()
+        talking.wait()
         return numbers, [set(line.split(",")) for line in done.stdout.splitlines()]
 
 

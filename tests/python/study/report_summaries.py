@@ -19,10 +19,10 @@ from vicinal.labs.statistics.describe import describe, mean_estimate, median_est
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.statistics.split import SplitChange, compare_splits
 from vicinal.labs.study.analysis.summary import (
-    Beside,
     Cell,
     Compared,
     ControlFound,
+    PublishedComparison,
     RuleChecked,
     Summary,
     Verdict,
@@ -183,31 +183,31 @@ def summary(chosen: Study | None = None, seed: int = 1) -> Summary:
     )
 
 
-def published() -> tuple[Beside, ...]:
+def published() -> tuple[PublishedComparison, ...]:
     """Published figures: two statistics, absolute values and ratios, with sizes and without."""
     latency, performance = Quantity.LATENCY, Quantity.PERFORMANCE
     measured = Estimate(0.31, 0.3, 0.33, 0.95)
     median = Statistic.MEDIAN
     both = ("native", "region")
     return (
-        Beside(
+        PublishedComparison(
             Published(
                 "P2 fig4a", "latency", latency, 0.22, "µs", "region", size=4, statistic=median
             ),
             measured,
             adapted=True,
         ),
-        Beside(
+        PublishedComparison(
             Published(
                 "P2 fig4a", "latency", latency, 12.5, "us", "network", size=4096, statistic=median
             ),
             measured,
         ),
-        Beside(
+        PublishedComparison(
             Published("P9 fig1", "latency", latency, 77.0, "µs", "region", size=4),  # the mean
             measured,
         ),
-        Beside(
+        PublishedComparison(
             Published(
                 "P9 fig2",
                 "latency",
@@ -220,7 +220,7 @@ def published() -> tuple[Beside, ...]:
             ),
             measured,
         ),
-        Beside(
+        PublishedComparison(
             Published(
                 "P9 fig2",
                 "latency",
@@ -234,7 +234,7 @@ def published() -> tuple[Beside, ...]:
             None,
             why_not="this pair of environments is no comparison of the study",
         ),
-        Beside(
+        PublishedComparison(
             Published(
                 "P2 fig4b",
                 "bandwidth",
@@ -247,15 +247,15 @@ def published() -> tuple[Beside, ...]:
             None,
             why_not="this pair of environments is no comparison of the study",
         ),
-        Beside(
+        PublishedComparison(
             Published("P3 fig9", "barrier", latency, 0.009, "ms", "guests", statistic=median),
             measured,
         ),
-        Beside(
+        PublishedComparison(
             Published("P2 fig7", "hpl", performance, 1.11, "ratio", comparison=both, note="up to"),
             measured,
         ),
-        Beside(
+        PublishedComparison(
             Published("P2 fig7", "hpl", performance, 45.2, "GFLOPS", "guests"),
             None,
             why_not="all trials failed",

@@ -24,8 +24,8 @@ from work_count import calls_of
 from vicinal.base.errors import VicinalError
 from vicinal.base.schema_check import surely_fits
 from vicinal.labs.study.analysis.as_json import UNITS, summary_from_json, summary_to_json
-from vicinal.labs.study.analysis.beside import beside_published
 from vicinal.labs.study.analysis.cells import gather
+from vicinal.labs.study.analysis.published import compare_published
 from vicinal.labs.study.analysis.summarise import summarise
 from vicinal.labs.study.analysis.summary import Cell, Compared, Summary, Verdict
 from vicinal.labs.study.file.model import Published, Quantity, Statistic, Study
@@ -161,7 +161,7 @@ def test_a_ratio_of_no_one_size_is_the_farthest_of_all(summary: Summary, result:
     guests = ("guests", REGION.name)
     figures = (named, replace(named, value=1.2), replace(named, comparison=guests))
     study = replace(summary.study, published=figures)
-    least, largest, missing = beside_published(study, gather(result, study))
+    least, largest, missing = compare_published(study, gather(result, study))
     assert least.published == figures[0]
     assert least.measured is not None
     assert largest.measured is not None

@@ -208,10 +208,10 @@ def test_a_ratio_of_no_size_is_that_furthest_in_its_direction(value: float, size
     study = replace(SMALL, published=(replace(ratio, value=value),))
     costs = dict.fromkeys(both, 1.0)
     drawn = [changed(each) for each in trials_of(study, costs=costs)]
-    (beside,) = summarise(in_memory(study, drawn=drawn)).published
-    assert beside.measured is not None
-    assert beside.at == size
-    assert beside.measured.value == pytest.approx({8: 1.4, 64: 0.7}[size], rel=0.05)
+    (comparison,) = summarise(in_memory(study, drawn=drawn)).published
+    assert comparison.measured is not None
+    assert comparison.at == size
+    assert comparison.measured.value == pytest.approx({8: 1.4, 64: 0.7}[size], rel=0.05)
 
 
 def test_what_was_measured_in_another_place_is_marked() -> None:
@@ -241,8 +241,8 @@ def test_what_was_measured_in_another_place_is_marked() -> None:
 )
 def test_adaptations_concern_what_they_name(what: str, adapted: bool) -> None:
     study = replace(SMALL, published=(figure(),), adaptations=(Adaptation(what, "a rule"),))
-    (beside,) = summarise(in_memory(study)).published
-    assert beside.adapted is adapted
+    (comparison,) = summarise(in_memory(study)).published
+    assert comparison.adapted is adapted
 
 
 # Values

@@ -151,9 +151,9 @@ def test_a_table_of_fifteen_trials_as_paper_3_has_it() -> None:
             assert cell.values[Statistic(name)] == pytest.approx(tuple(known))
             assert cell.across[Statistic(name)].value == pytest.approx(np.median(known))
     expected = stats.ttest_rel(factors[REGION.name], factors[NATIVE.name])
-    (beside,) = summary.published
-    assert beside.measured is not None
-    assert beside.measured.value == pytest.approx(expected.pvalue)
+    (comparison,) = summary.published
+    assert comparison.measured is not None
+    assert comparison.measured.value == pytest.approx(expected.pvalue)
     median = next(each for each in summary.compared if each.statistic is Statistic.MEDIAN)
     logarithms = stats.ttest_rel(np.log(factors[REGION.name]), np.log(factors[NATIVE.name]))
     assert median.p_t == pytest.approx(logarithms.pvalue)

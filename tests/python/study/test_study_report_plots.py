@@ -21,7 +21,7 @@ from vicinal.labs.report.overlay import Overlaid, overlays
 from vicinal.labs.report.palette import BASE_LIGHT, LIGHT, MARKERS, styles
 from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.estimate import Estimate
-from vicinal.labs.study.analysis.summary import Beside, Cell, Summary
+from vicinal.labs.study.analysis.summary import Cell, PublishedComparison, Summary
 from vicinal.labs.study.file.model import (
     Comparison,
     Published,
@@ -166,7 +166,7 @@ def test_lines_join_neighbours_alone() -> None:
 # Published figures
 
 
-def beside(
+def published_figure(
     value: float,
     unit: str,
     whose: str | tuple[str, str],
@@ -174,12 +174,12 @@ def beside(
     quantity: Quantity = Quantity.LATENCY,
     workload: str = "latency",
     statistic: Statistic = Statistic.MEDIAN,
-) -> Beside:
+) -> PublishedComparison:
     environment, comparison = (whose, None) if isinstance(whose, str) else (None, whose)
     figure = Published(
         *("P9 fig1", workload, quantity, value, unit, environment, comparison, size, statistic)
     )
-    return Beside(figure, None, "it was not")
+    return PublishedComparison(figure, None, "it was not")
 
 
 def latency() -> Workload:
@@ -189,20 +189,20 @@ def latency() -> Workload:
 @pytest.mark.parametrize(
     ("figure", "expected"),
     [
-        (beside(1.5, "µs", "region"), 1.5),
-        (beside(0.0015, "ms", "region"), 1.5),
-        (beside(1.5, "MB/s", "region", quantity=Quantity.BANDWIDTH), None),
-        (beside(1.5, "MB/s", "region"), None),
-        (beside(0.4, "ratio", ("native", "region")), None),
-        (beside(0.04, "p", ("native", "region")), None),
-        (beside(1.5, "µs", "region", statistic=Statistic.MEAN), None),
-        (beside(1.5, "µs", "region", size=None), None),
-        (beside(1.5, "µs", "region", workload="bandwidth"), None),
-        (beside(0.0, "µs", "region"), None),
+        (published_figure(1.5, "µs", "region"), 1.5),
+        (published_figure(0.0015, "ms", "region"), 1.5),
+        (published_figure(1.5, "MB/s", "region", quantity=Quantity.BANDWIDTH), None),
+        (published_figure(1.5, "MB/s", "region"), None),
+        (published_figure(0.4, "ratio", ("native", "region")), None),
+        (published_figure(0.04, "p", ("native", "region")), None),
+        (published_figure(1.5, "µs", "region", statistic=Statistic.MEAN), None),
+        (published_figure(1.5, "µs", "region", size=None), None),
+        (published_figure(1.5, "µs", "region", workload="bandwidth"), None),
+        (published_figure(0.0, "µs", "region"), None),
     ],
 )
 def test_what_is_published_stands_among_absolute_values_of_its_kind(
-    figure: Beside, expected: float | None
+    figure: PublishedComparison, expected: float | None
 ) -> None:
     found = references.of_values([figure], latency(), Statistic.MEDIAN, "µs")
     assert [each.value for each in found] == pytest.approx([] if expected is None else [expected])
@@ -211,15 +211,18 @@ def test_what_is_published_stands_among_absolute_values_of_its_kind(
 @pytest.mark.parametrize(
     ("figure", "expected"),
     [
-        (beside(0.4, "ratio", ("native", "region")), [0.4]),
-        (beside(0.04, "p", ("native", "region")), []),
-        (beside(1.5, "µs", "region"), []),
-        (beside(0.4, "ratio", ("native", "region"), size=None), []),  # `up to`: without a size
-        (beside(0.4, "ratio", ("native", "region"), statistic=Statistic.P99), []),
+        (published_figure(0.4, "ratio", ("native", "region")), [0.4]),
+        (published_figure(0.04, "p", ("native", "region")), []),
+        (published_figure(1.5, "µs", "region"), []),
+        (
+            published_figure(0.4, "ratio", ("native", "region"), size=None),
+            [],
+        ),  # `up to`: without a size
+        (published_figure(0.4, "ratio", ("native", "region"), statistic=Statistic.P99), []),
     ],
 )
 def test_what_is_published_stands_among_ratios_if_it_is_one(
-    figure: Beside, expected: list[float]
+    figure: PublishedComparison, expected: list[float]
 ) -> None:
     found = references.of_ratios([figure], latency(), Statistic.MEDIAN)
     assert [each.value for each in found] == expected
@@ -229,9 +232,9 @@ def test_stars_are_where_the_paper_has_them_and_nothing_measured_is_one() -> Non
     made = replace(
         summary(small()),
         published=(
-            beside(0.5, "µs", "region", size=4),
-            beside(20.0, "µs", "guests", size=1),
-            beside(0.7, "ratio", ("native", "region"), size=4),
+            published_figure(0.5, "µs", "region", size=4),
+            published_figure(20.0, "µs", "guests", size=1),
+            published_figure(0.7, "ratio", ("native", "region"), size=4),
         ),
     )
     found, plots = plots_of(made)
@@ -262,7 +265,9 @@ def test_stars_are_where_the_paper_has_them_and_nothing_measured_is_one() -> Non
 
 def test_axes_reach_to_what_was_published() -> None:
     """This also holds at a size that this study left out."""
-    made = replace(summary(small()), published=(beside(900.0, "µs", "region", size=65536),))
+    made = replace(
+        summary(small()), published=(published_figure(900.0, "µs", "region", size=65536),)
+    )
     _, plots = plots_of(made)
     plot = plots["01-latency-median"]
     axes = plot.figure.axes[0]
@@ -281,8 +286,10 @@ def test_who_was_published_and_not_measured_is_named() -> None:
         summary(about),
         cells=left,
         published=(
-            beside(2.0, "µs", "guests", size=4),
-            beside(33.0, "GFLOPS", "guests", None, Quantity.PERFORMANCE, "hpl", Statistic.MEAN),
+            published_figure(2.0, "µs", "guests", size=4),
+            published_figure(
+                33.0, "GFLOPS", "guests", None, Quantity.PERFORMANCE, "hpl", Statistic.MEAN
+            ),
         ),
     )
     _, plots = plots_of(made)
@@ -296,7 +303,7 @@ def test_who_was_published_and_not_measured_is_named() -> None:
 def test_ratios_of_one_environment_to_several_are_told_apart() -> None:
     pairs = (("native", "region"), ("network", "region"))
     found = references.of_ratios(
-        [beside(0.4, "ratio", pair) for pair in pairs], latency(), Statistic.MEDIAN
+        [published_figure(0.4, "ratio", pair) for pair in pairs], latency(), Statistic.MEDIAN
     )
     measured = [Comparison("native", "region", "what it costs")]
     looks = references.looks_of(found, measured, styles(study()))
@@ -309,7 +316,7 @@ def test_ratios_of_one_environment_to_several_are_told_apart() -> None:
 
 
 def test_what_ran_adapted_and_of_whom_it_was_published_is_said() -> None:
-    figure = beside(0.5, "µs", "region")
+    figure = published_figure(0.5, "µs", "region")
     other = replace(
         figure, adapted=True, published=replace(figure.published, note="published of ivshmem")
     )
@@ -347,7 +354,10 @@ def emulated_plots() -> tuple[Part, dict[str, Plot]]:
     guests = replace(about.environments[3], title="Two guests")
     about = replace(about, environments=(*about.environments[:3], guests))
     made = summary(about)
-    stars = (beside(20.0, "µs", "guests", size=1), beside(0.7, "ratio", ("native", "guests")))
+    stars = (
+        published_figure(20.0, "µs", "guests", size=1),
+        published_figure(0.7, "ratio", ("native", "guests")),
+    )
     return plots_of(replace(made, emulated=("guests",), published=stars))
 
 

@@ -104,9 +104,11 @@ class CgroupHosts(OptionHosts):
         if self.version.accounts_memory:
             text += "JobAcctGatherType=jobacct_gather/cgroup\n"
         self.slurm_conf.write_text(text)
-        beside = self.slurm_conf.parent
-        (beside / "job_container.conf").write_text("AutoBasePath=true\nBasePath=/run/node/jobs\n")
-        (beside / "cgroup.conf").write_text(self.version.configuration)
+        directory = self.slurm_conf.parent
+        (directory / "job_container.conf").write_text(
+            "AutoBasePath=true\nBasePath=/run/node/jobs\n"
+        )
+        (directory / "cgroup.conf").write_text(self.version.configuration)
 
     def start_slurmd(self, name: str) -> None:
         """Start a host's slurmd, on the processor on which the host was made.

@@ -26,7 +26,7 @@ def unpacked(name: str) -> Path:
             store, fresh = target.with_suffix(".packages"), target.with_suffix(".part")
             for old in (store, fresh):
                 shutil.rmtree(old, ignore_errors=True)
-            PackageStore(store, beside=HOST_RECORD).unpack([*PACKAGES[name]], fresh)
+            PackageStore(store, installed=HOST_RECORD).unpack([*PACKAGES[name]], fresh)
             shutil.rmtree(store)
             fresh.rename(target)
     return target

@@ -265,12 +265,12 @@ def _check_native(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicin
     A host is one node, and shares no network with containers or VMs.
     """
     for native in cluster.of(BackEnd.NATIVE):
-        beside = [node for node in cluster.nodes if node is not native and node.host == native.host]
-        if beside:
+        others = [node for node in cluster.nodes if node is not native and node.host == native.host]
+        if others:
             itself = "this host" if native.host is None else f"the host {native.host}"
             yield VicinalError(
                 f"{places[native.name]}: the native node {native.name} is {itself} itself, and "
-                f"cannot be beside {beside[-1].name}",
+                f"cannot be beside {others[-1].name}",
                 "let it be the host's only node, or use containers or virtual machines",
             )
 

@@ -287,7 +287,7 @@ def pinned(
     domain = parse(document, "the deployment file", _DOMAIN)
     if pinning.processors:
         return _on_nodes(document, domain, topology), ""
-    return _beside(document, domain, topology, host)
+    return _on_siblings(document, domain, topology, host)
 
 
 def _on_nodes(document: bytes, domain: Element, topology: Topology) -> bytes:
@@ -318,7 +318,7 @@ def _on_nodes(document: bytes, domain: Element, topology: Topology) -> bytes:
     return replaced(document, end, end, b"<cputune>" + text + b"</cputune>\n")
 
 
-def _beside(
+def _on_siblings(
     document: bytes, domain: Element, topology: Topology, host: Sequence[Cpu]
 ) -> tuple[bytes, str]:
     pins = [each.get("cpuset") or "" for each in domain.iterfind("cputune/vcpupin")]
@@ -332,10 +332,10 @@ def _beside(
     now = [each.get("cpuset") or "" for each in domain.iterfind("cputune/emulatorpin")]
     if len(now) != 1 or {each.strip() for each in now[0].split(",")} != set(pins):
         return document, "QEMU's own threads stay on the processors of the host's EMULATOR_CPUS"
-    beside = {other for cpu in host if cpu.number in own for other in cpu.siblings} - own
-    if not beside:
+    siblings = {other for cpu in host if cpu.number in own for other in cpu.siblings} - own
+    if not siblings:
         return document, "QEMU's own threads stay on the VM's processors: its cores have one thread"
-    text = _tag("emulatorpin", cpuset=show_cpu_list(tuple(beside)))
+    text = _tag("emulatorpin", cpuset=show_cpu_list(tuple(siblings)))
     return replaced(document, tags[0].start, tags[0].end, text.rstrip()), ""
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.labs.bench.bars import (
     ACROSS_NETWORK,
-    BESIDE_NETWORK,
     EMPTY_POLL,
     IDLE_ENDPOINT,
+    IDLE_PEERS,
     PEER_MEMORY,
     RING_MEMORY,
     Bar,
@@ -39,7 +39,7 @@ PEERS = 64
 _MEMBERS = PEERS + 1
 NETWORK_PEERS = 32
 _STARTS = 2
-_BESIDE_STARTS = 7
+_IDLE_PEERS_STARTS = 7
 _ACROSS_STARTS = 7
 _REPETITIONS = 5
 _TIMEOUT_SECONDS = 150.0
@@ -178,19 +178,19 @@ def _poll(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     return row
 
 
-def _beside(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
+def _idle_peers(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
     """The factor by which idle network peers slow down 8 bytes through the region.
 
     The program compares two pairs of endpoints, which differ by a few per cent because their rings
     lie elsewhere. So a start with idle peers is compared with a start in which no pair has any.
     """
     raw, times = [], []
-    for _ in range(_BESIDE_STARTS):
+    for _ in range(_IDLE_PEERS_STARTS):
         with _region() as region, _region() as other:
             starts = {
                 idle: _run(
                     [
-                        str(fabric_program("beside")),
+                        str(fabric_program("idle_peers")),
                         *map(str, stage.cpus),
                         str(idle),
                         other.name,
@@ -201,11 +201,13 @@ def _beside(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
                 for idle in (0, NETWORK_PEERS)
             }
         slower = {
-            idle: [each["beside_nanoseconds"] / each["plain_nanoseconds"] for each in records]
+            idle: [
+                each["with_idle_nanoseconds"] / each["without_idle_nanoseconds"] for each in records
+            ]
             for idle, records in starts.items()
         }
         raw.append([value / float(np.median(slower[0])) for value in slower[NETWORK_PEERS]])
-        times += [each["plain_nanoseconds"] for each in starts[NETWORK_PEERS]]
+        times += [each["without_idle_nanoseconds"] for each in starts[NETWORK_PEERS]]
     detail = {
         "network_peers": NETWORK_PEERS,
         "without_them_ns": float(np.median(times)),
@@ -263,6 +265,6 @@ _MEASURES = {
     RING_MEMORY: _rings,
     PEER_MEMORY: _peers_memory,
     EMPTY_POLL: _poll,
-    BESIDE_NETWORK: _beside,
+    IDLE_PEERS: _idle_peers,
     ACROSS_NETWORK: _across,
 }

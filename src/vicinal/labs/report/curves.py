@@ -13,7 +13,7 @@ from vicinal.labs.report.drawing import SETTINGS, Plot, frame
 from vicinal.labs.report.lines import with_gaps
 from vicinal.labs.report.palette import PAPER, Style, entry, of_comparison
 from vicinal.labs.statistics.estimate import Estimate
-from vicinal.labs.study.analysis.summary import Beside, Cell, Compared, Verdict
+from vicinal.labs.study.analysis.summary import Cell, Compared, PublishedComparison, Verdict
 from vicinal.labs.study.file.model import Statistic, Study, Workload
 
 _ASIDE = 0.2
@@ -29,7 +29,7 @@ def curve(
     statistic: Statistic,
     cells: Sequence[Cell],
     styles: Mapping[str, Style],
-    published: Sequence[Beside] = (),
+    published: Sequence[PublishedComparison] = (),
 ) -> Plot:
     """A statistic's absolute values against size, with a line for each environment.
 
@@ -94,7 +94,7 @@ def ratios(
     compared: Sequence[Compared],
     study: Study,
     styles: Mapping[str, Style],
-    published: Sequence[Beside] = (),
+    published: Sequence[PublishedComparison] = (),
 ) -> Plot:
     """test/base against size, with intervals and the margin's band.
 
@@ -118,10 +118,10 @@ def ratios(
     asides: dict[references.Reference, float] = {}
     places = [position(size, sizes) for size in sizes]
     nearest = min((right - left for left, right in pairwise(places)), default=1.0)
-    beside = nearest * min(_ASIDE, 0.7 / max(1, len(comparisons)))
+    spread = nearest * min(_ASIDE, 0.7 / max(1, len(comparisons)))
     with matplotlib.rc_context(SETTINGS):
         for turn, (comparison, style) in enumerate(zip(comparisons, looks, strict=True)):
-            aside = beside * (turn - (len(comparisons) - 1) / 2)
+            aside = spread * (turn - (len(comparisons) - 1) / 2)
             for star in stars:
                 if references.is_of(star, comparison):
                     asides[star] = aside

@@ -14,7 +14,7 @@ from vicinal.labs.report.axes import log_values, ratio_axis, reach
 from vicinal.labs.report.curves import CLAIMED, named
 from vicinal.labs.report.drawing import GROUND, SETTINGS, Plot, broken, frame
 from vicinal.labs.report.palette import PAPER, Entry, Style, of_comparison
-from vicinal.labs.study.analysis.summary import Beside, Cell, Compared
+from vicinal.labs.study.analysis.summary import Cell, Compared, PublishedComparison
 from vicinal.labs.study.file.model import Comparison, Statistic, Study, Workload
 
 _LANE = 34
@@ -29,7 +29,7 @@ def values(
     statistic: Statistic,
     cells: Sequence[Cell],
     styles: Mapping[str, Style],
-    published: Sequence[Beside] = (),
+    published: Sequence[PublishedComparison] = (),
 ) -> Plot:
     """Absolute values. Faint dots are trials; the marker is their median with its interval."""
     chosen = [cell for cell in cells if statistic in cell.across and cell.environment in styles]
@@ -94,7 +94,7 @@ def ratios(
     compared: Sequence[Compared],
     study: Study,
     styles: Mapping[str, Style],
-    published: Sequence[Beside] = (),
+    published: Sequence[PublishedComparison] = (),
 ) -> Plot:
     """test/base with intervals and the margin's band.
 

@@ -58,9 +58,9 @@ def glance(
     ]
     looks = {each: of_comparison(each, study.design.comparisons, styles) for each in used}
     bases = {each.base for each in used}
-    beside = ""
+    against = ""
     if len(bases) == 1:  # once in the title, instead of on every line
-        beside = f" beside {styles[used[0].base].title}"
+        against = f" beside {styles[used[0].base].title}"
         looks = {each: replace(look, title=styles[each.test].title) for each, look in looks.items()}
     legend = [entry(look, dash="none") for look in looks.values()]
     stars = [star for lane in lanes for star in lane.stars]
@@ -68,7 +68,7 @@ def glance(
     legend += references.legend(stars, star_looks, used)
     height = lanes[-1].top + tall
     left, right = (112, 196) if wide else (44, 12)
-    title = f"All workloads at a glance{', emulated' * emulated}{beside}"
+    title = f"All workloads at a glance{', emulated' * emulated}{against}"
     figure, axes = frame(
         title, legend, height=height, width=WIDE if wide else NARROW, left=left, right=right
     )

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from vicinal.labs.report import numbers
 from vicinal.labs.report.names import unmarked
 from vicinal.labs.report.palette import INK, PAPER, Entry, Style, of_comparison
-from vicinal.labs.study.analysis.summary import Beside
+from vicinal.labs.study.analysis.summary import PublishedComparison
 from vicinal.labs.study.analysis.units import convert
 from vicinal.labs.study.file.model import Comparison, Published, Statistic, Workload
 from vicinal.labs.study.file.reading_published import RATIO
@@ -39,7 +39,7 @@ class Reference:
 
 
 def of_values(
-    published: Iterable[Beside], workload: Workload, statistic: Statistic, unit: str
+    published: Iterable[PublishedComparison], workload: Workload, statistic: Statistic, unit: str
 ) -> list[Reference]:
     """The references of a plot of absolute values in a unit."""
     found = []
@@ -55,7 +55,7 @@ def of_values(
 
 
 def of_ratios(
-    published: Iterable[Beside], workload: Workload, statistic: Statistic
+    published: Iterable[PublishedComparison], workload: Workload, statistic: Statistic
 ) -> list[Reference]:
     """The references of a plot of ratios test/base."""
     found = []

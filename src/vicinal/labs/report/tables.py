@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from vicinal.labs.report import numbers
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.statistics.split import SplitChange
-from vicinal.labs.study.analysis.summary import Beside, Cell, Compared, Summary, Verdict
+from vicinal.labs.study.analysis.summary import (
+    Cell,
+    Compared,
+    PublishedComparison,
+    Summary,
+    Verdict,
+)
 from vicinal.labs.study.file.model import Comparison, Environment, Statistic, Workload
 
 VERDICT = "Verdict"
@@ -185,7 +191,7 @@ def failures(summary: Summary, cells: Sequence[Cell]) -> list[str]:
     ]
 
 
-def published(summary: Summary, found: Sequence[Beside]) -> Table:
+def published(summary: Summary, found: Sequence[PublishedComparison]) -> Table:
     """Published figures beside the measured ones."""
     study = summary.study
     titles = {each.name: each.title for each in study.environments}

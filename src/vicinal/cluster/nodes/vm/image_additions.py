@@ -90,7 +90,7 @@ def _packages(names: tuple[str, ...], say: Callable[[str], None]) -> Path:
     fresh.mkdir()
     say(f"fetching {' '.join(names)} for the guests")
     try:
-        PackageStore(store, beside=system / RECORD).unpack(names, fresh)
+        PackageStore(store, installed=system / RECORD).unpack(names, fresh)
     except VicinalError as error:
         shutil.rmtree(fresh)
         raise VicinalError(

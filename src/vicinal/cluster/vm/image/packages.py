@@ -27,11 +27,11 @@ _UNPACK_SECONDS = 120
 class PackageStore:
     """A fresh directory for fetched packages, with apt's state for fetching them.
 
-    Packages in the record `beside` count as present, and are not fetched. HOST_RECORD is for
+    Packages in the record `installed` count as present, and are not fetched. HOST_RECORD is for
     programs that run on this host with its libraries.
     """
 
-    def __init__(self, directory: Path, *, beside: Path | None = None) -> None:
+    def __init__(self, directory: Path, *, installed: Path | None = None) -> None:
         self._directory = directory
         self._archives = directory / "archives"
         self._own_lists = directory / "lists"
@@ -42,8 +42,8 @@ class PackageStore:
             directory.mkdir(parents=True)
         # With an empty package database all packages count as missing.
         status = self._directory / "status"
-        if beside is not None and beside.is_file():
-            shutil.copyfile(beside, status)
+        if installed is not None and installed.is_file():
+            shutil.copyfile(installed, status)
         else:
             status.touch()
 

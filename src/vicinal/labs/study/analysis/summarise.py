@@ -1,9 +1,9 @@
 """Computes the summary of a result, which contains all that a report shows."""
 
-from vicinal.labs.study.analysis.beside import beside_published
 from vicinal.labs.study.analysis.cautions import cautions, emulated_in
 from vicinal.labs.study.analysis.cells import Cells, Gathered, gather
 from vicinal.labs.study.analysis.comparing import compare_all, judge_control
+from vicinal.labs.study.analysis.published import compare_published
 from vicinal.labs.study.analysis.rules import check_rules
 from vicinal.labs.study.analysis.summary import Cell, Summary
 from vicinal.labs.study.file.json_form import study_from_json
@@ -25,7 +25,7 @@ def summarise(result: Result) -> Summary:
         cells=tuple(cell.cell(study.design.alpha) for cell in _in_order(study, cells)),
         compared=compared,
         control=control,
-        published=beside_published(study, cells),
+        published=compare_published(study, cells),
         rules=check_rules(result, study, cells, compared),
         warnings=cautions(result, study, cells, compared, control),
         emulated=tuple(emulated_in(result.trials)),

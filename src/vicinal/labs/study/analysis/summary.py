@@ -96,7 +96,7 @@ class ControlFound:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PublishedComparison:
     """A published figure, and the measured value."""
 
     published: Published
@@ -128,7 +128,7 @@ class Summary:
     cells: tuple[Cell, ...]
     compared: tuple[Compared, ...]
     control: ControlFound | None
-    published: tuple[Beside, ...]
+    published: tuple[PublishedComparison, ...]
     rules: tuple[RuleChecked, ...]
     warnings: tuple[str, ...]
     """What readers should know before they rely on a figure."""

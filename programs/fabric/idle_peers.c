@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * beside - the cost of idle network peers for messages through a region.
+ * idle_peers - the cost of idle network peers for messages through a region.
  *
  * Two processes, each on its own CPU, bounce 8 bytes through the region that VICINAL_REGION names,
  * over two pairs of endpoints in turn. The endpoints of one pair know no other peer. The endpoints
@@ -10,7 +10,7 @@
  * that both see the same state of the machine. The program prints one JSON object for each
  * repetition: half of a round trip in nanoseconds, in the median burst.
  *
- *     beside CPU CPU IDLE OTHER [REPETITIONS [BURSTS]]
+ *     idle_peers CPU CPU IDLE OTHER [REPETITIONS [BURSTS]]
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -18,7 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#define PROGRAM "beside"
+#define PROGRAM "idle_peers"
 #include "bounce.h"
 
 #define IDLE_MAX 256
@@ -27,7 +27,7 @@
 #define SETTLING 300000 /* microseconds until the core is polled rarely again */
 #define SECONDS_MAX 120 /* ends a program that hangs */
 
-enum { PLAIN, BESIDE, PAIRS };
+enum { WITHOUT_IDLE, WITH_IDLE, PAIRS };
 
 /* What the processes exchange outside of libfabric, through memory. */
 struct common {
@@ -52,7 +52,7 @@ static void be_idle(struct common *common, int idle)
 	for (int end = 0; end < ENDS; end++) {
 		await(&common->named[end]);
 		for (int i = 0; i < idle; i++) {
-			fi_addr_t other = know(&sides[i], &common->ends[end][BESIDE]);
+			fi_addr_t other = know(&sides[i], &common->ends[end][WITH_IDLE]);
 			expect(&sides[i], other, (uint64_t)end);
 			wait_for_one(&sides[i], PAUSE);
 			send_to(&sides[i], other, (uint64_t)end);
@@ -92,9 +92,9 @@ static void repeat(struct side *sides, const fi_addr_t *others, int end, int idl
 		return;
 	for (int pair = 0; pair < PAIRS; pair++)
 		qsort(times[pair], (size_t)bursts, sizeof(times[pair][0]), compare);
-	printf("{\"idle\": %d, \"repetition\": %d, \"plain_nanoseconds\": %.3f, "
-	       "\"beside_nanoseconds\": %.3f}\n",
-	       idle, repetition, times[PLAIN][bursts / 2], times[BESIDE][bursts / 2]);
+	printf("{\"idle\": %d, \"repetition\": %d, \"without_idle_nanoseconds\": %.3f, "
+	       "\"with_idle_nanoseconds\": %.3f}\n",
+	       idle, repetition, times[WITHOUT_IDLE][bursts / 2], times[WITH_IDLE][bursts / 2]);
 }
 
 static void be_an_end(struct common *common, int end, int cpu, int idle, int repetitions, int bursts)
@@ -111,7 +111,7 @@ static void be_an_end(struct common *common, int end, int cpu, int idle, int rep
 	await(&common->named[ENDS - 1 - end]);
 	for (int pair = 0; pair < PAIRS; pair++)
 		others[pair] = know(&sides[pair], &common->ends[ENDS - 1 - end][pair]);
-	meet_the_idle(&sides[BESIDE], common, end, idle);
+	meet_the_idle(&sides[WITH_IDLE], common, end, idle);
 	await(&common->met[ENDS - 1 - end]);
 	usleep(SETTLING);
 	for (int repetition = 0; repetition < repetitions; repetition++)
@@ -136,8 +136,8 @@ int main(int argc, char **argv)
 	if (cpus[LEFT] < 0 || cpus[RIGHT] < 0 || idle < 0 || repetitions < 1 || bursts < 1 ||
 	    common == MAP_FAILED) {
 		fprintf(stderr,
-			"beside: error: 0 to %d idle peers are possible: use beside CPU CPU IDLE OTHER "
-			"[REPETITIONS [BURSTS]]\n",
+			"idle_peers: error: 0 to %d idle peers are possible: use idle_peers CPU CPU IDLE "
+			"OTHER [REPETITIONS [BURSTS]]\n",
 			IDLE_MAX);
 		return 2;
 	}

@@ -10,7 +10,7 @@ from vicinal.labs.statistics.ratio import paired_ratio_estimate
 from vicinal.labs.statistics.samples import Scale
 from vicinal.labs.study.analysis.cells import Cells, Gathered, place_of
 from vicinal.labs.study.analysis.comparing import pair
-from vicinal.labs.study.analysis.summary import Beside
+from vicinal.labs.study.analysis.summary import PublishedComparison
 from vicinal.labs.study.analysis.units import convert
 from vicinal.labs.study.file.model import Comparison, Published, Statistic, Study
 
@@ -18,19 +18,19 @@ P_VALUE = "p"
 """Unit of a published p value."""
 
 
-def beside_published(study: Study, cells: Cells) -> tuple[Beside, ...]:
+def compare_published(study: Study, cells: Cells) -> tuple[PublishedComparison, ...]:
     """Each published figure of a study with the measured value, or with the reason why there is
     none.
     """
     return tuple(
         _of_all_sizes(study, cells, each)
         if each.comparison is not None and each.size is None
-        else _beside(study, cells, each)
+        else _compare_one(study, cells, each)
         for each in study.published
     )
 
 
-def _of_all_sizes(study: Study, cells: Cells, published: Published) -> Beside:
+def _of_all_sizes(study: Study, cells: Cells, published: Published) -> PublishedComparison:
     """A ratio that was published without a size, such as `up to`: the most extreme of all sizes.
 
     It is chosen among several sizes, so it is larger than the ratio at a size chosen in advance.
@@ -38,24 +38,24 @@ def _of_all_sizes(study: Study, cells: Cells, published: Published) -> Beside:
     sizes = [
         size for each in study.workloads if each.name == published.workload for size in each.sizes
     ]
-    found = [_beside(study, cells, replace(published, size=size)) for size in sizes]
+    found = [_compare_one(study, cells, replace(published, size=size)) for size in sizes]
     measured = [each for each in found if each.measured is not None]
     if not measured or published.unit == P_VALUE:
-        return _beside(study, cells, published)
+        return _compare_one(study, cells, published)
     farthest = min if published.value < 1 else max
     chosen = farthest(measured, key=lambda each: each.measured.value if each.measured else 1.0)
     return replace(chosen, published=published, at=chosen.published.size)
 
 
-def _beside(study: Study, cells: Cells, published: Published) -> Beside:
+def _compare_one(study: Study, cells: Cells, published: Published) -> PublishedComparison:
     here = _in_place(study, cells, published)
     measured = (
         _absolute(study, cells, here) if here.comparison is None else _compared(study, cells, here)
     )
     adapted = here != published or _is_adapted(study, published)
     if isinstance(measured, str):
-        return Beside(published, None, measured, adapted)
-    return Beside(published, measured, adapted=adapted)
+        return PublishedComparison(published, None, measured, adapted)
+    return PublishedComparison(published, measured, adapted=adapted)
 
 
 def _in_place(study: Study, cells: Cells, published: Published) -> Published:
