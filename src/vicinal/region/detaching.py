@@ -268,7 +268,7 @@ def _trouble(state: RegionState, connection: Connection, seconds: float) -> str:
     )
 
 
-def condemn(region: Path, hostname: str) -> list[int]:
+def mark_dead(region: Path, hostname: str) -> list[int]:
     """Declare all members with this host name dead; return their slots.
 
     Each member writes its own host name, so a guest with a false name harms only itself.

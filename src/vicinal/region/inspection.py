@@ -345,9 +345,9 @@ class _Reader:
         members = []
         for slot in taken:
             claim = claims[slot]
-            condemned = verdicts[slot] == (claim >> 32 << 32 | 1)
+            marked_dead = verdicts[slot] == (claim >> 32 << 32 | 1)
             member = self._member(
-                slot, claim, sections[slot], False if condemned else alive.get(slot)
+                slot, claim, sections[slot], False if marked_dead else alive.get(slot)
             )
             requested = requests[slot] & 0xFFFFFFFF if requests[slot] >> 32 == claim >> 32 else 0
             detached = requested in (RequestedRoute.NETWORK, RequestedRoute.LEAVE)

@@ -43,7 +43,7 @@ def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
 
 
 def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vicinal.cluster.vm.qemu.pair, "condemn", lambda _region, _name: [])
+    monkeypatch.setattr(vicinal.cluster.vm.qemu.pair, "mark_dead", lambda _region, _name: [])
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
 
 

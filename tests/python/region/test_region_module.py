@@ -14,7 +14,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.mpi.environment import Mpi, check_region_name
 from vicinal.region import format as layout
-from vicinal.region.detaching import condemn
+from vicinal.region.detaching import mark_dead
 from vicinal.region.format import SLOT, SlotState, dtype_of
 from vicinal.region.module import (
     ALIGNMENT,
@@ -228,7 +228,7 @@ def test_the_managers_words_are_written_where_members_look(
     assert region.inspect(region_path).members[0].detached
     requested = words(region_path, SLOT, layout.slot_offset(seen.slot), "requested_route")
     assert requested == seen.epoch << 32 | 1
-    assert condemn(region_path, seen.hostname) == [seen.slot]
+    assert mark_dead(region_path, seen.hostname) == [seen.slot]
     assert region.inspect(region_path).members[0].condition == "dead"
 
 

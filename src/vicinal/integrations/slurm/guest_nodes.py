@@ -47,7 +47,7 @@ from vicinal.integrations.slurm.node_list import ListedNode, NodeList
 from vicinal.integrations.slurm.nodes_job import NodesJob
 from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.mpi.libraries import Mpi
-from vicinal.region.detaching import condemn
+from vicinal.region.detaching import mark_dead
 
 MOST_TAPS = 253
 """The kernel passes at most this many descriptors at once."""
@@ -165,7 +165,7 @@ def _watch(process: int, region: Path, name: str) -> None:
     poll.register(process, select.POLLIN)
     poll.poll()
     with suppress(OSError, VicinalError):
-        condemn(region, name)
+        mark_dead(region, name)
 
 
 def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:

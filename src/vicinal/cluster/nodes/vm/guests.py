@@ -16,7 +16,7 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.region import RegionState, inspect
-from vicinal.region.detaching import condemn
+from vicinal.region.detaching import mark_dead
 
 
 class MachineImage:
@@ -99,5 +99,5 @@ class MachineGuests:
         for guest in self.guests:
             if (names is None or guest.name in names) and not guest.alive:
                 if self._region.path is not None:
-                    condemn(self._region.path, guest.name)
+                    mark_dead(self._region.path, guest.name)
                 raise guest.failure("it ended while the job ran")

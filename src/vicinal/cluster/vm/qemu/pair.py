@@ -42,7 +42,7 @@ from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
 from vicinal.region import create as create_region
 from vicinal.region import inspect as inspect_region
-from vicinal.region.detaching import condemn
+from vicinal.region.detaching import mark_dead
 
 _T = TypeVar("_T")
 
@@ -261,7 +261,7 @@ class GuestPair:
         guest.wait_end()
         if not self._closing:
             with suppress(OSError, VicinalError):  # the pair was closed: no guest is left
-                condemn(region, guest.name)
+                mark_dead(region, guest.name)
 
     def _make_directory(self) -> Path:
         """A directory for this run. Another process removes it if this process is killed."""

@@ -191,7 +191,7 @@ class OpenEnvironment:
         Raises VicinalError if no program could be launched, for example on a full disk.
         """
         try:
-            witness = Witness(self.state.region)
+            path_check = PathCheck(self.state.region)
         except VicinalError as error:  # the region disappeared with its nodes
             return Launched(b"", b"", 0.0, str(error))
         launched = launch(
@@ -201,7 +201,7 @@ class OpenEnvironment:
         )
         if launched.trouble is None:
             try:
-                trouble = witness.trouble(self.environment.path, program.ranks)
+                trouble = path_check.trouble(self.environment.path, program.ranks)
             except VicinalError as error:
                 trouble = str(error)
             if trouble is not None:
@@ -294,7 +294,7 @@ class OpenEnvironment:
         return "vm" not in self.environment.backends and placement.get("policy", "none") == "none"
 
 
-class Witness:
+class PathCheck:
     """Reads a region before and after a launch."""
 
     def __init__(self, region: Path | None) -> None:
