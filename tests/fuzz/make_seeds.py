@@ -127,7 +127,7 @@ def receive(length: int, style: int = 0, tag: int = 1) -> bytes:
     return struct.pack("<BBBB", 10, style, length, tag)
 
 
-def look(style: int, length: int = LARGE) -> bytes:
+def peek(style: int, length: int = LARGE) -> bytes:
     return struct.pack("<BBB", 12, style, length)
 
 
@@ -301,18 +301,18 @@ SEEDS = {
     + push(PIECE, 8000)
     + PROGRESS,
     "clear-too-much": OPEN + send(LARGE) + PROGRESS + clear(1 << 30) + credit() + PROGRESS * 4,
-    "peek": OPEN + push(EAGER, 100) + PROGRESS + look(0) + look(2) + look(4),
+    "peek": OPEN + push(EAGER, 100) + PROGRESS + peek(0) + peek(2) + peek(4),
     "claim-and-leave": OPEN
     + rendezvous(100, 60000, 200)
     + PROGRESS
-    + look(4)
+    + peek(4)
     + REJOIN
     + CONNECT
     + PROGRESS,
     "claim-and-take": OPEN
     + push(EAGER, 4000) * 2
     + PROGRESS
-    + look(4) * 2
+    + peek(4) * 2
     + push(RECLAIM, 0)
     + PROGRESS
     + bytes([28, 0, 28, 1]),

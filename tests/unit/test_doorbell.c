@@ -103,7 +103,7 @@ static struct transport *sleeper(void)
 }
 
 /* Begin to sleep. Returns whether every event will end the sleep. */
-static bool lie_down(void)
+static bool sleep_arm(void)
 {
 	transport_sleep_begin(sleeper());
 	transport_progress_full(sleeper());
@@ -249,7 +249,7 @@ static void test_a_message_interrupts_one_that_sleeps(void **state)
 	/* A process that is awake is not interrupted. */
 	send_byte();
 	assert_int_equal(fake_doorbell_rings(NULL), rings);
-	assert_true(lie_down());
+	assert_true(sleep_arm());
 	uint32_t sleeping = shared_load_u32(&section_of(1)->sleeping);
 	assert_int_equal(sleeping % SLEEPING_STEP, SLEEPING_INTERRUPTED);
 	assert_int_equal(sleep_for(A_MILLISECOND), SLEEP_ELAPSED);
@@ -294,7 +294,7 @@ static void test_other_words_end_the_sleep_too(void **state)
 
 	(void)state;
 	open_pair();
-	assert_true(lie_down());
+	assert_true(sleep_arm());
 	sleep_on_private(&watch, &word, 0);
 	sleep_wake_private(&word);
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
@@ -305,11 +305,11 @@ static void test_one_that_cannot_ring_makes_sleeps_short(void **state)
 {
 	(void)state;
 	open_pair();
-	assert_true(lie_down());
+	assert_true(sleep_arm());
 	transport_sleep_end(sleeper());
 	shared_store_u64(&section_of(0)->interrupt, 0);
 	nodes[1].messenger->transport->attachments[0].next_survey = 0;
-	assert_false(lie_down());
+	assert_false(sleep_arm());
 	transport_sleep_end(sleeper());
 }
 
@@ -324,7 +324,7 @@ static void test_members_say_whether_they_can_be_interrupted(void **state)
 			 INTERRUPTIBLE | regions[1]->doorbell->word);
 	/* A member without a device polls by itself, and does not ring. */
 	uint32_t rings = fake_doorbell_rings(NULL);
-	assert_false(lie_down());
+	assert_false(sleep_arm());
 	send_byte();
 	assert_int_equal(sleep_for(20 * A_MILLISECOND), SLEEP_ELAPSED);
 	assert_int_equal(fake_doorbell_rings(NULL), rings);
@@ -343,7 +343,7 @@ static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 	open_pair();
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		uint32_t rings = fake_doorbell_rings(NULL);
-		assert_true(lie_down());
+		assert_true(sleep_arm());
 		/* Bits above the flag have no meaning. */
 		shared_store_u64(&section_of(1)->interrupt,
 				 UINT64_C(0xabcd) << 40 | INTERRUPTIBLE | words[i]);
@@ -356,7 +356,7 @@ static void test_a_forged_word_rings_and_does_nothing_else(void **state)
 	}
 	/* A peer that withdraws its word harms only itself. */
 	uint32_t rings = fake_doorbell_rings(NULL);
-	assert_true(lie_down());
+	assert_true(sleep_arm());
 	shared_store_u64(&section_of(1)->interrupt, words[0]);
 	send_byte();
 	assert_int_equal(sleep_for(20 * A_MILLISECOND), SLEEP_ELAPSED);
@@ -368,12 +368,12 @@ static void test_an_agent_that_dies_is_not_waited_for(void **state)
 {
 	(void)state;
 	open_pair();
-	assert_true(lie_down());
+	assert_true(sleep_arm());
 	fake_doorbell_end();
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
 	transport_sleep_end(sleeper());
 	assert_false(doorbell_works(regions[1]->doorbell));
-	assert_false(lie_down());
+	assert_false(sleep_arm());
 	assert_int_equal(shared_load_u32(&section_of(1)->sleeping) & SLEEPING_INTERRUPTED, 0);
 	/* The sleep can still be ended, and the messages are there. */
 	send_byte();
@@ -398,7 +398,7 @@ static void test_a_forked_child_has_no_interrupts(void **state)
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 	/* The parent still has its interrupts. */
-	assert_true(lie_down());
+	assert_true(sleep_arm());
 	send_byte();
 	assert_int_equal(sleep_for(LOST_NANOSECONDS), SLEEP_RUNG);
 	transport_sleep_end(sleeper());

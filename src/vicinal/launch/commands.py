@@ -197,10 +197,10 @@ def run(
             isolated = stack.enter_context(EphemeralCluster(wanted, regions=shared))
         for limitation in isolated.limitations:
             _note(f"this system does not give the nodes {limitation}")
-        return _attend(RunningJob(job, isolated, stdin=_input()), timeout, show_paths)
+        return _wait_for_job(RunningJob(job, isolated, stdin=_input()), timeout, show_paths)
 
 
-def _attend(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
+def _wait_for_job(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
     """Wait for a started job, forward signals to the job, and show its paths at the end."""
     with _closing(job), _signals_forwarded(job):
         try:
@@ -271,7 +271,7 @@ def _run_on_hosts(
     with told(f"waiting for {names} to get ready") as word:
         running = HostJob(job, hosts, reach=reach, stdin=_input())
     _say_started(word)
-    return _attend(running, timeout, show_paths)
+    return _wait_for_job(running, timeout, show_paths)
 
 
 def _show_paths(running: StartedJob) -> None:
@@ -304,7 +304,7 @@ def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: boo
         with told(f"reaching the nodes of {name}") as word:
             running = stack.enter_context(job_on_cluster(job, name, stdin=_input()))
         _say_started(word)
-        return _attend(running, timeout, show_paths)
+        return _wait_for_job(running, timeout, show_paths)
 
 
 def _say_started(word: Word) -> None:

@@ -104,7 +104,7 @@ class RunningGuestJob(StartedJob):
             start_new_session=True,  # this process forwards signals, in order
         )
 
-    def look(self) -> None:
+    def check_alive(self) -> None:
         """Raise VicinalError if a machine ended."""
         self._guests.check()
 

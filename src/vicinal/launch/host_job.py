@@ -127,7 +127,7 @@ class HostJob(StartedJob):
                 connection.check()
         return status
 
-    def look(self) -> None:
+    def check_alive(self) -> None:
         """Raise VicinalError if a host has been gone for so long that the launcher should have
         noticed.
         """

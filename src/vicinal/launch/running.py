@@ -148,7 +148,7 @@ class RunningJob(StartedJob):
         self._errors.finish()
         return status
 
-    def look(self) -> None:
+    def check_alive(self) -> None:
         """Raise VicinalError if a node ended."""
         ended = self._cluster.ended_nodes()
         if ended:

@@ -54,8 +54,8 @@ class StartedJob(ABC):
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the job's end and return its status in a shell's convention.
 
-        Raises TimeLimitError `timeout` seconds after the job's start, and any error of look(). The
-        job still exists then, and close() ends it.
+        Raises TimeLimitError `timeout` seconds after the job's start, and any error of
+        check_alive(). The job still exists then, and close() ends it.
         """
         until = None if timeout is None else self.started + timeout
         # A descriptor instead of polling, because ranks may need every core.
@@ -67,7 +67,7 @@ class StartedJob(ABC):
                     left = min(left, max(0.0, until - time.monotonic()))
                 if select.select([end], [], [], left)[0]:
                     break
-                self.look()
+                self.check_alive()
                 if until is not None and time.monotonic() >= until:
                     raise TimeLimitError(
                         f"the job did not end within {timeout:g} s{self.why_late()}",
@@ -100,7 +100,7 @@ class StartedJob(ABC):
         """
 
     @abstractmethod
-    def look(self) -> None:
+    def check_alive(self) -> None:
         """Called once a second while wait() waits. Raises an error that should end the wait."""
 
     @abstractmethod

@@ -51,7 +51,7 @@ def detach(
     `timeout` is in seconds. The outcome names the members that have not moved by then; they may
     move later. Raises VicinalError if the region cannot be written or has no such member.
     """
-    return _wish(path, members, timeout, network=True)
+    return _request_route(path, members, timeout, network=True)
 
 
 def leave(
@@ -103,7 +103,7 @@ def attach(
         _write(path, state.offset, left)
         if not any(each.state is SlotState.JOINED for each in state.members):
             return Outcome((), 0, ())
-    return _wish(path, members, timeout, network=False)
+    return _request_route(path, members, timeout, network=False)
 
 
 def let_return(path: str | os.PathLike[str] | int, members: Collection[int] = ()) -> None:
@@ -122,7 +122,7 @@ def let_return(path: str | os.PathLike[str] | int, members: Collection[int] = ()
         _write(path, state.offset, words)
 
 
-def _wish(
+def _request_route(
     path: str | os.PathLike[str] | int, slots: Collection[int], timeout: float, *, network: bool
 ) -> Outcome:
     state = inspect(path, patience=0)

@@ -16,7 +16,7 @@ import libvirt
 import pytest
 from domain_support import private_daemon
 from guest_support import GUARD_SECONDS
-from host_support import Hosts, check_ways
+from host_support import Hosts, check_paths
 from process_support import named, words_of
 
 from vicinal.cluster.vm.image.building import build_image
@@ -134,5 +134,5 @@ def verify(hosts: TwoHosts, program: str) -> None:
     assert records, done.stdout
     assert all(record["errors"] == 0 for record in records), records
     assert sum(record["messages"] for record in records) > 0
-    check_ways(done.stderr, (0, 0, 1, 1))
+    check_paths(done.stderr, (0, 0, 1, 1))
     print(f"{program}: {time.monotonic() - began:.1f} s")

@@ -64,7 +64,7 @@ class BridgedHosts(TwoHosts):
         state = json.loads(self.call("status", "--json", NAME).stdout)
         return {each["name"]: each["host"] for each in state["nodes"]}
 
-    def ways(self, host: str) -> dict[tuple[int, int], str]:
+    def routes(self, host: str) -> dict[tuple[int, int], str]:
         """The routes by which ranks in a host's region send to each other."""
         search = f"PYTHONPATH={package_path()}"
         region = f"/dev/shm/vicinal-0-{NAME}"
@@ -111,14 +111,14 @@ def wait_until(what: str, job: subprocess.Popen[str], true: Callable[[], bool]) 
         time.sleep(0.5)
 
 
-def both_ways(*ranks: int) -> dict[tuple[int, int], str]:
+def region_routes(*ranks: int) -> dict[tuple[int, int], str]:
     return {(a, b): "region" for a in ranks for b in ranks if a != b}
 
 
 def among(hosts: BridgedHosts, host: str, *ranks: int) -> bool:
     """Whether exactly these ranks communicate through a host's region."""
-    found = {pair: way for pair, way in hosts.ways(host).items() if pair[0] != pair[1]}
-    return found == both_ways(*ranks)
+    found = {pair: route for pair, route in hosts.routes(host).items() if pair[0] != pair[1]}
+    return found == region_routes(*ranks)
 
 
 def test_a_machine_moves_to_another_host_with_the_job_in_it(hosts: BridgedHosts) -> None:

@@ -42,14 +42,14 @@ def hosts() -> Iterator[HetHosts]:
 
 def test_each_component_has_a_machine(hosts: HetHosts) -> None:
     """One step has tasks in both; MPI runs in each. They end separately, and leave nothing."""
-    ways = [(Mpi.MPICH, "pmi2")]
+    pmis = [(Mpi.MPICH, "pmi2")]
     if "pmix" in hosts.at_head("srun", "--mpi=list").stdout:
-        ways.append((Mpi.OPENMPI, "pmix"))
+        pmis.append((Mpi.OPENMPI, "pmix"))
     where = "echo $SLURM_PROCID $SLURMD_NODENAME $(hostname) $(id -un)"
     steps = [f"srun --het-group=0,1 sh -c '{where}'"]
-    for mpi, way in ways:
+    for mpi, pmi in pmis:
         verify = f"{mpi_program(mpi, 'verify')} --max-size 1024 --only sendrecv"
-        steps += [f"srun --het-group={group} --mpi={way} {verify}" for group in "01"]
+        steps += [f"srun --het-group={group} --mpi={pmi} {verify}" for group in "01"]
     # salloc does not end its command when the job ends.
     one, both = hosts.directory / "one-ended", hosts.directory / "both-ended"
     wait_for = "until [ -e {} ]; do sleep 0.1; done"
@@ -59,7 +59,7 @@ def test_each_component_has_a_machine(hosts: HetHosts) -> None:
     job = ("salloc", "-Q", f"--vicinal={hosts.directory}/one.yaml", *first, ":", *second)
     running = begin(hosts, *job, "sh", "-c", " && ".join(steps))
     assert running.stdout is not None
-    said = [running.stdout.readline().strip() for _ in range(4 + 2 * len(ways) + 1)]
+    said = [running.stdout.readline().strip() for _ in range(4 + 2 * len(pmis) + 1)]
     assert said.pop() == "all went well", running.communicate(timeout=PATIENCE)[1]
     assert sorted(said[:4]) == [f"{rank} node{rank // 2} inner mpi" for rank in range(4)]
     assert not [each for each in map(json.loads, said[4:]) if each["errors"]]

@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 import pytest
 from cluster_file_support import read
-from host_support import Hosts, check_ways
+from host_support import Hosts, check_paths
 from launch_support import GUARD_SECONDS
 from process_support import named, words_of
 
@@ -155,7 +155,7 @@ def verify(hosts: TwoHosts, mpi: Mpi) -> None:
     assert records, done.stdout
     assert all(record["errors"] == 0 for record in records), records
     assert sum(record["messages"] for record in records) > 0
-    check_ways(done.stderr, (0, 0, 1, 1))
+    check_paths(done.stderr, (0, 0, 1, 1))
     print(f"{mpi}: {time.monotonic() - began:.1f} s")
 
 

@@ -108,11 +108,13 @@ def test_the_command_moves_one_member(vicinal: Vicinal) -> None:
         assert "6 connections go over the network" in done.stdout
         shown = json.loads(vicinal("region", "show", "--json", path).stdout)
         assert [each["slot"] for each in shown["members"] if each["detached"]] == [slot]
-        ways = {(each["sender"], each["receiver"]): each["route"] for each in shown["connections"]}
-        talking = {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
+        routes = {
+            (each["sender"], each["receiver"]): each["route"] for each in shown["connections"]
+        }
+        talking = {pair: route for pair, route in routes.items() if pair[0] != pair[1]}
         assert len(talking) == 12
-        for (sender, receiver), way in talking.items():
-            assert way == ("network" if slot in (sender, receiver) else "region")
+        for (sender, receiver), route in talking.items():
+            assert route == ("network" if slot in (sender, receiver) else "region")
         assert vicinal("region", "check", path).returncode == 0
         done = vicinal("region", "attach", path)
         assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
-from host_support import Hosts, check_ways
+from host_support import Hosts, check_paths
 from launch_support import GUARD_SECONDS, MPIS, ONE_MPI, check_reports, long_unless, wait_for
 from process_support import signal_all
 
@@ -195,7 +195,7 @@ def test_answers_are_right_over_hosts(hosts: Hosts, tmp_path: Path, mpi: str) ->
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]
-    check_ways(result.stderr, (0, 0, 1, 1))
+    check_paths(result.stderr, (0, 0, 1, 1))
     assert hosts.leftovers() == {}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
-from host_support import check_ways
+from host_support import check_paths
 from launch_support import check_reports, wait_for
 from slurm_support import CPUS, SlurmHosts
 
@@ -90,7 +90,7 @@ def test_answers_are_right_in_an_allocation(hosts: SlurmHosts, mpi: str) -> None
     checks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(checks) > 10
     assert not [each for each in checks if each["errors"]]
-    check_ways(result.stderr, (0, 0, 1, 1))
+    check_paths(result.stderr, (0, 0, 1, 1))
     nothing_left(hosts)
 
 
@@ -125,11 +125,11 @@ def test_srun_starts_ranks_by_itself(hosts: SlurmHosts) -> None:
         shown = [line[3:] for line in lines if line.startswith(f"{host}: ")]
         state = json.loads("\n".join(shown))
         assert len(state["members"]) == 2
-        ways = {
+        messages = {
             (each["sender"], each["receiver"]): each["messages"] for each in state["connections"]
         }
-        assert ways[0, 1] > 0
-        assert ways[1, 0] > 0
+        assert messages[0, 1] > 0
+        assert messages[1, 0] > 0
         # Each of the two ranks here reaches two ranks outside of the region.
         assert len(state["beyond"]) == 4
     nothing_left(hosts)

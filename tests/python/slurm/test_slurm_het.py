@@ -80,15 +80,15 @@ def verify(mpi: Mpi) -> str:
 # --- regions -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mpi", "way"), [(Mpi.MPICH, "pmi2"), (Mpi.OPENMPI, "pmix")])
-def test_a_region_for_each_component(clean: HetHosts, mpi: Mpi, way: str) -> None:
+@pytest.mark.parametrize(("mpi", "pmi"), [(Mpi.MPICH, "pmi2"), (Mpi.OPENMPI, "pmix")])
+def test_a_region_for_each_component(clean: HetHosts, mpi: Mpi, pmi: str) -> None:
     """Each host of a component has one. MPI runs over both, within hosts by their regions."""
-    if way not in clean.at_head("srun", "--mpi=list").stdout:
+    if pmi not in clean.at_head("srun", "--mpi=list").stdout:
         pytest.skip("this Slurm has no PMIx: on Debian, apt-get install libpmix-dev")
     show = 'echo "$SLURM_PROCID $SLURMD_NODENAME $VICINAL_REGION"'
     task = ("sh", "-c", f"{show}; exec {verify(mpi)}")
     parts = (*FIRST_PART, *task, BETWEEN, *SECOND_PART, *task)
-    done = clean.at_head(*become(USER), "srun", f"--mpi={way}", "--vicinal", "--chdir=/", *parts)
+    done = clean.at_head(*become(USER), "srun", f"--mpi={pmi}", "--vicinal", "--chdir=/", *parts)
     assert done.returncode == 0, done.stderr
     assert good_checks(done.stdout)
     said = sorted(line.split() for line in done.stdout.splitlines() if not line.startswith("{"))
@@ -130,11 +130,11 @@ def test_mpi_in_the_nodes_of_each_component(clean: HetHosts, command: str) -> No
 
     The option of the first component counts for all components.
     """
-    ways = [(Mpi.MPICH, "pmi2")]
+    pmis = [(Mpi.MPICH, "pmi2")]
     if "pmix" in clean.at_head("srun", "--mpi=list").stdout:
-        ways.append((Mpi.OPENMPI, "pmix"))
+        pmis.append((Mpi.OPENMPI, "pmix"))
     steps = [
-        f"srun --het-group={group} --mpi={way} {verify(mpi)}" for mpi, way in ways for group in "01"
+        f"srun --het-group={group} --mpi={pmi} {verify(mpi)}" for mpi, pmi in pmis for group in "01"
     ]
     script = "cd / && " + " && ".join(steps)
     if command == "salloc":
@@ -155,11 +155,11 @@ def test_mpi_in_the_nodes_of_each_component(clean: HetHosts, command: str) -> No
     assert len(good_checks(said)) == len(steps)
 
 
-@pytest.mark.parametrize("way", ["pmi2", "pmix"])
-def test_mpi_over_the_nodes_of_several_components_is_refused(clean: HetHosts, way: str) -> None:
+@pytest.mark.parametrize("pmi", ["pmi2", "pmix"])
+def test_mpi_over_the_nodes_of_several_components_is_refused(clean: HetHosts, pmi: str) -> None:
     """The components' nodes have the same names and addresses, in separate networks."""
     parts = (*FIRST_PART, "true", BETWEEN, *SECOND_PART, "true")
-    done = clean.at_head("srun", clean.value, f"--mpi={way}", "--chdir=/", *parts)
+    done = clean.at_head("srun", clean.value, f"--mpi={pmi}", "--chdir=/", *parts)
     assert done.returncode != 0
     assert (
         "so MPI cannot run over several components: start it in each (srun --het-group=N)"

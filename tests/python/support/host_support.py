@@ -24,27 +24,27 @@ from vicinal.cluster.nodes.layout import NODE_DIRECTORY
 SSHD = "/usr/sbin/sshd"
 
 
-def shown_ways(stderr: str) -> dict[tuple[int, int], str]:
+def shown_paths(stderr: str) -> dict[tuple[int, int], str]:
     """The table of `vicinal run --paths`: the path from each rank to each other rank."""
     rows = [line.split("│")[1:6] for line in stderr.splitlines() if line.startswith("│")]
-    ways = {(int(row[0]), int(row[2])): row[4].strip() for row in rows}
-    return {pair: way for pair, way in ways.items() if pair[0] != pair[1]}
+    paths = {(int(row[0]), int(row[2])): row[4].strip() for row in rows}
+    return {pair: path for pair, path in paths.items() if pair[0] != pair[1]}
 
 
-def check_ways(stderr: str, hosts: Sequence[int]) -> None:
+def check_paths(stderr: str, hosts: Sequence[int]) -> None:
     """Assert that ranks of one host used the region, and ranks of two hosts the network.
 
     Each rank sends to the next rank. The MPI's collectives decide which other pairs talk, and
     differ between versions. `hosts` has the host of each rank, `stderr` a table of paths.
     """
-    ways = shown_ways(stderr)
+    paths = shown_paths(stderr)
     count = len(hosts)
-    assert {(rank, (rank + 1) % count) for rank in range(count)} <= set(ways), stderr
+    assert {(rank, (rank + 1) % count) for rank in range(count)} <= set(paths), stderr
     right = {
         (sender, receiver): "region" if hosts[sender] == hosts[receiver] else "network"
-        for sender, receiver in ways
+        for sender, receiver in paths
     }
-    assert ways == right, stderr
+    assert paths == right, stderr
 
 
 class Hosts:

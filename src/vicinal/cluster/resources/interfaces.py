@@ -144,17 +144,17 @@ class InterfaceResource(InContainer):
 
     def stop(self) -> None:
         """Move the interface back to the host, and record that the node is stopped."""
-        self._take_back()
+        self._move_to_host()
         kept = read_json(self._record)
         if kept is not None:
             write_json(self._record, kept | {"stopped": True})
 
     def remove(self) -> None:
         """Move the interface back to the host."""
-        self._take_back()
+        self._move_to_host()
         self._record.unlink(missing_ok=True)
 
-    def _take_back(self) -> None:
+    def _move_to_host(self) -> None:
         kept = read_json(self._record)
         if kept is None or not kept["interface"]:
             return

@@ -153,7 +153,7 @@ class LastingHead:
         leave_streams()
         stay()
 
-    def attend(self, process: int) -> None:
+    def wait_in_parent(self, process: int) -> None:
         """In the parent: do nothing, because the head is up and the parent can end."""
 
 
@@ -226,7 +226,7 @@ class EphemeralHead:
             pass
         os._exit(0)
 
-    def attend(self, process: int) -> None:
+    def wait_in_parent(self, process: int) -> None:
         """In the parent: end when the head, and with it all processes of the cluster, has ended."""
         leave_streams()
         os.waitpid(process, 0)
@@ -276,7 +276,7 @@ def main() -> None:
     facts = {"process": process, "user_namespace": user_namespace, **json.loads(answer)}
     os.write(ready, json.dumps(facts).encode() + b"\n")
     os.close(ready)
-    head.attend(process)
+    head.wait_in_parent(process)
 
 
 def _fail(ready: int, message: str, remedy: str) -> NoReturn:
