@@ -318,7 +318,7 @@ def _at_work(state: ClusterState) -> Iterator[str]:
     if any(each.busy for each in (state, *(host.state for host in state.hosts if host.state))):
         yield "another command works on the cluster now"
     elif SAVED in {node["state"] for node in state.to_dict()["nodes"]}:
-        whole = state.name.partition(".")[0]  # the cluster's name, if `state` is a share's
+        whole = state.name.partition(".")[0]  # the cluster's name, if `state` is of a host's part
         yield f"the cluster is saved: restore it with `vicinal restore {whole}`"
     elif state.ready and not state.has_nodes:
         yield "the cluster has no nodes: create those of its file with `vicinal up`"

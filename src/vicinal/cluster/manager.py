@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.faults import Faults
-from vicinal.cluster.file.hosts import is_share
+from vicinal.cluster.file.hosts import is_host_part
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.file.reading_region import check_members
@@ -63,13 +63,13 @@ def find_name(named: str | None) -> str:
         return read_cluster(Path(named)).name if is_file else named
     if DEFAULT_FILE.is_file():
         return read_cluster(DEFAULT_FILE).name
-    # A share is chosen only if the cluster was created from another host.
+    # A host's part is chosen only if the cluster was created from another host.
     names = unowned_names()
-    names = [each for each in names if not is_share(each)] or names
+    names = [each for each in names if not is_host_part(each)] or names
     if len(names) == 1:
         return names[0]
     there = f"the clusters {', '.join(names)} exist" if names else "no cluster is up"
-    if not names and (owned := [each for each in cluster_names() if not is_share(each)]):
+    if not names and (owned := [each for each in cluster_names() if not is_host_part(each)]):
         there = f"studies and searches use {', '.join(owned)} for themselves"
     raise VicinalError(
         f"the cluster is not clear: there is no {DEFAULT_FILE} here, and {there}",
@@ -78,7 +78,7 @@ def find_name(named: str | None) -> str:
 
 
 def unowned_names() -> list[str]:
-    """Return the clusters that `vicinal up` created, and shares of such clusters."""
+    """Return the clusters that `vicinal up` created, and hosts' parts of such clusters."""
     return [each for each in cluster_names() if ownership_of(each) is None]
 
 
@@ -213,9 +213,9 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
     from vicinal.cluster.hosts.saving import save_over_hosts
     from vicinal.cluster.nodes.vm.saving import save_machines
 
-    if is_share(name):
+    if is_host_part(name):
         raise VicinalError(
-            f"{name} cannot be saved alone: it is a host's share of a cluster",
+            f"{name} cannot be saved alone: it is a host's part of a cluster",
             "save the whole cluster on the host that created it: vicinal save "
             f"{name.partition('.')[0]}",
         )
@@ -335,7 +335,7 @@ def _far_containers(name: str, records: Sequence[HostRecord]) -> "FarContainers"
     having = [record for record in records if record.containers]
     for record in having:
         if record.is_this:
-            head = find(_resources(record.share), ContainersResource)
+            head = find(_resources(record.host_part), ContainersResource)
             if head is not None and head.neighbours is not None:
                 return FarContainers(having, head.open(), head.neighbours)
     raise VicinalError(
@@ -356,7 +356,7 @@ def node_command(name: str, node: str, command: list[str], *, tty: bool) -> list
     for record in host_records(journal_of(name).entries()):
         if node in record.nodes:
             if record.is_this:
-                return node_command(record.share, node, command, tty=tty)
+                return node_command(record.host_part, node, command, tty=tty)
             return far_command(record, node, command, tty=tty)
     kinds = _kinds_of_nodes(name)
     if not kinds:

@@ -95,7 +95,7 @@ def take_away_left_behind(say: Callable[[str], None], warn: Callable[[str], None
 
 
 def _clusters(name: str) -> tuple[str, ...]:
-    """Return the clusters of an owner, without shares, which are removed with their clusters."""
+    """Return an owner's clusters, without hosts' parts, which are removed with them."""
     beginning = len(name)
     return tuple(
         each

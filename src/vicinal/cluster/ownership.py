@@ -46,7 +46,7 @@ class Ownership:
 
 
 def ownership_of(cluster: str) -> Ownership | None:
-    """Return the owner of a cluster or share; None if `vicinal up` created the cluster."""
+    """Return the owner of a cluster or host's part; None if `vicinal up` created the cluster."""
     name = cluster.partition(".")[0]
     for file in owner_files():
         if name.startswith(file.name) and NUMBERED.fullmatch(name, len(file.name)):

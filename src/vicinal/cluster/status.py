@@ -83,7 +83,7 @@ class NodeState:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """The state of a cluster or of a host's share."""
+    """The state of a cluster or of a host's part."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -98,7 +98,7 @@ class ClusterState:
     busy: bool = False
     """Whether another command works on the cluster."""
     hosts: tuple["HostState", ...] = ()
-    """The shares of a cluster over several hosts, with the nodes and regions."""
+    """The parts of a cluster over several hosts, with the nodes and regions."""
 
     @property
     def whole(self) -> bool:
@@ -107,7 +107,7 @@ class ClusterState:
 
     @property
     def ready(self) -> bool:
-        """Whether all existing resources are ready; a host's share may have no nodes."""
+        """Whether all existing resources are ready; a host's part may have no nodes."""
         return bool(self.pieces) and all(
             piece.condition is Condition.READY for piece in self.pieces
         )
@@ -144,7 +144,7 @@ class ClusterState:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the state of a share that another host sent, with text safe for a terminal.
+        """Return the state of a part that another host sent, with text safe for a terminal.
 
         Raises ValueError, KeyError or TypeError if it is malformed.
         """
@@ -167,11 +167,11 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class HostState:
-    """The state of a host's share of a cluster."""
+    """The state of a host's part of a cluster."""
 
     name: str
     state: ClusterState | None
-    """None: the host did not answer, or has no share."""
+    """None: the host did not answer, or has no part."""
     why: str = ""
     """The reason if `state` is None."""
 

@@ -25,11 +25,11 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import open_nodes
 from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh, end_guest_ssh
 from vicinal.cluster.nodes.vm.guests import MachineGuests
-from vicinal.cluster.nodes.vm.host_part import LocalPart
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Files
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.migration import move_machine
+from vicinal.cluster.nodes.vm.migration_host import LocalMigrationHost
 from vicinal.cluster.nodes.vm.ranks import Return
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import recorded_resources
@@ -57,10 +57,10 @@ class Hosts:
     """The machine that moves, as described on each of the two hosts."""
 
     trial: Trial
-    here: LocalPart
-    there: LocalPart
+    here: LocalMigrationHost
+    there: LocalMigrationHost
 
-    def members(self, part: LocalPart) -> dict[int, Member]:
+    def members(self, part: LocalMigrationHost) -> dict[int, Member]:
         """The members of a host's region by rank."""
         path = Path("/dev/shm") / str(part.machine.region)
         members = inspect(path).members
@@ -81,7 +81,7 @@ class Hosts:
         }
 
 
-class Misfit(LocalPart):
+class Misfit(LocalMigrationHost):
     """A host whose region is smaller than the machine's description says."""
 
     def check_comes(self) -> None:
@@ -90,7 +90,7 @@ class Misfit(LocalPart):
     def side(self) -> Side:
         file = Path("/dev/shm") / str(self.machine.region)
         return replace(
-            LocalPart(replace(self.machine, region=None)).side(),
+            LocalMigrationHost(replace(self.machine, region=None)).side(),
             region=SharedRegion(file.name, 1 << 20),
         )
 
@@ -114,7 +114,7 @@ def hosts() -> Iterator[Hosts]:
         machine = resource.machine
         other = another_host(machine, there_uri, Path(name) / "there")
         stack.callback(take_away, other)
-        yield Hosts(trial, LocalPart(machine), LocalPart(other))
+        yield Hosts(trial, LocalMigrationHost(machine), LocalMigrationHost(other))
 
 
 def another_host(machine: Machine, uri: str, directory: Path) -> Machine:
@@ -239,18 +239,18 @@ def test_what_fails_leaves_the_job_as_it_was(hosts: Hosts) -> None:
 
 def test_who_cannot_move_is_told(hosts: Hosts) -> None:
     here, there = hosts.here, hosts.there
-    wired = LocalPart(replace(here.machine, bridge=None))
+    wired = LocalMigrationHost(replace(here.machine, bridge=None))
     with pytest.raises(VicinalError, match="wires join vm2 to other machines"):
         move_machine(wired, there)
-    module = LocalPart(replace(here.machine, region_device="nvdimm"))
+    module = LocalMigrationHost(replace(here.machine, region_device="nvdimm"))
     with pytest.raises(VicinalError, match="as nvdimm, which a running machine"):
         move_machine(module, there)
     with pytest.raises(VicinalError, match=r"a domain .* exists already"):
         move_machine(here, here)
-    large = LocalPart(replace(there.machine, memory_mib=1 << 30))
+    large = LocalMigrationHost(replace(there.machine, memory_mib=1 << 30))
     with pytest.raises(VicinalError, match="of memory, and"):
         move_machine(here, large)
-    lost = LocalPart(replace(there.machine, bridge="vicinal-nowhere"))
+    lost = LocalMigrationHost(replace(there.machine, bridge="vicinal-nowhere"))
     with pytest.raises(VicinalError, match="there is no bridge 'vicinal-nowhere'"):
         move_machine(here, lost)
     hosts.trial.call("stop", hosts.trial.name)

@@ -15,9 +15,9 @@ from cluster_file_support import host as processors
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts.connection import Listener, Outcomes, Request
+from vicinal.cluster.hosts.host_part import Whole, host_part_of
 from vicinal.cluster.hosts.record import HostRecord, is_half_saved, is_saved
 from vicinal.cluster.hosts.saving import SaveStep, SaveSteps, restore_over_hosts, save_over_hosts
-from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import journal_of
@@ -63,10 +63,10 @@ class Lab:
     def _make(self, cluster: Cluster, name: str) -> None:
         keys = {"user-key.pub": "u", "host-key.pub": "h"}
         whole = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, keys)
-        share = share_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
+        host_part = host_part_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
         cpus, numa = processors(1, 4, 1)
         journal, machines = journal_of(f"{NAME}.{name}"), []
-        for resource in desired_resources(share, cpus, numa):
+        for resource in desired_resources(host_part, cpus, numa):
             journal.write(resource, Event.MADE)
             if isinstance(resource, MachineResource):
                 machines.append(self._start(resource.machine))
@@ -179,7 +179,7 @@ class Agent:
         if self._lab.dead:
             raise Killed
         if self._steps is None:
-            self._steps = SaveSteps(values["share"], lambda _: None)
+            self._steps = SaveSteps(values["host_part"], lambda _: None)
         try:
             answer = self._steps.do(SaveStep(values["step"]))
         except Killed:

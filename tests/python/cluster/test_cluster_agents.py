@@ -138,9 +138,9 @@ def test_only_what_changed_is_done(trial: Trial) -> None:
     trial.call("up", trial.file)
     trial.file.write_text(written("node0", "node1", region="members: 8"))
     assert "region/main (the file changes it: members: " in trial.call("up", trial.file).stderr
-    # If the file drops a host, that host's share is removed.
+    # If the file drops a host, that host's part is removed.
     trial.file.write_text(written("node0"))
-    assert "- node1: its share" in trial.call("plan", trial.file, status=2).stdout
+    assert "- node1: its part of the cluster" in trial.call("plan", trial.file, status=2).stdout
     trial.call("up", trial.file)
     assert trial.shared("node1") == []
     assert trial.journals() == [NAME, f"{NAME}.node0"]
@@ -174,7 +174,7 @@ def test_what_one_host_cannot_have_no_host_gets(trial: Trial) -> None:
     assert "host node1: region/main exists already" in trial.refused("up", trial.file)
     assert trial.shared("node0") == []
     theirs("node1", ["rm", f"/dev/shm/vicinal-0-{NAME}"])
-    # If the creation of the region fails on one host, the other host rolls back its own share.
+    # If the creation of the region fails on one host, the other host rolls back its own part.
     theirs("node1", ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", "/dev/shm"])
     error = trial.refused("up", trial.file)
     theirs("node1", ["umount", "/dev/shm"])
@@ -211,7 +211,7 @@ def test_a_host_that_is_not_reached(trial: Trial) -> None:
     assert "host/node1: broken: ssh does not reach it" in shown
     assert "running" in shown
     error = trial.refused("down", NAME)
-    assert f"the share of {NAME} on node1 is not removed" in error
+    assert f"the part of {NAME} on node1 is not removed" in error
     assert trial.shared("node0") == []
     assert trial.shared("node1") != []
     assert trial.journals() == [NAME, f"{NAME}.node1"]
@@ -219,8 +219,8 @@ def test_a_host_that_is_not_reached(trial: Trial) -> None:
     trial.call("down", "--forget", "node1", NAME)
     assert trial.journals() == [f"{NAME}.node1"]
     run("node1", ["/usr/sbin/sshd", "-f", str(trial.hosts.directory / "sshd_config")])
-    # The host can also remove its share without the command's host, because it has a journal of its
-    # share.
+    # The host can also remove its part without the command's host, because it has a journal of its
+    # part.
     own = [sys.executable, "-m", "vicinal", "down", f"{NAME}.node1"]
     environment = [f"PYTHONPATH={package_path()}", f"HOME={trial.hosts.directory}"]
     run("node1", ["env", *environment, *own])
@@ -251,7 +251,8 @@ def interrupted(trial: Trial) -> tuple[subprocess.Popen[Any], psutil.Process]:
     [agent] = [
         process
         for process in trial.hosts.cluster.processes("node1")
-        if name_of(process) != "sshd" and words_of(process)[-1:] == ["vicinal.cluster.share_agent"]
+        if name_of(process) != "sshd"
+        and words_of(process)[-1:] == ["vicinal.cluster.host_part_agent"]
     ]
     agent.suspend()
     return up, agent
@@ -276,7 +277,7 @@ def test_a_command_that_is_killed(trial: Trial) -> None:
     while trial.hosts.leftovers() or trial.journals() != [NAME]:
         assert time.monotonic() < deadline, (trial.hosts.leftovers(), trial.journals())
         time.sleep(0.1)
-    assert "it has no share of the cluster" in trial.call("status", NAME, status=1).stdout
+    assert "it has no part of the cluster" in trial.call("status", NAME, status=1).stdout
     trial.call("down", NAME)
 
 
@@ -291,7 +292,7 @@ def test_a_command_that_is_interrupted(trial: Trial) -> None:
 
 def test_another_version_is_refused(trial: Trial) -> None:
     """The request is the request of a command of another version."""
-    agent = ["-P", "-m", "vicinal.cluster.share_agent"]
+    agent = ["-P", "-m", "vicinal.cluster.host_part_agent"]
     ask = json.dumps({"do": "hello", "version": "0.0"})
     command = f"echo '{ask}' | {sys.executable} {' '.join(agent)}"
     answer = trial.hosts.at_head("sh", "-c", command).stdout

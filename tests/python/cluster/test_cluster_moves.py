@@ -14,6 +14,7 @@ from cluster_file_support import host, read
 from vicinal.base.codec import encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
+from vicinal.cluster.hosts.host_part import Whole, host_part_of
 from vicinal.cluster.hosts.moving import MoveStep, MoveSteps
 from vicinal.cluster.hosts.record import (
     HostRecord,
@@ -24,7 +25,6 @@ from vicinal.cluster.hosts.record import (
     on_this_host,
     places,
 )
-from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import journal_of
@@ -51,9 +51,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def desired(cluster: Cluster, name: str, moved: dict[str, str]) -> dict[str, Resource]:
     """The resources that a host should have after machines were moved."""
     request = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, KEYS, moved)
-    share = share_of(json.loads(json.dumps(request.request(name, with_keys=False))))
+    host_part = host_part_of(json.loads(json.dumps(request.request(name, with_keys=False))))
     cpus, numa = host(1, 2, 1)
-    return {each.key: each for each in desired_resources(share, cpus, numa)}
+    return {each.key: each for each in desired_resources(host_part, cpus, numa)}
 
 
 def settings(resource: Resource) -> dict[str, Any]:

@@ -351,13 +351,13 @@ def test_a_record_says_nothing_of_this_host(lab: Lab) -> None:
 
 def test_a_saved_machine_is_shown_as_saved(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """A stopped machine would boot anew when it is started. A saved one would not."""
-    share = f"{NAME}.a"
-    assert {node.state for node in cluster_state(share).nodes} == {"running"}
+    host_part = f"{NAME}.a"
+    assert {node.state for node in cluster_state(host_part).nodes} == {"running"}
     lab.save()
-    assert {node.state for node in cluster_state(share).nodes} == {"saved"}
-    assert run(["status", share]) == 1
+    assert {node.state for node in cluster_state(host_part).nodes} == {"saved"}
+    assert run(["status", host_part]) == 1
     assert (
         f"the cluster is saved: restore it with `vicinal restore {NAME}`" in capsys.readouterr().out
     )
     lab.restore()
-    assert {node.state for node in cluster_state(share).nodes} == {"running"}
+    assert {node.state for node in cluster_state(host_part).nodes} == {"running"}

@@ -21,11 +21,17 @@ from fake_libvirt import FakeLibvirt
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts import moving
-from vicinal.cluster.hosts.connection import ShareConnection
-from vicinal.cluster.hosts.moving import FarPart, MoveStep, MoveSteps, move_node, repair_moves
+from vicinal.cluster.hosts.connection import HostPartConnection
+from vicinal.cluster.hosts.host_part import Whole, host_part_of
+from vicinal.cluster.hosts.moving import (
+    MoveStep,
+    MoveSteps,
+    RemoteMigrationHost,
+    move_node,
+    repair_moves,
+)
 from vicinal.cluster.hosts.record import HostRecord, all_moves, host_records, moves
-from vicinal.cluster.hosts.share import Whole, share_of
-from vicinal.cluster.nodes.vm import host_part
+from vicinal.cluster.nodes.vm import migration_host
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.plan.journal import Event
@@ -117,10 +123,10 @@ class Lab:
         """The resources that the file wants on a host, after the given migrations."""
         keys = {"user-key.pub": "u", "host-key.pub": "h"}
         whole = Whole(self.cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, keys, moved)
-        share = share_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
+        host_part = host_part_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
         cpus, numa = processors(1, 2, 1)
         with self.on(name):
-            found = desired_resources(share, cpus, numa, self.functions(name))
+            found = desired_resources(host_part, cpus, numa, self.functions(name))
         return {each.key: each for each in found}
 
     def up(self) -> None:
@@ -157,14 +163,14 @@ class Lab:
     @contextmanager
     def parts(
         self, source: HostRecord, target: HostRecord, node: str
-    ) -> Iterator[tuple[FarPart, FarPart]]:
+    ) -> Iterator[tuple[RemoteMigrationHost, RemoteMigrationHost]]:
         """Connections to both hosts' agents, within this process."""
         found = []
         try:
             for record in (source, target):
                 agent = Agent(self, record.host)
                 self.agents.append(agent)
-                found.append(FarPart(cast("ShareConnection", agent), record, node))
+                found.append(RemoteMigrationHost(cast("HostPartConnection", agent), record, node))
             yield found[0], found[1]
         finally:
             self.hang_up()
@@ -226,7 +232,7 @@ class Agent:
         with self._lab.on(self._host):
             try:
                 if self._steps is None:
-                    self._steps = MoveSteps(str(values["share"]), str(values["node"]))
+                    self._steps = MoveSteps(str(values["host_part"]), str(values["node"]))
                 answer = self._steps.do(MoveStep(values["step"]), values)
                 self._answer = json.loads(json.dumps(answer))
             except VicinalError as error:
@@ -253,12 +259,12 @@ def lab(
     found = Lab(tmp_path, read(tmp_path, FILE.replace("CARD", card)), card)
     current = lambda: found.functions(found.current)  # noqa: E731
     monkeypatch.setattr("vicinal.cluster.resources.functions.Functions", current)
-    monkeypatch.setattr(moving, "_parts", found.parts)
+    monkeypatch.setattr(moving, "_migration_hosts", found.parts)
     monkeypatch.setattr(moving, "libvirt_of", lambda record: found.hypervisor(record.host))
-    monkeypatch.setattr(host_part, "hypervisor_at", lambda _: found.hypervisor(found.current))
+    monkeypatch.setattr(migration_host, "hypervisor_at", lambda _: found.hypervisor(found.current))
     for name in ("check_bridge", "check_unused", "end_guest_ssh", "check_room"):
-        monkeypatch.setattr(host_part, name, lambda *_: None)
-    monkeypatch.setattr(host_part, "QUIET_SECONDS", 0)
+        monkeypatch.setattr(migration_host, name, lambda *_: None)
+    monkeypatch.setattr(migration_host, "QUIET_SECONDS", 0)
     found.up()
     yield found
     found.hang_up()

@@ -13,7 +13,7 @@ from command_support import CHECKOUT
 import vicinal
 from vicinal import cli
 from vicinal.base.crash_report import without_secrets
-from vicinal.cluster import share_agent
+from vicinal.cluster import host_part_agent
 from vicinal.launch import host_agent
 
 
@@ -107,9 +107,11 @@ def test_agents_of_other_hosts_name_theirs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "far")
-    monkeypatch.setattr(share_agent.Agent, "serve", fails(IndexError("list index out of range")))
+    monkeypatch.setattr(
+        host_part_agent.Agent, "serve", fails(IndexError("list index out of range"))
+    )
     monkeypatch.setattr(host_agent, "_serve", fails(IndexError("list index out of range")))
-    for main in (share_agent.main, host_agent.main):
+    for main in (host_part_agent.main, host_agent.main):
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 1

@@ -33,7 +33,7 @@ def load(modules: str, *also: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_needs_no_more_than_the_appliance_has() -> None:
     """The command needs neither libvirt nor the libraries of studies."""
-    done = load("vicinal.cli, vicinal.cluster.manager, vicinal.cluster.share_agent")
+    done = load("vicinal.cli, vicinal.cluster.manager, vicinal.cluster.host_part_agent")
     assert done.returncode == 0, done.stderr
 
 

@@ -205,7 +205,7 @@ def test_hosts_are_told_to_forget_theirs(uri: str, monkeypatch: pytest.MonkeyPat
     )
     said: list[str] = []
     assert take_down("lab", forget_machines=True, say=said.append)
-    assert asked == [(Request.DOWN, {"share": "lab.there", "forget_machines": True})]
+    assert asked == [(Request.DOWN, {"host_part": "lab.there", "forget_machines": True})]
     assert said == ["there: left behind"]
     assert cluster_names() == []
 

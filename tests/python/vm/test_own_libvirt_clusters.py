@@ -61,7 +61,7 @@ def daemon(
 
 
 def begun(name: str) -> LibvirtResource:
-    """A cluster's share of the daemon, which is in the journal before its creation."""
+    """A cluster's use of the daemon, which is in the journal before its creation."""
     resource = LibvirtResource(name)
     cluster_directory(name).mkdir(parents=True)
     journal_of(name).write(resource, Event.BEGUN)
@@ -83,7 +83,7 @@ def test_it_runs_from_the_first_cluster_to_the_last(daemon: Daemon) -> None:
     first.create()
     process = daemon.process
     assert first.observe().condition is Condition.READY
-    # Another cluster has no share in the daemon yet.
+    # Another cluster does not use the daemon yet.
     assert LibvirtResource("second").observe().condition is Condition.ABSENT
     second = begun("second")
     second.create()

@@ -1,4 +1,4 @@
-"""The hosts of a cluster, and a host's share of a cluster over several hosts."""
+"""The hosts of a cluster, and a host's part of a cluster over several hosts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class ClusterHost:
 
 
 @dataclass(frozen=True)
-class ShareMachine:
+class HostPartMachine:
     """A VM of a cluster; the same facts on all hosts of the cluster."""
 
     name: str
@@ -39,7 +39,7 @@ class ShareMachine:
 
 
 @dataclass(frozen=True)
-class ShareContainer:
+class HostPartContainer:
     """A container of a cluster; the same facts on all hosts of the cluster."""
 
     name: str
@@ -47,14 +47,14 @@ class ShareContainer:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The facts of the whole cluster that a host needs to create its share."""
+class HostPart:
+    """The facts of the whole cluster that a host needs to create its part."""
 
     host: str
-    """Name of the share's host."""
-    machines: tuple[ShareMachine, ...] = ()
+    """Name of the host."""
+    machines: tuple[HostPartMachine, ...] = ()
     """All VMs of the cluster, in the file's order."""
-    containers: tuple[ShareContainer, ...] = ()
+    containers: tuple[HostPartContainer, ...] = ()
     """All containers of the cluster, in the file's order."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """IPv4 address of each host with VMs, by the host's name."""
@@ -79,14 +79,14 @@ class Share:
         return sum(machine.card == card for machine in self.machines)
 
 
-def share_name(cluster: str, host: str) -> str:
-    """Return the name under which a host stores its share: CLUSTER.HOST.
+def host_part_name(cluster: str, host: str) -> str:
+    """Return the name under which a host stores its part: CLUSTER.HOST.
 
     A cluster's own name has no dot.
     """
     return f"{cluster}.{host}"
 
 
-def is_share(name: str) -> bool:
-    """Whether a name is the name of a host's share."""
+def is_host_part(name: str) -> bool:
+    """Whether a name is the name of a host's part."""
     return "." in name

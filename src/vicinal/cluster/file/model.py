@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from vicinal.cluster.file.hosts import ClusterHost, Share, share_name
+from vicinal.cluster.file.hosts import ClusterHost, HostPart, host_part_name
 from vicinal.cluster.file.network import Network
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
@@ -116,7 +116,7 @@ class RegionSettings:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The content of a cluster file, or one host's share of it."""
+    """The content of a cluster file, or one host's part of it."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -133,13 +133,15 @@ class Cluster:
     """First UDP port of the wires between VMs of different hosts; None unless the file sets it."""
     text: str = ""
     """The text of the file."""
-    share: Share | None = None
-    """Set if this object is one host's share of a cluster."""
+    host_part: HostPart | None = None
+    """Set if this object is one host's part of a cluster."""
 
     @property
     def kept_as(self) -> str:
-        """The name under which this host stores the journal of the cluster or of its share."""
-        return self.name if self.share is None else share_name(self.name, self.share.host)
+        """The name under which this host stores the journal of the cluster or of its part."""
+        return (
+            self.name if self.host_part is None else host_part_name(self.name, self.host_part.host)
+        )
 
     def of(self, backend: BackEnd) -> tuple[Node, ...]:
         """Return the nodes of a kind, in the file's order."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.yaml import line_of
-from vicinal.cluster.file.hosts import is_share
+from vicinal.cluster.file.hosts import is_host_part
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.region.geometry import section_fault
 
@@ -38,9 +38,9 @@ def check_members(cluster: Cluster) -> None:
     """Raise VicinalError if a host's region has fewer member slots than the host has nodes.
 
     read_cluster() does not check this, because a job of Slurm spreads the nodes of a file over its
-    hosts. A host's share is not checked, because VMs may have moved to the host.
+    hosts. A host's part is not checked, because VMs may have moved to the host.
     """
-    if cluster.region is None or is_share(cluster.kept_as):
+    if cluster.region is None or is_host_part(cluster.kept_as):
         return
     counts = Counter(node.host for node in cluster.nodes)
     host, most = counts.most_common(1)[0]

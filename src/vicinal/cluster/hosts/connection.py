@@ -4,7 +4,7 @@ A request has the field `do`, one of Request. Before its answer, an agent sends 
 messages for people, and `alive` every 5 s, so that the command notices a lost host during long
 work. A command sends HERE every 5 s, for the same reason.
 
-The agent's side is Requests and Answers. The command's side is ShareConnection for one host;
+The agent's side is Requests and Answers. The command's side is HostPartConnection for one host;
 connected() and ask_all() use several hosts at the same time.
 """
 
@@ -48,17 +48,17 @@ class Request(StrEnum):
     HELLO = "hello"
     """Return facts about the host; its version of Vicinal must be the command's."""
     PLAN = "plan"
-    """Return the steps of `up` for the share."""
+    """Return the steps of `up` for the part."""
     UP = "up"
-    """Create the share, answer `made`, and wait for KEEP; without KEEP, undo everything."""
+    """Create the part, answer `made`, and wait for KEEP; without KEEP, undo everything."""
     KEEP = "keep"
     UNDO = "undo"
-    """Undo the share, even during its creation."""
+    """Undo the part, even during its creation."""
     DOWN = "down"
     START = "start"
     STOP = "stop"
     STATE = "state"
-    """Return the state of the share."""
+    """Return the state of the part."""
     ENTER = "enter"
     """Connect to the nodes for a job; their region must have room for the given number of ranks."""
     CHECK = "check"
@@ -168,13 +168,13 @@ class Listener:
     say: Callable[[str], None] = lambda _: None
 
 
-class ShareConnection(AgentConnection):
+class HostPartConnection(AgentConnection):
     """A connection to the agent on a host of a cluster, until close().
 
     One thread at a time sends requests that have answers; another thread may call tell().
     """
 
-    module = "vicinal.cluster.share_agent"
+    module = "vicinal.cluster.host_part_agent"
     mark = MARK
     part = "the cluster"
 
@@ -255,15 +255,15 @@ class ShareConnection(AgentConnection):
 
 
 @contextmanager
-def connected(hosts: Sequence[str]) -> Iterator[list[ShareConnection]]:
+def connected(hosts: Sequence[str]) -> Iterator[list[HostPartConnection]]:
     """Start an agent on each host, and yield the connections.
 
     At the end of the `with` statement the agents end, and undo what the command has not kept.
     """
-    opened: list[ShareConnection] = []
+    opened: list[HostPartConnection] = []
     try:
         for host in hosts:
-            opened.append(ShareConnection(host))
+            opened.append(HostPartConnection(host))
         yield opened
     finally:
         for connection in opened:
@@ -291,8 +291,8 @@ class Outcomes(Generic[T]):
 
 
 def ask_all(
-    connections: Sequence[ShareConnection],
-    work: Callable[[ShareConnection, Listener], T],
+    connections: Sequence[HostPartConnection],
+    work: Callable[[HostPartConnection, Listener], T],
     show: Callable[[FarStep], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcomes[T]:
@@ -306,7 +306,7 @@ def ask_all(
         lambda step: heard.put(lambda: show(step)), lambda text: heard.put(lambda: say(text))
     )
 
-    def ask(connection: ShareConnection) -> None:
+    def ask(connection: HostPartConnection) -> None:
         try:
             outcomes.answers[connection.name] = work(connection, listener)
         except VicinalError as error:

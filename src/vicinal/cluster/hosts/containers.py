@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from vicinal.cluster.hosts.entered import EnteredShares
+from vicinal.cluster.hosts.entered import EnteredHostParts
 from vicinal.cluster.hosts.far_shell import FarShell
 from vicinal.cluster.hosts.guests import far_command, record_of
 from vicinal.cluster.hosts.record import HostRecord
@@ -38,7 +38,7 @@ class FarContainers:
         self._records = {record.host: record for record in records}
         self._here = here
         self._neighbours = neighbours
-        self._shares = EnteredShares(records)
+        self._host_parts = EnteredHostParts(records)
         self._shell: FarShell | None = None
         self._name = f"far-{secrets.token_hex(4)}"
 
@@ -54,18 +54,18 @@ class FarContainers:
         check_seen(job, self._here)
         in_region = job.path is MessagePath.REGION
         names = [node.name for node in self.nodes]
-        self._shares.enter(names, job.ranks if in_region else None, heap=job.heap)
+        self._host_parts.enter(names, job.ranks if in_region else None, heap=job.heap)
         self._shell = FarShell(self.exchange / self._name, self._far_command)
         if in_region:  # each host's region, which has the same name on all hosts
             job = replace(job, region=f"file:{REGION}")
-        return launchers.at_head(job, self, self._shares.traffic)
+        return launchers.at_head(job, self, self._host_parts.traffic)
 
     def close(self) -> None:
         """Close the connections to the hosts."""
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
-        self._shares.close()
+        self._host_parts.close()
 
     @property
     def nodes(self) -> list[Node]:
@@ -118,7 +118,7 @@ class FarContainers:
 
         Raises VicinalError if a node of another host ended.
         """
-        self._shares.check()
+        self._host_parts.check()
         return self._here.ended_nodes()
 
     def _far_command(self, node: str, command: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import Request, ShareConnection, ask_all
+from vicinal.cluster.hosts.connection import HostPartConnection, Request, ask_all
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.mpi.placement import place
 from vicinal.mpi.traffic import JobTraffic, merge_traffic
@@ -13,12 +13,12 @@ _CHECK_SECONDS = 5.0
 """Interval between checks whether the hosts' nodes still run."""
 
 
-class EnteredShares:
-    """A cluster's shares, for one job; call enter() first and close() at the end."""
+class EnteredHostParts:
+    """A cluster's parts, for one job; call enter() first and close() at the end."""
 
     def __init__(self, records: Sequence[HostRecord]) -> None:
         self._records = {record.host: record for record in records}
-        self._connections: list[ShareConnection] = []
+        self._connections: list[HostPartConnection] = []
         self._checked = 0.0
 
     def enter(self, nodes: Sequence[str], ranks: int | None, *, heap: bool) -> None:
@@ -28,13 +28,17 @@ class EnteredShares:
         the host's ranks; with `heap`, it must have heaps.
         """
         placed = [] if ranks is None else place(ranks, nodes)
-        self._connections = [ShareConnection(host) for host in self._records]
+        self._connections = [HostPartConnection(host) for host in self._records]
 
-        def ask(connection: ShareConnection) -> None:
+        def ask(connection: HostPartConnection) -> None:
             connection.hello()
             record = self._records[connection.name]
             count = sum(each.ranks for each in placed if each.node in record.nodes)
-            asked = {"share": record.share, "ranks": None if ranks is None else count, "heap": heap}
+            asked = {
+                "host_part": record.host_part,
+                "ranks": None if ranks is None else count,
+                "heap": heap,
+            }
             connection.ask(Request.ENTER, asked)
 
         ask_all(self._connections, lambda each, _: ask(each)).all()

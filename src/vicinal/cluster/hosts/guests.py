@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.entered import EnteredShares
+from vicinal.cluster.hosts.entered import EnteredHostParts
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.remote.agent_connection import searching
 from vicinal.cluster.hosts.remote.reach import Reach
@@ -35,7 +35,7 @@ def far_command(
 ) -> list[str]:
     """Return the command line that runs `command` in a node, by `vicinal exec` on its host."""
     own = [*searching(), sys.executable, "-P", "-m", "vicinal", "exec"]
-    own += ["--cluster", record.share, node, *command]
+    own += ["--cluster", record.host_part, node, *command]
     if record.is_this:
         return own
     ssh, *rest = Reach.SSH.command(record.host, own)
@@ -99,7 +99,7 @@ class FarGuests:
         self.guests = [FarGuest(record, each) for record in records for each in record.machines]
         self.image = NoImage()
         self._records = records
-        self._shares = EnteredShares(records)
+        self._host_parts = EnteredHostParts(records)
         self._ranks: int | None = None
         self._heap = False
 
@@ -123,11 +123,11 @@ class FarGuests:
 
     def enter(self) -> None:
         """Connect to all hosts, and check that their VMs run and their regions have room."""
-        self._shares.enter([each.name for each in self.guests], self._ranks, heap=self._heap)
+        self._host_parts.enter([each.name for each in self.guests], self._ranks, heap=self._heap)
 
     def traffic(self, job: int) -> JobTraffic | None:
         """Return what all hosts' regions count of a job; None without regions."""
-        return self._shares.traffic(job)
+        return self._host_parts.traffic(job)
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         """Return no regions: this host cannot read those of other hosts."""
@@ -135,8 +135,8 @@ class FarGuests:
 
     def check(self) -> None:
         """Raise VicinalError if a VM ended or a host is lost."""
-        self._shares.check()
+        self._host_parts.check()
 
     def close(self) -> None:
         """End the agents."""
-        self._shares.close()
+        self._host_parts.close()

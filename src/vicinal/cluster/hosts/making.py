@@ -1,6 +1,6 @@
 """Creating a cluster over several hosts: on all hosts at the same time, and all or nothing.
 
-Each host plans and creates its own share. After all shares are created, the command has all kept.
+Each host plans and creates its own part. After all parts are created, the command has all kept.
 If a host fails or the command is interrupted, all hosts undo what they created.
 """
 
@@ -12,14 +12,15 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.hosts.connection import (
     FarStep,
+    HostPartConnection,
     Listener,
     Request,
-    ShareConnection,
     ask_all,
     connected,
 )
+from vicinal.cluster.hosts.host_part import Whole, hosts_with_machines
 from vicinal.cluster.hosts.moving import repair_moves
-from vicinal.cluster.hosts.parts import Part, Parts, Say
+from vicinal.cluster.hosts.part_creation import PartCreation, PartCreations, Say
 from vicinal.cluster.hosts.record import (
     SAVE_KEY,
     HostRecord,
@@ -32,7 +33,6 @@ from vicinal.cluster.hosts.record import (
 )
 from vicinal.cluster.hosts.remote.hosts import Host
 from vicinal.cluster.hosts.saving import restore_over_hosts
-from vicinal.cluster.hosts.share import Whole, hosts_with_machines
 from vicinal.cluster.nodes.vm.from_file import is_joined
 from vicinal.cluster.plan.applying import Show, apply
 from vicinal.cluster.plan.journal import Entry, Event, Journal
@@ -85,7 +85,7 @@ class _Making:
     """The work of one command on a cluster, with an agent on each host."""
 
     def __init__(
-        self, cluster: Cluster, entries: dict[str, Entry], connections: Sequence[ShareConnection]
+        self, cluster: Cluster, entries: dict[str, Entry], connections: Sequence[HostPartConnection]
     ) -> None:
         self._moved = places(cluster, entries)
         self._cluster = cluster = with_moves(cluster, self._moved)
@@ -98,7 +98,7 @@ class _Making:
         self._records = [self._record(host.name, facts[host.name]) for host in cluster.hosts]
         self._keys = KeysResource.of(cluster.name) if cluster.of(BackEnd.VM) else None
         self._changes: dict[str, bool] = {}
-        """Whether a host's share has steps to execute, by host; set by steps()."""
+        """Whether a host's part has steps to execute, by host; set by steps()."""
         self.local = self._local_plan()
 
     def steps(self) -> list[Shown]:
@@ -106,7 +106,12 @@ class _Making:
         asked = [self._connections[record.host] for record in self._records]
         plans = ask_all(asked, lambda each, _: self._planned(each)).all()
         found: list[Shown] = [
-            FarStep(record.host, Action.REMOVE, "its share", "the file no longer names the host")
+            FarStep(
+                record.host,
+                Action.REMOVE,
+                "its part of the cluster",
+                "the file no longer names the host",
+            )
             for record in self._gone
         ]
         found += self.local.steps
@@ -121,7 +126,7 @@ class _Making:
         for record in self._gone:
             journal.write(record, Event.REMOVING)
             self._connections[record.host].ask(
-                Request.DOWN, {"share": record.share}, Listener(show, say)
+                Request.DOWN, {"host_part": record.host_part}, Listener(show, say)
             )
             journal.write(record, Event.REMOVED)
         whole = self._whole()
@@ -133,7 +138,9 @@ class _Making:
                 continue
             journal.write(record, Event.BEGUN)
             work.append((record, whole.request(record.host, with_keys=True)))
-        parts = Parts([Part(self._connections[r.host], request) for r, request in work], show, say)
+        parts = PartCreations(
+            [PartCreation(self._connections[r.host], request) for r, request in work], show, say
+        )
         try:
             parts.make()
         except BaseException as error:
@@ -150,9 +157,9 @@ class _Making:
             journal.write(record, Event.MADE)
 
     def _take_away(self, records: Sequence[HostRecord], left: Sequence[str]) -> list[str]:
-        """Remove new shares in `left`, whose agents could not undo them.
+        """Remove new parts in `left`, whose agents could not undo them.
 
-        Return the hosts on which that fails too, or whose share is older than this command.
+        Return the hosts on which that fails too, or whose part is older than this command.
         """
         still = []
         for record in records:
@@ -160,16 +167,18 @@ class _Making:
                 continue
             try:
                 if record.host in self._recorded:
-                    raise VicinalError("the share existed before", "repair the share")
+                    raise VicinalError(
+                        "the host's part of the cluster existed before", "repair the part"
+                    )
                 with connected([record.host]) as [connection]:
                     connection.hello()
-                    connection.ask(Request.DOWN, {"share": record.share})
+                    connection.ask(Request.DOWN, {"host_part": record.host_part})
             except VicinalError:
                 still.append(record.host)
         return still
 
     def _forget(self, journal: Journal, records: Sequence[HostRecord], left: Sequence[str]) -> None:
-        """Record that undone shares are gone, or complete as before this command."""
+        """Record that undone parts are gone, or complete as before this command."""
         for record in records:
             if record.host in left:
                 continue
@@ -184,7 +193,7 @@ class _Making:
         named = {host.name for host in self._cluster.hosts}
         return [record for host, record in self._recorded.items() if host not in named]
 
-    def _planned(self, connection: ShareConnection) -> list[FarStep]:
+    def _planned(self, connection: HostPartConnection) -> list[FarStep]:
         request = self._whole().request(connection.name, with_keys=False)
         answer = connection.ask(Request.PLAN, request)
         try:

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Collection, Mapping
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import Listener, Request, ShareConnection, ask_all, connected
+from vicinal.cluster.hosts.connection import (
+    HostPartConnection,
+    Listener,
+    Request,
+    ask_all,
+    connected,
+)
 from vicinal.cluster.hosts.record import (
     SAVE_KEY,
     HostRecord,
@@ -21,7 +27,7 @@ from vicinal.cluster.status import ClusterState, HostState, Piece, seen
 
 
 def over_hosts(name: str, request: Request, show: Show) -> None:
-    """Send a request for the share to all hosts of a cluster at the same time.
+    """Send a request for the part to all hosts of a cluster at the same time.
 
     Does nothing if the cluster has no hosts. Raises errors after all hosts have finished.
     """
@@ -39,11 +45,11 @@ def down_over_hosts(
     forget_machines: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Entry]:
-    """Remove the shares on all hosts of a cluster; return the entries of resources on this host.
+    """Remove the parts on all hosts of a cluster; return the entries of resources on this host.
 
     The hosts in `lost` get no request and are forgotten. With `forget_machines`, the other hosts
     give up VMs whose libvirt is lost, and `say` gets what may be left. Raises VicinalError if a
-    host does not answer or cannot remove its share. The shares of all other hosts are removed then,
+    host does not answer or cannot remove its part. The parts of all other hosts are removed then,
     and the records of the failed hosts stay.
     """
     entries = journal.entries()
@@ -67,7 +73,7 @@ def down_over_hosts(
         journal.write(SaveRecord(), Event.REMOVED)
     for host, error in outcomes.errors.items():
         raise VicinalError(
-            f"{error.message}; the share of {name} on {host} is not removed",
+            f"{error.message}; the part of {name} on {host} is not removed",
             f"{error.remedy}; then call `vicinal down {name}` again, with --forget {host} if the "
             "host never comes back",
         )
@@ -118,11 +124,11 @@ def _observed(host: HostState) -> Observation:
     return Observation(Condition.STOPPED if stopped else Condition.BROKEN, "not all of it runs")
 
 
-def _state(connection: ShareConnection, record: HostRecord) -> HostState:
+def _state(connection: HostPartConnection, record: HostRecord) -> HostState:
     connection.hello()
-    found = connection.ask(Request.STATE, {"share": record.share})["state"]
+    found = connection.ask(Request.STATE, {"host_part": record.host_part})["state"]
     if found is None:
-        return HostState(record.host, None, "it has no share of the cluster")
+        return HostState(record.host, None, "it has no part of the cluster")
     try:
         return HostState(record.host, ClusterState.from_dict(found))
     except (ValueError, KeyError, TypeError) as error:
@@ -134,10 +140,10 @@ def _state(connection: ShareConnection, record: HostRecord) -> HostState:
 
 def _about(
     records: Mapping[str, HostRecord], request: Request, options: Mapping[str, object] | None = None
-) -> Callable[[ShareConnection, Listener], object]:
-    def ask(connection: ShareConnection, listener: Listener) -> object:
+) -> Callable[[HostPartConnection, Listener], object]:
+    def ask(connection: HostPartConnection, listener: Listener) -> object:
         connection.hello()
-        share = records[connection.name].share
-        return connection.ask(request, {"share": share, **(options or {})}, listener)
+        host_part = records[connection.name].host_part
+        return connection.ask(request, {"host_part": host_part, **(options or {})}, listener)
 
     return ask

@@ -3,7 +3,7 @@
 The command requests the steps of the move one by one from the agents of both hosts, and has libvirt
 move the VM. The cluster's journal records the move before its start (MoveRecord). The journal of
 the VM's new host contains the VM before its arrival, and the journal of its old host until it is
-gone. So `down` finds the VM wherever it is. Both shares are locked during the move.
+gone. So `down` finds the VM wherever it is. Both hosts' parts are locked during the move.
 """
 
 import os
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.base.printable import printable
-from vicinal.cluster.hosts.connection import Request, ShareConnection, connected
+from vicinal.cluster.hosts.connection import HostPartConnection, Request, connected
 from vicinal.cluster.hosts.far_libvirt import libvirt_of
 from vicinal.cluster.hosts.record import HostRecord, MoveRecord, host_records, interrupted, moves
 from vicinal.cluster.nodes.vm.from_file import check_may_give_away
-from vicinal.cluster.nodes.vm.host_part import LocalPart
 from vicinal.cluster.nodes.vm.machine import Machine, write_commands
+from vicinal.cluster.nodes.vm.migration_host import LocalMigrationHost
 from vicinal.cluster.nodes.vm.ranks import Endpoint, Return
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Json, Resource, all_of, find
@@ -70,10 +70,10 @@ class MoveStep(StrEnum):
     """Describe the VM if the host's journal has it, after an interrupted move."""
 
 
-class FarPart:
+class RemoteMigrationHost:
     """A host's part in the move of a VM, which the host's agent executes."""
 
-    def __init__(self, connection: ShareConnection, record: HostRecord, node: str) -> None:
+    def __init__(self, connection: HostPartConnection, record: HostRecord, node: str) -> None:
         self.record = record
         self._connection = connection
         self._node = node
@@ -150,7 +150,7 @@ class FarPart:
 
     def ask(self, step: MoveStep, **values: Any) -> dict[str, Any]:
         """Have the agent execute a step; return its answer. Raises VicinalError."""
-        asked = {"share": self.record.share, "node": self._node, "step": step, **values}
+        asked = {"host_part": self.record.host_part, "node": self._node, "step": step, **values}
         self._owed += 1
         self._connection.tell(Request.MOVE, asked)
         while True:
@@ -182,7 +182,7 @@ def move_node(
     source = _source(name, records, node, host)
     known = moves(entries).get(node)
     home = source.host if known is None else known.home
-    with _parts(source, records[host], node) as (here, there):
+    with _migration_hosts(source, records[host], node) as (here, there):
         leaving = here.leaves()
         move = MoveRecord(node, home, source.host, host, here.domain)
         journal.write(move, Event.BEGUN)
@@ -213,7 +213,7 @@ def repair_moves(journal: Journal, say: Say = lambda _: None) -> None:
     records = {record.host: record for record in host_records(entries)}
     for move in interrupted(entries):
         say(f"the move of {move.node} to {move.host} was interrupted")
-        with _parts(records[move.origin], records[move.host], move.node) as (here, there):
+        with _migration_hosts(records[move.origin], records[move.host], move.node) as (here, there):
             expected, told = there.look(), here.look()
             if not told:  # the old host has recorded that the VM is gone
                 _write_down(journal, records, move)
@@ -258,12 +258,14 @@ def _source(name: str, records: Mapping[str, HostRecord], node: str, host: str) 
 
 
 @contextmanager
-def _parts(source: HostRecord, target: HostRecord, node: str) -> Iterator[tuple[FarPart, FarPart]]:
-    """Connect to the agents of both hosts, which lock their shares with the first step."""
+def _migration_hosts(
+    source: HostRecord, target: HostRecord, node: str
+) -> Iterator[tuple[RemoteMigrationHost, RemoteMigrationHost]]:
+    """Connect to the agents of both hosts, which lock their parts with the first step."""
     with connected([source.host, target.host]) as [here, there]:
         here.hello()
         there.hello()
-        yield FarPart(here, source, node), FarPart(there, target, node)
+        yield RemoteMigrationHost(here, source, node), RemoteMigrationHost(there, target, node)
 
 
 def _forget(journal: Journal, move: MoveRecord) -> None:
@@ -282,29 +284,29 @@ def _write_down(journal: Journal, records: Mapping[str, HostRecord], move: MoveR
 
 
 class MoveSteps:
-    """The steps of one VM's move on one host; the share is locked until close()."""
+    """The steps of one VM's move on one host; the part is locked until close()."""
 
-    def __init__(self, share: str, node: str) -> None:
-        self._share = share
+    def __init__(self, host_part: str, node: str) -> None:
+        self._host_part = host_part
         self._node = node
         self._lock = ExitStack()
-        self._lock.enter_context(sole_command(share))
-        self._part: LocalPart | None = None
+        self._lock.enter_context(sole_command(host_part))
+        self._migration_host: LocalMigrationHost | None = None
         self._function: FunctionResource | None = None
         """The function of this host that the VM has or will get."""
 
     def close(self) -> None:
-        """Unlock the share."""
+        """Unlock the part."""
         self._lock.close()
 
     def do(self, step: MoveStep, values: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a step; return the answer's fields. Raises VicinalError."""
         match step:
             case MoveStep.LEAVES:
-                part = self._look()
-                _check_movable(part.machine)
-                part.check_leaves()
-                return _described(part, self._function)
+                migration_host = self._look()
+                _check_movable(migration_host.machine)
+                migration_host.check_leaves()
+                return _described(migration_host, self._function)
             case MoveStep.COMES:
                 machine = decode(Machine, values["machine"])
                 return self._comes(machine, str(values["bridge"]), values.get("function"))
@@ -314,7 +316,7 @@ class MoveSteps:
                 return _described(self._look(), self._function)
             case MoveStep.SEND_OUT:
                 # Incomplete while it moves, so that a job does not count the VM as lost.
-                journal_of(self._share).write(self._resource(), Event.REMOVING)
+                journal_of(self._host_part).write(self._resource(), Event.REMOVING)
                 return {"ranks": self._there.send_out(float(values["seconds"]))}
             case MoveStep.AWAIT_BACK:
                 whom = endpoints(values["ranks"])
@@ -327,25 +329,25 @@ class MoveSteps:
                 self._its_function.announce()
             case MoveStep.CALL_BACK:
                 self._there.call_back()
-                journal_of(self._share).write(self._resource(), Event.MADE)
+                journal_of(self._host_part).write(self._resource(), Event.MADE)
             case MoveStep.GONE:
                 self._gone()
             case MoveStep.STAYS:
-                if self._part is not None:
-                    journal_of(self._share).write(self._resource(), Event.REMOVED)
+                if self._migration_host is not None:
+                    journal_of(self._host_part).write(self._resource(), Event.REMOVED)
                     self._release()
             case MoveStep.ARRIVED:
                 self._arrived()
         return {}
 
     @property
-    def _there(self) -> LocalPart:
-        if self._part is None:
+    def _there(self) -> LocalMigrationHost:
+        if self._migration_host is None:
             raise VicinalError(
                 f"{self._node} is not being moved",
                 "call `vicinal migrate`, which prepares the move",
             )
-        return self._part
+        return self._migration_host
 
     @property
     def _its_function(self) -> FunctionResource:
@@ -356,17 +358,17 @@ class MoveSteps:
             )
         return self._function
 
-    def _look(self) -> LocalPart:
+    def _look(self) -> LocalMigrationHost:
         """Read the VM and its function from the journal."""
-        part = self._part = LocalPart(self._machine())
+        migration_host = self._migration_host = LocalMigrationHost(self._machine())
         self._function = find(self._resources(), FunctionResource, self._node)
-        return part
+        return migration_host
 
     def _release(self) -> None:
         """Release the function that the VM had on this host, or was to get."""
         if self._function is None:
             return
-        journal = journal_of(self._share)
+        journal = journal_of(self._host_part)
         journal.write(self._function, Event.REMOVING)
         self._function.remove()
         journal.write(self._function, Event.REMOVED)
@@ -375,7 +377,7 @@ class MoveSteps:
         return MachineResource(self._there.machine)
 
     def _resources(self) -> dict[str, Resource]:
-        return recorded_resources(journal_of(self._share).entries())
+        return recorded_resources(journal_of(self._host_part).entries())
 
     def _machine(self) -> Machine:
         found = find(self._resources(), MachineResource, self._node)
@@ -411,31 +413,31 @@ class MoveSteps:
             if region is None:
                 raise VicinalError("it has no region of the cluster", "call `vicinal up`")
             own = replace(own, region=region.path.name)
-        part = LocalPart(own)
-        part.check_comes()
+        migration_host = LocalMigrationHost(own)
+        migration_host.check_comes()
         wanted = None
         if function is not None:
             check_may_give_away(own.name, own.uri)
             wanted = FunctionResource.from_settings(function).at_this_host()
         write_commands(own, first=False)
-        self._part, self._function = part, wanted
-        journal = journal_of(self._share)
+        self._migration_host, self._function = migration_host, wanted
+        journal = journal_of(self._host_part)
         # The VM first, because a command that finds its record looks for its function too.
         journal.write(self._resource(), Event.BEGUN)
         if wanted is not None:
             journal.write(wanted, Event.BEGUN)
             wanted.reserve()
-        return _described(part, wanted)
+        return _described(migration_host, wanted)
 
     def _gone(self) -> None:
-        journal = journal_of(self._share)
+        journal = journal_of(self._host_part)
         self._release()
         self._there.machine.saved.unlink(missing_ok=True)
         journal.write(self._resource(), Event.REMOVED)
         self._write_guests(without=self._node)
 
     def _arrived(self) -> None:
-        journal = journal_of(self._share)
+        journal = journal_of(self._host_part)
         if self._function is not None:
             journal.write(self._function, Event.MADE)
         journal.write(self._resource(), Event.MADE)
@@ -445,7 +447,7 @@ class MoveSteps:
 
     def _write_guests(self, without: str | None) -> None:
         """Record the guests to wait for when VMs start: those of the VMs on this host."""
-        journal, resources = journal_of(self._share), self._resources()
+        journal, resources = journal_of(self._host_part), self._resources()
         machines = tuple(
             each.machine
             for each in all_of(resources, MachineResource)
@@ -478,14 +480,16 @@ def _check_movable(machine: Machine) -> None:
         )
 
 
-def _described(part: LocalPart, function: FunctionResource | None) -> dict[str, Any]:
-    side = part.side()
+def _described(
+    migration_host: LocalMigrationHost, function: FunctionResource | None
+) -> dict[str, Any]:
+    side = migration_host.side()
     region = side.region
     address = None if function is None else function.address
     return {
-        "machine": encode(part.machine),
-        "domain": part.domain,
-        "accelerator": part.accelerator.value,
+        "machine": encode(migration_host.machine),
+        "domain": migration_host.domain,
+        "accelerator": migration_host.accelerator.value,
         "region": None if region is None else [region.name, region.size_bytes],
         "names": list(side.names),
         "function": None if function is None else dict(function.settings),

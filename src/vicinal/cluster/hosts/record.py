@@ -1,6 +1,6 @@
 """Records of a cluster over several hosts in the journal of the command's host.
 
-HostRecord is a host with a share of the cluster, MoveRecord a VM on another host than the file
+HostRecord is a host with a part of the cluster, MoveRecord a VM on another host than the file
 says, and SaveRecord that all VMs are saved. A MoveRecord or SaveRecord that is not complete belongs
 to an interrupted command: the VM may be on either host, or some VMs may be paused or saved while
 others run.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.file.hosts import share_name
+from vicinal.cluster.file.hosts import host_part_name
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.hosts.remote.hosts import Host
 from vicinal.cluster.plan.journal import Entry
@@ -26,7 +26,7 @@ SAVE_KEY = f"{SAVE_KIND}/main"
 
 @dataclass(frozen=True)
 class HostRecord:
-    """A host with a share of a cluster."""
+    """A host with a part of a cluster."""
 
     cluster: str
     host: str
@@ -61,9 +61,9 @@ class HostRecord:
         return encode(self)
 
     @property
-    def share(self) -> str:
-        """The name under which the host stores its share."""
-        return share_name(self.cluster, self.host)
+    def host_part(self) -> str:
+        """The name under which the host stores its part."""
+        return host_part_name(self.cluster, self.host)
 
     @property
     def is_this(self) -> bool:

@@ -18,10 +18,10 @@ from typing import Any
 from vicinal.base.errors import VicinalError
 from vicinal.base.printable import printable
 from vicinal.cluster.hosts.connection import (
+    HostPartConnection,
     Listener,
     Outcomes,
     Request,
-    ShareConnection,
     ask_all,
     connected,
 )
@@ -81,14 +81,14 @@ class HostSaysError(VicinalError):
         )
 
 
-class SavedShares:
-    """The agents of a cluster's shares; each executes one step at a time."""
+class SavedHostParts:
+    """The agents of a cluster's parts; each executes one step at a time."""
 
     def __init__(
-        self, connections: Sequence[ShareConnection], records: Sequence[HostRecord]
+        self, connections: Sequence[HostPartConnection], records: Sequence[HostRecord]
     ) -> None:
         self._connections = connections
-        self._shares = {record.host: record.share for record in records}
+        self._host_parts = {record.host: record.host_part for record in records}
         self._asked = {record.host: Lock() for record in records}
 
     def all(self, step: SaveStep, show: Show = lambda _: None) -> dict[str, dict[str, Any]]:
@@ -101,8 +101,8 @@ class SavedShares:
     def each(self, step: SaveStep, show: Show = lambda _: None) -> Outcomes[dict[str, Any]]:
         """Execute a step on all hosts, and wait for all; return the answers and errors."""
 
-        def ask(connection: ShareConnection, listener: Listener) -> dict[str, Any]:
-            asked = {"share": self._shares[connection.name], "step": step}
+        def ask(connection: HostPartConnection, listener: Listener) -> dict[str, Any]:
+            asked = {"host_part": self._host_parts[connection.name], "step": step}
             # An interrupted request is answered first.
             with self._asked[connection.name]:
                 answer = connection.ask_openly(Request.SAVE, asked, listener)
@@ -120,22 +120,22 @@ def save_over_hosts(name: str, journal: Journal, say: Say = lambda _: None) -> N
     all stay paused; a lost host resumes its own VMs. The next command repairs both states.
     """
     repair_save(journal, say=say)
-    with _shares(journal) as shares:
-        if is_saved(journal.entries()) and _running(shares):
+    with _host_parts(journal) as host_parts:
+        if is_saved(journal.entries()) and _running(host_parts):
             # Some VMs were resumed without the command's host.
-            _let_go_on(shares, journal)
-        running = shares.all(SaveStep.CHECK)
+            _let_go_on(host_parts, journal)
+        running = host_parts.all(SaveStep.CHECK)
         if not any(told["running"] for told in running.values()):
             raise VicinalError(f"no virtual machine of {name} runs", "check `vicinal status`")
         journal.write(SaveRecord(), Event.BEGUN)
         try:
-            shares.all(SaveStep.DISCONNECT)
-            shares.all(SaveStep.STAND_STILL)
-            shares.all(SaveStep.SAVE)
-            shares.all(SaveStep.KEEP)
+            host_parts.all(SaveStep.DISCONNECT)
+            host_parts.all(SaveStep.STAND_STILL)
+            host_parts.all(SaveStep.SAVE)
+            host_parts.all(SaveStep.KEEP)
             journal.write(SaveRecord(), Event.MADE)
         except BaseException as error:
-            why = _undo(shares, journal)
+            why = _undo(host_parts, journal)
             if isinstance(error, VicinalError) and why:
                 raise VicinalError(
                     f"{error.message}; {why}", f"{error.remedy}; then `vicinal start {name}`"
@@ -151,15 +151,15 @@ def restore_over_hosts(name: str, journal: Journal, show: Show = lambda _: None)
     """
     if not is_saved(journal.entries()) and not is_half_saved(journal.entries()):
         return
-    with _shares(journal) as shares:
+    with _host_parts(journal) as host_parts:
         try:
-            _let_go_on(shares, journal, show)
+            _let_go_on(host_parts, journal, show)
         except VicinalError as error:
             raise VicinalError(
                 f"{error.message}; no virtual machine of {name} resumes before all can",
                 f"{error.remedy}; then call `vicinal restore {name}` again",
             ) from error
-        shares.all(SaveStep.ENTER)
+        host_parts.all(SaveStep.ENTER)
 
 
 def repair_save(journal: Journal, show: Show = lambda _: None, say: Say = lambda _: None) -> None:
@@ -169,64 +169,64 @@ def repair_save(journal: Journal, show: Show = lambda _: None, say: Say = lambda
     """
     if is_half_saved(journal.entries()):
         say("a command was interrupted while it saved or restored the virtual machines")
-        with _shares(journal) as shares:
-            _let_go_on(shares, journal, show)
+        with _host_parts(journal) as host_parts:
+            _let_go_on(host_parts, journal, show)
 
 
-def _let_go_on(shares: SavedShares, journal: Journal, show: Show = lambda _: None) -> None:
-    shares.all(SaveStep.LOOK)
+def _let_go_on(host_parts: SavedHostParts, journal: Journal, show: Show = lambda _: None) -> None:
+    host_parts.all(SaveStep.LOOK)
     journal.write(SaveRecord(), Event.BEGUN)
-    shares.all(SaveStep.BRING_BACK, show)
-    outcomes = shares.each(SaveStep.GO_ON)
+    host_parts.all(SaveStep.BRING_BACK, show)
+    outcomes = host_parts.each(SaveStep.GO_ON)
     if outcomes.errors:
         # Peers that run would give up a VM that is paused for long.
-        shares.each(SaveStep.HOLD)
+        host_parts.each(SaveStep.HOLD)
     outcomes.all()
     journal.write(SaveRecord(), Event.REMOVED)
 
 
-def _undo(shares: SavedShares, journal: Journal) -> str:
+def _undo(host_parts: SavedHostParts, journal: Journal) -> str:
     """Resume all VMs whose hosts answer; return why some do not resume, empty if all do."""
-    back = shares.each(SaveStep.BRING_BACK).errors
+    back = host_parts.each(SaveStep.BRING_BACK).errors
     stuck = [error for error in back.values() if isinstance(error, HostSaysError)]
     if stuck:
         # If peers went on without this host's VMs, the VMs could not rejoin them later.
-        shares.each(SaveStep.HOLD)
+        host_parts.each(SaveStep.HOLD)
         return f"{stuck[0].message}; no virtual machine resumes before all can"
-    lost = {**back, **shares.each(SaveStep.GO_ON).errors}
+    lost = {**back, **host_parts.each(SaveStep.GO_ON).errors}
     if lost:
         return f"the virtual machines of {', '.join(lost)} may still be paused"
     journal.write(SaveRecord(), Event.REMOVED)
     return ""
 
 
-def _running(shares: SavedShares) -> int:
-    return sum(int(told["running"]) for told in shares.all(SaveStep.LOOK).values())
+def _running(host_parts: SavedHostParts) -> int:
+    return sum(int(told["running"]) for told in host_parts.all(SaveStep.LOOK).values())
 
 
 @contextmanager
-def _shares(journal: Journal) -> Iterator[SavedShares]:
-    """Connect to the agents of all hosts, which lock their shares with the first step."""
+def _host_parts(journal: Journal) -> Iterator[SavedHostParts]:
+    """Connect to the agents of all hosts, which lock their parts with the first step."""
     records = host_records(journal.entries())
     with connected([record.host for record in records]) as connections:
         ask_all(connections, lambda each, _: each.hello()).all()
-        yield SavedShares(connections, records)
+        yield SavedHostParts(connections, records)
 
 
 class SaveSteps:
-    """The steps on one host; the share is locked until close()."""
+    """The steps on one host; the part is locked until close()."""
 
-    def __init__(self, share: str, show: Show) -> None:
-        self._share = share
+    def __init__(self, host_part: str, show: Show) -> None:
+        self._host_part = host_part
         self._show = show
         self._lock = ExitStack()
-        self._lock.enter_context(sole_command(share))
+        self._lock.enter_context(sole_command(host_part))
         self._saving = Saving(())
         self._undo = False
         """Whether close() resumes the VMs, because the command has not sent KEEP."""
 
     def close(self) -> None:
-        """Undo the steps unless the command has sent KEEP, and unlock the share."""
+        """Undo the steps unless the command has sent KEEP, and unlock the part."""
         try:
             if self._undo:
                 # Errors reach nobody here. The next command resumes what is still paused.
@@ -239,7 +239,7 @@ class SaveSteps:
         """Execute a step; return the answer's fields. Raises VicinalError."""
         match step:
             case SaveStep.CHECK:
-                self._saving = Saving(running_machines(self._share, self._resources()))
+                self._saving = Saving(running_machines(self._host_part, self._resources()))
                 self._saving.check()
                 return {"running": len(self._saving.machines)}
             case SaveStep.DISCONNECT:
@@ -278,4 +278,4 @@ class SaveSteps:
         self._show(Step(Action.START, MachineResource(machine), "it is saved"))
 
     def _resources(self) -> dict[str, Resource]:
-        return recorded_resources(journal_of(self._share).entries())
+        return recorded_resources(journal_of(self._host_part).entries())

@@ -110,7 +110,7 @@ class Standing(Undemanding):
 
 
 class Recorded(Protocol):
-    """What the journal records: a resource, or another host's share of the cluster."""
+    """What the journal records: a resource, or another host's part of the cluster."""
 
     @property
     def key(self) -> str:

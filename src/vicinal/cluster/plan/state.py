@@ -21,7 +21,7 @@ def clusters_directory() -> Path:
 
 
 def cluster_names() -> list[str]:
-    """Return the names of all clusters and shares with a journal, sorted."""
+    """Return the names of all clusters and hosts' parts with a journal, sorted."""
     directory = clusters_directory()
     if not directory.is_dir():
         return []

@@ -1,4 +1,4 @@
-"""Operations on all VMs of a cluster, or of a host's share of a cluster.
+"""Operations on all VMs of a cluster, or of a host's part of a cluster.
 
 Before the first VM is created, the host must have memory for all VMs that a plan starts. Running
 VMs are saved together. VMs whose libvirt is lost are given up, so that the rest can be removed.

@@ -91,20 +91,20 @@ def desired_resources(
 
 def _head(cluster: Cluster) -> list[Resource]:
     """Return the head of a cluster's containers, and its uplink to containers of other hosts."""
-    share = cluster.share
-    if share is None or share.bridge is None:
+    host_part = cluster.host_part
+    if host_part is None or host_part.bridge is None:
         return [ContainersResource.of(cluster.name)]
     addresses = {
         each.name: node_address(number, network=True)
-        for number, each in enumerate(share.containers)
+        for number, each in enumerate(host_part.containers)
     }
-    hosts = list(dict.fromkeys(each.host for each in share.containers))
-    head = head_of(hosts.index(share.host))
-    own = {each.name for each in share.containers if each.host == share.host}
+    hosts = list(dict.fromkeys(each.host for each in host_part.containers))
+    head = head_of(hosts.index(host_part.host))
+    own = {each.name for each in host_part.containers if each.host == host_part.host}
     neighbours = Neighbours.of(head, addresses, own)
     return [
         ContainersResource.of(cluster.name, neighbours),
-        UplinkResource.of(cluster.name, share.bridge, head),
+        UplinkResource.of(cluster.name, host_part.bridge, head),
     ]
 
 
@@ -124,16 +124,20 @@ def _machines(
     }
     libvirt = LibvirtResource.of(cluster.kept_as, machines[0].uri)
     doorbell = None if region is None else DoorbellResource.of(machines, region.path)
-    share = cluster.share
-    present = machines if share is None else tuple(m for m in machines if m.name not in share.away)
+    host_part = cluster.host_part
+    present = (
+        machines
+        if host_part is None
+        else tuple(m for m in machines if m.name not in host_part.away)
+    )
     keys = None
-    if share is not None:
-        keys = KeysResource.of(cluster.kept_as, share.fingerprint, share.keys)
+    if host_part is not None:
+        keys = KeysResource.of(cluster.kept_as, host_part.fingerprint, host_part.keys)
     return [
         *([] if libvirt is None else [libvirt]),
         *(BridgeResource(bridge, owner) for bridge, owner in bridges.items()),
         *([] if keys is None else [keys]),
-        MachinesResource.of(machines, share, None if keys is None else keys.directory),
+        MachinesResource.of(machines, host_part, None if keys is None else keys.directory),
         *([] if doorbell is None else [doorbell]),
         *map(MachineResource, present),
         *([GuestsResource(present)] if present else []),

@@ -43,7 +43,7 @@ def function_resources(
     `stays` maps each node's name to whether its function keeps a driver of this host. Raises
     VicinalError for a card that is missing, or has too few functions.
     """
-    away: frozenset[str] = frozenset() if cluster.share is None else cluster.share.away
+    away: frozenset[str] = frozenset() if cluster.host_part is None else cluster.host_part.away
     wanted: dict[str, list[tuple[Node, FunctionNetwork]]] = {}
     cards = functions.cards() if _needed(cluster) else []
     by_address = {card.address: card for card in cards}
@@ -246,12 +246,12 @@ def _count(
 
     If VMs can move between hosts, there are functions for VMs of other hosts too.
     """
-    share = cluster.share
-    if share is None or not share.may_move:
+    host_part = cluster.host_part
+    if host_part is None or not host_part.may_move:
         return len(nodes)
     stay = sum(node.backend is not BackEnd.VM for node, _ in nodes)
     names = {network.card for _, network in nodes}
-    return min(card.most, stay + sum(share.functions_of(name) for name in names))
+    return min(card.most, stay + sum(host_part.functions_of(name) for name in names))
 
 
 def _needed(cluster: Cluster) -> bool:
@@ -299,10 +299,10 @@ def _chosen(
     The addresses are locally administered, and the same at each `up`. If VMs may move, they are
     derived from the hosts' own addresses, so that all hosts choose the same.
     """
-    share = cluster.share
-    moves = share is not None and share.may_move
-    if share is not None and moves:
-        base = sorted(share.addresses.values())
+    host_part = cluster.host_part
+    moves = host_part is not None and host_part.may_move
+    if host_part is not None and moves:
+        base = sorted(host_part.addresses.values())
     else:
         base = [card.address]
         base += [functions.host.read(each) for each in _addresses(card, functions)]

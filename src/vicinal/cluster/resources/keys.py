@@ -39,7 +39,7 @@ class KeysResource(Standing):
 
     @classmethod
     def of(cls, kept_as: str, known_by: str = "", given: KeyTexts | None = None) -> Self:
-        """Return the keys of a cluster or share; `kept_as` is its name on this host."""
+        """Return the keys of a cluster or host's part; `kept_as` is its name on this host."""
         return cls(cluster_directory(kept_as) / "keys", known_by, given)
 
     def texts(self) -> KeyTexts | None:

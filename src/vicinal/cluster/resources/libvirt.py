@@ -28,7 +28,7 @@ class LibvirtResource(Standing):
     def of(cls, cluster: str, uri: str) -> Self | None:
         """Return the resource of a cluster for VMs at a URI; None if the URI is another libvirt.
 
-        `cluster` is the name of the cluster or share on this host. Raises VicinalError if the
+        `cluster` is the name of the cluster or host's part on this host. Raises VicinalError if the
         libvirt cannot be started, as far as that is known before its start.
         """
         if not is_own(uri):

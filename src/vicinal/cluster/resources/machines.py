@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.faults import Faults
-from vicinal.cluster.file.hosts import Share
+from vicinal.cluster.file.hosts import HostPart
 from vicinal.cluster.file.model import ImageAdditions
 from vicinal.cluster.nodes.vm.guest_ssh import end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import (
@@ -77,17 +77,21 @@ class MachinesResource(Standing):
 
     @classmethod
     def of(
-        cls, machines: tuple[Machine, ...], share: Share | None = None, keys: Path | None = None
+        cls,
+        machines: tuple[Machine, ...],
+        host_part: HostPart | None = None,
+        keys: Path | None = None,
     ) -> Self:
         """Return what these VMs share; they are all VMs of their cluster on this host.
 
-        `share` lists the VMs on other hosts, and `keys` is the directory of the keys that all have.
+        `host_part` lists the VMs on other hosts, and `keys` is the directory of the keys that all
+        have.
         """
         first = machines[0]
         return cls(
             directory=first.files.directory,
             uri=first.uri,
-            guests=_guests(machines, share),
+            guests=_guests(machines, host_part),
             image=image_identity(),
             additions={each.additions_key: each.additions for each in machines if each.additions},
             keys=keys,
@@ -377,14 +381,14 @@ def prepare(say: Callable[[str], None] = _silent) -> tuple[GuestImage, Choice]:
     return image, choose_accelerator(find_qemu(), image, say)
 
 
-def _guests(machines: tuple[Machine, ...], share: Share | None) -> tuple[Identity, ...]:
+def _guests(machines: tuple[Machine, ...], host_part: HostPart | None) -> tuple[Identity, ...]:
     """Return the identities of all VMs of the cluster.
 
     With bridges, by which VMs may move, the list is the same on all hosts.
     """
     own = [machine.identity for machine in machines]
-    found = [*own, *_others(share)]
-    if share is not None and share.bridge is not None:
+    found = [*own, *_others(host_part)]
+    if host_part is not None and host_part.bridge is not None:
         names = {each.name for each in own}
         found = sorted(
             [*own, *(each for each in found if each.name not in names)],
@@ -393,20 +397,20 @@ def _guests(machines: tuple[Machine, ...], share: Share | None) -> tuple[Identit
     return tuple(found)
 
 
-def _others(share: Share | None) -> tuple[Identity, ...]:
+def _others(host_part: HostPart | None) -> tuple[Identity, ...]:
     """Return the identities of the VMs on other hosts, which have the same keys."""
-    if share is None:
+    if host_part is None:
         return ()
     return tuple(
-        Identity(number, machine.name, guest_address(number), _cards(share, number))
-        for number, machine in enumerate(share.machines)
-        if machine.host != share.host
+        Identity(number, machine.name, guest_address(number), _cards(host_part, number))
+        for number, machine in enumerate(host_part.machines)
+        if machine.host != host_part.host
     )
 
 
-def _cards(share: Share, number: int) -> tuple[Card, ...]:
+def _cards(host_part: HostPart, number: int) -> tuple[Card, ...]:
     """Return the cards of a VM that may move to this host; empty without a bridge."""
-    return () if share.bridge is None else cards(number, (), share.bridge, None)
+    return () if host_part.bridge is None else cards(number, (), host_part.bridge, None)
 
 
 def _keep(source: Path, target: Path) -> None:

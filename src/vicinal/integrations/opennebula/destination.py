@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import vicinal
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import ShareConnection
+from vicinal.cluster.hosts.connection import HostPartConnection
 from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.documents import shown
 
@@ -51,7 +51,7 @@ class Destination(Protocol):
         """
 
 
-class _Connection(ShareConnection):
+class _Connection(HostPartConnection):
     mark = MARK
     part = "the move"
 

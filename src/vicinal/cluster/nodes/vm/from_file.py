@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.file.hosts import ShareMachine
+from vicinal.cluster.file.hosts import HostPartMachine
 from vicinal.cluster.file.model import BackEnd, Cluster, Node, Policy, RegionSettings
 from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork, NoNetwork
 from vicinal.cluster.file.reading_network import set_up_in_guests
@@ -43,14 +43,14 @@ def machines_of(
     for link in links.values():
         check_link(uri, link, starts=False)
     keys = {each: additions_key(each) for each in {node.additions for node in nodes}}
-    share = cluster.share
-    machines = _all_machines(nodes) if share is None else share.machines
+    host_part = cluster.host_part
+    machines = _all_machines(nodes) if host_part is None else host_part.machines
     numbers = {machine.name: number for number, machine in enumerate(machines)}
     joined = [number for number, machine in enumerate(machines) if machine.joined]
-    if share is None:
+    if host_part is None:
         bridge = bridge_for(owner, uri, len(joined))
-    elif share.bridge is not None:
-        bridge = share.bridge
+    elif host_part.bridge is not None:
+        bridge = host_part.bridge
         check_link(uri, Link("", bridge=bridge), starts=False)
     else:
         check_wired(len(joined))
@@ -80,8 +80,8 @@ def machines_of(
             region_device=device.value,
             doorbell=doorbell,
             bridge=bridge if numbers[node.name] in joined else None,
-            bridge_is_ours=share is None,
-            far=() if share is None else far_machines(share, numbers[node.name]),
+            bridge_is_ours=host_part is None,
+            far=() if host_part is None else far_machines(host_part, numbers[node.name]),
             link=links[node.name],
             commands=node.commands,
             additions=node.additions,
@@ -115,8 +115,8 @@ def check_may_give_away(node: str, uri: str) -> None:
         )
 
 
-def _all_machines(nodes: Sequence[Node]) -> tuple[ShareMachine, ...]:
-    return tuple(ShareMachine(node.name, "", is_joined(node)) for node in nodes)
+def _all_machines(nodes: Sequence[Node]) -> tuple[HostPartMachine, ...]:
+    return tuple(HostPartMachine(node.name, "", is_joined(node)) for node in nodes)
 
 
 def is_joined(node: Node) -> bool:

@@ -24,7 +24,7 @@ _BACK_SECONDS = 15.0
 """Time limit for ranks to find a region: they look for one once a second."""
 
 
-class HostPart(Protocol):
+class MigrationHost(Protocol):
     """What one host does in the move of a machine."""
 
     @property
@@ -71,8 +71,8 @@ class Report:
 
 
 def move_machine(
-    here: HostPart,
-    there: HostPart,
+    here: MigrationHost,
+    there: MigrationHost,
     *,
     seconds: float = MOVE_SECONDS,
     say: Callable[[str], None] = lambda _: None,

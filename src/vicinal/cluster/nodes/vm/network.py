@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.cluster.file.hosts import Share
+from vicinal.cluster.file.hosts import HostPart
 from vicinal.cluster.nodes.vm.layout import Files
 from vicinal.cluster.vm.devices import Bridge, Interface, Tap, UdpWire, Wire
 from vicinal.cluster.vm.guest.identity import Card, card_address
@@ -105,19 +105,19 @@ def first_port(cluster: str) -> int:
     return _FIRST_PORT + int(hashlib.sha256(cluster.encode()).hexdigest(), 16) % _PORTS
 
 
-def far_machines(share: Share, number: int) -> tuple[FarMachine, ...]:
+def far_machines(host_part: HostPart, number: int) -> tuple[FarMachine, ...]:
     """The machines on other hosts that are joined to the machine with this number."""
-    own = share.machines[number]
-    if share.bridge is not None:
+    own = host_part.machines[number]
+    if host_part.bridge is not None:
         return ()
     return tuple(
         FarMachine(
             peer,
-            share.addresses[own.host],
-            share.addresses[other.host],
-            share.port + _pair(number, peer),
+            host_part.addresses[own.host],
+            host_part.addresses[other.host],
+            host_part.port + _pair(number, peer),
         )
-        for peer, other in enumerate(share.machines)
+        for peer, other in enumerate(host_part.machines)
         if other.host != own.host and own.joined and other.joined
     )
 

@@ -1,4 +1,4 @@
-"""Hosts in a cluster file, and each host's share of the cluster; no host is reached."""
+"""Hosts in a cluster file, and each host's part of the cluster; no host is reached."""
 
 import json
 from dataclasses import replace
@@ -11,8 +11,8 @@ from cluster_file_support import host, read
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import ClusterHost
+from vicinal.cluster.hosts.host_part import Whole, host_part_of
 from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.hosts.share import Whole, share_of
 from vicinal.cluster.hosts.uri import uri_from_here
 from vicinal.cluster.nodes.vm.from_file import machines_of
 from vicinal.cluster.nodes.vm.machine import Machine
@@ -76,7 +76,7 @@ def test_what_is_wrong_with_hosts_is_said_with_its_line(
         read(tmp_path, f"name: lab\n{lines}\n")
 
 
-def test_the_share_of_a_host(tmp_path: Path) -> None:
+def test_the_part_of_a_host(tmp_path: Path) -> None:
     """Each host knows all machines, and which wire leads to which machine."""
     cluster = read(
         tmp_path,
@@ -87,11 +87,15 @@ def test_the_share_of_a_host(tmp_path: Path) -> None:
     whole = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, keys)
     asked = whole.request("b", with_keys=False)
     assert asked["keys"] is None
-    share = share_of(json.loads(json.dumps(asked)))
-    assert [node.name for node in share.nodes] == ["vm2"]
-    assert (share.name, share.kept_as, share.hypervisor) == ("lab", "lab.b", "qemu:///session")
+    host_part = host_part_of(json.loads(json.dumps(asked)))
+    assert [node.name for node in host_part.nodes] == ["vm2"]
+    assert (host_part.name, host_part.kept_as, host_part.hypervisor) == (
+        "lab",
+        "lab.b",
+        "qemu:///session",
+    )
     cpus, numa = host(1, 1, 2)
-    [machine] = machines_of(share, {"vm2": ()}, "region", cpus, numa)
+    [machine] = machines_of(host_part, {"vm2": ()}, "region", cpus, numa)
     assert (machine.number, machine.peers, machine.bridge) == (2, (0, 1), None)
     assert machine.far == (
         FarMachine(0, "10.0.0.2", "10.0.0.1", 20001),
@@ -99,14 +103,14 @@ def test_the_share_of_a_host(tmp_path: Path) -> None:
     )
     assert decode(Machine, json.loads(json.dumps(encode(machine)))) == machine
     # Both ends of each wire agree on their addresses.
-    theirs = share_of(json.loads(json.dumps(whole.request("a", with_keys=True))))
+    theirs = host_part_of(json.loads(json.dumps(whole.request("a", with_keys=True))))
     for other in machines_of(theirs, {"vm0": (), "vm1": ()}, "region", cpus, numa):
         ours = machine.far[other.number]
         assert other.far == (FarMachine(2, ours.other, ours.own, ours.port),)
         cards = interfaces(other.files, other.number, other.peers, None, None, other.far)
         assert [type(card) for card in cards] == [Wire, UdpWire]
         assert cards[1].mac == card_address(other.number, 2)
-    kinds = [resource.key for resource in desired_resources(share, cpus, numa)]
+    kinds = [resource.key for resource in desired_resources(host_part, cpus, numa)]
     assert kinds == ["region/main", "keys/main", "machines/main", "machine/vm2", "guests/main"]
 
 

@@ -1,4 +1,4 @@
-"""The creation of a cluster's shares on all hosts, until all are kept or all are undone."""
+"""The creation of a cluster's parts on all hosts, until all are kept or all are undone."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from threading import Thread
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.hosts.connection import UNDO_SECONDS, Listener, Request, ShareConnection
+from vicinal.cluster.hosts.connection import UNDO_SECONDS, HostPartConnection, Listener, Request
 from vicinal.cluster.plan.applying import Show
 
 Say = Callable[[str], None]
@@ -16,16 +16,16 @@ Say = Callable[[str], None]
 _LOOK_SECONDS = 0.1
 
 
-class Part(Thread):
-    """The creation of one host's share, until the share is kept or undone."""
+class PartCreation(Thread):
+    """The creation of one host's part, until the part is kept or undone."""
 
-    def __init__(self, connection: ShareConnection, request: dict[str, Any]) -> None:
+    def __init__(self, connection: HostPartConnection, request: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.connection = connection
         self.made = False
         self.ended = False
         self.clean = False
-        """Whether nothing is left of an undone share."""
+        """Whether nothing is left of an undone part."""
         self.error: VicinalError | None = None
         self._request = request
         self._verdict: Queue[Request] = Queue()
@@ -33,7 +33,7 @@ class Part(Thread):
         self.tell: Callable[[], None] = lambda: None
 
     def run(self) -> None:
-        """Request the share, and wait for settle()."""
+        """Request the part, and wait for settle()."""
         try:
             answer = self.connection.ask_openly(Request.UP, self._request, self.listener)
             if "made" in answer:
@@ -52,16 +52,16 @@ class Part(Thread):
             self.tell()
 
     def settle(self, verdict: Request) -> None:
-        """Keep the share, or undo it during or after its creation."""
+        """Keep the part, or undo it during or after its creation."""
         if verdict is Request.UNDO and not self.made:
             self.connection.tell(verdict)
         self._verdict.put(verdict)
 
 
-class Parts:
-    """The creation of several shares at the same time."""
+class PartCreations:
+    """The creation of several parts at the same time."""
 
-    def __init__(self, parts: Sequence[Part], show: Show, say: Say) -> None:
+    def __init__(self, parts: Sequence[PartCreation], show: Show, say: Say) -> None:
         self._parts = parts
         self._heard: Queue[Callable[[], object]] = Queue()
         for part in parts:
@@ -72,7 +72,7 @@ class Parts:
             )
 
     def make(self) -> None:
-        """Create all shares, and then keep all. Raises the first error."""
+        """Create all parts, and then keep all. Raises the first error."""
         for part in self._parts:
             part.start()
         while not all(part.made for part in self._parts):
@@ -85,7 +85,7 @@ class Parts:
         self._raise_error()
 
     def undo(self) -> list[str]:
-        """Undo all shares that are not undone yet; return the hosts on which parts may be left."""
+        """Undo all parts that are not undone yet; return the hosts on which parts may be left."""
         for part in self._parts:
             if part.is_alive():
                 part.settle(Request.UNDO)

@@ -8,7 +8,7 @@ import pytest
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts import entered
-from vicinal.cluster.hosts.entered import EnteredShares
+from vicinal.cluster.hosts.entered import EnteredHostParts
 from vicinal.cluster.hosts.guests import FarGuests, record_of
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.nodes.job_nodes import ClusterGuests, Launchers
@@ -41,7 +41,7 @@ class FakeConnection:
 
 @pytest.fixture(autouse=True)
 def _fake_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entered, "ShareConnection", FakeConnection)
+    monkeypatch.setattr(entered, "HostPartConnection", FakeConnection)
     monkeypatch.setattr(FakeConnection, "asked", [])
     monkeypatch.setattr(FakeConnection, "closed", [])
 
@@ -54,27 +54,27 @@ def records() -> list[HostRecord]:
 def test_each_host_is_asked_for_room_for_its_own_ranks(
     ranks: int | None, counts: list[int | None]
 ) -> None:
-    shares = EnteredShares(records())
-    shares.enter(["vm0", "vm1", "vm2"], ranks, heap=True)
+    host_parts = EnteredHostParts(records())
+    host_parts.enter(["vm0", "vm1", "vm2"], ranks, heap=True)
     asked = {host: values for host, _, values in FakeConnection.asked}
     assert [asked[host]["ranks"] for host in NODES] == counts
     assert all(values["heap"] for values in asked.values())
-    assert asked["there"]["share"] == records()[1].share
-    shares.check()  # too soon after the last request to ask again
+    assert asked["there"]["host_part"] == records()[1].host_part
+    host_parts.check()  # too soon after the last request to ask again
     assert len(FakeConnection.asked) == len(NODES)
-    shares.close()
-    shares.close()
+    host_parts.close()
+    host_parts.close()
     assert FakeConnection.closed == list(NODES)
 
 
 @pytest.mark.parametrize("said", [{}, {"pairs": "none"}])
 def test_what_no_region_says_is_refused(monkeypatch: pytest.MonkeyPatch, said: object) -> None:
-    shares = EnteredShares(records())
-    shares.enter(["vm0", "vm1", "vm2"], None, heap=False)
-    assert shares.traffic(7) is None
+    host_parts = EnteredHostParts(records())
+    host_parts.enter(["vm0", "vm1", "vm2"], None, heap=False)
+    assert host_parts.traffic(7) is None
     monkeypatch.setattr(FakeConnection, "traffic", said)
     with pytest.raises(VicinalError, match="answer about its region is malformed"):
-        shares.traffic(7)
+        host_parts.traffic(7)
 
 
 def test_a_job_in_machines_of_several_hosts_starts_in_the_first_guest() -> None:

@@ -1,4 +1,4 @@
-"""This host's part in the move of a machine, as its source or as its destination."""
+"""This host in the move of a machine, as its source or as its destination."""
 
 import time
 from collections.abc import Collection
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LocalPart:
-    """This host's part in the move of a machine that runs here, or will run here."""
+class LocalMigrationHost:
+    """This host in the move of a machine that runs here, or will run here."""
 
     machine: Machine
 

@@ -1,6 +1,6 @@
-"""The agent of a command on each host of a cluster: `python -m vicinal.cluster.share_agent`.
+"""The agent of a command on each host of a cluster: `python -m vicinal.cluster.host_part_agent`.
 
-The agent executes requests for this host's share of the cluster (hosts/connection.py), by the code
+The agent executes requests for this host's part of the cluster (hosts/connection.py), by the code
 that serves this host's own clusters. Without KEEP from the command, the agent undoes what it
 created: another host failed, a user pressed Ctrl-C, or the command, its host or the network between
 them is gone.
@@ -15,11 +15,11 @@ import vicinal
 from vicinal.base.crash_report import report_crash
 from vicinal.base.errors import VicinalError, fail
 from vicinal.base.signals import Ended, signals_raise
-from vicinal.cluster.file.hosts import is_share
+from vicinal.cluster.file.hosts import is_host_part
 from vicinal.cluster.hosts.connection import MARK, Answers, Request, Requests
+from vicinal.cluster.hosts.host_part import host_part_of
 from vicinal.cluster.hosts.moving import MoveStep, MoveSteps
 from vicinal.cluster.hosts.saving import SaveStep, SaveSteps
-from vicinal.cluster.hosts.share import share_of
 from vicinal.cluster.manager import (
     bring_up,
     cluster_state,
@@ -42,7 +42,7 @@ class Agent:
         self._requests = Requests()
         self._say = Answers(MARK).say
         self._nodes: OwnNodes | None = None
-        self._entered_share = ""
+        self._entered_host_part = ""
         self._move: MoveSteps | None = None
         self._save: SaveSteps | None = None
 
@@ -65,44 +65,44 @@ class Agent:
             case Request.HELLO:
                 self._hello(str(request["version"]))
             case Request.PLAN:
-                steps = plan_cluster(share_of(request))
+                steps = plan_cluster(host_part_of(request))
                 self._say(steps=[_as_json(step) for step in steps])
             case Request.UP:
                 self._up(request)
             case Request.DOWN:
                 forget = bool(request.get("forget_machines"))
                 say = self._speak
-                there = take_down(_share(request), self._show, forget_machines=forget, say=say)
+                there = take_down(_host_part(request), self._show, forget_machines=forget, say=say)
                 self._say(was_there=there)
             case Request.START:
-                start_cluster(_share(request), self._show)
+                start_cluster(_host_part(request), self._show)
                 self._say()
             case Request.STOP:
-                stop_cluster(_share(request), self._show)
+                stop_cluster(_host_part(request), self._show)
                 self._say()
             case Request.STATE:
-                name = _share(request)
+                name = _host_part(request)
                 there = name in cluster_names()
                 self._say(state=cluster_state(name).to_dict() if there else None)
             case Request.ENTER:
-                self._entered_share = _share(request)
-                self._nodes = open_own_nodes(self._entered_share)
+                self._entered_host_part = _host_part(request)
+                self._nodes = open_own_nodes(self._entered_host_part)
                 self._nodes.enter()
                 if request["ranks"] is not None:
                     self._nodes.check_room(int(request["ranks"]), heap=bool(request["heap"]))
                 self._say()
             case Request.CHECK:
-                entries = journal_of(self._entered_share).entries().values()
+                entries = journal_of(self._entered_host_part).entries().values()
                 whole = {entry.key.partition("/")[2] for entry in entries if entry.whole}
                 self._entered().check(whole)
                 self._say()
             case Request.MOVE:
                 if self._move is None:
-                    self._move = MoveSteps(_share(request), str(request["node"]))
+                    self._move = MoveSteps(_host_part(request), str(request["node"]))
                 self._say(**self._move.do(MoveStep(request["step"]), request))
             case Request.SAVE:
                 if self._save is None:
-                    self._save = SaveSteps(_share(request), self._show)
+                    self._save = SaveSteps(_host_part(request), self._show)
                 self._say(**self._save.do(SaveStep(request["step"])))
             case Request.TRAFFIC:
                 traffic = self._entered().traffic(int(request["job"]))
@@ -132,15 +132,15 @@ class Agent:
         )
 
     def _up(self, request: dict[str, Any]) -> None:
-        share = share_of(request)
+        host_part = host_part_of(request)
         try:
             self._requests.making(True)
-            steps = bring_up(share, self._show, self._speak, self._settle)
+            steps = bring_up(host_part, self._show, self._speak, self._settle)
         except VicinalError as error:
-            left = _half_made(share.kept_as)
+            left = _half_made(host_part.kept_as)
             self._say(error=error.message, remedy=error.remedy, left=left)
         except Ended:
-            left = _half_made(share.kept_as)
+            left = _half_made(host_part.kept_as)
             self._say(undone=True, left=left)
             raise
         else:
@@ -149,13 +149,14 @@ class Agent:
             self._requests.making(False)
 
     def _settle(self) -> None:
-        """Wait for KEEP, after all hosts have created their shares. Raises VicinalError without."""
+        """Wait for KEEP, after all hosts have created their parts. Raises VicinalError without."""
         self._requests.making(False)
         self._say(made=True)
         request = self._requests.next()
         if request is None or request.get("do") != Request.KEEP:
             raise VicinalError(
-                "the command did not keep the share", "check the errors of the other hosts"
+                "the command did not keep the host's part of the cluster",
+                "check the errors of the other hosts",
             )
 
     def _show(self, step: Shown) -> None:
@@ -176,10 +177,12 @@ def main() -> None:
         sys.exit(fail(report_crash(error, sys.argv[1:], host=socket.gethostname())))
 
 
-def _share(request: dict[str, Any]) -> str:
-    name = str(request["share"])
-    if not is_share(name) or "/" in name:
-        raise VicinalError(f"{name!r} is not the name of a share", "write CLUSTER.HOST")
+def _host_part(request: dict[str, Any]) -> str:
+    name = str(request["host_part"])
+    if not is_host_part(name) or "/" in name:
+        raise VicinalError(
+            f"{name!r} is not the name of a host's part of a cluster", "write CLUSTER.HOST"
+        )
     return name
 
 

@@ -1,4 +1,4 @@
-"""A host's share of a cluster: the command's request, and the cluster that it describes."""
+"""A host's part of a cluster: the command's request, and the cluster that it describes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.file.hosts import Share, ShareContainer, ShareMachine
+from vicinal.cluster.file.hosts import HostPart, HostPartContainer, HostPartMachine
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
 from vicinal.cluster.file.network import FunctionNetwork
 from vicinal.cluster.file.reading import parse_cluster
@@ -29,7 +29,7 @@ class Whole:
     """The present host of each VM that is not on its host in the file."""
 
     def request(self, host: str, *, with_keys: bool) -> dict[str, Any]:
-        """Return the fields of a request that describe a host's share.
+        """Return the fields of a request that describe a host's part.
 
         The keys, which are secret, are included only with `with_keys`.
         """
@@ -44,8 +44,8 @@ class Whole:
         }
 
 
-def share_of(request: Mapping[str, Any]) -> Cluster:
-    """Return the share that a request describes.
+def host_part_of(request: Mapping[str, Any]) -> Cluster:
+    """Return the part that a request describes.
 
     Raises VicinalError as parse_cluster() does, and if the file does not name the host.
     """
@@ -61,15 +61,15 @@ def share_of(request: Mapping[str, Any]) -> Cluster:
     cluster = with_moves(cluster, moved)
     here = {node.name for node in cluster.nodes if node.host == name}
     machines = tuple(
-        ShareMachine(node.name, str(node.host), is_joined(node), _card(node))
+        HostPartMachine(node.name, str(node.host), is_joined(node), _card(node))
         for node in cluster.of(BackEnd.VM)
     )
     keys = request["keys"]
-    share = Share(
+    host_part = HostPart(
         host=name,
         machines=machines,
         containers=tuple(
-            ShareContainer(node.name, str(node.host)) for node in cluster.of(BackEnd.CONTAINER)
+            HostPartContainer(node.name, str(node.host)) for node in cluster.of(BackEnd.CONTAINER)
         ),
         addresses={str(each): str(address) for each, address in request["addresses"].items()},
         port=cluster.port or first_port(cluster.name),
@@ -83,7 +83,7 @@ def share_of(request: Mapping[str, Any]) -> Cluster:
         nodes=tuple(node for node in cluster.nodes if node.name in home | here),
         hosts=(),
         hypervisor=host.hypervisor or cluster.hypervisor,
-        share=share,
+        host_part=host_part,
     )
 
 
