@@ -45,8 +45,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if not error.filename and _is_directory_gone():
             return fail("the current directory no longer exists: change to another directory")
-        place = f"{error.filename}: " if error.filename else ""
-        return fail(f"{place}{describe_os_error(error)}: check the file and its permissions")
+        prefix = f"{error.filename}: " if error.filename else ""
+        return fail(f"{prefix}{describe_os_error(error)}: check the file and its permissions")
     except Exception as error:  # a bug of Vicinal; a traceback would not help the user
         from vicinal.base.crash_report import report_crash
 

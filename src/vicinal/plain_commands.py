@@ -21,11 +21,11 @@ PLAIN = {
 def plain_call(words: Sequence[str]) -> Callable[[], int | None] | None:
     """Return a function that runs the command line; None if typer must parse the words."""
     for length in (1, 2):
-        if place := PLAIN.get(tuple(words[:length])):
+        if target := PLAIN.get(tuple(words[:length])):
             break
     else:
         return None
-    module, _, name = place.partition(":")
+    module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
     try:
         values = values_of(function, words[length:])

@@ -67,13 +67,13 @@ def _complaint(parameter: Any, fault: Mapping[str, Any]) -> str:
     if callable(inner):  # the error of one value in a list
         return _complaint(parameter, inner()[0])
     name = parameter.get_error_hint().replace("'", "").replace(" / ", "/")
-    place = f"{name} is {in_quotes(fault['input'])}"
+    beginning = f"{name} is {in_quotes(fault['input'])}"
     if choices := _choices(parameter):
         guess = suggestion(str(fault["input"]), choices)
-        return f"{place}, and must be {one_of(choices)}" + (f": {guess}" if guess else "")
+        return f"{beginning}, and must be {one_of(choices)}" + (f": {guess}" if guess else "")
     if fault["type"] in _KINDS:
-        return f"{place}, and must be {_KINDS[fault['type']].format(**facts)}"
-    return f"{place}: {facts.get('error', fault['msg'])}"
+        return f"{beginning}, and must be {_KINDS[fault['type']].format(**facts)}"
+    return f"{beginning}: {facts.get('error', fault['msg'])}"
 
 
 def _choices(parameter: Any) -> Sequence[str]:

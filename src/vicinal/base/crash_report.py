@@ -54,7 +54,7 @@ def without_secrets(text: str) -> str:
 
 
 def _summary(error: Exception) -> str:
-    """The error, and the last place in Vicinal's own code that raised or passed it."""
+    """The error, and the last line of Vicinal's own code that raised or passed it."""
     said = without_secrets(traceback.format_exception_only(error)[-1].strip())
     package = Path(vicinal.__file__).parent
     ours = [

@@ -62,11 +62,11 @@ def values_of(function: Callable[..., int | None], words: Sequence[str]) -> dict
     """Return the value of each parameter, by name. Raises NotInOrderError if typer must parse the
     words."""
     parameters = inspect.signature(function).parameters
-    places = [name for name, each in parameters.items() if isinstance(_word(each), Argument)]
+    arguments = [name for name, each in parameters.items() if isinstance(_word(each), Argument)]
     named = {
         _word(each).name or f"--{name.replace('_', '-')}": name
         for name, each in parameters.items()
-        if name not in places
+        if name not in arguments
     }
     found: dict[str, object] = {}
     left = iter(words)
@@ -78,8 +78,8 @@ def values_of(function: Callable[..., int | None], words: Sequence[str]) -> dict
                 value = "" if not equals else "-"
             else:
                 value = text if equals else next(left, "-")
-        elif places:
-            name, value = places.pop(0), word
+        elif arguments:
+            name, value = arguments.pop(0), word
         else:
             raise NotInOrderError
         if name in found or value.startswith("-"):

@@ -1,8 +1,9 @@
 """Explains in plain English why values do not fit their JSON schema.
 
-Each fault names its place, the value there, the permitted values, and a suggestion. The permitted
-values come from the schema's keywords. For a pattern they come from the schema's `title`, a noun
-phrase, and from its `examples`. Messages do not use descriptions, which are meant for editors.
+Each fault names its position, the value there, the permitted values, and a suggestion. The
+permitted values come from the schema's keywords. For a pattern they come from the schema's `title`,
+a noun phrase, and from its `examples`. Messages do not use descriptions, which are meant for
+editors.
 """
 
 import re
@@ -15,7 +16,7 @@ from vicinal.base.wording import closest, in_quotes, nearest, one_of, suggestion
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-Place = tuple[str | int, ...]
+Position = tuple[str | int, ...]
 """Keys and item numbers, from the top of the file."""
 
 _TYPES = {
@@ -37,15 +38,15 @@ _NUMBER = re.compile(r"-?[0-9]+")
 class Fault:
     """One error in a file."""
 
-    place: Place
+    position: Position
     message: str
     remedy: str
     unknown: bool = False
-    """Whether the place is the place of an unknown key."""
+    """Whether the position is that of an unknown key."""
     missing: bool = False
-    """Whether the place is the place of a missing key."""
-    meant: Place = ()
-    """The place of the known key that the unknown key resembles."""
+    """Whether the position is that of a missing key."""
+    meant: Position = ()
+    """The position of the known key that the unknown key resembles."""
 
 
 def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault]:
@@ -53,51 +54,51 @@ def faults_of(error: "ValidationError", kind: str, begin: str) -> Iterator[Fault
 
     `kind` is the name of such a file in messages. `begin` is the remedy for a file of another kind.
     """
-    place: Place = tuple(error.absolute_path)
+    position: Position = tuple(error.absolute_path)
     asked: Any = error.validator_value
     found: Any = error.instance
     if "propertyNames" in error.absolute_schema_path:
-        inside = f" in {name_of(place)}" if place else ""
-        yield Fault(place, f"{in_quotes(found)} cannot be a key{inside}", _remedy(error, found))
+        inside = f" in {name_of(position)}" if position else ""
+        yield Fault(position, f"{in_quotes(found)} cannot be a key{inside}", _remedy(error, found))
         return
     match error.validator:
         case "additionalProperties" if asked is False:
             schema: Any = error.schema
             for key in [each for each in found if each not in schema["properties"]]:
-                name = f" in {name_of(place)}" if place else ""
+                name = f" in {name_of(position)}" if position else ""
                 remedy = nearest(str(key), schema["properties"])
                 close = closest(str(key), schema["properties"])
                 yield Fault(
-                    (*place, key),
+                    (*position, key),
                     f"unknown key {key if isinstance(key, str) else in_quotes(key)}{name}",
                     remedy,
                     unknown=True,
-                    meant=() if close is None else (*place, close),
+                    meant=() if close is None else (*position, close),
                 )
         case "required":
-            yield from _missing(place, asked, found)
+            yield from _missing(position, asked, found)
         case "anyOf" if all(each.keys() == {"required"} for each in asked):
             # The keys that a part needs, by alternatives: the first is the usual one.
-            yield from _missing(place, asked[0]["required"], found)
-        case "type" if not place:
-            yield Fault(place, f"the file is not a {kind}, which has keys and values", begin)
+            yield from _missing(position, asked[0]["required"], found)
+        case "type" if not position:
+            yield Fault(position, f"the file is not a {kind}, which has keys and values", begin)
         case "uniqueItems":
-            yield Fault(place, f"{name_of(place)} has an item twice", "name each item once")
+            yield Fault(position, f"{name_of(position)} has an item twice", "name each item once")
         case _:
-            message = f"{name_of(place)} cannot be {in_quotes(found)}"
-            yield Fault(place, message, _remedy(error, found))
+            message = f"{name_of(position)} cannot be {in_quotes(found)}"
+            yield Fault(position, message, _remedy(error, found))
 
 
-def _missing(place: Place, asked: Sequence[str], found: Any) -> Iterator[Fault]:
-    whole = name_of(place) or "the file"
+def _missing(position: Position, asked: Sequence[str], found: Any) -> Iterator[Fault]:
+    whole = name_of(position) or "the file"
     for key in [each for each in asked if each not in found]:
-        yield Fault((*place, key), f"{whole} has no {key}", "add it", missing=True)
+        yield Fault((*position, key), f"{whole} has no {key}", "add it", missing=True)
 
 
-def name_of(place: Sequence[str | int]) -> str:
-    """A place in a file in the notation `nodes[0].cpus`."""
+def name_of(position: Sequence[str | int]) -> str:
+    """A position in a file in the notation `nodes[0].cpus`."""
     text = ""
-    for step in place:
+    for step in position:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
 

@@ -125,22 +125,22 @@ def mark_faults(form: Form, path: Path, values: Any, faults: Faults) -> None:
     told = [
         (_line(values, fault), fault)
         for fault in found
-        if not (fault.missing and fault.place in meant)  # the key is there, misspelt
+        if not (fault.missing and fault.position in meant)  # the key is there, misspelt
     ]
     told.sort(key=lambda each: each[0] or 0)
     errors = [VicinalError(f"{_at(path, line)}: {f.message}", f.remedy) for line, f in told]
-    if any(not fault.place for fault in found):
+    if any(not fault.position for fault in found):
         raise errors[0]
     faults.extend(errors)
     # The deepest part first, because the parts around it may be wrong, too.
-    for fault in sorted(found, key=lambda each: -len(each.place)):
+    for fault in sorted(found, key=lambda each: -len(each.position)):
         container = values
-        for step in fault.place[:-1]:
+        for step in fault.position[:-1]:
             container = container[step]
         if fault.unknown:
-            container.pop(fault.place[-1], None)
+            container.pop(fault.position[-1], None)
         else:
-            container[fault.place[-1]] = FAULTY
+            container[fault.position[-1]] = FAULTY
 
 
 def line_of(path: Path, values: Any, key: str | int) -> str:
@@ -229,11 +229,11 @@ def _has_surrogate(text: str) -> bool:
 
 
 def _line(values: Any, fault: Fault) -> int | None:
-    """The line of a fault's place, or of the part around it; None if no line is known."""
+    """The line of a fault's position, or of the part around it; None if no line is known."""
     marks = getattr(values, "lc", None)
     line = None if marks is None else marks.line + 1
     container = values
-    for step in fault.place[:-1] if fault.missing else fault.place:
+    for step in fault.position[:-1] if fault.missing else fault.position:
         line = _line_of_step(container, step) or line
         container = container[step]
     return line
@@ -248,10 +248,10 @@ def _line_of_step(container: Any, step: str | int) -> int | None:
     if marks is None:
         return None
     try:
-        place = marks.key(step) if isinstance(step, str) else marks.item(step)
+        mark = marks.key(step) if isinstance(step, str) else marks.item(step)
     except (KeyError, IndexError):
         return None
-    return None if place is None else int(place[0]) + 1
+    return None if mark is None else int(mark[0]) + 1
 
 
 def _at(path: Path, line: int | None) -> str:

@@ -69,9 +69,9 @@ def _findings(host: Host, check: Check) -> Iterator[Finding]:
     except VicinalError as error:
         yield failed(error.message, error.remedy)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
+        prefix = f"{error.filename}: " if error.filename else ""
         yield warned(
-            f"the check could not read the host: {place}{describe_os_error(error)}",
+            f"the check could not read the host: {prefix}{describe_os_error(error)}",
             "run the check as root",
         )
 

@@ -60,22 +60,22 @@ class RdmaDevice:
 def read_rdma_devices(host: Host) -> Iterator[RdmaDevice]:
     """Yield every RDMA device in this network namespace."""
     for name in host.names(_DEVICES):
-        place = f"{_DEVICES}/{name}"
-        address = host.link_name(f"{place}/device")
+        directory = f"{_DEVICES}/{name}"
+        address = host.link_name(f"{directory}/device")
         yield RdmaDevice(
             name=name,
             pci=read_device(host, address) if address is not None else None,
-            node_guid=host.text(f"{place}/node_guid"),
-            firmware=host.text(f"{place}/fw_ver") or "",
-            ports=tuple(_ports(host, f"{place}/ports")),
+            node_guid=host.text(f"{directory}/node_guid"),
+            firmware=host.text(f"{directory}/fw_ver") or "",
+            ports=tuple(_ports(host, f"{directory}/ports")),
         )
 
 
-def _ports(host: Host, place: str) -> Iterator[Port]:
-    for number in host.names(place):
+def _ports(host: Host, directory: str) -> Iterator[Port]:
+    for number in host.names(directory):
         if not number.isdecimal():
             continue
-        port = f"{place}/{number}"
+        port = f"{directory}/{number}"
         yield Port(
             number=int(number),
             is_infiniband=host.text(f"{port}/link_layer") != "Ethernet",

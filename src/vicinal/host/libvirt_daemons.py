@@ -17,7 +17,7 @@ _ANSWER_SECONDS = 5
 
 def system_sockets(host: Host) -> Iterator[Path]:
     """Yield the existing sockets of the system's daemon, with or without a listener."""
-    return (host.path(place) for place in _SYSTEM if host.exists(place))
+    return (host.path(path) for path in _SYSTEM if host.exists(path))
 
 
 def complaint_of(path: Path) -> str | None:

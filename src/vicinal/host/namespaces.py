@@ -73,9 +73,9 @@ def enter_user(process: int) -> None:
     _enter(f"/proc/{process}/ns/user", CLONE_NEWUSER)
 
 
-def _enter(place: str, kind: int) -> None:
-    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-    _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), place)
+def _enter(file: str, kind: int) -> None:
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), file)
     os.close(descriptor)
 
 

@@ -37,7 +37,7 @@ class PciDevice:
     rdma_devices: tuple[str, ...]
 
     @property
-    def place(self) -> Path:
+    def directory(self) -> Path:
         """The device's directory, relative to the host's root."""
         return DEVICES / self.address
 
@@ -49,23 +49,23 @@ class PciDevice:
 
 def read_device(host: Host, address: str) -> PciDevice | None:
     """Return the device at an address; None if there is none."""
-    place = DEVICES / address
-    vendor = host.number(place / "vendor")
+    directory = DEVICES / address
+    vendor = host.number(directory / "vendor")
     if vendor is None:
         return None
-    group = host.link_name(place / "iommu_group")
-    node = host.number(place / "numa_node")
+    group = host.link_name(directory / "iommu_group")
+    node = host.number(directory / "numa_node")
     return PciDevice(
         address=address,
         vendor=vendor,
-        device=host.number(place / "device") or 0,
-        kind=host.number(place / "class") or 0,
-        driver=host.link_name(place / "driver"),
+        device=host.number(directory / "device") or 0,
+        kind=host.number(directory / "class") or 0,
+        driver=host.link_name(directory / "driver"),
         iommu_group=int(group) if group is not None and group.isdecimal() else None,
         numa_node=node if node is not None and node >= 0 else None,  # -1: unknown
-        physical_function=host.link_name(place / "physfn"),
-        interfaces=tuple(host.names(place / "net")),
-        rdma_devices=tuple(host.names(place / "infiniband")),
+        physical_function=host.link_name(directory / "physfn"),
+        interfaces=tuple(host.names(directory / "net")),
+        rdma_devices=tuple(host.names(directory / "infiniband")),
     )
 
 
@@ -80,7 +80,7 @@ def read_devices(host: Host) -> Iterator[PciDevice]:
 def memory_bytes(host: Host, device: PciDevice, number: int) -> int:
     """Return the bytes of a device's memory (BAR) with this number; 0 if the device has no such
     memory."""
-    lines = (host.text(device.place / "resource") or "").splitlines()
+    lines = (host.text(device.directory / "resource") or "").splitlines()
     try:
         first, last, flags = (int(word, 16) for word in lines[number].split())
     except (IndexError, ValueError):

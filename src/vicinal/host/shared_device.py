@@ -76,7 +76,7 @@ def read_ivshmem_devices(host: Host) -> Iterator[IvshmemDevice]:
             kind = "ivshmem-doorbell" if doorbell else "ivshmem-plain"
             yield IvshmemDevice(
                 name=f"{device.address}: {kind}",
-                memory=device.place / f"resource{_MEMORY}",
+                memory=device.directory / f"resource{_MEMORY}",
                 memory_bytes=memory_bytes(host, device, _MEMORY),
                 start=_bar_start(host, device),
                 pci=device,
@@ -142,7 +142,7 @@ def _copy_seconds(memory: mmap.mmap, length: int) -> float:
 
 
 def _bar_start(host: Host, device: PciDevice) -> int | None:
-    lines = (host.text(device.place / "resource") or "").splitlines()
+    lines = (host.text(device.directory / "resource") or "").splitlines()
     words = lines[_MEMORY].split() if len(lines) > _MEMORY else []
     try:
         return int(words[0], 16) if words else None

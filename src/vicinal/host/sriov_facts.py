@@ -62,13 +62,13 @@ def read_physical_functions(host: Host) -> Iterator[PhysicalFunction]:
     for device in read_devices(host):
         if device.physical_function is not None:
             continue
-        limit = host.number(device.place / "sriov_totalvfs")
+        limit = host.number(device.directory / "sriov_totalvfs")
         if limit is None and not _could_have_functions(host, device):
             continue
         yield PhysicalFunction(
             device=device,
             limit=limit,
-            created=host.number(device.place / "sriov_numvfs") or 0,
+            created=host.number(device.directory / "sriov_numvfs") or 0,
             by_sysfs=device.driver not in _NO_DRIVER_WAY,
             functions=tuple(_functions(host, reader, device)),
         )

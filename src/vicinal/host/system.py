@@ -32,7 +32,7 @@ def _search_path() -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """The places to examine. The defaults are those of the host that this process runs on."""
+    """The directories to examine. The defaults are those of the host that this process runs on."""
 
     root: Path = Path("/")
     """The directory that holds sys, proc, dev and run."""
@@ -41,21 +41,21 @@ class Host:
     user: int = field(default_factory=os.geteuid)
     """The user for whom the host is examined. Programs still run as this process's user."""
 
-    def path(self, place: str | Path) -> Path:
-        """Return a file or directory; `place` is relative to the root."""
-        return self.root / place
+    def path(self, path: str | Path) -> Path:
+        """Return a file or directory; `path` is relative to the root."""
+        return self.root / path
 
-    def text(self, place: str | Path) -> str | None:
+    def text(self, path: str | Path) -> str | None:
         """Return a file's text without white space at its ends; None if the file cannot be read."""
         try:
-            with self.path(place).open("rb") as file:
+            with self.path(path).open("rb") as file:
                 return file.read(_MOST_BYTES).decode(errors="replace").strip("\0 \t\r\n")
         except OSError:
             return None
 
-    def number(self, place: str | Path) -> int | None:
+    def number(self, path: str | Path) -> int | None:
         """Return a file's number, decimal or as 0x1af4; None if there is no number below 2^64."""
-        text = self.text(place)
+        text = self.text(path)
         if text is None:
             return None
         try:
@@ -64,37 +64,37 @@ class Host:
             return None
         return number if abs(number) < 1 << 64 else None
 
-    def names(self, place: str | Path) -> list[str]:
+    def names(self, path: str | Path) -> list[str]:
         """Return the names in a directory in natural order (eth2 before eth10); empty if there is
         no directory."""
         try:
-            return sorted((entry.name for entry in os.scandir(self.path(place))), key=_natural)
+            return sorted((entry.name for entry in os.scandir(self.path(path))), key=_natural)
         except OSError:
             return []
 
-    def link(self, place: str | Path) -> str | None:
+    def link(self, path: str | Path) -> str | None:
         """Return the target of a symbolic link; None if there is no link."""
         try:
-            return str(self.path(place).readlink())
+            return str(self.path(path).readlink())
         except OSError:
             return None
 
-    def link_name(self, place: str | Path) -> str | None:
+    def link_name(self, path: str | Path) -> str | None:
         """Return the last part of a symbolic link's target, such as a device's driver; None if
         there is no link."""
-        link = self.link(place)
+        link = self.link(path)
         return None if link is None else Path(link).name
 
-    def exists(self, place: str | Path) -> bool:
+    def exists(self, path: str | Path) -> bool:
         """Whether a file or directory exists and is visible to this user."""
         try:
-            return self.path(place).exists()
+            return self.path(path).exists()
         except OSError:
             return False
 
-    def may(self, place: str | Path, mode: int) -> bool:
+    def may(self, path: str | Path, mode: int) -> bool:
         """Whether this user may access a file in this mode (os.R_OK, os.W_OK)."""
-        return os.access(self.path(place), mode)
+        return os.access(self.path(path), mode)
 
     def program(self, *names: str) -> Path | None:
         """Return the first of these programs that is installed; None if none is."""

@@ -50,10 +50,10 @@ def read_cpus(host: Host) -> list[Cpu]:
     """Return every online processor."""
     found = []
     for number in parse_cpu_list(host.text(f"{_CPUS}/online") or ""):
-        place = f"{_CPUS}/cpu{number}/topology"
-        siblings = host.text(f"{place}/thread_siblings_list")
-        core = host.number(f"{place}/core_id")
-        socket = host.number(f"{place}/physical_package_id")
+        directory = f"{_CPUS}/cpu{number}/topology"
+        siblings = host.text(f"{directory}/thread_siblings_list")
+        core = host.number(f"{directory}/core_id")
+        socket = host.number(f"{directory}/physical_package_id")
         found.append(
             Cpu(
                 number=number,
@@ -72,17 +72,17 @@ def read_nodes(host: Host) -> list[NumaNode]:
         match = re.fullmatch(r"node(\d+)", name)
         if match is None:
             continue
-        place = f"{_NODES}/{name}"
-        memory = dict(re.findall(r"(\w+):\s+(\d+) kB", host.text(f"{place}/meminfo") or ""))
-        distances = (host.text(f"{place}/distance") or "").split()
+        directory = f"{_NODES}/{name}"
+        memory = dict(re.findall(r"(\w+):\s+(\d+) kB", host.text(f"{directory}/meminfo") or ""))
+        distances = (host.text(f"{directory}/distance") or "").split()
         found.append(
             NumaNode(
                 number=int(match[1]),
-                cpus=parse_cpu_list(host.text(f"{place}/cpulist") or ""),
+                cpus=parse_cpu_list(host.text(f"{directory}/cpulist") or ""),
                 memory_bytes=int(memory.get("MemTotal", 0)) * 1024,
                 available_bytes=_available(memory) * 1024,
                 distances=tuple(int(each) for each in distances if each.isdecimal()),
-                huge_pages=read_huge_pages(host, f"{place}/hugepages"),
+                huge_pages=read_huge_pages(host, f"{directory}/hugepages"),
             )
         )
     return found
@@ -98,27 +98,27 @@ def _available(memory: dict[str, str]) -> int:
 
 def read_last_cache(host: Host, cpu: int) -> int | None:
     """Return the bytes of a processor's last-level cache, which it may share; None if unknown."""
-    place = f"{_CPUS}/cpu{cpu}/cache"
+    directory = f"{_CPUS}/cpu{cpu}/cache"
     sizes: dict[int, int] = {}
-    for name in host.names(place):
-        level = host.number(f"{place}/{name}/level")
-        match = re.fullmatch(r"(\d{1,9})K", host.text(f"{place}/{name}/size") or "", re.ASCII)
-        if level and match and host.text(f"{place}/{name}/type") in ("Data", "Unified"):
+    for name in host.names(directory):
+        level = host.number(f"{directory}/{name}/level")
+        match = re.fullmatch(r"(\d{1,9})K", host.text(f"{directory}/{name}/size") or "", re.ASCII)
+        if level and match and host.text(f"{directory}/{name}/type") in ("Data", "Unified"):
             sizes[level] = int(match[1]) * 1024
     return sizes[max(sizes)] if sizes else None
 
 
-def read_huge_pages(host: Host, place: str = PAGE_SIZES) -> tuple[HugePages, ...]:
-    """Return huge pages by size, smallest first, of the whole host or of the node at `place`."""
+def read_huge_pages(host: Host, directory: str = PAGE_SIZES) -> tuple[HugePages, ...]:
+    """Return huge pages by size, smallest first, of the host or of the node in `directory`."""
     found = []
-    for name in host.names(place):
+    for name in host.names(directory):
         match = re.fullmatch(r"hugepages-(\d+)kB", name)
         if match is not None:
             found.append(
                 HugePages(
                     size=int(match[1]) * 1024,
-                    reserved=host.number(f"{place}/{name}/nr_hugepages") or 0,
-                    free=host.number(f"{place}/{name}/free_hugepages") or 0,
+                    reserved=host.number(f"{directory}/{name}/nr_hugepages") or 0,
+                    free=host.number(f"{directory}/{name}/free_hugepages") or 0,
                 )
             )
     return tuple(sorted(found, key=lambda each: each.size))

@@ -1,7 +1,7 @@
 """Finds the provider and the MPI libraries, and sets the variables that connect them.
 
 An application, its MPI library and libfabric stay unmodified. Only environment variables select
-Vicinal, and this module is the only place that sets them.
+Vicinal, and only this module sets them.
 """
 
 import os
@@ -128,12 +128,12 @@ def check_region_name(region: str) -> str:
 
     Raises VicinalError for another form, and for a relative path.
     """
-    kind, _, place = region.partition(":")
-    if kind not in ("file", "pci", "dax") or not place:
+    kind, _, location = region.partition(":")
+    if kind not in ("file", "pci", "dax") or not location:
         raise VicinalError(f"{region!r} does not name a region", _REGION_FORMS)
-    if kind != "pci" and not place.startswith("/"):
+    if kind != "pci" and not location.startswith("/"):
         raise VicinalError(
-            f"the region path {place!r} is relative, and would differ between nodes",
+            f"the region path {location!r} is relative, and would differ between nodes",
             "use an absolute path",
         )
     return region
@@ -232,7 +232,7 @@ def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
 
     libfabric opens such a core provider only if FI_PROVIDER admits the first name. The first
     provider may be a library of its own beside the MPI's libfabric. libfabric does not search that
-    place once FI_PROVIDER_PATH is set.
+    directory once FI_PROVIDER_PATH is set.
     """
     first, _, layer = core.partition(";")
     if not layer:

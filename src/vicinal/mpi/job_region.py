@@ -11,12 +11,12 @@ from vicinal.region import inspect
 
 def region_path(region: str) -> Path:
     """Return the file behind a region's name. Raises VicinalError for a guest's device."""
-    kind, _, place = check_region_name(region).partition(":")
+    kind, _, path = check_region_name(region).partition(":")
     if kind != "file":
         raise VicinalError(
             f"{region} is a device of a guest", "name the file behind the device: file:PATH"
         )
-    return Path(place)
+    return Path(path)
 
 
 def usable_region(path: Path, ranks: int, *, of_cluster: bool = False) -> Path:

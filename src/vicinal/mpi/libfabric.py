@@ -136,9 +136,9 @@ def linked_libraries(binary: Path) -> dict[str, Path | None]:
         return {}
     found: dict[str, Path | None] = {}
     for line in listing.splitlines():
-        name, arrow, place = line.strip().partition(" => ")
+        name, arrow, path = line.strip().partition(" => ")
         if arrow:
-            found[name] = None if place.startswith("not found") else Path(place.split(" (")[0])
+            found[name] = None if path.startswith("not found") else Path(path.split(" (")[0])
     return found
 
 

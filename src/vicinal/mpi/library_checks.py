@@ -17,7 +17,7 @@ from vicinal.mpi.libraries import STANDARD, Mpi, installation
 
 def check_provider(host: Host) -> Iterator[Finding]:
     """Check that libvicinal-fi.so exists."""
-    del host  # the place depends on this package, not on the host
+    del host  # the path depends on this package, not on the host
     path = provider_directory() / PROVIDER_FILE
     yield passed(f"{path}", path=str(path))
 

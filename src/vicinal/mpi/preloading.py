@@ -21,7 +21,7 @@ HEAP_FILE = "libvicinal-heap.so"
 DEFAULT_HEAP_BYTES = 256 * 1024 * 1024
 """Bytes for each member if `--heap region` gives no size."""
 
-_PLACE = "region"
+_REGION = "region"
 PAIRS_FILE = "libvicinal-pairs.so"
 
 
@@ -30,11 +30,9 @@ def parse_heap(text: str) -> int | None:
 
     Raises VicinalError for text that is neither `region` nor `region:SIZE`.
     """
-    place, separator, size = text.partition(":")
-    if place != _PLACE or (separator and not size):
-        raise VicinalError(
-            f"{text!r} is not a place for a heap", "write --heap region or region:64M"
-        )
+    memory, separator, size = text.partition(":")
+    if memory != _REGION or (separator and not size):
+        raise VicinalError(f"--heap cannot be {text!r}", "write --heap region or region:64M")
     if not separator:
         return None
     count = parse_size(size)

@@ -97,7 +97,7 @@ def check_visible(
     shown: Sequence[Path] = (),
     remedy: str = "put it into another directory",
 ) -> None:
-    """Raise VicinalError if nodes have another directory in the place of `path`.
+    """Raise VicinalError if nodes have another directory at `path`.
 
     Nodes have the directories `hidden` for themselves, except everything below the directories
     `shown`.
@@ -148,10 +148,10 @@ def check_same_mpi(command: Sequence[str], chosen: Installation) -> None:
 def _linked_library(program: Path) -> tuple[Mpi, str, Path | None] | None:
     """The MPI that a program is linked with, the name of the MPI's library, and the library's
     path."""
-    for library, place in linked_libraries(program).items():
+    for library, path in linked_libraries(program).items():
         for beginning, mpi in _LIBRARIES.items():
             if library.startswith(beginning):
-                return mpi, library, place
+                return mpi, library, path
     return None
 
 

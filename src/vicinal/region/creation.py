@@ -95,7 +95,7 @@ def create(
     Raises VicinalError if the file exists (or, with `existing`, does not), if it cannot be created
     or written, if there is no room, or if a size is out of bounds. No new file is left behind then.
     """
-    place = Path(path).absolute()
+    file = Path(path).absolute()
     if for_nvdimm and existing:
         raise VicinalError(
             "--for-nvdimm is for new files",
@@ -108,23 +108,23 @@ def create(
         )
     section_bytes += heap_bytes
     size = _checked_size(members, section_bytes, heap_bytes, label)
-    fd = _open_existing(place, size) if existing else _open_new(place)
+    fd = _open_existing(file, size) if existing else _open_new(file)
     try:
         if existing:
             length = os.fstat(fd).st_size
             start = _region_offset(fd, length)
         else:
             page = max(os.fstat(fd).st_blksize, layout.PAGE)
-            length = _file_length(page, place, size, for_guests, for_nvdimm)
+            length = _file_length(page, file, size, for_guests, for_nvdimm)
             start = 0
-        _reserve(fd, place, length)
-        region = Region(place, os.urandom(16).hex(), members, section_bytes, heap_bytes, size)
+        _reserve(fd, file, length)
+        region = Region(file, os.urandom(16).hex(), members, section_bytes, heap_bytes, size)
         if for_nvdimm:
             start = _write_info(fd, length)
         _write(fd, region, label, start, length)
     except BaseException:
         if not existing:
-            place.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
@@ -187,24 +187,24 @@ def remove(path: str | os.PathLike[str], *, force: bool = False) -> None:
     Raises VicinalError if the file is not a region, if living members hold locks on the file, or if
     the file cannot be removed.
     """
-    place = Path(path).absolute()
+    file = Path(path).absolute()
     try:
-        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise _cannot("open", place, error) from error
+        raise _cannot("open", file, error) from error
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or not _is_region(fd, status.st_size):
             raise VicinalError(
-                f"{place} is not a region", "the file was not removed; to remove it, use rm"
+                f"{file} is not a region", "the file was not removed; to remove it, use rm"
             )
         if not force and is_locked(fd, 0, layout.MEMBERS_MAX):
             raise VicinalError(
-                f"living members still use {place}", "end their job first, or use --force"
+                f"living members still use {file}", "end their job first, or use --force"
             )
-        place.unlink()
+        file.unlink()
     except OSError as error:
-        raise _cannot("remove", place, error) from error
+        raise _cannot("remove", file, error) from error
     finally:
         os.close(fd)
 
@@ -219,56 +219,56 @@ def _region_offset(fd: int, length: int) -> int:
     return region_offset(fd, length)
 
 
-def _open_new(place: Path) -> int:
+def _open_new(file: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        fd = os.open(place, flags, 0o600)
+        fd = os.open(file, flags, 0o600)
     except FileExistsError as error:
         raise VicinalError(
-            f"{place} exists already",
-            f"remove the region with `vicinal region remove {place}`, or choose another path",
+            f"{file} exists already",
+            f"remove the region with `vicinal region remove {file}`, or choose another path",
         ) from error
     except OSError as error:
-        raise _cannot("create", place, error) from error
+        raise _cannot("create", file, error) from error
     os.fchmod(fd, 0o600)
     return fd
 
 
-def _open_existing(place: Path, size: int) -> int:
+def _open_existing(file: Path, size: int) -> int:
     try:
-        fd = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise _cannot("open", place, error) from error
+        raise _cannot("open", file, error) from error
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise VicinalError(f"{place} is not a regular file", "name the device's backing file")
+            raise VicinalError(f"{file} is not a regular file", "name the device's backing file")
         if status.st_uid != os.geteuid():
             raise VicinalError(
-                f"{place} belongs to {user_name(status.st_uid)}", "create the region as that user"
+                f"{file} belongs to {user_name(status.st_uid)}", "create the region as that user"
             )
         room = status.st_size - _region_offset(fd, status.st_size)
         if room < size:
             raise VicinalError(
-                f"{place} has {show_size(room)} and the region takes {show_size(size)}",
+                f"{file} has {show_size(room)} and the region takes {show_size(size)}",
                 "lower --members, --section-size or --heap, or make the file larger",
             )
         if is_locked(fd, 0, layout.MEMBERS_MAX):
-            raise VicinalError(f"living members use {place}", "end their job first")
+            raise VicinalError(f"living members use {file}", "end their job first")
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def _file_length(page: int, place: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
+def _file_length(page: int, file: Path, size: int, for_guests: bool, for_nvdimm: bool) -> int:
     """The length of the file: whole pages of its filesystem, which are huge pages on hugetlbfs."""
     if for_nvdimm:
         from vicinal.region.module import ALIGNMENT, module_bytes
 
         if page > ALIGNMENT:
             raise VicinalError(
-                f"{place} has pages of {show_size(page)}, and a memory module starts with 2 MiB",
+                f"{file} has pages of {show_size(page)}, and a memory module starts with 2 MiB",
                 "choose a file on tmpfs, or on hugetlbfs with pages of 2 MiB",
             )
         size = module_bytes(size)
@@ -277,31 +277,31 @@ def _file_length(page: int, place: Path, size: int, for_guests: bool, for_nvdimm
     return layout.round_up(size, page)
 
 
-def _reserve(fd: int, place: Path, length: int) -> None:
+def _reserve(fd: int, file: Path, length: int) -> None:
     """Allocate the whole file now, so that no later access of a member faults."""
     status = os.fstat(fd)
     filesystem = filesystem_type(status.st_dev)
-    free = room(place.parent, filesystem)
+    free = room(file.parent, filesystem)
     missing = length - status.st_blocks * 512
     # Check the free space first, because filling a tmpfs or the memory would harm other processes.
     if missing > free:
-        raise _no_room(place, filesystem, length, free)
+        raise _no_room(file, filesystem, length, free)
     try:
         os.posix_fallocate(fd, 0, length)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
-            raise _no_room(place, filesystem, length, free) from error
+            raise _no_room(file, filesystem, length, free) from error
         if error.errno == errno.EFBIG:
             raise VicinalError(
-                f"{place} would have {show_size(length)}, more than this process's limit for files",
+                f"{file} would have {show_size(length)}, more than this process's limit for files",
                 "raise the limit (ulimit -f), or lower --members, --section-size or --heap",
             ) from error
-        raise _cannot("reserve", place, error) from error
+        raise _cannot("reserve", file, error) from error
 
 
-def _no_room(place: Path, filesystem: str, length: int, free: int) -> VicinalError:
+def _no_room(file: Path, filesystem: str, length: int, free: int) -> VicinalError:
     return VicinalError(
-        f"{place.parent} ({filesystem}) has {show_size(free)} free "
+        f"{file.parent} ({filesystem}) has {show_size(free)} free "
         f"and the region takes {show_size(length)}",
         "lower --members, --section-size or --heap, remove old files there, or choose another "
         "directory",
@@ -361,7 +361,7 @@ def user_name(user: int) -> str:
     return f"user {user}"
 
 
-def _cannot(verb: str, place: Path, error: OSError) -> VicinalError:
+def _cannot(verb: str, file: Path, error: OSError) -> VicinalError:
     remedies = {
         errno.EACCES: "run as the file's owner, or " + _ELSEWHERE,
         errno.EPERM: "run as the file's owner",
@@ -371,4 +371,4 @@ def _cannot(verb: str, place: Path, error: OSError) -> VicinalError:
     remedy = remedies.get(error.errno or 0)
     if remedy is None:
         remedy = "check the path" if verb == "open" else _ELSEWHERE
-    return VicinalError(f"cannot {verb} {place}: {describe_os_error(error)}", remedy)
+    return VicinalError(f"cannot {verb} {file}: {describe_os_error(error)}", remedy)

@@ -183,8 +183,8 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
         with mmap.mmap(fd, 0) as memory, memoryview(memory) as every:
             for slot, word in words.items():
                 start = offset + slot_offset(slot) + within
-                with every[start : start + 8] as part, part.cast("Q") as place:
-                    place[0] = word  # one aligned store: members see the old word or the new word
+                with every[start : start + 8] as part, part.cast("Q") as target:
+                    target[0] = word  # one aligned store: members see the old word or the new word
     finally:
         os.close(fd)
 
@@ -287,7 +287,7 @@ def mark_dead(region: Path, hostname: str) -> list[int]:
     ):
         for member in members:
             start = first + member.slot * VERDICT_BYTES
-            with every[start : start + VERDICT_BYTES] as part, part.cast("Q") as place:
+            with every[start : start + VERDICT_BYTES] as part, part.cast("Q") as target:
                 # One aligned store: a peer sees the old word or the new word.
-                place[0] = member.epoch << 32 | _ENDED
+                target[0] = member.epoch << 32 | _ENDED
     return [member.slot for member in members]

@@ -19,7 +19,7 @@ def filesystem_type(device: int) -> str:
 
 
 def advice(path: Path, filesystem: str) -> str | None:
-    """Return a warning if a filesystem is a poor place for a region; None if the place is good."""
+    """Return a warning if a filesystem is unsuited for a region; None if it is suited."""
     if filesystem in MEMORY_FILESYSTEMS:
         return None
     return (

@@ -41,7 +41,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Home:
-    """The first place of a member that is in several regions; its address names this place."""
+    """The first region of a member of several regions; the member's address names it."""
 
     region: str
     """The region's id, in the notation of Header.id."""
@@ -407,19 +407,19 @@ class _Reader:
         return alive
 
     def _table(
-        self, member: Member, kind: Record, place: int, count: int
+        self, member: Member, kind: Record, within: int, count: int
     ) -> list[dict[str, Value]]:
         """A table of a member's section; empty if the section belongs to an earlier member."""
         if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
             count = 0
         members, section_bytes = self.header.members, self.header.section_bytes
         offset = layout.section_offset(member.slot, members, section_bytes)
-        return self._read(kind, offset + place, count)
+        return self._read(kind, offset + within, count)
 
     def _beyond(self, member: Member) -> list[Beyond]:
         """A member's traffic over the network."""
-        place = layout.network_offset(self.header.members)
-        lines = self._table(member, records.NETWORK_LINE, place, layout.NETWORK_LINES)
+        start = layout.network_offset(self.header.members)
+        lines = self._table(member, records.NETWORK_LINE, start, layout.NETWORK_LINES)
         return [
             Beyond(member.slot, int(line["nonce"]), int(line["messages"]), int(line["bytes"]))
             for line in lines
@@ -429,8 +429,8 @@ class _Reader:
     def _connections(self, member: Member) -> list[Connection]:
         """The rings that a member created."""
         count = self.header.members
-        place = layout.connections_offset(count)
-        lines = self._table(member, records.CONNECTION, place, count)
+        start = layout.connections_offset(count)
+        lines = self._table(member, records.CONNECTION, start, count)
         return [
             Connection(
                 sender=member.slot,

@@ -238,10 +238,10 @@ def _function_facts(function: VirtualFunction) -> dict[str, object]:
 def _links(host: Host, card: PhysicalFunction) -> Iterator[Finding]:
     """Report the link of each of a card's interfaces, which the links of its functions follow."""
     for name in card.device.interfaces:
-        place = card.device.place / "net" / name
-        state = host.text(place / "operstate") or "unknown"
-        carrier = host.number(place / "carrier")  # unreadable while the interface is down
-        speed = host.number(place / "speed")
+        directory = card.device.directory / "net" / name
+        state = host.text(directory / "operstate") or "unknown"
+        carrier = host.number(directory / "carrier")  # unreadable while the interface is down
+        speed = host.number(directory / "speed")
         shown = f", {speed} Mb/s" if speed is not None and speed > 0 else ""
         facts = {"interface": name, "state": state, "carrier": carrier == 1, "speed": speed}
         if state == "up" or (state == "unknown" and carrier == 1):
@@ -406,12 +406,15 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
     these."""
     if device.pci is None:
         return
-    place = device.pci.place / "sriov"
+    directory = device.pci.directory / "sriov"
     unset = [
         number
-        for number in host.names(place)
+        for number in host.names(directory)
         if number.isdecimal()
-        and {_bare(host.text(place / number / "node")), _bare(host.text(place / number / "port"))}
+        and {
+            _bare(host.text(directory / number / "node")),
+            _bare(host.text(directory / number / "port")),
+        }
         & {"0" * 16}
     ]
     if unset:
@@ -423,7 +426,7 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
         )
     for port in host.names(f"sys/class/infiniband/{device.name}/iov/ports"):
         guids = f"sys/class/infiniband/{device.name}/iov/ports/{port}/admin_guids"
-        made = range(1, (host.number(device.pci.place / "sriov_numvfs") or 0) + 1)
+        made = range(1, (host.number(device.pci.directory / "sriov_numvfs") or 0) + 1)
         deleted = [n for n in made if _bare(host.text(f"{guids}/{n}")) == "f" * 16]
         if deleted:
             yield warned(

@@ -30,7 +30,7 @@ _OWN = ("--mount", "--uts", "--ipc", "--net", "--pid", "--fork")
 
 def check_namespaces(host: Host) -> Iterator[Finding]:
     """Enter new namespaces, as an isolated node does: as this user, or else in a user namespace."""
-    facts = {place.rpartition("/")[2]: host.number(place) for place in _SETTINGS}
+    facts = {file.rpartition("/")[2]: host.number(file) for file in _SETTINGS}
     tried = host.try_program("unshare", *_OWN, "true")
     if tried.worked:
         yield passed("created as this user; isolated nodes need no user namespace", **facts)
@@ -41,8 +41,8 @@ def check_namespaces(host: Host) -> Iterator[Finding]:
         return
     remedies = [
         f"`{command}`"
-        for place, (forbids, command) in _SETTINGS.items()
-        if host.number(place) == forbids
+        for file, (forbids, command) in _SETTINGS.items()
+        if host.number(file) == forbids
     ]
     yield failed(
         f"isolated nodes cannot be created: {in_user.complaint}",
@@ -130,12 +130,12 @@ def check_cgroups(host: Host) -> Iterator[Finding]:
         )
         return
     own = _own_group(host)
-    place = f"{_ROOT.lstrip('/')}{own}".rstrip("/")
-    controllers = (host.text(f"{place}/cgroup.controllers") or "").split()
+    group = f"{_ROOT.lstrip('/')}{own}".rstrip("/")
+    controllers = (host.text(f"{group}/cgroup.controllers") or "").split()
     facts = {"version": "2", "controllers": controllers, "group": own}
     missing = [name for name in _WANTED if name not in controllers]
     shown = f"version 2, controllers {' '.join(controllers) or 'none'}"
-    if host.user != 0 and not host.may(place, os.W_OK):
+    if host.user != 0 and not host.may(group, os.W_OK):
         yield warned(
             f"{shown}; this user's group is not delegated, so containers get no limits of their "
             "own",

@@ -166,20 +166,20 @@ def _system(host: Host) -> Finding:
     path = next(system_sockets(host), None)
     if path is None:
         return warned("qemu:///system: the daemon does not run (no socket)", _START)
-    place = f"/{path.relative_to(host.root)}"
+    socket = f"/{path.relative_to(host.root)}"
     if not os.access(path, os.R_OK | os.W_OK):
         return warned(
-            f"qemu:///system: this user may not use {place}",
+            f"qemu:///system: this user may not use {socket}",
             "run `usermod --append --groups libvirt USER` and log in again, or use qemu:///session",
-            socket=place,
+            socket=socket,
         )
     complaint = complaint_of(path)
     if complaint is not None:
         judged = warned if host.user == 0 else failed  # root's clusters have a daemon of their own
         return judged(
-            f"qemu:///system: no daemon answers at {place} ({complaint})", _START, socket=place
+            f"qemu:///system: no daemon answers at {socket} ({complaint})", _START, socket=socket
         )
-    return passed(f"qemu:///system: the daemon answers at {place}", socket=place)
+    return passed(f"qemu:///system: the daemon answers at {socket}", socket=socket)
 
 
 def _own(host: Host) -> Finding:

@@ -34,8 +34,8 @@ def with_defaults(
         for port in read_ports(host, host.functions(physical)[number]):
             now = {"node_guid": port.node_guid, "port_guid": port.guid}
     zero = {
-        name: derived_guid(base, 2 * number + place)
-        for place, (name, guid) in enumerate(now.items())
+        name: derived_guid(base, 2 * number + index)
+        for index, (name, guid) in enumerate(now.items())
         if guid == ZERO
     }
     down = {"policy": "auto"} if host.read(own / "policy") == "Down" else {}
@@ -52,7 +52,7 @@ def own_guids(host: Host, physical: str, number: int) -> dict[str, Any]:
     if not base or shown or _is_mlx4(host, physical):
         return {}
     names = ("node_guid", "port_guid")
-    return {name: derived_guid(base, 2 * number + place) for place, name in enumerate(names)}
+    return {name: derived_guid(base, 2 * number + index) for index, name in enumerate(names)}
 
 
 def _is_mlx4(host: Host, physical: str) -> bool:

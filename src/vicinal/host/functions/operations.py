@@ -388,9 +388,9 @@ class Functions:
     ) -> None:
         """Raise VicinalError if another device of this host has the requested address or GUID."""
         if "mac" in wanted:
-            for place in (self.host.sysfs / "class/net").glob("*/address"):
-                name = place.parent.name
-                if name not in function.interfaces and self.host.read(place) == wanted["mac"]:
+            for file in (self.host.sysfs / "class/net").glob("*/address"):
+                name = file.parent.name
+                if name not in function.interfaces and self.host.read(file) == wanted["mac"]:
                     raise VicinalError(
                         f"{name} of this host has the hardware address {wanted['mac']} already",
                         "choose another one",

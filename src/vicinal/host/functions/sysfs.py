@@ -156,15 +156,15 @@ def read_ports(host: Host, address: str) -> Iterator[Port]:
     """Yield the ports of a device's RDMA devices."""
     for name in host.names(address, "infiniband"):
         device = host.device(address) / "infiniband" / name
-        for place in sorted((device / "ports").glob("[0-9]*")):
-            gid = host.read(place / "gids/0").split(":")
+        for directory in sorted((device / "ports").glob("[0-9]*")):
+            gid = host.read(directory / "gids/0").split(":")
             yield Port(
                 device=name,
-                number=int(place.name),
-                link_layer=host.read(place / "link_layer"),
-                state=_after_colon(host.read(place / "state")),
-                physical_state=_after_colon(host.read(place / "phys_state")),
-                subnet_manager=int(host.read(place / "sm_lid") or "0", 0),
+                number=int(directory.name),
+                link_layer=host.read(directory / "link_layer"),
+                state=_after_colon(host.read(directory / "state")),
+                physical_state=_after_colon(host.read(directory / "phys_state")),
+                subnet_manager=int(host.read(directory / "sm_lid") or "0", 0),
                 guid=plain_guid("".join(gid[4:])),
                 node_guid=plain_guid(host.read(device / "node_guid").replace(":", "")),
             )
@@ -205,7 +205,7 @@ def plain_guid(digits: str) -> str:
     """Return sixteen hexadecimal digits as eight bytes with colons; empty for other text."""
     if len(digits) != 16:
         return ""
-    return ":".join(digits[place : place + 2] for place in range(0, 16, 2)).lower()
+    return ":".join(digits[start : start + 2] for start in range(0, 16, 2)).lower()
 
 
 def _physical_function(

@@ -140,8 +140,8 @@ def reported(script: Path, action: Callable[[], int | None]) -> int:
     except Ended as ended:
         return ended.status
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _report(script, f"{place}{describe_os_error(error)}: check its owner and mode")
+        prefix = f"{error.filename}: " if error.filename else ""
+        return _report(script, f"{prefix}{describe_os_error(error)}: check its owner and mode")
 
 
 def log(action: str, text: str) -> None:

@@ -61,8 +61,8 @@ def _without_failing(facts: Callable[[], Iterator[Attribute]]) -> Iterator[Attri
     except VicinalError as error:
         yield _ERROR, str(error)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        yield _ERROR, f"{place}{describe_os_error(error)}"
+        prefix = f"{error.filename}: " if error.filename else ""
+        yield _ERROR, f"{prefix}{describe_os_error(error)}"
     else:
         yield from found
 

@@ -95,8 +95,8 @@ def stay() -> NoReturn:
 
 def describe(error: OSError) -> str:
     """Return the text of an error, with the path if there is one."""
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror or error}"
+    prefix = f"{error.filename}: " if error.filename else ""
+    return f"{prefix}{error.strerror or error}"
 
 
 def start_node(number: int, *, network: bool) -> StartedNode:

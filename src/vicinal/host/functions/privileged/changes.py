@@ -1,7 +1,7 @@
 """The operations of the privileged helper, each a method with the operation's name.
 
-Paths are built only here and in system.py, from a PCI address whose form and whose place in sysfs
-were checked. No part of a request reaches a shell.
+Paths are built only here and in system.py, from a PCI address whose form and whose directory in
+sysfs were checked. No part of a request reaches a shell.
 
 A file of records names the owner of each change, and is written before the change. So the remains
 of a killed command can be found and released. The file is in /run, which a reboot clears together
@@ -257,8 +257,8 @@ class Changes:
         """Files or `ip link` names, and the value to write to each; they depend on the driver."""
         device = self.host.device(physical)
         port = str(settings.pop("port", 1))
-        places = (device / "infiniband" / name for name in self.host.names(physical, "infiniband"))
-        iov = next((each / "iov" for each in places if (each / "iov").is_dir()), None)
+        devices = (device / "infiniband" / name for name in self.host.names(physical, "infiniband"))
+        iov = next((each / "iov" for each in devices if (each / "iov").is_dir()), None)
         vendors = device / "sriov" / str(number)
         wrong = set(settings) - ({"port_guid", "pkey_index"} if iov else set(INFINIBAND))
         if wrong or ("pkey_index" in settings and iov is None):
@@ -304,15 +304,15 @@ class Changes:
         if self.host.device(function).is_dir():
             self._check_unused(function, function)
             physical, _number = self._physical(function)
-            for place, text in reversed(list(record["before"].items())):
+            for attribute, text in reversed(list(record["before"].items())):
                 try:
-                    if place.startswith("vf "):
-                        self._ip(physical, *place.split(), text)
+                    if attribute.startswith("vf "):
+                        self._ip(physical, *attribute.split(), text)
                     elif text:
-                        self.host.write(Path(place), text)
+                        self.host.write(Path(attribute), text)
                 except (OSError, RefusedError) as error:
-                    notes.append(f"{place} was not set back: {error.args[0]}")
-            told = {place.rpartition(" ")[2] for place in record["before"]}
+                    notes.append(f"{attribute} was not set back: {error.args[0]}")
+            told = {attribute.rpartition(" ")[2] for attribute in record["before"]}
             if (
                 record.get("bound", True) or not told <= OUTSIDE
             ):  # otherwise its user keeps the function

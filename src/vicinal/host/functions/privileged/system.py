@@ -23,7 +23,7 @@ class RefusedError(Exception):
 
 
 class Host:
-    """The places that the helper reads and writes; tests replace them by a fake host."""
+    """The directories that the helper reads and writes; tests replace them by a fake host."""
 
     sysfs = Path("/sys")
     records = Path("/run/vicinal-functions")
@@ -85,8 +85,8 @@ class Host:
     def names(self, address: str, kind: str) -> list[str]:
         """Return the names of a device's network interfaces ("net") or RDMA devices
         ("infiniband")."""
-        place = self.device(address) / kind
-        return sorted(each.name for each in place.iterdir()) if place.is_dir() else []
+        directory = self.device(address) / kind
+        return sorted(each.name for each in directory.iterdir()) if directory.is_dir() else []
 
     def use(self, address: str) -> str:
         """Return why a function is in use; empty if the function is unused."""
@@ -130,11 +130,11 @@ def read_settings(host: Host, physical: str, *, infiniband: bool) -> dict[int, d
     """
     words = {text: name for name, text in POLICIES.items()}
     found = {}
-    for place in (host.device(physical) / "sriov").glob("[0-9]*"):
-        policy = host.read(place / "policy")
-        found[int(place.name)] = {
-            "node_guid": host.read(place / "node"),
-            "port_guid": host.read(place / "port"),
+    for directory in (host.device(physical) / "sriov").glob("[0-9]*"):
+        policy = host.read(directory / "policy")
+        found[int(directory.name)] = {
+            "node_guid": host.read(directory / "node"),
+            "port_guid": host.read(directory / "port"),
             "policy": words.get(policy, policy),
         }
     interfaces = host.names(physical, "net")
