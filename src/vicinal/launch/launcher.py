@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.remote.reach import SSH_OPTIONS, Reach
-from vicinal.cluster.nodes.job_nodes import Places
+from vicinal.cluster.nodes.job_nodes import JobPaths
 from vicinal.mpi.libraries import Family, Installation
 from vicinal.mpi.placement import Placement
 from vicinal.mpi.variables import portable_variables
@@ -38,7 +38,7 @@ def launcher(
     placements: Sequence[Placement],
     program: Sequence[str],
     inherited: Mapping[str, str],
-    places: Places | None = None,
+    job_paths: JobPaths | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """The command line that starts a job from the head of a cluster, and its environment.
 
@@ -47,7 +47,7 @@ def launcher(
     """
     variables = _without_outer_job(mpi, inherited)
     make = {Family.MPICH: _mpich, Family.OPENMPI: _openmpi, Family.INTEL: _intel}[mpi.family]
-    return make(mpi, placements, list(program), variables, places or Places())
+    return make(mpi, placements, list(program), variables, job_paths or JobPaths())
 
 
 def host_launcher(
@@ -126,11 +126,11 @@ def _mpich(
     placements: Sequence[Placement],
     program: list[str],
     variables: dict[str, str],
-    places: Places,
+    job_paths: JobPaths,
 ) -> tuple[list[str], dict[str, str]]:
-    command = [str(mpi.launcher), "-launcher", "ssh", "-launcher-exec", places.remote_shell]
-    if places.launcher:
-        command += ["-localhost", places.launcher]
+    command = [str(mpi.launcher), "-launcher", "ssh", "-launcher-exec", job_paths.remote_shell]
+    if job_paths.launcher:
+        command += ["-localhost", job_paths.launcher]
     command += ["-hosts", _hosts(placements), "-n", str(_ranks(placements))]
     if _TOPOLOGY not in variables:
         # Without this variable the daemons write the machine's topology into files in /tmp for
@@ -145,12 +145,12 @@ def _intel(
     placements: Sequence[Placement],
     program: list[str],
     variables: dict[str, str],
-    places: Places,
+    job_paths: JobPaths,
 ) -> tuple[list[str], dict[str, str]]:
     variables["I_MPI_ROOT"] = str(mpi.prefix)
     # Nodes share the host's cores: if each node binds by itself, all ranks get the first core.
     variables.setdefault("I_MPI_PIN", "off")
-    command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", places.remote_shell]
+    command = [str(mpi.launcher), "-bootstrap", "ssh", "-bootstrap-exec", job_paths.remote_shell]
     return command + _sets_of_arguments(placements, program), variables
 
 
@@ -169,7 +169,7 @@ def _openmpi(
     placements: Sequence[Placement],
     program: list[str],
     variables: dict[str, str],
-    places: Places,
+    job_paths: JobPaths,
 ) -> tuple[list[str], dict[str, str]]:
     command = [str(mpi.launcher), "--host", _hosts(placements), "-n", str(_ranks(placements))]
     # Nodes share the host's cores: if each node binds by itself, all ranks get the first core.
@@ -177,14 +177,14 @@ def _openmpi(
     if mpi.starts_with_prrte:
         variables |= {
             "PRTE_MCA_plm": "ssh",
-            "PRTE_MCA_plm_ssh_agent": places.remote_shell,
-            "PRTE_MCA_prte_tmpdir_base": places.own,
+            "PRTE_MCA_plm_ssh_agent": job_paths.remote_shell,
+            "PRTE_MCA_prte_tmpdir_base": job_paths.own,
         }
     else:
         variables |= {
             "OMPI_MCA_plm": "rsh",
-            "OMPI_MCA_plm_rsh_agent": places.remote_shell,
-            "OMPI_MCA_orte_tmpdir_base": places.own,
+            "OMPI_MCA_plm_rsh_agent": job_paths.remote_shell,
+            "OMPI_MCA_orte_tmpdir_base": job_paths.own,
         }
     _let_daemons_start_ranks(mpi, variables)
     # The user of a cluster is root in its nodes, possibly in a user namespace.

@@ -126,7 +126,7 @@ class RunningJob(StartedJob):
                 self._placements,
                 self._program(program),
                 {name: variables[name] for name in variables if name not in own},
-                cluster.places,
+                cluster.job_paths,
             )
             self._errors = LauncherErrors(self.mpi, stderr)
             with self._errors:
@@ -222,7 +222,7 @@ class RunningJob(StartedJob):
         return place(self.job.ranks, nodes)
 
     def _program(self, program: list[str]) -> list[str]:
-        program = with_files(self.job.files, f"{self._cluster.places.own}/files", program)
+        program = with_files(self.job.files, f"{self._cluster.job_paths.own}/files", program)
         if self.job.hosts > 1:
             program = ["/bin/sh", "-c", self._choice_of_region(), *program]
         if not self.job.pin and self._input is None:
@@ -230,7 +230,7 @@ class RunningJob(StartedJob):
         source = self._input.path if self._input is not None else "-"
         cpus = " ".join(map(str, usable_cpus())) if self.job.pin else "-"
         # Named with its interpreter, because the exchange may be mounted noexec.
-        return ["/bin/sh", self._cluster.places.rank, source, cpus, *program]
+        return ["/bin/sh", self._cluster.job_paths.rank, source, cpus, *program]
 
     def _environment(self) -> dict[str, str]:
         region = self._region() if self.path is MessagePath.REGION else None
@@ -256,7 +256,7 @@ class RunningJob(StartedJob):
                 heap_bytes=self.job.heap_bytes if self.job.heap else 0,
                 label=self.job.label or job_label(Path(self.job.program[0])),
             )
-        return f"file:{self._cluster.places.exchange}/{name}"
+        return f"file:{self._cluster.job_paths.exchange}/{name}"
 
     def _choice_of_region(self) -> str:
         """A shell script that runs its arguments with the region of the host to which its node
@@ -294,7 +294,7 @@ class JobInput:
 
     def __init__(self, cluster: JobNodes, stream: Stream) -> None:
         name = f"input-{secrets.token_hex(4)}"
-        self.path = f"{cluster.places.exchange}/{name}"
+        self.path = f"{cluster.job_paths.exchange}/{name}"
         """The FIFO's path in the nodes."""
         self._cluster = cluster
         self._fifo = cluster.exchange / name

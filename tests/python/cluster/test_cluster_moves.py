@@ -23,7 +23,7 @@ from vicinal.cluster.hosts.record import (
     interrupted,
     moves,
     on_this_host,
-    places,
+    present_hosts,
 )
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Resource
@@ -67,11 +67,11 @@ def test_moves_are_remembered(tmp_path: Path, cluster: Cluster) -> None:
     journal.write(MOVE, Event.BEGUN)
     entries = journal.entries()
     assert (interrupted(entries), moves(entries), all_moves(entries)) == ([MOVE], {}, [MOVE])
-    assert places(cluster, entries) == {}
+    assert present_hosts(cluster, entries) == {}
     journal.write(MOVE, Event.MADE)
     entries = journal.entries()
     assert (interrupted(entries), moves(entries)) == ([], {"vm1": MOVE})
-    assert places(cluster, entries) == {"vm1": "b"}
+    assert present_hosts(cluster, entries) == {"vm1": "b"}
     assert on_this_host(entries) == {}
     assert record.without("vm1").machines == ("vm0",)
     assert record.without("vm1").having("vm1") == record
@@ -83,9 +83,9 @@ def test_who_gives_a_machine_another_host_in_the_file_is_heard(
     journal = Journal(tmp_path / "journal")
     journal.write(MOVE, Event.MADE)
     changed = replace(cluster, nodes=tuple(replace(each, host="b") for each in cluster.nodes))
-    assert places(changed, journal.entries()) == {}
+    assert present_hosts(changed, journal.entries()) == {}
     gone = replace(cluster, hosts=cluster.hosts[:1])
-    assert places(gone, journal.entries()) == {}
+    assert present_hosts(gone, journal.entries()) == {}
 
 
 def test_nothing_is_to_be_done_after_a_move(cluster: Cluster) -> None:

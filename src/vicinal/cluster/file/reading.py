@@ -105,12 +105,12 @@ def load_schema() -> Mapping[str, Any]:
 
 
 def _build(path: Path, text: str, values: Any, faults: Faults) -> Cluster:
-    """Build the cluster; collect mistakes in `faults`, and put FAULTY in place of wrong parts."""
+    """Build the cluster; collect mistakes in `faults`, and put FAULTY instead of wrong parts."""
     hosts = faults.attempt(read_hosts, path, values)
-    places: dict[str, str] = {}
+    positions: dict[str, str] = {}
     cluster = Cluster(
         name=faults.attempt(lambda: str(values["name"])),
-        nodes=_nodes(path, values, hosts, faults, places),
+        nodes=_nodes(path, values, hosts, faults, positions),
         placement=faults.attempt(_placement, values),
         region=faults.attempt(_region, values),
         file=path,
@@ -122,7 +122,7 @@ def _build(path: Path, text: str, values: Any, faults: Faults) -> Cluster:
     for check in (check_hosts, check_hypervisor, check_region, check_for_all):
         faults.extend(check(path, cluster, values))
     for check_all in (_check_names, _check_pins, _check_native, check_networks):
-        faults.extend(check_all(places, cluster))
+        faults.extend(check_all(positions, cluster))
     return cluster
 
 
@@ -152,11 +152,11 @@ def _nodes(
     values: Any,
     hosts: Sequence[ClusterHost],
     faults: Faults,
-    places: dict[str, str],
+    positions: dict[str, str],
 ) -> tuple[Node, ...]:
     """Build the nodes of all groups; FAULTY if the nodes of a group are unknown.
 
-    `places` gets file and line of each node by its name; for equal names those of the last node.
+    `positions` gets file and line of each node by its name; for equal names those of the last node.
     """
     found: list[Node] = []
     whole = True
@@ -164,7 +164,7 @@ def _nodes(
         nodes = faults.attempt(_group, path, index, group, values, hosts, faults, otherwise=None)
         whole = whole and nodes is not None
         found += nodes or ()
-        places |= {node.name: line_of(path, group, "name") for node in nodes or ()}
+        positions |= {node.name: line_of(path, group, "name") for node in nodes or ()}
     nodes_of_all: tuple[Node, ...] = tuple(found) if whole and found else FAULTY
     return nodes_of_all
 
@@ -245,21 +245,21 @@ def _bytes(value: str | int | None, default: int) -> int:
     return default if value is None else parse_size(str(value))
 
 
-def _check_names(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+def _check_names(positions: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
     names = [node.name for node in cluster.nodes]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         yield VicinalError(
-            f"{places[name]}: two nodes would have the name {name}",
+            f"{positions[name]}: two nodes would have the name {name}",
             "give their groups different names",
         )
     if len(names) > MOST_NODES:
         yield VicinalError(
-            f"{places[names[-1]]}: the cluster has {len(names)} nodes",
+            f"{positions[names[-1]]}: the cluster has {len(names)} nodes",
             f"use at most {MOST_NODES} nodes",
         )
 
 
-def _check_native(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+def _check_native(positions: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
     """Yield errors for native nodes beside other nodes of the same host.
 
     A host is one node, and shares no network with containers or VMs.
@@ -269,28 +269,28 @@ def _check_native(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vicin
         if others:
             itself = "this host" if native.host is None else f"the host {native.host}"
             yield VicinalError(
-                f"{places[native.name]}: the native node {native.name} is {itself} itself, and "
+                f"{positions[native.name]}: the native node {native.name} is {itself} itself, and "
                 f"cannot be beside {others[-1].name}",
                 "let it be the host's only node, or use containers or virtual machines",
             )
 
 
-def _check_pins(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+def _check_pins(positions: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
     policy, seen = cluster.placement.policy, set()
     explicit = policy is Policy.EXPLICIT
     for node in cluster.nodes:
-        place = places[node.name]
-        if explicit is bool(node.pin) or place in seen:
+        position = positions[node.name]
+        if explicit is bool(node.pin) or position in seen:
             continue
-        seen.add(place)  # the other nodes of the group have the same mistake
+        seen.add(position)  # the other nodes of the group have the same mistake
         if explicit:
             yield VicinalError(
-                f"{place}: the placement policy is explicit, and {node.name} has no pin",
+                f"{position}: the placement policy is explicit, and {node.name} has no pin",
                 "add a pin, or choose another policy",
             )
         else:
             yield VicinalError(
-                f"{place}: {node.name} has a pin, and the placement policy is {policy.value}",
+                f"{position}: {node.name} has a pin, and the placement policy is {policy.value}",
                 "remove the pin, or choose the policy explicit",
             )
 
@@ -308,23 +308,23 @@ def read_additions(
     files: Mapping[str, str] = given.get("files", {})
     found: dict[str, str] = {}
     for source, target in files.items():
-        place = f"{line_of(path, files, source)}: image.files puts {source}"
+        position = f"{line_of(path, files, source)}: image.files puts {source}"
         where = str(PurePosixPath(target))
         if ".." in PurePosixPath(target).parts or where == "/":
             raise VicinalError(
-                f"{place} at {target}, which is not a file's absolute path",
+                f"{position} at {target}, which is not a file's absolute path",
                 "write the absolute path in the virtual machines",
             )
         for reserved in (*_MOUNTED_ON, *_OURS):
             if PurePosixPath(where).is_relative_to(reserved):
                 why = "is a mount point" if reserved in _MOUNTED_ON else "belongs to Vicinal"
                 raise VicinalError(
-                    f"{place} at {target}, and {reserved} {why}",
+                    f"{position} at {target}, and {reserved} {why}",
                     "choose another path, and copy the file in first_boot or each_boot",
                 )
         if where in found:
             raise VicinalError(
-                f"{place} at {target}, where {found[where]} is already", "remove one of them"
+                f"{position} at {target}, where {found[where]} is already", "remove one of them"
             )
         found[where] = source
     return ImageAdditions(
@@ -343,9 +343,9 @@ def check_keys(
     """Yield errors for keys that the back end of a group does not support."""
     for key, kinds in _MEANS_SOMETHING_TO.items():
         if key in group and backend not in kinds:
-            named, place = " or ".join(kinds), line_of(path, group, key)
+            named, line = " or ".join(kinds), line_of(path, group, key)
             yield VicinalError(
-                f"{place}: nodes[{index}] has the backend {backend.value}, and {key} is only for "
+                f"{line}: nodes[{index}] has the backend {backend.value}, and {key} is only for "
                 f"{named}",
                 f"remove {key}, or choose the backend {named}",
             )

@@ -109,17 +109,17 @@ def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[Vic
             )
     if not containers:
         return
-    place = line_of(path, values, "hosts")
+    position = line_of(path, values, "hosts")
     if machines := cluster.of(BackEnd.VM):
         yield VicinalError(
-            f"{place}: {containers[0].name} is a container, and {machines[0].name} a virtual "
+            f"{position}: {containers[0].name} is a container, and {machines[0].name} a virtual "
             "machine: on several hosts both kinds would have the same addresses",
             "give each kind a cluster and a VLAN of its own",
         )
     for node in containers:
         if isinstance(node.network, NoNetwork):
             yield VicinalError(
-                f"{place}: {node.name} is a container without a network, and a job on several "
+                f"{position}: {node.name} is a container without a network, and a job on several "
                 "hosts needs a network of all containers",
                 "remove its network key, or remove hosts",
             )

@@ -44,49 +44,49 @@ def read_networks(
     given = group.get("network", "default")
     if given == "default":
         return [None] * count
-    place = f"{line_of(path, group, 'network')}: nodes[{index}].network"
-    _check_back_end(place, given, backend)
+    position = f"{line_of(path, group, 'network')}: nodes[{index}].network"
+    _check_back_end(position, given, backend)
     if given == "none":
         return [NoNetwork()] * count
     kinds = [kind for kind in _KINDS if kind in given]
     if len(kinds) != 1:
         raise VicinalError(
-            f"{place} names {' and '.join(kinds) or 'no kind of network'}", f"name {_ANY_KIND}"
+            f"{position} names {' and '.join(kinds) or 'no kind of network'}", f"name {_ANY_KIND}"
         )
     kind = kinds[0]
     if "mac" in given and kind not in _CARDS_OF_OURS:
         raise VicinalError(
-            f"{place}.mac is only for a bridge or a tap", "remove it, or set it under function"
+            f"{position}.mac is only for a bridge or a tap", "remove it, or set it under function"
         )
     faults = Faults()
-    addresses = faults.attempt(_addresses, place, given.get("address"), count)
+    addresses = faults.attempt(_addresses, position, given.get("address"), count)
     if kind == "function":
-        settings = faults.attempt(_settings, place, given["function"], count)
+        settings = faults.attempt(_settings, position, given["function"], count)
         faults.check()
         card = str(given["function"]["card"])
         return [FunctionNetwork(card, settings[n], addresses[n]) for n in range(count)]
     if kind == "device":
-        devices = faults.attempt(_one_each, place, given, "device", count)
+        devices = faults.attempt(_one_each, position, given, "device", count)
         faults.check()
         return [DeviceNetwork(devices[n], addresses[n]) for n in range(count)]
-    macs = faults.attempt(_macs, place, given, count)
+    macs = faults.attempt(_macs, position, given, count)
     if kind == "tap":
-        taps = faults.attempt(_one_each, place, given, "tap", count)
+        taps = faults.attempt(_one_each, position, given, "tap", count)
         faults.check()
         return [TapNetwork(taps[n], macs[n], addresses[n]) for n in range(count)]
     faults.check()
     return [BridgeNetwork(given["bridge"], macs[n], addresses[n]) for n in range(count)]
 
 
-def check_networks(places: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+def check_networks(positions: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
     """Yield errors for devices, taps and addresses that two nodes have."""
     for host in dict.fromkeys(node.host for node in cluster.nodes):
         # Devices and taps of different hosts may have the same name.
         here = [(node.name, node.network) for node in cluster.nodes if node.host == host]
         devices = [(n, w.device) for n, w in here if isinstance(w, DeviceNetwork)]
         taps = [(n, w.tap) for n, w in here if isinstance(w, TapNetwork)]
-        yield from _check_once(places, "device", devices)
-        yield from _check_once(places, "tap", taps)
+        yield from _check_once(positions, "device", devices)
+        yield from _check_once(positions, "tap", taps)
     networks = [(node.name, node.network) for node in cluster.nodes]
     addresses = [(name, address_of(network)) for name, network in networks]
     for what, named in (
@@ -94,17 +94,17 @@ def check_networks(places: Mapping[str, str], cluster: Cluster) -> Iterator[Vici
         ("GUID", _set_of(networks, "port_guid")),
         ("address", [(n, str(address.ip)) for n, address in addresses if address is not None]),
     ):
-        yield from _check_once(places, what, named)
+        yield from _check_once(positions, what, named)
 
 
 def _check_once(
-    places: Mapping[str, str], what: str, named: Sequence[tuple[str, str]]
+    positions: Mapping[str, str], what: str, named: Sequence[tuple[str, str]]
 ) -> Iterator[VicinalError]:
     owners: dict[str, str] = {}
     for node, value in named:
         if value in owners:
             yield VicinalError(
-                f"{places[node]}: {owners[value]} and {node} would both have the {what} {value}",
+                f"{positions[node]}: {owners[value]} and {node} would both have the {what} {value}",
                 f"give each node a {what} of its own",
             )
         owners[value] = node
@@ -128,66 +128,66 @@ def _macs_of(networks: Sequence[tuple[str, Network | None]]) -> list[tuple[str, 
     ]
 
 
-def _check_back_end(place: str, given: Any, backend: BackEnd) -> None:
+def _check_back_end(position: str, given: Any, backend: BackEnd) -> None:
     if backend is BackEnd.NATIVE:
         raise VicinalError(
-            f"{place} is for containers and virtual machines, and a native node has its host's "
+            f"{position} is for containers and virtual machines, and a native node has its host's "
             "network",
             "remove it",
         )
     if backend is BackEnd.CONTAINER and "tap" in given:
         raise VicinalError(
-            f"{place}.tap is only for virtual machines, and the nodes are containers",
+            f"{position}.tap is only for virtual machines, and the nodes are containers",
             "name a bridge, or choose the backend vm",
         )
     if backend is BackEnd.VM and {"address", "device"} <= {*given}:
-        raise set_up_in_guests(f"{place}.address")
+        raise set_up_in_guests(f"{position}.address")
 
 
-def set_up_in_guests(place: str) -> VicinalError:
+def set_up_in_guests(position: str) -> VicinalError:
     """Return the error for an address of a device that a guest sets up itself.
 
     For virtual functions, whether the guest does depends on what starts the VMs.
     """
     return VicinalError(
-        f"{place} is not for virtual machines: their guests set up the device themselves",
+        f"{position} is not for virtual machines: their guests set up the device themselves",
         "remove the address, and set it in the guest",
     )
 
 
-def _one_each(place: str, given: Mapping[str, Any], kind: str, count: int) -> list[str]:
+def _one_each(position: str, given: Mapping[str, Any], kind: str, count: int) -> list[str]:
     """Return the devices or taps that a group names, one for each of its `count` nodes."""
     named = given[kind]
     found = [named] if isinstance(named, str) else list(named)
     if len(found) != count:
         raise VicinalError(
-            f"{place}.{kind} has {len(found)} names, and the group has {count} nodes",
+            f"{position}.{kind} has {len(found)} names, and the group has {count} nodes",
             f"name one {kind} for each node",
         )
     return found
 
 
-def _macs(place: str, given: Mapping[str, Any], count: int) -> list[str | None]:
+def _macs(position: str, given: Mapping[str, Any], count: int) -> list[str | None]:
     try:
         return _following(given.get("mac"), parse_mac, count, 6)
     except VicinalError as error:
-        raise VicinalError(f"{place}.mac: {error.message}", error.remedy) from error
+        raise VicinalError(f"{position}.mac: {error.message}", error.remedy) from error
 
 
-def _settings(place: str, given: Mapping[str, Any], count: int) -> list[Settings]:
+def _settings(position: str, given: Mapping[str, Any], count: int) -> list[Settings]:
     """Return the settings of each node's virtual function."""
     plain = {name: given[name] for name in _PLAIN if name in given}
     pkey = given.get("pkey")
     common = Settings(**plain, pkey=None if pkey is None else int(str(pkey), 0))
     if common.pkey is not None and not 0 < common.pkey & 0x7FFF <= common.pkey <= 0xFFFF:
         raise VicinalError(
-            f"{place}.function.pkey cannot be {pkey}", "write a key from 0x0001 to 0xffff"
+            f"{position}.function.pkey cannot be {pkey}", "write a key from 0x0001 to 0xffff"
         )
     try:
         macs = _following(given.get("mac"), parse_mac, count, 6)
         guids = _following(given.get("guid"), parse_guid, count, 8)
     except VicinalError as error:
-        raise VicinalError(f"{place}.function: {error.message}", error.remedy) from error
+        raise VicinalError(f"{position}.function: {error.message}", error.remedy) from error
     return [
         replace(common, mac=macs[number], node_guid=guids[number], port_guid=guids[number])
         for number in range(count)
@@ -210,7 +210,7 @@ def _following(
     return found
 
 
-def _addresses(place: str, first: str | None, count: int) -> list[IPv4Interface | None]:
+def _addresses(position: str, first: str | None, count: int) -> list[IPv4Interface | None]:
     if first is None:
         return [None] * count
     try:
@@ -219,7 +219,7 @@ def _addresses(place: str, first: str | None, count: int) -> list[IPv4Interface 
         interface = IPv4Interface(first)
     except ValueError as error:
         raise VicinalError(
-            f"{place}.address cannot be {first!r} ({error})",
+            f"{position}.address cannot be {first!r} ({error})",
             "write an address such as 10.1.0.1/24",
         ) from error
     network = interface.network
@@ -227,7 +227,7 @@ def _addresses(place: str, first: str | None, count: int) -> list[IPv4Interface 
     for each in found:
         if not network.network_address < each.ip < network.broadcast_address:
             raise VicinalError(
-                f"{place}.address: {each.ip} cannot be a node's address in {network}",
+                f"{position}.address: {each.ip} cannot be a node's address in {network}",
                 "begin with a lower address, or use a larger network",
             )
     return list(found)

@@ -22,7 +22,7 @@ from vicinal.cluster.nodes.container.jobs import check_reaches_nodes, check_seen
 from vicinal.cluster.nodes.container.layout import REGION
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.container.remote_shell import FAR_SHELL
-from vicinal.cluster.nodes.job_nodes import Launchers, Node, Places
+from vicinal.cluster.nodes.job_nodes import JobPaths, Launchers, Node
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.mpi.environment import MessagePath
 from vicinal.mpi.job import Job
@@ -79,9 +79,9 @@ class FarContainers:
         ]
 
     @property
-    def places(self) -> Places:
+    def job_paths(self) -> JobPaths:
         """The nodes' paths; the launcher's address tells nodes which host's head it runs in."""
-        return Places(launcher=self._neighbours.head)
+        return JobPaths(launcher=self._neighbours.head)
 
     @property
     def exchange(self) -> Path:

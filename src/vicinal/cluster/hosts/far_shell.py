@@ -26,18 +26,18 @@ _FAILED = 255
 class FarShell:
     """A server that runs commands in nodes of other hosts, until close().
 
-    `place` is the path of its socket. `command` returns the command line on this host that runs a
+    `path` is the path of its socket. `command` returns the command line on this host that runs a
     command in a node.
     """
 
-    def __init__(self, place: Path, command: Callable[[str, Sequence[str]], list[str]]) -> None:
-        self._place = place
+    def __init__(self, path: Path, command: Callable[[str, Sequence[str]], list[str]]) -> None:
+        self._path = path
         self._command = command
         self._lock = Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(place))
+        self._listener.bind(str(path))
         self._listener.listen(64)
         Thread(target=self._accept, daemon=True).start()
 
@@ -51,7 +51,7 @@ class FarShell:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._place.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
         while True:

@@ -28,7 +28,7 @@ from vicinal.cluster.hosts.record import (
     interrupted,
     is_half_saved,
     on_this_host,
-    places,
+    present_hosts,
     with_moves,
 )
 from vicinal.cluster.hosts.remote.hosts import Host
@@ -87,7 +87,7 @@ class _Making:
     def __init__(
         self, cluster: Cluster, entries: dict[str, Entry], connections: Sequence[HostPartConnection]
     ) -> None:
-        self._moved = places(cluster, entries)
+        self._moved = present_hosts(cluster, entries)
         self._cluster = cluster = with_moves(cluster, self._moved)
         self._recorded = {record.host: record for record in host_records(entries)}
         _check_only_keys(cluster, entries)

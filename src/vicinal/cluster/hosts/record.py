@@ -168,7 +168,7 @@ def with_moves(cluster: Cluster, moved: Mapping[str, str]) -> Cluster:
     return replace(cluster, nodes=tuple(nodes))
 
 
-def places(cluster: Cluster, entries: Mapping[str, Entry]) -> dict[str, str]:
+def present_hosts(cluster: Cluster, entries: Mapping[str, Entry]) -> dict[str, str]:
     """Return the present host of each moved VM, by its name.
 
     A move no longer counts if the file has changed the VM's host since, or lost its present host.

@@ -32,7 +32,7 @@ START = "start the cluster with `vicinal start`, or check `vicinal status`"
 
 
 @dataclass(frozen=True)
-class Places:
+class JobPaths:
     """Paths and addresses that jobs use in the nodes and the head of a cluster."""
 
     exchange: str = EXCHANGE
@@ -72,12 +72,12 @@ class JobNodes(Protocol):
         """The nodes, in order."""
 
     @property
-    def places(self) -> Places:
+    def job_paths(self) -> JobPaths:
         """Paths and addresses for jobs in the nodes."""
 
     @property
     def exchange(self) -> Path:
-        """The path of places.exchange for this process."""
+        """The path of job_paths.exchange for this process."""
 
     def seen_from_host(self, path: str) -> Path:
         """Return the path by which this process reaches a file or directory of the head."""

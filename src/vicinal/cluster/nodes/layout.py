@@ -40,10 +40,10 @@ fi
 # If there are more ranks than processors, ranks go on with the first processor.
 count=0
 for cpu in $cpus; do count=$((count + 1)); done
-place=$((rank % count))
+index=$((rank % count))
 for cpu in $cpus; do
-    [ "$place" -gt 0 ] || break
-    place=$((place - 1))
+    [ "$index" -gt 0 ] || break
+    index=$((index - 1))
 done
 exec taskset -c "$cpu" "$@"
 """

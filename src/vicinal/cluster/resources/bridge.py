@@ -24,12 +24,12 @@ class BridgeResource(Standing):
 
     def observe(self) -> Observation:
         """Check the interface and its alias, which names the cluster if the bridge is its own."""
-        place = _INTERFACES / self.name
-        if not place.exists():
+        directory = _INTERFACES / self.name
+        if not directory.exists():
             return Observation(Condition.ABSENT)
         if not self._is_ours():
             return Observation(Condition.BROKEN, f"{self.name} is not the cluster's interface")
-        if (place / "operstate").read_text().strip() == "down" and not self._is_up():
+        if (directory / "operstate").read_text().strip() == "down" and not self._is_up():
             return Observation(Condition.BROKEN, f"the bridge {self.name} was set down")
         return Observation(Condition.READY)
 

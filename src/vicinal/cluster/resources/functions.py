@@ -330,4 +330,4 @@ def _addresses(card: PhysicalFunction, functions: Functions) -> list[Any]:
 
 
 def _colons(digits: str) -> str:
-    return ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))
+    return ":".join(digits[start : start + 2] for start in range(0, len(digits), 2))

@@ -170,10 +170,10 @@ class StoredImage:
 def stored_images() -> list[StoredImage]:
     """All kept images and snapshots, the oldest first."""
     found = [
-        StoredImage(f"{SNAPSHOT}-{each.key}", each.place, each.size, each.used)
+        StoredImage(f"{SNAPSHOT}-{each.key}", each.path, each.size, each.used)
         for each in store.stored()
     ]
-    for kind, (directory, pattern) in _places().items():
+    for kind, (directory, pattern) in _directories().items():
         for file in directory.glob(pattern):
             status = file.stat()
             number = file.stem.partition("-")[2]
@@ -198,7 +198,7 @@ def remove_images(names: list[str]) -> list[str]:
     if any(map(_is_booted_by_jobs, removed)):
         removed = list(dict.fromkeys([*removed, *filter(_is_snapshot, stored)]))
     store.remove(name.removeprefix(f"{SNAPSHOT}-") for name in removed if _is_snapshot(name))
-    for kind, (directory, pattern) in _places().items():
+    for kind, (directory, pattern) in _directories().items():
         if not directory.is_dir():
             continue
         with locked(directory):
@@ -226,11 +226,11 @@ def _leftovers(directory: Path) -> Iterator[Path]:
         yield from directory.glob(pattern)
 
 
-def _places() -> dict[str, tuple[Path, str]]:
+def _directories() -> dict[str, tuple[Path, str]]:
     """The directory and the file name pattern of each kind."""
-    places = {
+    directories = {
         network.value: (guests_directory() / kind_of(network).directory, "image-*.cpio")
         for network in GuestNetwork
     }
-    places[APPLIANCE] = appliances_directory(), "appliance-*.qcow2"
-    return places
+    directories[APPLIANCE] = appliances_directory(), "appliance-*.qcow2"
+    return directories

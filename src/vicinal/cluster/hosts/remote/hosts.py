@@ -116,7 +116,7 @@ def spread(ranks: int, hosts: Sequence[Host]) -> list[Placement]:
     return placements
 
 
-def _host(text: str, place: str) -> tuple[Host, list[str]]:
+def _host(text: str, source: str) -> tuple[Host, list[str]]:
     """Parse one host of a list or line; return the host and the ignored keys."""
     name, *options = re.sub(r"\s*=\s*", "=", text).split() or [""]
     user, at, name = name.rpartition("@")
@@ -132,22 +132,22 @@ def _host(text: str, place: str) -> tuple[Host, list[str]]:
         elif equals and (key in _WITHOUT_MEANING or _OF_PROCESSORS.fullmatch(key)):
             ignored.append(key)
         elif key not in _LIMITS:
-            raise VicinalError(f"{place} has the unknown option {option!r}", _FORMS)
+            raise VicinalError(f"{source} has the unknown option {option!r}", _FORMS)
     if not _NAME.fullmatch(name):
-        raise VicinalError(f"{place} has {text!r}, which is not a host's name", _FORMS)
+        raise VicinalError(f"{source} has {text!r}, which is not a host's name", _FORMS)
     if at and not _USER.fullmatch(user):
-        raise VicinalError(f"{place} has {text!r}, which does not name a user of {name}", _FORMS)
+        raise VicinalError(f"{source} has {text!r}, which does not name a user of {name}", _FORMS)
     named = f"{user}@{name}" if at else name
     if not colon:
         return Host(named), ignored
     if not re.fullmatch(r"\d{1,7}", count) or not 0 < int(count) <= _MOST_RANKS:
         raise VicinalError(
-            f"{place} has {count!r} ranks for {named}", "write a number of at least 1"
+            f"{source} has {count!r} ranks for {named}", "write a number of at least 1"
         )
     return Host(named, int(count)), ignored
 
 
-def _merge_hosts(lines: Sequence[Host], place: str) -> list[Host]:
+def _merge_hosts(lines: Sequence[Host], source: str) -> list[Host]:
     """Merge lines of the same host, which has the slots of all its lines, one for each without."""
     hosts: dict[str, Host] = {}
     for line in lines:
@@ -162,7 +162,7 @@ def _merge_hosts(lines: Sequence[Host], place: str) -> list[Host]:
         other = names.setdefault(name, host)
         if other != host:
             raise VicinalError(
-                f"{place} has both {other} and {host}, and a job has one user on each host",
+                f"{source} has both {other} and {host}, and a job has one user on each host",
                 "name the same user on each line of a host, or none",
             )
     return list(hosts.values())

@@ -36,9 +36,9 @@ def candidates(spec: ContainerSpec, identifier: str) -> list[Group]:
     unified: dict[Path, list[str]] = {}
     groups = []
     for controller in wanted:
-        place = _place(controller)
-        if place is not None:
-            groups.append(Group(str(place / name), (controller,), 1))
+        own = _own_group(controller)
+        if own is not None:
+            groups.append(Group(str(own / name), (controller,), 1))
         for parent in _unified_parents(controller):
             unified.setdefault(parent, []).append(controller)
     groups += [
@@ -124,7 +124,7 @@ def _make(spec: ContainerSpec, group: Group) -> None:
             (directory / names[1]).write_text(names[2])
 
 
-def _place(controller: str) -> Path | None:
+def _own_group(controller: str) -> Path | None:
     """Return the directory of this process's group in a controller's version 1 hierarchy."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
@@ -162,10 +162,10 @@ def _below(mount: Path, root: str, path: str) -> Path:
     If the mount does not show the group, return the mount itself.
     """
     try:
-        place = mount / Path(path).relative_to(root)
+        group = mount / Path(path).relative_to(root)
     except ValueError:
         return mount
-    return place if place.is_dir() else mount
+    return group if group.is_dir() else mount
 
 
 def _hierarchies() -> list[tuple[str, list[str], str, Path]]:

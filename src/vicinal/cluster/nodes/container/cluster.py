@@ -65,11 +65,11 @@ def remove_cluster(name: str, base: Path | None = None) -> bool:
     Returns False if nothing existed. Raises VicinalError if a part cannot be removed.
     """
     check_name(name, "cluster")
-    place = base or default_base()
-    if not place.is_dir():
+    state_directory = base or default_base()
+    if not state_directory.is_dir():
         return False
-    with base_locked(place):
-        return _clear_away(place / name)
+    with base_locked(state_directory):
+        return _clear_away(state_directory / name)
 
 
 class ContainerCluster(HeadNodes):
@@ -101,12 +101,12 @@ class ContainerCluster(HeadNodes):
         cluster cannot be created; nothing of it remains then.
         """
         check_name(name, "cluster")
-        place = (base or default_base()).resolve()
-        with base_locked(place) as lock:
-            directory = place / name
+        state_directory = (base or default_base()).resolve()
+        with base_locked(state_directory) as lock:
+            directory = state_directory / name
             head = Head.find(directory)
             if head is not None:
-                return cls(head, place), False
+                return cls(head, state_directory), False
             _clear_away(directory)
             node.nodes_directory(directory).mkdir(parents=True)
             try:
@@ -118,18 +118,18 @@ class ContainerCluster(HeadNodes):
             except BaseException:
                 _clear_away(directory)
                 raise
-            return cls(head, place), True
+            return cls(head, state_directory), True
 
     @classmethod
     def open(cls, name: str, base: Path | None = None) -> Self:
         """Return the cluster with this name. Raises VicinalError if it does not run."""
         check_name(name, "cluster")
-        place = (base or default_base()).resolve()
-        head = Head.find(place / name)
+        state_directory = (base or default_base()).resolve()
+        head = Head.find(state_directory / name)
         if head is None:
-            what = "does not run any more" if (place / name).is_dir() else "is not there"
+            what = "does not run any more" if (state_directory / name).is_dir() else "is not there"
             raise VicinalError(f"the cluster {name} {what}", "make it with `vicinal up`")
-        return cls(head, place)
+        return cls(head, state_directory)
 
     @property
     def head(self) -> Head:

@@ -33,7 +33,7 @@ from vicinal.cluster.nodes.container.head import (
 from vicinal.cluster.nodes.container.layout import NODE_MARK
 from vicinal.cluster.nodes.container.namespaces import entering
 from vicinal.cluster.nodes.container.state import read_json, write_json
-from vicinal.cluster.nodes.job_nodes import Node, Places, pid_namespace
+from vicinal.cluster.nodes.job_nodes import JobPaths, Node, pid_namespace
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.cluster.nodes.network import find_tool
 
@@ -198,8 +198,8 @@ class HeadNodes(ABC):
         return self.head.network
 
     @property
-    def places(self) -> Places:
-        return Places()
+    def job_paths(self) -> JobPaths:
+        return JobPaths()
 
     @property
     def exchange(self) -> Path:
@@ -246,8 +246,8 @@ class HeadNodes(ABC):
         found = []
         for process in psutil.process_iter():
             with suppress(OSError):  # the process may end at this moment
-                place = Path(f"/proc/{process.pid}")
-                if pid_namespace(place) in wanted and self._is_of_job(place):
+                proc_directory = Path(f"/proc/{process.pid}")
+                if pid_namespace(proc_directory) in wanted and self._is_of_job(proc_directory):
                     found.append(process)
         return found
 

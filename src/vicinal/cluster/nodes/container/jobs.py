@@ -1,4 +1,4 @@
-"""Jobs in a cluster's containers: the checks before a job, and the place of the launcher."""
+"""Jobs in a cluster's containers: the checks before a job, and where the launcher runs."""
 
 import signal
 import subprocess
@@ -18,9 +18,9 @@ from vicinal.cluster.nodes.container.runtime import NodeState
 from vicinal.cluster.nodes.job_nodes import (
     START,
     JobNodes,
+    JobPaths,
     Launchers,
     Node,
-    Places,
     check_joined,
     check_running,
 )
@@ -125,8 +125,8 @@ class LoneNode:
         return [node for node in self._cluster.nodes if node.name == self._name]
 
     @property
-    def places(self) -> Places:
-        return self._cluster.places
+    def job_paths(self) -> JobPaths:
+        return self._cluster.job_paths
 
     @property
     def exchange(self) -> Path:

@@ -186,8 +186,8 @@ def _runc_group(head: Head, node: Prepared) -> str | None:
 def scratch_groups(identifier: str, node: str) -> list[Group]:
     """Return the directories on the host in which the group of runc_scratch() may be."""
     return [
-        Group(str(runc_scratch(Path(place), identifier, node)), (), 2)
-        for place in (layout.HOST_CGROUPS, f"{layout.HOST_CGROUPS}/unified")
+        Group(str(runc_scratch(Path(hierarchy), identifier, node)), (), 2)
+        for hierarchy in (layout.HOST_CGROUPS, f"{layout.HOST_CGROUPS}/unified")
     ]
 
 

@@ -65,7 +65,7 @@ def main() -> None:
         _fail(f"{line[0]} cannot be run ({error.strerror})")
 
 
-def _ask_far(place: str, node: str, command: str) -> NoReturn:
+def _ask_far(socket_path: str, node: str, command: str) -> NoReturn:
     """Have a command run in a node of another host, and exit with its status."""
     import socket  # most calls need no socket
 
@@ -73,7 +73,7 @@ def _ask_far(place: str, node: str, command: str) -> NoReturn:
     request = {"node": node, "command": command, "environment": environment}
     with socket.socket(socket.AF_UNIX) as server:
         try:
-            server.connect(place)
+            server.connect(socket_path)
             socket.send_fds(server, [b"x"], list(range(STREAMS)))
             server.sendall(json.dumps(request).encode() + b"\n")
             with server.makefile("rb") as answer:

@@ -133,18 +133,18 @@ def _root(root: Path, below: Path, needed: list[Path]) -> Iterator[Mount]:
             "name a readable directory that contains a root file system",
         ) from error
     for entry in entries:
-        place = below / entry.name
+        path = below / entry.name
         if below == Path("/") and (entry.name in _OWN or entry.is_file(follow_symlinks=False)):
             continue
         if entry.is_symlink():
-            yield Mount(Kind.SYMLINK, str(place), str(Path(entry.path).readlink()))
+            yield Mount(Kind.SYMLINK, str(path), str(Path(entry.path).readlink()))
         elif not os.access(entry.path, os.R_OK | (os.X_OK if entry.is_dir() else 0)):
             continue  # an ordinary user cannot show it
-        elif entry.is_dir() and any(_is_missing(root, place, each) for each in needed):
-            yield from _root(root, place, needed)
+        elif entry.is_dir() and any(_is_missing(root, path, each) for each in needed):
+            yield from _root(root, path, needed)
         else:
             source = layout.host_path(Path(entry.path))
-            yield Mount(Kind.READ_ONLY, str(place), source, directory=entry.is_dir())
+            yield Mount(Kind.READ_ONLY, str(path), source, directory=entry.is_dir())
 
 
 def _is_missing(root: Path, directory: Path, needed: Path) -> bool:

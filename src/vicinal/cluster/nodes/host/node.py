@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vicinal.base.errors import VicinalError, describe_os_error
-from vicinal.cluster.nodes.job_nodes import START, Node, Places
+from vicinal.cluster.nodes.job_nodes import START, JobPaths, Node
 from vicinal.cluster.nodes.layout import RANK_TEXT
 from vicinal.cluster.nodes.network import find_tool
 
@@ -119,9 +119,9 @@ class HostNode:
         return [Node(_NAME, "127.0.0.1", str(Path("/proc/self/ns/pid").readlink()))]
 
     @property
-    def places(self) -> Places:
+    def job_paths(self) -> JobPaths:
         """Paths in the node's directory."""
-        return Places(str(self.directory), str(self.directory))
+        return JobPaths(str(self.directory), str(self.directory))
 
     @property
     def exchange(self) -> Path:

@@ -112,8 +112,8 @@ class GuestSsh(GuestShell):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Prevent other commands from opening the port at the same time."""
-        place = self._master.with_suffix(".lock")
-        held = os.open(place, OWN_FILE | os.O_CLOEXEC, 0o600)
+        file = self._master.with_suffix(".lock")
+        held = os.open(file, OWN_FILE | os.O_CLOEXEC, 0o600)
         try:
             take_lock(held, wait=True)
             yield

@@ -40,8 +40,8 @@ def additions_key(additions: ImageAdditions) -> str:
     described = [system.name, repr(additions.packages)]
     for source, name in _files(additions):
         status = source.lstat()
-        place = str(source.readlink()) if source.is_symlink() else ""
-        described.append(f"{name} {status.st_size} {status.st_mtime_ns} {status.st_mode} {place}")
+        target = str(source.readlink()) if source.is_symlink() else ""
+        described.append(f"{name} {status.st_size} {status.st_mtime_ns} {status.st_mode} {target}")
     return content_key(described)
 
 
@@ -118,13 +118,13 @@ def _write(target: Path, additions: ImageAdditions, packages: Path | None) -> No
 
 def _files(additions: ImageAdditions) -> Iterator[tuple[Path, str]]:
     """Each added file and directory, with its name in the archive."""
-    for named, place in additions.files:
+    for named, target in additions.files:
         try:
             source = Path(named).resolve(strict=True)
-            yield source, merged_name(Path(place.lstrip("/")))
+            yield source, merged_name(Path(target.lstrip("/")))
             if source.is_dir():
                 for path in sorted(source.rglob("*")):
-                    relative = Path(place.lstrip("/")) / path.relative_to(source)
+                    relative = Path(target.lstrip("/")) / path.relative_to(source)
                     yield path, merged_name(relative)
         except OSError as error:
             raise VicinalError(

@@ -43,7 +43,7 @@ def local_mac(owner: str, node: str) -> str:
     with suppress(OSError):
         host.append(_MACHINE.read_text().strip())
     digits = hashlib.sha256("/".join([*host, owner, node]).encode()).hexdigest()[:10]
-    return ":".join(["02", *(digits[place : place + 2] for place in range(0, 10, 2))])
+    return ":".join(["02", *(digits[start : start + 2] for start in range(0, 10, 2))])
 
 
 def check_link(uri: str, link: Link | None, *, starts: bool) -> None:

@@ -146,16 +146,16 @@ class Machine:
             return None
         if self.doorbell is not None:  # the doorbell server passes the memory to QEMU
             return DoorbellRegion(self.region, Path(self.doorbell), VECTORS)
-        place = Path("/dev/shm") / self.region
+        file = Path("/dev/shm") / self.region
         try:
-            size = place.stat().st_size
+            size = file.stat().st_size
         except OSError as error:
             raise VicinalError(
-                f"the region {place} cannot be read ({describe_os_error(error)})",
+                f"the region {file} cannot be read ({describe_os_error(error)})",
                 "call `vicinal up`",
             ) from error
         if self.region_device == RegionDevice.NVDIMM:
-            return NvdimmRegion(place, size)
+            return NvdimmRegion(file, size)
         return SharedRegion(self.region, size)
 
 

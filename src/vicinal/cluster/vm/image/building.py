@@ -211,8 +211,8 @@ def _shared_image(kind: ImageKind) -> GuestImage | None:
         readable = all(os.access(each, os.R_OK) for each in (image.kernel, files))
     except (OSError, StopIteration):
         return None
-    places = (shared_directory(), directory, files, system / "boot", image.kernel)
-    return image if readable and all(map(is_roots, places)) else None
+    paths = (shared_directory(), directory, files, system / "boot", image.kernel)
+    return image if readable and all(map(is_roots, paths)) else None
 
 
 def is_roots(path: Path) -> bool:

@@ -38,7 +38,7 @@ class StoredSnapshot:
     """A kept snapshot."""
 
     key: str
-    place: Path
+    path: Path
     size: int
     """Size on disk in bytes."""
     used: float
@@ -57,17 +57,17 @@ def snapshots_directory() -> Path:
 @contextmanager
 def opened(key: str) -> Iterator[Snapshot | None]:
     """The snapshot of a key, or None. Raises VicinalError if other users could change it."""
-    place = snapshots_directory() / key
+    path = snapshots_directory() / key
     files: list[int] = []
     try:
         try:
             directory = _open_own(snapshots_directory(), os.O_DIRECTORY)
             files.append(directory)
-            inner = _open_own(place, os.O_DIRECTORY, key, directory)
+            inner = _open_own(path, os.O_DIRECTORY, key, directory)
             files.append(inner)
-            memory = _open_own(place / _MEMORY, os.O_RDWR, _MEMORY, inner)
+            memory = _open_own(path / _MEMORY, os.O_RDWR, _MEMORY, inner)
             files.append(memory)
-            state = _open_own(place / _STATE, os.O_RDONLY, _STATE, inner)
+            state = _open_own(path / _STATE, os.O_RDONLY, _STATE, inner)
             files.append(state)
         except FileNotFoundError:
             yield None
@@ -119,11 +119,11 @@ def make(key: str, memory_bytes: int, room: int, save: Save) -> bool:
 def stored() -> list[StoredSnapshot]:
     """All snapshots of this user."""
     found = []
-    for place in snapshots_directory().glob("*/"):
+    for path in snapshots_directory().glob("*/"):
         with suppress(FileNotFoundError):  # it was removed just now
             # The memory is mostly holes.
-            size = sum(512 * each.stat().st_blocks for each in place.iterdir())
-            found.append(StoredSnapshot(place.name, place, size, place.stat().st_mtime))
+            size = sum(512 * each.stat().st_blocks for each in path.iterdir())
+            found.append(StoredSnapshot(path.name, path, size, path.stat().st_mtime))
     return found
 
 

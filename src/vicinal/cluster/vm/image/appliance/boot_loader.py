@@ -63,15 +63,17 @@ def install_bios(disk: Path, identity: Identity) -> None:
 def install_uefi(disk: Path, identity: Identity) -> None:
     """Make the disk bootable by UEFI firmware, unless it requires signed programs."""
     what = "the file system for UEFI could not be written"
-    place = f"{disk}@@{FIRMWARE_OFFSET}"
+    partition = f"{disk}@@{FIRMWARE_OFFSET}"
     sectors = FIRMWARE_SIZE // SECTOR
     # -c: one sector a cluster, because FAT32 needs the number of clusters that fills some 33 MB.
-    run_tool(what, ["mformat", "-i", place, "-F", "-c", "1", "-T", str(sectors), "-v", "VICINAL"])
+    run_tool(
+        what, ["mformat", "-i", partition, "-F", "-c", "1", "-T", str(sectors), "-v", "VICINAL"]
+    )
     with tempfile.NamedTemporaryFile() as program:
         program.write(_core_image(UEFI, identity))
         program.flush()
-        run_tool(what, ["mmd", "-i", place, "::EFI", "::EFI/BOOT"])
-        run_tool(what, ["mcopy", "-i", place, program.name, "::EFI/BOOT/BOOTX64.EFI"])
+        run_tool(what, ["mmd", "-i", partition, "::EFI", "::EFI/BOOT"])
+        run_tool(what, ["mcopy", "-i", partition, program.name, "::EFI/BOOT/BOOTX64.EFI"])
 
 
 def _core_image(platform: str, identity: Identity) -> bytes:

@@ -45,7 +45,7 @@ SYSTEM_SIZE = 1400 << 20
 """Size in bytes of the system during the installation, with its packages."""
 
 
-def build_place() -> Path:
+def build_directory() -> Path:
     """The directory for the installation: TMPDIR, or memory if there is enough, or /var/tmp.
 
     dpkg waits for the disk at each step, and in memory this takes no time.
@@ -54,9 +54,9 @@ def build_place() -> Path:
     if chosen:
         return Path(chosen)
     with suppress(OSError):
-        place = os.statvfs(_SHARED_MEMORY)
-        roomy = place.f_bavail * place.f_frsize >= SYSTEM_SIZE + (SYSTEM_SIZE >> 1)
-        if roomy and not place.f_flag & os.ST_NOEXEC and _available_memory() >= _MEMORY_NEEDED:
+        filesystem = os.statvfs(_SHARED_MEMORY)
+        roomy = filesystem.f_bavail * filesystem.f_frsize >= SYSTEM_SIZE + (SYSTEM_SIZE >> 1)
+        if roomy and not filesystem.f_flag & os.ST_NOEXEC and _available_memory() >= _MEMORY_NEEDED:
             return _SHARED_MEMORY
     return Path("/var/tmp")
 
@@ -85,16 +85,16 @@ def bootstrap(
     Raises VicinalError if the installation fails.
     """
     fetched.mkdir()
-    place = build_place() / f"vicinal-appliance-{os.geteuid()}-{identity.key}"
-    _remove(place)  # left by a process that was killed
-    place.mkdir(mode=0o755)
+    directory = build_directory() / f"vicinal-appliance-{os.geteuid()}-{identity.key}"
+    _remove(directory)  # left by a process that was killed
+    directory.mkdir(mode=0o755)
     # In the namespace this user's files belong to another user. The disk is in a directory that is
     # closed to others. So it is opened by its descriptor, and everybody must be able to write it.
     disk.chmod(0o666)
     descriptor = os.open(disk, os.O_RDWR)
     try:
         environment = tool_environment() | {
-            "TMPDIR": str(place),
+            "TMPDIR": str(directory),
             "VICINAL_DISK": f"/proc/self/fd/{descriptor}",
             "VICINAL_OFFSET": str(ROOT_OFFSET),
             "VICINAL_SIZE": str(ROOT_SIZE),
@@ -105,30 +105,31 @@ def bootstrap(
         _run(command, environment, descriptor, log_file, say)
     finally:
         os.close(descriptor)
-        _remove(place)
+        _remove(directory)
 
 
-def _remove(place: Path) -> None:
+def _remove(directory: Path) -> None:
     """Remove a directory of this user with files of the namespace's users, left by mmdebstrap."""
-    if not os.path.lexists(place):
+    if not os.path.lexists(directory):
         return
-    status = place.lstat()
+    status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise VicinalError(
-            f"{place} exists and belongs to another user", "set TMPDIR to another directory"
+            f"{directory} exists and belongs to another user", "set TMPDIR to another directory"
         )
     # The kernel may still be ending processes that work there.
     for _ in range(_REMOVE_TRIALS):
-        find = ["find", f"{place}/", "-xdev", "-mindepth", "2", "-delete"]
+        find = ["find", f"{directory}/", "-xdev", "-mindepth", "2", "-delete"]
         if os.geteuid() != 0:
             find = ["mmdebstrap", "--unshare-helper", *find]
         subprocess.run(find, cwd="/", capture_output=True, check=False, env=tool_environment())
-        shutil.rmtree(place, ignore_errors=True)
-        if not place.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
             return
         time.sleep(1)
     raise VicinalError(
-        f"{place} cannot be removed by this user", "remove it, or set TMPDIR to another directory"
+        f"{directory} cannot be removed by this user",
+        "remove it, or set TMPDIR to another directory",
     )
 
 
@@ -235,7 +236,7 @@ def bootstrap_failed(lines: Sequence[str], log_file: Path) -> VicinalError:
         if "No space left on device" in line or "Could not allocate" in line:
             return VicinalError(
                 f"there is no room for the appliance ({line.strip()})",
-                f"make room in {build_place()}, or set TMPDIR to another directory",
+                f"make room in {build_directory()}, or set TMPDIR to another directory",
             )
     for line in lines:
         if line.startswith(("Err:", "E: Failed to fetch", "W: Failed to fetch", "E: Unable to")):

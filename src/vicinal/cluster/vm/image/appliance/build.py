@@ -28,7 +28,7 @@ from vicinal.base.directories import check_writable, may_write
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import locked, replaced
 from vicinal.cluster.vm.image.appliance.boot_loader import install_bios, install_uefi
-from vicinal.cluster.vm.image.appliance.bootstrap import SYSTEM_SIZE, bootstrap, build_place
+from vicinal.cluster.vm.image.appliance.bootstrap import SYSTEM_SIZE, bootstrap, build_directory
 from vicinal.cluster.vm.image.appliance.disk_layout import Identity, make_disk, run_tool
 from vicinal.cluster.vm.image.appliance.packages import FILES_KEPT, FILES_LEFT_OUT, PACKAGES
 from vicinal.cluster.vm.image.appliance.tools import check_space, check_tools
@@ -145,7 +145,7 @@ def _make(
     directory = kept.parent
     for left in directory.glob("part-*"):  # left by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
-    check_space([(build_place(), SYSTEM_SIZE), (directory, _KEPT_SIZE)])
+    check_space([(build_directory(), SYSTEM_SIZE), (directory, _KEPT_SIZE)])
     packages = directory / "packages"
     with _scratch(directory) as scratch:
         disk, archive, image = scratch / "disk", scratch / "files.tar", scratch / "image"
@@ -246,10 +246,10 @@ def _library_files() -> Iterator[tuple[str, Path]]:
     """The path below site-packages, and the path on this host, of each file of the libraries."""
     for distribution in _with_dependencies(_LIBRARIES):
         for file in distribution.files or []:
-            place = Path(str(file.locate()))
+            path = Path(str(file.locate()))
             # Programs of a package are outside of site-packages: "../../../bin/name".
-            if ".." not in file.parts and _NOT_PYTHON[0] not in file.parts and place.is_file():
-                yield str(file), place
+            if ".." not in file.parts and _NOT_PYTHON[0] not in file.parts and path.is_file():
+                yield str(file), path
 
 
 def _with_dependencies(names: tuple[str, ...]) -> list[metadata.Distribution]:

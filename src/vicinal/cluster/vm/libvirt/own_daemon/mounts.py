@@ -34,8 +34,8 @@ def hold_mount_points() -> list[int]:
     Raises VicinalError if a directory is missing and cannot be created.
     """
     return [
-        lock(place, shared=True, seconds=None, make=partial(_make, place))
-        for place in MOUNTS.values()
+        lock(directory, shared=True, seconds=None, make=partial(_make, directory))
+        for directory in MOUNTS.values()
     ]
 
 
@@ -45,16 +45,16 @@ def remove_mount_points() -> bool:
     Returns whether no other daemon has them.
     """
     free = True
-    for place in _places():
+    for directory in _directories():
         try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             continue  # it does not exist, or is not a directory
         try:
             if os.fstat(descriptor).st_mode & _MADE_BY_US:
                 if take_lock(descriptor):
                     with suppress(OSError):  # it has contents
-                        place.rmdir()
+                        directory.rmdir()
                 else:
                     free = False
         finally:
@@ -62,14 +62,14 @@ def remove_mount_points() -> bool:
     return free
 
 
-def _places() -> list[Path]:
+def _directories() -> list[Path]:
     """All directories that may have been created, children before their parents."""
-    found = {each for place in MOUNTS.values() for each in (place, *place.parents)}
-    return sorted(found, key=lambda place: len(place.parts), reverse=True)
+    found = {each for directory in MOUNTS.values() for each in (directory, *directory.parents)}
+    return sorted(found, key=lambda directory: len(directory.parts), reverse=True)
 
 
-def _make(place: Path) -> None:
-    for each in (*reversed(place.parents), place):
+def _make(directory: Path) -> None:
+    for each in (*reversed(directory.parents), directory):
         try:
             each.mkdir(mode=0o755 | _MADE_BY_US, exist_ok=True)
         except OSError as error:

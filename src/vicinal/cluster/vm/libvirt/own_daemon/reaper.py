@@ -51,7 +51,7 @@ def command(directory: Path, daemon: Path) -> list[str]:
 
     The host's later mounts appear in this namespace; mounts of the namespace stay private.
     """
-    mounts = [word for name, place in MOUNTS.items() for word in (name, str(place))]
+    mounts = [word for name, path in MOUNTS.items() for word in (name, str(path))]
     script = ["sh", "-c", _ENTER, "sh", str(directory), *mounts, "--"]
     line = [str(daemon), *arguments(directory)]
     return ["unshare", "--mount", "--propagation", "slave", *script, *line]

@@ -135,7 +135,7 @@ class DoorbellServer:
         bounds = [each for each in (timeout, *greeting) if each is not None and each < float("inf")]
         events = self._selector.select(max(0.0, min(bounds)) if bounds else None)
         # First drop clients that closed the connection or sent something: a new client may be the
-        # same guest, which ended and starts again, and needs their place.
+        # same guest, which ended and starts again, and needs their id.
         self._drop([key.data for key, event in events if key.data and event & selectors.EVENT_READ])
         for key, _ in events:
             if key.data is None:

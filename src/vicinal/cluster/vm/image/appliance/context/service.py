@@ -41,24 +41,24 @@ def main() -> None:
     report = STATE / "context"
     report.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="context-", dir=STATE) as scratch:
-        place = Path(scratch) / "disk"
-        place.mkdir()
+        directory = Path(scratch) / "disk"
+        directory.mkdir()
         try:
-            system("mount", "-o", "ro,nosuid,nodev", str(DISK), str(place))
+            system("mount", "-o", "ro,nosuid,nodev", str(DISK), str(directory))
         except ContextError as error:
             say(f"context: not read, {error}")
         else:
             try:
-                contextualize(place, Path(scratch), say)
+                contextualize(directory, Path(scratch), say)
             finally:
-                subprocess.run(["umount", "--lazy", place], check=False)
+                subprocess.run(["umount", "--lazy", directory], check=False)
     write_atomically(report, "".join(f"{line}\n" for line in said), Durability.NONE)
 
 
-def contextualize(place: Path, scratch: Path, say: Callable[[str], None]) -> None:
-    """Apply the context whose disk is mounted at `place`."""
+def contextualize(directory: Path, scratch: Path, say: Callable[[str], None]) -> None:
+    """Apply the context whose disk is mounted at `directory`."""
     try:
-        context = read_context((place / "context.sh").read_text(errors="replace"))
+        context = read_context((directory / "context.sh").read_text(errors="replace"))
     except (OSError, ContextError) as error:
         say(f"context: not read, {error}")
         return
@@ -72,11 +72,11 @@ def contextualize(place: Path, scratch: Path, say: Callable[[str], None]) -> Non
                 system("systemctl", "try-reload-or-restart", service)
         except (OSError, ContextError) as error:
             say(f"{what}: not set up, {error}")
-    run_scripts(context, place, scratch, say)
+    run_scripts(context, directory, scratch, say)
 
 
 def run_scripts(
-    context: Mapping[str, str], place: Path, scratch: Path, say: Callable[[str], None]
+    context: Mapping[str, str], directory: Path, scratch: Path, say: Callable[[str], None]
 ) -> None:
     """Run START_SCRIPT, then the files of INIT_SCRIPTS or else init.sh, one after the other.
 
@@ -91,23 +91,23 @@ def run_scripts(
     if start:
         script = scratch / "start-script"
         script.write_text(start if start.endswith("\n") else f"{start}\n")
-        say(f"start script: {_run(script, context, place)}")
+        say(f"start script: {_run(script, context, directory)}")
     names = context.get("INIT_SCRIPTS", "").split()
-    if not names and (place / "init.sh").is_file():
+    if not names and (directory / "init.sh").is_file():
         names = ["init.sh"]
     for number, name in enumerate(names):
         script = scratch / f"init-{number}"
         try:
             if "/" in name:
                 raise FileNotFoundError(f"'{name}' is not a file of the context's disk")
-            shutil.copyfile(place / name, script)
+            shutil.copyfile(directory / name, script)
         except OSError as error:
             say(f"{name}: not run, {error}")
             continue
-        say(f"{name}: {_run(script, context, place)}")
+        say(f"{name}: {_run(script, context, directory)}")
 
 
-def _run(script: Path, context: Mapping[str, str], place: Path) -> str:
+def _run(script: Path, context: Mapping[str, str], directory: Path) -> str:
     """Run a script without a time limit; returns its end as text."""
     script.chmod(0o700)
     has_interpreter = script.read_bytes().startswith(b"#!")
@@ -115,7 +115,7 @@ def _run(script: Path, context: Mapping[str, str], place: Path) -> str:
     base = {"PATH": _PATH, "HOME": "/root", "LANG": os.environ.get("LANG", "C.UTF-8")}
     try:
         status = subprocess.run(
-            command, cwd=place, env={**context, **base}, stdin=subprocess.DEVNULL, check=False
+            command, cwd=directory, env={**context, **base}, stdin=subprocess.DEVNULL, check=False
         ).returncode
     except (OSError, ValueError) as error:
         return f"could not be run, {error}"
