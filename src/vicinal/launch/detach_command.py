@@ -57,21 +57,21 @@ def _detach(
     command counts its connections. Exits with 1 if a member cannot switch, or does not switch in
     time.
     """
-    for place in _regions(path, member):
+    for file in _regions(path, member):
         if leave:
-            _tell(place, region.leave(place, member or (), timeout=timeout), "have left the region")
+            _tell(file, region.leave(file, member or (), timeout=timeout), "have left the region")
         else:
-            outcome = region.detach(place, member or (), timeout=timeout)
-            _tell(place, outcome, "connections go over the network")
+            outcome = region.detach(file, member or (), timeout=timeout)
+            _tell(file, outcome, "connections go over the network")
 
 
 def _attach(
     path: RunningRegion = None, member: MemberSlots = None, timeout: Seconds = 10.0
 ) -> None:
     """Have detached members be reached through the region again."""
-    for place in _regions(path, member):
-        outcome = region.attach(place, member or (), timeout=timeout)
-        _tell(place, outcome, "connections go through the region")
+    for file in _regions(path, member):
+        outcome = region.attach(file, member or (), timeout=timeout)
+        _tell(file, outcome, "connections go through the region")
 
 
 def _regions(path: Path | None, members: list[int] | None) -> list[Path]:

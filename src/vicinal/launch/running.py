@@ -278,7 +278,7 @@ class RunningJob(StartedJob):
         if self._made:
             return list(self._made)
         names = [name.partition(":") for name in (self.job.region or "").split(",")]
-        return [self._cluster.seen_from_host(place) for kind, _, place in names if kind == "file"]
+        return [self._cluster.seen_from_host(path) for kind, _, path in names if kind == "file"]
 
     def _remove_files(self) -> None:
         made, self._made = self._made, []

@@ -226,7 +226,7 @@ def test_one_that_has_only_asked_for_processors_finds_them_there(
     """A VM without such a request is left to the stock script, whatever the other host has."""
     compose(bare, "b", BY_SOCKET)
     assert act(bare, action, given, monkeypatch) == given
-    assert bare.log == (["b: place"] if checked and action == "migrate" else [])
+    assert bare.log == (["b: placement"] if checked and action == "migrate" else [])
     compose(bare, "b", ("0-3",), "0-3")
     if checked:
         with pytest.raises(VicinalError, match="and this host has no 4-7: choose"):

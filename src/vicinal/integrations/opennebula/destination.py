@@ -28,7 +28,7 @@ class Step(StrEnum):
 
     HELLO = "hello"
     """Check that both hosts have the same version of Vicinal."""
-    PLACE = "place"
+    PLACEMENT = "placement"
     """Check that the host has the processors and NUMA nodes that the VM's domain names."""
     EXPECT = "expect"
     """Prepare the VM's resources, and keep them for the VM."""

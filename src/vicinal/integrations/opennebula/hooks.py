@@ -92,7 +92,7 @@ def main(script: Path) -> None:
     set.
     """
     ends = script.name == "clean"
-    vm, nics = read_nics(given_in_base64(), driver=script.parent.name, places_only=ends)
+    vm, nics = read_nics(given_in_base64(), driver=script.parent.name, addresses_only=ends)
     if nics is None:
         return
     hooks = Hooks(Functions())

@@ -192,22 +192,22 @@ class Installation:
         """Drivers that get hooks: the named drivers, and drivers that already have Vicinal's
         hooks.
         """
-        place = self.network.parent
+        directory = self.network.parent
         have = [
             driver
-            for driver in hooked_drivers(place, NAME)
-            if all(map(self._is_ours, filter(os.path.lexists, hook_files(place, driver, NAME))))
+            for driver in hooked_drivers(directory, NAME)
+            if all(map(self._is_ours, filter(os.path.lexists, hook_files(directory, driver, NAME))))
         ]
         return sorted({*self.hooks, *have})
 
     def _hook_files(self, drivers: Iterable[str]) -> list[Path]:
-        place = self.network.parent
-        return [file for driver in drivers for file in hook_files(place, driver, NAME)]
+        directory = self.network.parent
+        return [file for driver in drivers for file in hook_files(directory, driver, NAME)]
 
     def _check_stock(self) -> None:
         common = self.remotes / "scripts_common.sh"
-        places = (self.network.parent, self.probe.parent)
-        for needed in (self.stock / "deploy", common, *places):
+        directories = (self.network.parent, self.probe.parent)
+        for needed in (self.stock / "deploy", common, *directories):
             if not needed.exists():
                 raise VicinalError(
                     f"{needed} is missing, and OpenNebula's scripts contain it",

@@ -42,7 +42,7 @@ def migrate(call: Call, site: Site, there: Destination) -> int | None:
     what = machine.held_resources()
     if not what:
         if (placed := machine.placement()) != Placement():
-            there.ask(Step.PLACE, placed=placed.to_json())
+            there.ask(Step.PLACEMENT, placed=placed.to_json())
         return None
     host, given = call.arguments[1], site.given()
     status: int | None = None
@@ -108,7 +108,7 @@ class Arrival:
                         f"{values['version']} runs on the first host",
                         "install the same version on all hosts",
                     )
-            case Step.PLACE:
+            case Step.PLACEMENT:
                 self._require(Placement.from_json(values["placed"]))
             case Step.EXPECT:
                 placed = Placement.from_json(values["placed"])

@@ -139,7 +139,7 @@ def main(script: Path, arguments: Sequence[str]) -> None:
     """Do one action of a network. Raises VicinalError if a request is wrong, or a function is not
     free.
     """
-    vm, nics = read_nics(given_in_base64(), places_only=script.name == "clean")
+    vm, nics = read_nics(given_in_base64(), addresses_only=script.name == "clean")
     if nics is None:
         return
     network = Network(Functions())

@@ -74,11 +74,11 @@ class FunctionNic:
 
 
 def read_nics(
-    document: bytes, driver: str = DRIVER, *, places_only: bool = False
+    document: bytes, driver: str = DRIVER, *, addresses_only: bool = False
 ) -> tuple[int, list[FunctionNic] | None]:
     """A VM's id, and its functions in the networks of `driver`.
 
-    For drivers other than Vicinal's, reads only RATES. With `places_only`, reads only the
+    For drivers other than Vicinal's, reads only RATES. With `addresses_only`, reads only the
     addresses: a slip in a network's settings must not keep a VM from ending. If NICs are attached
     or detached while the VM runs, returns only these; None if these NICs have another driver.
     Raises VicinalError if the document is not OpenNebula's, or a value is not possible.
@@ -88,7 +88,7 @@ def read_nics(
     if vm is None:
         raise VicinalError(f"{_WHAT} has no ID", "let only OpenNebula call this driver")
     listed = root.iterfind("TEMPLATE/PCI")
-    read = _place_of if places_only else _nic if driver == DRIVER else _rates_of
+    read = _address_of if addresses_only else _nic if driver == DRIVER else _rates_of
     found = [read(each) for each in listed if each.findtext("VN_MAD") == driver]
     addresses = [each.address for each in found]
     if twice := {each for each in addresses if addresses.count(each) > 1}:
@@ -114,14 +114,14 @@ def _nic(element: Element) -> FunctionNic:
 
 def _rates_of(element: Element) -> FunctionNic:
     return replace(
-        _place_of(element),
+        _address_of(element),
         min_rate=_number(element, "MIN_TX_RATE"),
         max_rate=_number(element, "MAX_TX_RATE"),
         link_state=(element.findtext("LINK_STATE") or "").lower() or None,
     )
 
 
-def _place_of(element: Element) -> FunctionNic:
+def _address_of(element: Element) -> FunctionNic:
     text = element.findtext("ADDRESS") or ""
     address = _ADDRESS.fullmatch(text)
     if address is None:

@@ -85,9 +85,9 @@ def _of_everybody(python: Path) -> Found:
     """Check that every user can run the interpreter, because a job's user creates the job's
     nodes.
     """
-    place = python.resolve()
-    reached = all(each.stat().st_mode & stat.S_IXOTH for each in place.parents)
-    good = reached and place.is_file() and bool(place.stat().st_mode & stat.S_IXOTH)
+    resolved = python.resolve()
+    reached = all(each.stat().st_mode & stat.S_IXOTH for each in resolved.parents)
+    good = reached and resolved.is_file() and bool(resolved.stat().st_mode & stat.S_IXOTH)
     return Found(
         good,
         f"{'every user can' if good else 'not every user can'} run the interpreter {python}",

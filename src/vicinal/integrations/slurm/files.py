@@ -123,15 +123,15 @@ def find_plugin() -> Path:
 
     Raises VicinalError if it is in neither.
     """
-    places = [provider_directory() / PLUGIN_FILE]
+    paths = [provider_directory() / PLUGIN_FILE]
     tree = checkout()
     if tree is not None:
-        places.append(tree / "build" / "release" / "slurm" / PLUGIN_FILE)
-    for place in places:
-        if place.is_file():
-            return place
+        paths.append(tree / "build" / "release" / "slurm" / PLUGIN_FILE)
+    for path in paths:
+        if path.is_file():
+            return path
     raise VicinalError(
-        f"the plugin for Slurm was not built: {places[-1]} does not exist",
+        f"the plugin for Slurm was not built: {paths[-1]} does not exist",
         "install Slurm's headers (Debian: libslurm-dev), remove build/release and run `make`",
     )
 

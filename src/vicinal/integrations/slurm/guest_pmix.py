@@ -30,16 +30,16 @@ _HOSTS = re.compile(r"PMIX_(SERVER_TMPDIR|SYSTEM_TMPDIR|DSTORE_\w+)")
 class GuestPmix:
     """The forwarding from a guest to the PMIx server of a step, for one task.
 
-    `place` is the supervisor's directory as this process sees it, `inside` as the supervisor sees
-    it.
+    `directory` is the supervisor's directory as this process sees it, `inside` as the supervisor
+    sees it.
     """
 
-    def __init__(self, shell: GuestShell, port: int, place: Path, inside: Path) -> None:
+    def __init__(self, shell: GuestShell, port: int, directory: Path, inside: Path) -> None:
         self._shell = shell
         self._port = port
         self._room = BoundedSemaphore(_CONNECTIONS_MOST)
         name = f"{shell.name}.pmix-{os.getpid()}"
-        self._socket = place / name
+        self._socket = directory / name
         self._inside = inside / name
         self._spec = ""
 
@@ -128,14 +128,14 @@ def moved(variables: Mapping[str, str], node: str, server: int, port: int) -> di
     loopback.
     """
 
-    def place(match: re.Match[str]) -> str:
+    def with_port(match: re.Match[str]) -> str:
         return f"{match[2]}{port if int(match[3]) == server else match[3]}{match[4]}"
 
     kept = {name: value for name, value in variables.items() if not _HOSTS.fullmatch(name)}
     for name, value in kept.items():
         match = _URI.fullmatch(f"{name}={value}")
         if match is not None:
-            kept[name] = place(match)
+            kept[name] = with_port(match)
     return kept | {
         "PMIX_HOSTNAME": node,
         "PMIX_MCA_gds": "hash",

@@ -44,20 +44,20 @@ _HANDED_ON = (
 _HOSTS = ("VICINAL_REGION", "TMPDIR", "PWD", "OLDPWD", "SHELL")
 """Variables that describe the host."""
 _PMI = "PMI_FD"
-_PMI_PLACE = "3"
+_PMI_DESCRIPTOR = "3"
 """The program's descriptor for PMI: guest/program.c."""
 
 
 def main() -> None:
     """Run the program that the arguments name, and end with its status."""
     supervisor, directory, node, port, _, *command = sys.argv[1:]
-    place = Path(f"/proc/{supervisor}/root{directory}") / GUESTS
+    guests = Path(f"/proc/{supervisor}/root{directory}") / GUESTS
     try:
-        told = json.loads((place / TASKS).read_text())
-        shell = _shell(node, place)
-        program = [placed(command[0], told["holds"], shell, place), *command[1:]]
+        told = json.loads((guests / TASKS).read_text())
+        shell = _shell(node, guests)
+        program = [placed(command[0], told["holds"], shell, guests), *command[1:]]
         variables = _variables(told["environment"])
-        end = _with_pmix(shell, program, variables, int(port), Path(directory) / GUESTS, place)
+        end = _with_pmix(shell, program, variables, int(port), Path(directory) / GUESTS, guests)
         _end_as(end, node)
     except VicinalError as error:
         sys.exit(f"vicinal: error: {error}")
@@ -71,22 +71,22 @@ def _with_pmix(
     variables: dict[str, str],
     server: int,
     inside: Path,
-    place: Path,
+    guests: Path,
 ) -> tuple[Kind, bytes] | None:
     """As _run(), with a PMIx socket in the guest if `server` is not 0.
 
-    `inside` is the path of `place` as the supervisor sees it.
+    `inside` is the path of `guests` as the supervisor sees it.
     """
     if server == 0:
         return _run(shell, program, variables)
-    pmix = GuestPmix(shell, server, place, inside)
+    pmix = GuestPmix(shell, server, guests, inside)
     try:
         return _run(shell, program, moved(variables, shell.name, server, pmix.open()))
     finally:
         pmix.close()
 
 
-def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -> str:
+def placed(program: str, holds: Sequence[str], shell: GuestShell, guests: Path) -> str:
     """The guest's path of a program of this host; copies the program into the guest if needed.
 
     Raises VicinalError if the guest has no room for the program.
@@ -102,8 +102,8 @@ def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -
         return str(path)  # the guest may have this program
     key = f"{status.st_dev:x}-{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
     target = f"{HOME}/{key}/{path.name}"
-    with locked(place / "programs" / shell.name):
-        mark = place / "programs" / shell.name / key
+    with locked(guests / "programs" / shell.name):
+        mark = guests / "programs" / shell.name / key
         if not mark.exists():
             if shell.run(["mkdir", "-p", f"{HOME}/{key}"]).returncode != 0:
                 raise shell.failure(f"the guest has no room for {path}")
@@ -112,11 +112,11 @@ def placed(program: str, holds: Sequence[str], shell: GuestShell, place: Path) -
     return target
 
 
-def _shell(node: str, place: Path) -> GuestShell:
+def _shell(node: str, guests: Path) -> GuestShell:
     def failure(what: str) -> VicinalError:
         return VicinalError(f"{node}: {what}", "start the job again")
 
-    return GuestShell(node, place, Keys(place), alive=lambda _: place.exists(), failure=failure)
+    return GuestShell(node, guests, Keys(guests), alive=lambda _: guests.exists(), failure=failure)
 
 
 def _variables(given: dict[str, str]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _variables(given: dict[str, str]) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name not in _HOSTS}
     own |= {"HOME": HOME, "USER": USER, "LOGNAME": USER, **given}
     if _PMI in own:
-        own[_PMI] = _PMI_PLACE
+        own[_PMI] = _PMI_DESCRIPTOR
     return own
 
 

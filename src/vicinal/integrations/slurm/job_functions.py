@@ -117,9 +117,9 @@ class JobFunctions:
         one of `vlans` that no earlier job with the GRES has, or to the function's present VLAN.
         Raises VicinalError if there are not enough functions, or one cannot be configured.
         """
-        place = self._directory / f"functions-{job}"
+        file = self._directory / f"functions-{job}"
         with self._locked(job):
-            if place.exists():
+            if file.exists():
                 return
             try:
                 vlan = self._vlan(job, vlans, gres) if for_nodes and vlans else None
@@ -133,9 +133,9 @@ class JobFunctions:
                 raise
             if for_nodes:
                 lines = "".join(f"{each.line}\n" for each in told)
-                nodes = place.with_name(f"{place.name}.nodes")
+                nodes = file.with_name(f"{file.name}.nodes")
                 write_atomically(nodes, lines, Durability.NONE, mode=0o644)
-            write_atomically(place, _variables(given), Durability.NONE, mode=0o644)
+            write_atomically(file, _variables(given), Durability.NONE, mode=0o644)
 
     def lend(self, job: int, user: int) -> None:
         """Bind the job's functions for nodes to vfio-pci, and let the user open them.

@@ -89,17 +89,18 @@ def join(job: int, between: Path, nodes: Path, hosts: Mapping[str, str], port: i
     _open(between, port)
 
 
-def addresses_of(name: str, place: str) -> dict[int, _Address]:
-    """The addresses of a host by IP version, resolved from `place`, Slurm's NodeAddr.
+def addresses_of(name: str, node_address: str) -> dict[int, _Address]:
+    """The addresses of a host by IP version, resolved from `node_address`, Slurm's NodeAddr.
 
     Raises VicinalError if no address can be reached from other hosts.
     """
     remedy = f"set NodeAddr of {name} in slurm.conf to an address that all hosts reach"
     try:
-        found = socket.getaddrinfo(place, None, socket.AF_UNSPEC, socket.SOCK_DGRAM)
+        found = socket.getaddrinfo(node_address, None, socket.AF_UNSPEC, socket.SOCK_DGRAM)
     except OSError as error:
         raise VicinalError(
-            f"the address of the host {name!r} is unknown ({place!r}: {error.strerror})", remedy
+            f"the address of the host {name!r} is unknown ({node_address!r}: {error.strerror})",
+            remedy,
         ) from error
     addresses: dict[int, _Address] = {}
     for each in found:
@@ -121,7 +122,7 @@ def _addresses_of_all(hosts: Mapping[str, str]) -> dict[str, _Address]:
     Each of the job's hosts must choose the same version. Raises VicinalError if no version fits
     all.
     """
-    found = {name: addresses_of(name, place) for name, place in hosts.items()}
+    found = {name: addresses_of(name, node_address) for name, node_address in hosts.items()}
     for version in (4, 6):
         if all(version in each and _is_routed(each[version]) for each in found.values()):
             return {name: each[version] for name, each in found.items()}

@@ -52,9 +52,9 @@ def make(
             "raise max_size",
         )
     own_directory(directory)
-    place = region_of(directory, job)
+    region = region_of(directory, job)
     # The region gets its final name only after it belongs to its user.
-    part = directory / f"{place.name}.{os.getpid()}"
+    part = directory / f"{region.name}.{os.getpid()}"
     part.unlink(missing_ok=True)
     try:
         create(
@@ -66,10 +66,10 @@ def make(
         )
         os.chown(part, user, -1)
         with suppress(FileExistsError):
-            place.hardlink_to(part)
+            region.hardlink_to(part)
     finally:
         part.unlink(missing_ok=True)
-    return place
+    return region
 
 
 def own_directory(directory: Path) -> None:

@@ -119,7 +119,7 @@ def bounds(
             "/".join([socket.gethostname(), function.address, owner]).encode()
         ).hexdigest()
         digits = "02" + digest[:10]
-        mac = ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))
+        mac = ":".join(digits[start : start + 2] for start in range(0, len(digits), 2))
     return Settings(mac=mac, vlan=vlan, spoof_check=True, trust=False)
 
 

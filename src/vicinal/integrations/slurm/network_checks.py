@@ -69,13 +69,13 @@ def _addresses(slurm_conf: Path) -> Iterator[Found]:
         return  # other checks report this failure
     own = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
     faults: dict[str, str] = {}
-    places = dict(line.split() for line in done.stdout.splitlines())
-    for name, place in places.items():
+    node_addresses = dict(line.split() for line in done.stdout.splitlines())
+    for name, node_address in node_addresses.items():
         if len(faults) > _SHOWN:  # each host may take a name server's timeout
             break
         if name != own:  # a host's own name often resolves to 127.0.1.1
             try:
-                addresses_of(name, place)
+                addresses_of(name, node_address)
             except VicinalError as error:
                 faults[name] = error.message
     shown = ", ".join(list(faults)[:_SHOWN]) + (", ..." if len(faults) > _SHOWN else "")

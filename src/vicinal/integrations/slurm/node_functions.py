@@ -97,8 +97,8 @@ def _evenly(functions: Sequence[LentFunction], nodes: Sequence[Node]) -> Shares:
                 "nodes with a function in the cluster file (network: {function: {card: ...}})",
             )
         each = len(numbers) // len(takers)
-        for place, number in enumerate(numbers):
-            has = shares[takers[place // each].name]
+        for index, number in enumerate(numbers):
+            has = shares[takers[index // each].name]
             ethernet = functions[number].kind == ETHERNET
             name = f"eth{1 + sum(bool(one.interface) for one in has)}" if ethernet else ""
             has.append(NodeFunction(number, functions[number], name, None))

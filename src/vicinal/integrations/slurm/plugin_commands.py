@@ -34,7 +34,7 @@ def region(
     max_size: Annotated[int | None, Option("Bytes that the region may take.")] = None,
 ) -> None:
     """Create a job's region if it does not exist. Slurm's plugin calls this as root."""
-    place = job_regions.make(
+    path = job_regions.make(
         directory,
         job,
         user,
@@ -44,7 +44,7 @@ def region(
         heap_bytes=heap,
         max_bytes=max_size,
     )
-    sys.stdout.write(f"file:{place}\n")
+    sys.stdout.write(f"file:{path}\n")
 
 
 def sweep(directory: MemoryDirectory = DEFAULT_REGIONS) -> None:

@@ -123,16 +123,16 @@ def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, 
             f"allows {show_size(job.max_bytes)}",
             f"lower the size of region in {job.file}, or ask an administrator to raise max_size",
         )
-    place = job.directory / "region"
+    region = job.directory / "region"
     create(
-        place,
+        region,
         members=members,
         section_bytes=settings.section_bytes,
         heap_bytes=settings.heap_bytes,
         label=f"slurm job {job.job}"[:LABEL_BYTES],
         for_guests=kind is BackEnd.VM,
     )
-    return place, members
+    return region, members
 
 
 if __name__ == "__main__":
