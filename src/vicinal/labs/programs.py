@@ -38,17 +38,17 @@ def _made(source: str, program: Path) -> Path:
             "run this from a checkout of Vicinal",
         )
     target = Path("build", "programs") / program
-    place = tree / "build" / "programs"
+    directory = tree / "build" / "programs"
     # Mostly there is nothing to be made, and no need to wait for a command that makes something,
     # or stands still in the middle of that.
     if _make(tree, target, "--question").returncode == 0:
         return tree / target
-    if not may_write(place):  # somebody else's checkout
+    if not may_write(directory):  # somebody else's checkout
         raise VicinalError(
             f"{tree / target} is missing or out of date, and this user may not make it",
             f"have the owner of {tree} run `make`, or work in a checkout of your own",
         )
-    with locked(place):
+    with locked(directory):
         made = _make(tree, target)
     if made.returncode != 0:
         lines = made.stderr.strip().splitlines() or ["no message"]
@@ -85,7 +85,7 @@ def run_program(
 ) -> list[dict[str, Any]]:
     """Run a program that is no MPI job on this host to its end; return what it printed.
 
-    Raises VicinalError if it fails: `failed` with the last line of its standard error in place of
+    Raises VicinalError if it fails: `failed` with the last line of its standard error instead of
     `{}`, and `remedy`. If the program runs longer than `timeout` seconds, the message is `late`.
     """
     try:

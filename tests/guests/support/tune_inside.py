@@ -22,7 +22,7 @@ from vicinal.labs.tune.outputs.parts import parts_of
 from vicinal.labs.tune.outputs.scripts import script
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.capability import Ability, Finding, try_knob
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 
 STATE = Path("/run/tune")
 

@@ -31,7 +31,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.evidence import add_work, read_counters
 from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.settings.applier import Applier, Work
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 
 STATE = Path("/run/tune")
 ROUNDS = 40

@@ -272,7 +272,7 @@ from pathlib import Path
 from vicinal.base.signals import Ended, signals_raise
 from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.settings.applier import Applier
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 state = Path(sys.argv[1])
 for each in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(each, signal.SIG_DFL)  # whoever runs the tests may ignore them: nohup does

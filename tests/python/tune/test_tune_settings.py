@@ -15,7 +15,7 @@ from vicinal.labs.tune.knobs.network import Link
 from vicinal.labs.tune.settings.applier import Applier, JournaledKnob
 from vicinal.labs.tune.settings.capability import Ability, try_knob
 from vicinal.labs.tune.settings.own_connection import own_connection
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 
 
 @pytest.fixture

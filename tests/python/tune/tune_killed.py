@@ -22,7 +22,7 @@ from vicinal.base.journal import LineJournal
 from vicinal.labs.tune.knobs.catalogue import knob_named
 from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.settings.applier import Applier
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 
 PLACE, STATE = sys.argv[1], Path(sys.argv[2])
 SETTING: dict[str, int | str] = {"va/channels-rx": 1, "tap0/rx-frames": 40}

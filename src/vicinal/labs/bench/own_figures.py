@@ -97,8 +97,8 @@ def _region() -> Iterator[Region]:
     with (
         tempfile.TemporaryDirectory(
             prefix="vicinal-bench-", dir=directory if directory.is_dir() else None
-        ) as place,
-        create(Path(place) / "region", members=_MEMBERS, label="bench peers") as region,
+        ) as folder,
+        create(Path(folder) / "region", members=_MEMBERS, label="bench peers") as region,
     ):
         yield region
 

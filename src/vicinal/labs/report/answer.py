@@ -100,8 +100,8 @@ def _sentences(summary: Summary, found: Sequence[Compared]) -> Iterator[str]:
     ]
     if len(headlines) > _MOST_HEADLINES:
         headlines = []
-    for place, each in enumerate(headlines):
-        yield f"{_figures(study, each, named=place == 0)}: {_claim(study, each)}"
+    for index, each in enumerate(headlines):
+        yield f"{_figures(study, each, named=index == 0)}: {_claim(study, each)}"
     if len(found) > len(headlines):
         yield _counts(found, study.design.margin)
     for verdict, word, pick in ((Verdict.BETTER, "gain", max), (Verdict.WORSE, "cost", min)):

@@ -31,7 +31,7 @@ _ROUNDED = 0.05
 
 
 def position(size: int, sizes: Sequence[int]) -> float:
-    """The place of a size: its binary logarithm. 0 bytes are a step before the smallest size."""
+    """The position of a size: its binary logarithm. 0 bytes are a step before the smallest size."""
     if size > 0:
         return math.log2(size)
     return math.log2(min((each for each in sizes if each > 0), default=1)) - 1

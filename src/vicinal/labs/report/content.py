@@ -294,8 +294,8 @@ def _groups(
 def _section(
     summary: Summary, workload: Workload, looks: Mapping[str, Style], prefix: str, draw: Draw
 ) -> Section:
-    place = [each.name for each in summary.study.workloads].index(workload.name)
-    name = f"{prefix}{place + 1:02}-{slug(workload.name)}"
+    index = [each.name for each in summary.study.workloads].index(workload.name)
+    name = f"{prefix}{index + 1:02}-{slug(workload.name)}"
     cells = [
         cell
         for cell in summary.cells

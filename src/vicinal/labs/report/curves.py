@@ -116,8 +116,8 @@ def ratios(
     figure, axes = frame(title, [*legend, *references.legend(stars, star_looks, comparisons)])
     shown: list[float] = [star.value for star in stars]
     asides: dict[references.Reference, float] = {}
-    places = [position(size, sizes) for size in sizes]
-    nearest = min((right - left for left, right in pairwise(places)), default=1.0)
+    positions = [position(size, sizes) for size in sizes]
+    nearest = min((right - left for left, right in pairwise(positions)), default=1.0)
     spread = nearest * min(_ASIDE, 0.7 / max(1, len(comparisons)))
     with matplotlib.rc_context(SETTINGS):
         for turn, (comparison, style) in enumerate(zip(comparisons, looks, strict=True)):
@@ -147,8 +147,8 @@ def ratios(
                 )
         for star in stars:
             assert star.size is not None
-            place = position(star.size, sizes) + asides.get(star, 0.0)
-            references.draw(axes, place, star.value, star_looks[star.whose])
+            x = position(star.size, sizes) + asides.get(star, 0.0)
+            references.draw(axes, x, star.value, star_looks[star.whose])
         size_axis(axes, sizes)
         ratio_axis(axes, shown, study.design.margin)
         axes.set_ylabel(f"ratio, {better} 1 is better")

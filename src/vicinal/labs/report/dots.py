@@ -49,14 +49,14 @@ def values(
     figure, axes = _frame(title, references.legend(stars, looks, lanes), labels)
     shown: list[float] = [star.value for star in stars]
     with matplotlib.rc_context(SETTINGS):
-        for place, cell in enumerate(chosen):
+        for row, cell in enumerate(chosen):
             style = styles[cell.environment]
             trials = cell.values.get(statistic, ())
             estimate = cell.across[statistic]
             shown += [*trials, estimate.low, estimate.high, estimate.value]
             axes.plot(
                 trials,
-                [place] * len(trials),
+                [row] * len(trials),
                 marker="o",
                 markersize=4,
                 linestyle="none",
@@ -66,7 +66,7 @@ def values(
             )
             axes.errorbar(
                 [estimate.value],
-                [place],
+                [row],
                 xerr=reach(estimate),
                 color=style.color,
                 marker=style.marker,
@@ -117,13 +117,13 @@ def ratios(
     figure, axes = _frame(title, references.legend(stars, looks, lanes), labels)
     shown: list[float] = [star.value for star in stars]
     with matplotlib.rc_context(SETTINGS):
-        for place, each in enumerate(chosen):
+        for row, each in enumerate(chosen):
             assert each.ratio is not None
             style = of_comparison(each.comparison, study.design.comparisons, styles)
             shown += [each.ratio.value, each.ratio.low, each.ratio.high]
             axes.errorbar(
                 [each.ratio.value],
-                [place],
+                [row],
                 xerr=reach(each.ratio),
                 color=style.color,
                 marker=style.marker,
@@ -153,10 +153,10 @@ def _lane(labels: Sequence[str]) -> float:
 
 def _label(axes: Axes, labels: Sequence[str]) -> None:
     """Each label above the marker of its lane."""
-    for place, words in enumerate(labels):
+    for row, words in enumerate(labels):
         axes.annotate(
             broken(words),
-            (0, place),
+            (0, row),
             xycoords=("axes fraction", "data"),
             xytext=(2, 5),
             textcoords="offset points",

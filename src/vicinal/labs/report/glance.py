@@ -175,7 +175,7 @@ def representative(compared: Sequence[Compared]) -> list[int | None]:
     sizes = sorted({each.size for each in compared if each.size is not None})
     if not sizes:
         return [None]
-    chosen = {sizes[place * (len(sizes) - 1) // (_SIZES - 1)] for place in range(_SIZES)}
+    chosen = {sizes[index * (len(sizes) - 1) // (_SIZES - 1)] for index in range(_SIZES)}
     return [*sorted(chosen)]
 
 

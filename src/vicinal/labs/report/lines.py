@@ -47,12 +47,12 @@ def wrong_lines(plot: Plot, workload: str) -> Iterator[str]:
         return
     sizes = {round(position(size, plot.sizes), 6): size for size in plot.sizes}
     for line, left, right in _segments(plot.figure):
-        place = f"{line.get_label()}, {workload}"
+        where = f"{line.get_label()}, {workload}"
         ends = sorted((sizes.get(round(left, 6), -1), sizes.get(round(right, 6), -1)))
         if -1 in ends:
-            yield f"{place}: a line joins points between which there is nothing"
+            yield f"{where}: a line joins points between which there is nothing"
         elif not may_be_joined(*ends):
-            yield f"{place}: a line joins {ends[0]} and {ends[1]} B, and nothing in between"
+            yield f"{where}: a line joins {ends[0]} and {ends[1]} B, and nothing in between"
 
 
 def lines_rule(wrong: Iterable[str]) -> RuleChecked:

@@ -115,8 +115,8 @@ def write_report(
             return drawn
 
         parts: list[Part] = []
-        for place, source in enumerate(sources, 1):
-            parts.append(part(source, f"r{place}" if len(sources) > 1 else "", draw))
+        for number, source in enumerate(sources, 1):
+            parts.append(part(source, f"r{number}" if len(sources) > 1 else "", draw))
         overlaid = [
             Overlaid(
                 each.source.name, each.summary.study, each.summary.cells, each.summary.emulated

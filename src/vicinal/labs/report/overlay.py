@@ -41,11 +41,11 @@ def overlays(results: Sequence[Overlaid]) -> Iterator[Plot]:
     looks = styles_of({each.name: each.name for each in results}, results[0].name)
     workloads = {each.name: each for result in results for each in result.study.workloads}
     environments = {each.name: None for result in results for each in result.study.environments}
-    for place, workload in enumerate(workloads.values(), 1):
+    for number, workload in enumerate(workloads.values(), 1):
         for environment in environments:
             for emulated in (False, True):
                 alike = [each for each in results if (environment in each.emulated) == emulated]
-                prefix = f"overlay-{place:02}"
+                prefix = f"overlay-{number:02}"
                 for plot in _plots(prefix, alike, workload, environment, looks):
                     yield replace(plot, name=plot.name + EMULATED * emulated)
 

@@ -43,14 +43,14 @@ ROLES = (
     PAPER,
     Role("--environment-0", BASE_LIGHT, BASE_DARK),
     *(
-        Role(f"--environment-{place}", light, dark)
-        for place, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True), 1)
+        Role(f"--environment-{index}", light, dark)
+        for index, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True), 1)
     ),
 )
 
 
 _BASE_COLOR, _FIRST_COLOR = 5, 6
-"""Places in ROLES."""
+"""Indices in ROLES."""
 _BASE_MARKER = "o"
 
 
@@ -98,8 +98,8 @@ def comparison_styles(
 def _unused(taken: Sequence[Style], looks: Mapping[str, Style]) -> Style:
     """A look whose colour and marker are not taken; if all are, one whose combination is not."""
     plain = [
-        Style("", ROLES[_FIRST_COLOR + place], marker, "-")
-        for place, marker in enumerate(MARKERS[: len(LIGHT)])
+        Style("", ROLES[_FIRST_COLOR + index], marker, "-")
+        for index, marker in enumerate(MARKERS[: len(LIGHT)])
     ]
     plain.append(Style("", ROLES[_BASE_COLOR], _BASE_MARKER, "-"))
     mixed = [replace(each, marker=marker) for marker in MARKERS for each in plain]
@@ -123,19 +123,19 @@ def styles(study: Study) -> dict[str, Style]:
 def styles_of(titles: Mapping[str, str], base: str) -> dict[str, Style]:
     """How each of some named things looks. `base` names the one that is a grey circle."""
     found: dict[str, Style] = {}
-    place = 0
+    index = 0
     for name, title in titles.items():
         if name == base:
             found[base] = Style(title, ROLES[_BASE_COLOR], _BASE_MARKER, "-")
             continue
-        turn, color = divmod(place, len(LIGHT))
+        turn, color = divmod(index, len(LIGHT))
         found[name] = Style(
             title,
             ROLES[_FIRST_COLOR + color],
             MARKERS[(color + turn) % len(MARKERS)],
             DASHES[turn % len(DASHES)],
         )
-        place += 1
+        index += 1
     return found
 
 

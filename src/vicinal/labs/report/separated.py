@@ -56,7 +56,7 @@ def _files(sources: Sequence[Source]) -> Iterator[tuple[str, Row, Iterable[Row]]
         )
         yield (
             f"trials-{ending}",
-            (*_CELL, "statistic", "place", f"value_{in_unit}"),
+            (*_CELL, "statistic", "index", f"value_{in_unit}"),
             _trials(sources, unit, quantity),
         )
         yield (
@@ -127,8 +127,8 @@ def _trials(sources: Sequence[Source], unit: str, quantity: str) -> Iterator[Row
             if (cell.quantity, cell.unit) == (quantity, unit):
                 head = (source.name, cell.environment, cell.workload, cell.size)
                 for statistic, values in cell.values.items():
-                    for place, value in enumerate(values):
-                        yield (*head, str(statistic), place, value)
+                    for index, value in enumerate(values):
+                        yield (*head, str(statistic), index, value)
 
 
 def _quantiles(sources: Sequence[Source], unit: str, quantity: str) -> Iterator[Row]:

@@ -27,8 +27,8 @@ def split(
     kinds = list(dict.fromkeys(part for cell in chosen for part in cell.parts))
     title = f"{workload.title}: where the time goes"
     legend = [
-        Entry(kind, ROLES[_FIRST_ROLE + place % 6].light, "s", "none")
-        for place, kind in enumerate(kinds)
+        Entry(kind, ROLES[_FIRST_ROLE + index % 6].light, "s", "none")
+        for index, kind in enumerate(kinds)
     ]
     titles = [broken(f"{styles[cell.environment].title}: 1 234 s") for cell in chosen]
     height = _LANE + _LINE * max(each.count("\n") for each in titles)
@@ -36,7 +36,7 @@ def split(
     with matplotlib.rc_context(SETTINGS):
         for lane, cell in enumerate(chosen):
             before = 0.0
-            for place, kind in enumerate(kinds):
+            for index, kind in enumerate(kinds):
                 if kind not in cell.parts:
                     continue
                 value = cell.parts[kind].value
@@ -45,8 +45,8 @@ def split(
                     value,
                     left=before,
                     height=_BAR / height,
-                    color=ROLES[_FIRST_ROLE + place % 6].light,
-                    hatch=_HATCHES[place % len(_HATCHES)],
+                    color=ROLES[_FIRST_ROLE + index % 6].light,
+                    hatch=_HATCHES[index % len(_HATCHES)],
                     edgecolor=PAPER.light,
                     linewidth=0.8,
                 )

@@ -323,14 +323,14 @@ def _table(study: Study, step: str, rows: Sequence[tuple[str, ...]]) -> Table:
     titles = ("Workload", "Size", "Before", "After", "After/before", "p", "Said of it")
     words = (titles[0], titles[-1])
     full = [
-        place for place in range(len(titles)) if any(row[place] not in ("–", "") for row in rows)
+        index for index in range(len(titles)) if any(row[index] not in ("–", "") for row in rows)
     ]
     sources = dict.fromkeys([study.source, *(each.source for each in study.published)])
     name = f"{', '.join(sources)}: {study.title}{f': {step}' if step else ''}"
     return Table(
         name,
-        tuple(Column(titles[place], number=titles[place] not in words) for place in full),
-        tuple(tuple(row[place] for place in full) for row in rows),
+        tuple(Column(titles[index], number=titles[index] not in words) for index in full),
+        tuple(tuple(row[index] for index in full) for row in rows),
         name=name,
     )
 
@@ -341,8 +341,8 @@ def _rows(study: Study, workload: Workload, before: str, after: str) -> Iterator
         of_size = [each for each in figures if each.size == size]
         base, test = (_value(of_size, side) for side in (before, after))
         ratio, p_value = (_compared(of_size, (before, after), unit) for unit in (RATIO, P_VALUE))
-        same_place = before.partition("-")[0] == after.partition("-")[0]
-        if (base and test and same_place) or ratio or p_value:
+        same_prefix = before.partition("-")[0] == after.partition("-")[0]
+        if (base and test and same_prefix) or ratio or p_value:
             yield (
                 workload.title,
                 numbers.size(size),

@@ -27,12 +27,12 @@ def gains_plot(name: str, searched: Searched) -> Plot | None:
     figure, axes = frame(title, (), height=_LANE * len(lanes), left=14)
     shown: list[float] = []
     with matplotlib.rc_context(SETTINGS):
-        for place, (heading, gain) in enumerate(lanes):
+        for row, (heading, gain) in enumerate(lanes):
             performance = _performance(gain)
             shown += [performance.value, performance.low, performance.high]
             axes.errorbar(
                 [performance.value],
-                [place],
+                [row],
                 xerr=reach(performance),
                 color=_COLOR,
                 marker="s",
@@ -47,7 +47,7 @@ def gains_plot(name: str, searched: Searched) -> Plot | None:
             ):
                 axes.annotate(
                     words,
-                    (0, place),
+                    (0, row),
                     xycoords=("axes fraction", "data"),
                     xytext=(2, above),
                     textcoords="offset points",

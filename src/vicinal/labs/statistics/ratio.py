@@ -247,14 +247,14 @@ def resampled_medians(values: Floats, resamples: int, seed: int) -> Floats:
     # Row k: the number of a resample's values that are among the k + 1 smallest.
     counts = _counts(count, resamples, seed)
     up_to = np.cumsum(counts[order], axis=0, dtype=counts.dtype)
-    upper: Floats = ordered[_place(up_to, count // 2)]
+    upper: Floats = ordered[_at_rank(up_to, count // 2)]
     if count % 2:
         return upper
-    lower: Floats = ordered[_place(up_to, count // 2 - 1)]
+    lower: Floats = ordered[_at_rank(up_to, count // 2 - 1)]
     return (lower + upper) / 2
 
 
-def _place(up_to: NDArray[Any], rank: int) -> NDArray[Any]:
+def _at_rank(up_to: NDArray[Any], rank: int) -> NDArray[Any]:
     """The index, among the ordered values, of each resample's value of this rank."""
     return np.asarray((up_to <= rank).sum(axis=0, dtype=up_to.dtype))
 

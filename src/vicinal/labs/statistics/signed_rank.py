@@ -142,9 +142,9 @@ def _p_value(less: float, greater: float, alternative: Alternative) -> float:
 
 def _ranks(values: Floats) -> Floats:
     """Ranks from 1. Equal values share the mean of their ranks."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
     shared: Floats = np.cumsum(count) - (count - 1) / 2
-    return shared[place]
+    return shared[inverse]
 
 
 def _means_of_pairs(values: Floats) -> Floats:

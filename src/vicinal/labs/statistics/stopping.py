@@ -106,7 +106,7 @@ def even_rule(
     if the cap is too early as well.
     """
     for first in range(signed_rank_pairs(alpha / comparisons), cap):
-        blocks = tuple(sorted({int(place) for place in np.linspace(first, cap, looks).round()}))
+        blocks = tuple(sorted({int(block) for block in np.linspace(first, cap, looks).round()}))
         try:
             return Rule(blocks, alpha, comparisons, margin, precision)
         except TooFewTrialsError:
@@ -161,10 +161,10 @@ def boundaries(looks: Sequence[int], alpha: float) -> tuple[float, ...]:
     spending = np.diff(alpha * np.log1p((np.e - 1) * times), prepend=0.0)
     steps = np.diff(times, prepend=0.0)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    places, mass = np.zeros(1), np.ones(1)  # all studies start at zero
+    points, mass = np.zeros(1), np.ones(1)  # all studies start at zero
     found = []
     for time, step, spend in zip(times, steps, spending, strict=True):
-        moved = stats.norm(loc=places, scale=np.sqrt(step))
+        moved = stats.norm(loc=points, scale=np.sqrt(step))
 
         def excess(boundary: float, edge: float = np.sqrt(time), spend: float = spend) -> float:
             return float(2 * (mass * moved.sf(boundary * edge)).sum() - spend)  # noqa: B023
@@ -172,7 +172,7 @@ def boundaries(looks: Sequence[int], alpha: float) -> tuple[float, ...]:
         boundary = float(optimize.brentq(excess, 0, 40, xtol=1e-9))
         reach = boundary * np.sqrt(time)
         density = (mass * moved.pdf((reach * nodes)[:, np.newaxis])).sum(axis=1)
-        places, mass = reach * nodes, reach * weights * density
+        points, mass = reach * nodes, reach * weights * density
         found.append(boundary)
     return tuple(found)
 

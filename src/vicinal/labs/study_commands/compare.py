@@ -138,10 +138,10 @@ def _show(found: "ResultsCompared") -> None:
     for each in found.cells:
         table.add_row(*map(escape, _row(each)))
     console.print(table)
-    for side, places in (("before", found.only_before), ("after", found.only_after)):
-        if places:
+    for side, labels in (("before", found.only_before), ("after", found.only_after)):
+        if labels:
             console.print()
-            console.print(f"Only {side}: {escape('; '.join(places))}.", soft_wrap=True)
+            console.print(f"Only {side}: {escape('; '.join(labels))}.", soft_wrap=True)
     for warning in found.warnings:
         console.print()
         console.print(f"Warning: {escape(warning)}", soft_wrap=True)

@@ -28,7 +28,7 @@ from vicinal.labs.tune.settings.applier import Applier, describe
 from vicinal.labs.tune.settings.boot_unit import disable_unit, read_setting, remove_unit, write_unit
 from vicinal.labs.tune.settings.journal import Kind
 from vicinal.labs.tune.settings.own_connection import own_connection
-from vicinal.labs.tune.settings.place import STATE, sole_command
+from vicinal.labs.tune.settings.state_directory import STATE, sole_command
 from vicinal.labs.tune.settings.values import parse_setting
 
 Root = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.settings.applier import Applier
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 
 JOURNAL = "journal"
 

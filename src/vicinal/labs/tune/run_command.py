@@ -13,7 +13,7 @@ from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.options import JOURNAL, DryRun, OwnConnection, State, recover_what_was_killed
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.own_connection import own_connection
-from vicinal.labs.tune.settings.place import STATE
+from vicinal.labs.tune.settings.state_directory import STATE
 from vicinal.mpi.variables import check_variables
 
 if TYPE_CHECKING:

@@ -152,31 +152,31 @@ def _of_tests(design: Design, compared: Sequence[Compared]) -> Iterator[str]:
 
 
 def _of_samples(cells: Sequence[Gathered]) -> Iterator[str]:
-    trials = {cell.place: list(cell.trials.values()) for cell in cells if cell.pooled}
+    trials = {cell.label: list(cell.trials.values()) for cell in cells if cell.pooled}
     together = {
-        place: float(np.median([each.autocorrelation for each in values]))
-        for place, values in trials.items()
+        label: float(np.median([each.autocorrelation for each in values]))
+        for label, values in trials.items()
         if values
     }
     marked = [
-        place
-        for place, value in together.items()
-        if value > max(HANGS_TOGETHER, 2 / np.sqrt(trials[place][0].samples))
+        label
+        for label, value in together.items()
+        if value > max(HANGS_TOGETHER, 2 / np.sqrt(trials[label][0].samples))
     ]
     if marked:
         yield (
             f"neighbouring samples are correlated in {_counted(len(marked), 'cell')} "
-            f"(autocorrelation up to {max(together[place] for place in marked):.2f}): intervals of "
+            f"(autocorrelation up to {max(together[label] for label in marked):.2f}): intervals of "
             "percentiles within a trial are too narrow there; comparisons count trials and stay "
             "correct"
         )
     recorded: dict[str, list[float]] = defaultdict(list)
-    for place, values in trials.items():
+    for label, values in trials.items():
         for each in values:
             if each.recording is not None and each.recording > RECORDING:
-                recorded[place].append(each.recording)
+                recorded[label].append(each.recording)
     if recorded:
-        worst = max(recorded, key=lambda place: max(recorded[place]))
+        worst = max(recorded, key=lambda label: max(recorded[label]))
         yield (
             f"recording took more than {RECORDING * 100:.0f} % of a sample in "
             f"{_counted(len(recorded), 'cell')}, most in {worst} "

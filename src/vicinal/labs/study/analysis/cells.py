@@ -84,9 +84,9 @@ class Gathered:
     tail: tuple[tuple[float, float], ...] = ()
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         """Environment, workload and size, for messages."""
-        return place_of(self.environment, self.workload.name, self.size)
+        return cell_label(self.environment, self.workload.name, self.size)
 
     def values(self, statistic: Statistic) -> dict[int, float]:
         """Values by block, in the blocks' order, of the trials that have the statistic."""
@@ -125,7 +125,7 @@ Cells = Mapping[tuple[str, str, int | None], Gathered]
 """By environment, workload and size."""
 
 
-def place_of(environment: str, workload: str, size: int | None) -> str:
+def cell_label(environment: str, workload: str, size: int | None) -> str:
     """Environment, workload and size, for messages."""
     return f"{environment}, {workload}" + ("" if size is None else f", {size} B")
 

@@ -309,17 +309,17 @@ def judge_control(study: Study, cells: Cells) -> ControlFound | None:
         if judged is None:
             untested += 1
         else:
-            found[pairs.test.place] = judged
+            found[pairs.test.label] = judged
     if not found and not untested:
         return None
     family = correct(
-        {place: _p_value(each) for place, each in found.items()},
+        {label: _p_value(each) for label, each in found.items()},
         corrections.Correction.BENJAMINI_HOCHBERG,
         CONTROL_ALPHA,
     )
     different = tuple(
-        f"{place}: {'; '.join(found[place].warnings)}"
-        for place, claim in family.claims.items()
+        f"{label}: {'; '.join(found[label].warnings)}"
+        for label, claim in family.claims.items()
         if claim.claimed
     )
     return ControlFound(name, len(found), different, widest, untested)

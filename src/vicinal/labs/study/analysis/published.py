@@ -8,7 +8,7 @@ from vicinal.labs.statistics.describe import median_estimate
 from vicinal.labs.statistics.estimate import Estimate
 from vicinal.labs.statistics.ratio import paired_ratio_estimate
 from vicinal.labs.statistics.samples import Scale
-from vicinal.labs.study.analysis.cells import Cells, Gathered, place_of
+from vicinal.labs.study.analysis.cells import Cells, Gathered, cell_label
 from vicinal.labs.study.analysis.comparing import pair
 from vicinal.labs.study.analysis.summary import PublishedComparison
 from vicinal.labs.study.analysis.units import convert
@@ -48,7 +48,7 @@ def _of_all_sizes(study: Study, cells: Cells, published: Published) -> Published
 
 
 def _compare_one(study: Study, cells: Cells, published: Published) -> PublishedComparison:
-    here = _in_place(study, cells, published)
+    here = _with_stand_ins(study, cells, published)
     measured = (
         _absolute(study, cells, here) if here.comparison is None else _compared(study, cells, here)
     )
@@ -58,7 +58,7 @@ def _compare_one(study: Study, cells: Cells, published: Published) -> PublishedC
     return PublishedComparison(published, measured, adapted=adapted)
 
 
-def _in_place(study: Study, cells: Cells, published: Published) -> Published:
+def _with_stand_ins(study: Study, cells: Cells, published: Published) -> Published:
     """The figure, with its environments replaced by the stand-ins that were measured."""
 
     def measured(name: str) -> str:
@@ -130,15 +130,15 @@ def _why_not(study: Study, cells: Cells, published: Published, environments: lis
     for environment in environments:
         cell = cells.get((environment, published.workload, published.size))
         if cell is not None and not cell.trials and cell.failures:
-            return f"all trials of {cell.place} failed"
+            return f"all trials of {cell.label} failed"
     known = {workload.name: workload for workload in study.workloads}
     workload = known.get(published.workload)
     if workload is None:
         return f"the workload {published.workload} was left out"
     if published.size is not None and published.size not in workload.sizes:
         return f"{published.size} B was left out"
-    places = [place_of(each, published.workload, published.size) for each in environments]
-    return f"nothing was measured for {' or for '.join(places)}"
+    labels = [cell_label(each, published.workload, published.size) for each in environments]
+    return f"nothing was measured for {' or for '.join(labels)}"
 
 
 def _is_adapted(study: Study, published: Published) -> bool:

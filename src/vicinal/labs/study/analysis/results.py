@@ -152,7 +152,7 @@ def _judged(family: list[_Sides], design: Design) -> Iterator[CellsCompared]:
     correction, alpha = FAMILIES[design.correction], design.alpha
 
     def adjusted(values: Iterable[float]) -> list[float]:
-        named = {str(place): value for place, value in enumerate(values)}
+        named = {str(index): value for index, value in enumerate(values)}
         return [claim.adjusted for claim in correct(named, correction, alpha).claims.values()]
 
     found = [rank_sum(each.after, each.before, 1 - alpha) for each in family]
@@ -162,13 +162,13 @@ def _judged(family: list[_Sides], design: Design) -> Iterator[CellsCompared]:
         for each in family
     )
     least = adjusted(least_rank_sum_p_value(len(each.before), len(each.after)) for each in family)
-    for place, (sides, test) in enumerate(zip(family, found, strict=True)):
+    for index, (sides, test) in enumerate(zip(family, found, strict=True)):
         quantity, ratio = sides.cell.workload.quantity, test.ratio
         gain = 1 - ratio.value if quantity.lower_is_better else ratio.value - 1
-        verdict = Verdict.TOO_FEW if least[place] > alpha else Verdict.OPEN
-        if different[place] <= alpha:
+        verdict = Verdict.TOO_FEW if least[index] > alpha else Verdict.OPEN
+        if different[index] <= alpha:
             verdict = Verdict.BETTER if gain > 0 else Verdict.WORSE
-        if equal[place] <= alpha:
+        if equal[index] <= alpha:
             verdict = Verdict.EQUIVALENT
         yield CellsCompared(
             environment=sides.cell.environment,
@@ -184,7 +184,7 @@ def _judged(family: list[_Sides], design: Design) -> Iterator[CellsCompared]:
             ratio=ratio,
             gain=gain,
             p_value=test.p_value,
-            p_corrected=different[place],
+            p_corrected=different[index],
             verdict=verdict,
         )
 
@@ -226,8 +226,8 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
         elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-            for place, each in enumerate(value):
-                yield from _leaves({str(place): each}, f"{prefix}{name}.")
+            for index, each in enumerate(value):
+                yield from _leaves({str(index): each}, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -246,7 +246,7 @@ def _missing(
 ) -> Iterator[str]:
     for key, cell in those.items():
         if key not in others:
-            yield cell.place
+            yield cell.label
 
 
 def _troubles(result: Result, cells: Cells) -> Iterator[str]:

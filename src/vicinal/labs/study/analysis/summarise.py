@@ -44,8 +44,8 @@ def measured_cells(result: Result) -> tuple[Study, tuple[Cell, ...]]:
 
 def _in_order(study: Study, cells: Cells) -> list[Gathered]:
     """Cells in the study's order, smaller sizes first; without cells of the A/A control."""
-    workloads = {workload.name: place for place, workload in enumerate(study.workloads)}
-    environments = {each.name: place for place, each in enumerate(study.environments)}
+    workloads = {workload.name: index for index, workload in enumerate(study.workloads)}
+    environments = {each.name: index for index, each in enumerate(study.environments)}
     return sorted(
         (cell for cell in cells.values() if cell.environment in environments),
         key=lambda cell: (

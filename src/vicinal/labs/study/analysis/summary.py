@@ -117,7 +117,7 @@ class RuleChecked:
     name: str
     text: str
     broken: tuple[str, ...]
-    """Places that break the rule, in words; empty if it is kept."""
+    """Where the rule is broken, in words; empty if it is kept."""
 
 
 @dataclass(frozen=True)

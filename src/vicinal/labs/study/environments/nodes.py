@@ -44,8 +44,8 @@ def ranks_on_hosts(state: ClusterState, ranks: int) -> list[Host]:
     nodes = [host.name for host in state.hosts if host.state for _ in host.state.nodes]
     least, more = divmod(ranks, len(nodes))
     slots: dict[str, int] = {}
-    for place, name in enumerate(nodes):
-        slots[name] = slots.get(name, 0) + least + (place < more)
+    for index, name in enumerate(nodes):
+        slots[name] = slots.get(name, 0) + least + (index < more)
     return [Host(name, count) for name, count in slots.items() if count]
 
 

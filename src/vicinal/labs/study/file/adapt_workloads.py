@@ -176,8 +176,8 @@ _PROBLEMS = {
 
 def _smaller_class(letter: str, fewer: float, slow: bool) -> str:
     """A smaller class of NPB: work grows about fourfold from class to class."""
-    place = _CLASSES.index(letter) - math.ceil(math.log(fewer, 4) - _ROUNDING)
-    return _CLASSES[max(place - (2 if slow else 0), 0)]
+    index = _CLASSES.index(letter) - math.ceil(math.log(fewer, 4) - _ROUNDING)
+    return _CLASSES[max(index - (2 if slow else 0), 0)]
 
 
 def _smaller_number(driver: str, number: int, fewer: float, slow: bool) -> int:

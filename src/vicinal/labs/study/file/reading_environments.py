@@ -76,13 +76,13 @@ def _named_in(
 
     Raises a VicinalError that names all errors in that file.
     """
-    place = line_of(path, values, "environments_from")
+    position = line_of(path, values, "environments_from")
     file = path.parent / str(values["environments_from"])
     around = (*around, os.path.realpath(path))
     real = os.path.realpath(file)
     if real in around:
         raise VicinalError(
-            f"{place}: {values['environments_from']} leads back to this file",
+            f"{position}: {values['environments_from']} leads back to this file",
             "name a file of environments that does not name this file",
         )
     if real in loader.known:
@@ -91,7 +91,8 @@ def _named_in(
         text = read_text(FORM, file)
     except VicinalError as error:
         raise VicinalError(
-            f"{place}: {error.message}", f"give its path from the folder {path.absolute().parent}"
+            f"{position}: {error.message}",
+            f"give its path from the folder {path.absolute().parent}",
         ) from error
     faults = Faults()
     found = loader.load(FORM, file, text, faults)
@@ -116,17 +117,18 @@ def _take(
     """
     if "from" not in values:
         return
-    place, name = line_of(path, values, "from"), values.pop("from")
+    position, name = line_of(path, values, "from"), values.pop("from")
     taken: Mapping[str, Any] = dict.fromkeys(_NEEDED, FAULTY)
     try:
         if name not in known:
             raise VicinalError(
-                f"{place}: there is no environment {name} in {where}",
+                f"{position}: there is no environment {name} in {where}",
                 nearest(name, known) if known else "name a file that has it with environments_from",
             )
         if any(known[name] is each for each in (*around, values)):
             raise VicinalError(
-                f"{place}: {name} takes its keys from itself", "write out one of the environments"
+                f"{position}: {name} takes its keys from itself",
+                "write out one of the environments",
             )
         _take(path, known[name], known, where, (*around, values))
         taken = known[name]

@@ -60,12 +60,12 @@ def _check_stand_ins(path: Path, parts: Any, what: str) -> Iterator[VicinalError
         other = stands_for[each["name"]]
         if other is None:
             continue
-        place = line_of(path, each, "stands_for")
+        position = line_of(path, each, "stands_for")
         if other not in stands_for:
-            yield unknown_name(place, what, other, stands_for)
+            yield unknown_name(position, what, other, stands_for)
         elif stands_for[other] is not None:
             yield VicinalError(
-                f"{place}: {each['name']} stands for {other}, which itself stands for another",
+                f"{position}: {each['name']} stands for {other}, which itself stands for another",
                 "name the part that stands for no other",
             )
 
@@ -80,15 +80,15 @@ def _figures(
 def _each_figure(
     path: Path, group: Mapping[str, Any], study: Study, names: list[str]
 ) -> Iterator[Published]:
-    place = line_of(path, group, "workload")
-    check_known(place, "workload", group["workload"], (each.name for each in study.workloads))
+    position = line_of(path, group, "workload")
+    check_known(position, "workload", group["workload"], (each.name for each in study.workloads))
     workload = study.workload(group["workload"])
     quantity = Quantity(group.get("quantity", workload.quantity))
     environment, comparison = _whose(path, group, names)
     unit = group.get("unit", quantity.unit if comparison is None else RATIO)
     if unit is None:
         raise VicinalError(
-            f"{place}: figures of {quantity.value} have no default unit",
+            f"{position}: figures of {quantity.value} have no default unit",
             "name the unit, such as unit: GFLOPS",
         )
     if comparison is not None and unit not in (RATIO, P_VALUE):
@@ -170,13 +170,13 @@ def _values(
     yield from found
 
 
-def _number(place: str, given: Any) -> tuple[float, str]:
+def _number(position: str, given: Any) -> tuple[float, str]:
     """The value, and the words for its sign."""
     text = str(given)
     sign = _SIGNS.get(text[:1], "")
     value = float(text[1:] if sign else text)
     if not math.isfinite(value):
-        raise VicinalError(f"{place}: {text} is not a finite number", "give a number")
+        raise VicinalError(f"{position}: {text} is not a finite number", "give a number")
     return value, sign
 
 
@@ -192,13 +192,13 @@ def check_names(path: Path, parts: Any) -> Iterator[VicinalError]:
         seen.add(each["name"])
 
 
-def check_known(place: str, what: str, name: str, known: Iterable[str]) -> None:
+def check_known(position: str, what: str, name: str, known: Iterable[str]) -> None:
     """Raise VicinalError for a name that the study does not define."""
     names = list(known)
     if name not in names:
-        raise unknown_name(place, what, name, names)
+        raise unknown_name(position, what, name, names)
 
 
-def unknown_name(place: str, what: str, name: str, known: Iterable[str]) -> VicinalError:
+def unknown_name(position: str, what: str, name: str, known: Iterable[str]) -> VicinalError:
     """The error for a name that the study does not define."""
-    return VicinalError(f"{place}: there is no {what} {name}", nearest(name, known))
+    return VicinalError(f"{position}: there is no {what} {name}", nearest(name, known))

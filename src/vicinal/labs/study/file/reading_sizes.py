@@ -21,30 +21,30 @@ def read_sizes(path: Path, workload: Mapping[str, Any]) -> tuple[int, ...]:
     Raises VicinalError, with the line, for repeated sizes and for invalid ranges.
     """
     given = workload.get("sizes", ())
-    place = line_of(path, workload, "sizes") if "sizes" in workload else ""
+    position = line_of(path, workload, "sizes") if "sizes" in workload else ""
     if isinstance(given, str):
         low, high = (parse_size(each) for each in re.split(r"\.\.", given))
         if not 0 < low <= high <= _MOST or low & (low - 1) or high & (high - 1):
             raise VicinalError(
-                f"{place}: {given} is not a range of sizes",
+                f"{position}: {given} is not a range of sizes",
                 "write two powers of two, the smaller one first: 1..4M",
             )
         return tuple(1 << bit for bit in range(low.bit_length() - 1, high.bit_length()))
-    sizes = tuple(read_size(place, each) for each in given)
+    sizes = tuple(read_size(position, each) for each in given)
     twice = [size for size in sizes if sizes.count(size) > 1]
     if twice:
-        raise VicinalError(f"{place}: the size {show(twice[0])} is given twice", "give it once")
+        raise VicinalError(f"{position}: the size {show(twice[0])} is given twice", "give it once")
     return sizes
 
 
-def read_size(place: str, given: Any) -> int:
-    """Convert a written size to bytes. The VicinalError for an invalid size begins with `place`."""
+def read_size(position: str, given: Any) -> int:
+    """Convert a written size to bytes. Errors about an invalid size begin with `position`."""
     try:
         size = parse_size(str(given))
     except VicinalError as error:
-        raise VicinalError(f"{place}: {error.message}", error.remedy) from error
+        raise VicinalError(f"{position}: {error.message}", error.remedy) from error
     if size > _MOST:
-        raise VicinalError(f"{place}: {given} is more than 1024G, the largest size", "give less")
+        raise VicinalError(f"{position}: {given} is more than 1024G, the largest size", "give less")
     return size
 
 

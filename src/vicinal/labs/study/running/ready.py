@@ -139,10 +139,10 @@ def _programs(command: Sequence[str]) -> Iterable[Path]:
 
 def _libraries(program: Path, held: Sequence[Path]) -> Iterable[str]:
     """The libraries of the program that the virtual machines lack."""
-    for name, place in linked_libraries(program).items():
+    for name, path in linked_libraries(program).items():
         if name.startswith(("libmpi", *_IN_EVERY_IMAGE)):
             continue
-        if place is None or not _is_held(place, held):
+        if path is None or not _is_held(path, held):
             yield name
 
 

@@ -24,7 +24,7 @@ _FILES_MAX = 20_000
 
 
 def debian_program(tools: Tools, tool: str, name: str, package: str) -> Path:
-    """A program at the place that the user named, or from Debian's package.
+    """A program at the path that the user named, or from Debian's package.
 
     Raises VicinalError if the program is not there.
     """
@@ -41,21 +41,21 @@ def debian_program(tools: Tools, tool: str, name: str, package: str) -> Path:
 
 
 def user_program(tools: Tools, tool: str, names: tuple[str, ...], mpi: Mpi | None = None) -> Path:
-    """The first of these programs at the place that the user named, or below it.
+    """The first of these programs at the path that the user named, or below it.
 
     With `mpi`, the program must be linked with a library of the same family. Raises VicinalError if
     there is no such program.
     """
-    place = tools.paths.get(tool)
-    if place is None:
+    path = tools.paths.get(tool)
+    if path is None:
         raise VicinalError(
             f"neither Vicinal nor Debian contains {names[0]}",
             f"build it, and name its path with --with-{tool} PATH ({USER_TOOLS[tool]})",
         )
-    found = _below(place, names)
+    found = _below(path, names)
     if not found:
         raise VicinalError(
-            f"there is no program {names[0]} in {place}",
+            f"there is no program {names[0]} in {path}",
             f"give --with-{tool} {USER_TOOLS[tool]}",
         )
     refusal: VicinalError | None = None
@@ -91,13 +91,13 @@ def _for(mpi: Mpi) -> str:
     return f"{Mpi.OPENMPI_DEBIAN.value} or {Mpi.OPENMPI.value}" if debian else mpi.value
 
 
-def _below(place: Path, names: tuple[str, ...]) -> list[Path]:
-    """Executable files of these names at a place or below it, sorted by the order of the names."""
-    if place.is_file():
-        return [place]
+def _below(path: Path, names: tuple[str, ...]) -> list[Path]:
+    """Executable files of these names at a path or below it, sorted by the order of the names."""
+    if path.is_file():
+        return [path]
     found: dict[str, list[Path]] = {name: [] for name in names}
     seen = 0
-    level = [place]
+    level = [path]
     for _ in range(_DEPTH):
         inner: list[Path] = []
         for directory in level:

@@ -247,8 +247,8 @@ def chains(sites: int, length: int) -> str:
     lines += [f"0 {edge:.12f} {axis}lo {axis}hi" for axis in "xyz"]
     lines += ["", "Masses", "", "1 1.0", "", "Atoms # bond", ""]
     for bead, site in enumerate(walk):
-        place = " ".join(f"{(step + 0.5) * edge / sites:.12f}" for step in site)
-        lines.append(f"{bead + 1} {bead // length + 1} 1 {place}")
+        coordinates = " ".join(f"{(step + 0.5) * edge / sites:.12f}" for step in site)
+        lines.append(f"{bead + 1} {bead // length + 1} 1 {coordinates}")
     lines += ["", "Bonds", ""]
     lines += [f"{bond} 1 {bead} {bead + 1}" for bond, bead in enumerate(bonds, 1)]
     return "\n".join(lines) + "\n"

@@ -231,11 +231,11 @@ def _times(name: str, size: int, lines: list[str], workload: Workload) -> Series
     unit = _microseconds(name, lines[heads[0]].removeprefix("#, "), lines[heads[0]])
     times: list[float] = []
     for line in lines[heads[0] + 1 :]:
-        place, comma, value = line.partition(", ")
+        sample, comma, value = line.partition(", ")
         if not comma:
             break
-        if count(name, place, line=line) != len(times) + 1:
-            raise refused(name, f"sample {place} is out of order", line=line)
+        if count(name, sample, line=line) != len(times) + 1:
+            raise refused(name, f"sample {sample} is out of order", line=line)
         times.append(number(name, value, line=line) * unit)
     if max(times, default=0.0) > _DAY:
         raise refused(name, f"{max(times):g} us cannot be: no launch takes a day")

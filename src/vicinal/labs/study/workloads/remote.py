@@ -13,9 +13,9 @@ from vicinal.labs.study.workloads.printed import count, refused, whole_lines
 SIZE_LINE = "=== size "
 
 _CLIENT = """
-place=$(mktemp -d) || exit 1
-trap 'rm -rf "$place"' EXIT
-cd "$place"
+directory=$(mktemp -d) || exit 1
+trap 'rm -rf "$directory"' EXIT
+cd "$directory"
 for size in {sizes}; do
     echo "{line}$size"
     tries=0

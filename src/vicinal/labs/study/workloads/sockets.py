@@ -133,7 +133,7 @@ def _round_trips(size: int, lines: list[str], most: int) -> Series:
             expected="one line 'packet, txTime(sec), rxTime(sec), latency(usec)'",
         )
     columns = _log_columns(lines[heads[0]])
-    at = {name: place for place, name in enumerate(columns)}
+    at = {name: index for index, name in enumerate(columns)}
     which = "latency" if "latency" in at else "rtt"
     total = _observations(lines)
     times: list[int] = []

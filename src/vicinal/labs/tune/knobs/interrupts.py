@@ -27,8 +27,8 @@ def interrupts_of(machine: Machine, link: Link) -> list[int]:
     """
     if not link.device:
         return []
-    place = machine.host.path(f"sys/bus/{link.bus}/devices/{link.device}").resolve()
-    for directory in (place, place.parent):
+    device = machine.host.path(f"sys/bus/{link.bus}/devices/{link.device}").resolve()
+    for directory in (device, device.parent):
         names = machine.host.names(directory / "msi_irqs")
         if names:
             return [int(name) for name in names if machine.host.exists(f"proc/irq/{name}")]
@@ -109,12 +109,12 @@ class AffinityKnob:
             )
         return found
 
-    def _place(self, number: int) -> Path:
+    def _affinity_file(self, number: int) -> Path:
         return self._machine.host.path(f"proc/irq/{number}/smp_affinity_list")
 
     def _read(self, number: int) -> str:
         try:
-            return self._place(number).read_text().strip()
+            return self._affinity_file(number).read_text().strip()
         except OSError as error:
             raise VicinalError(
                 f"the processors of interrupt {number} cannot be read: {describe_os_error(error)}",
@@ -123,7 +123,7 @@ class AffinityKnob:
 
     def _write(self, number: int, processors: str) -> None:
         try:
-            self._place(number).write_text(f"{processors}\n")
+            self._affinity_file(number).write_text(f"{processors}\n")
         except OSError as error:
             raise VicinalError(
                 f"the kernel refuses to send interrupt {number} of {self.interface} to processors"

@@ -24,11 +24,11 @@ from vicinal.labs.study.running.trial import Limits, Tried, run_trial
 from vicinal.labs.study.workloads.driver import Driver, Tools
 from vicinal.labs.study.workloads.driver import Measured as Printed
 from vicinal.labs.tune.evidence import add_work, read_counters
+from vicinal.labs.tune.measuring.environment import RunningEnvironment
 from vicinal.labs.tune.measuring.folder import SearchFolder
 from vicinal.labs.tune.measuring.knobs import SearchKnobs
 from vicinal.labs.tune.measuring.links import LinkDroppedError, LinkWatch
 from vicinal.labs.tune.measuring.phases import ENVIRONMENT
-from vicinal.labs.tune.measuring.place import Place
 from vicinal.labs.tune.measuring.progress import Progress
 from vicinal.labs.tune.search.objective import Objective
 from vicinal.labs.tune.search.space import Setting
@@ -46,7 +46,7 @@ class Bench:
     objectives: Mapping[str, tuple[Objective, ...]]
     """By phase."""
     knobs: SearchKnobs
-    place: Place
+    running: RunningEnvironment
     work: Work | None
     """None if no knob is the machine's."""
     links: LinkWatch
@@ -73,10 +73,10 @@ class Bench:
         self.links.check_there()
         if self.work is not None:
             self.work.apply(self.knobs.of_machine(setting))
-        self.place.check_whole()
+        self.running.check_whole()
         links = self.links.settle()
         workload = self.study.workload(phase)
-        environment = self.place.opened
+        environment = self.running.opened
         environment.environment = self.knobs.with_variables(setting)
         before = read_counters()
         tried = run_trial(
@@ -109,7 +109,7 @@ class Bench:
         kept = self.folder.keep_outputs(self.progress.done, outputs)
         why = tried.failure
         try:
-            if ended := self.place.mend():
+            if ended := self.running.mend():
                 why = f"{why}; {', '.join(ended)} had ended"
         except SearchEndsError:
             raise

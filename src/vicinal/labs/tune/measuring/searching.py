@@ -24,12 +24,12 @@ from vicinal.labs.study.running.trial import Limits, expected_seconds
 from vicinal.labs.study.running.view import View
 from vicinal.labs.study.workloads.driver import Driver, Tools
 from vicinal.labs.tune.knobs.variables import UNSET
+from vicinal.labs.tune.measuring.environment import running_environment
 from vicinal.labs.tune.measuring.folder import SCHEMA, SPEC, SearchFolder, read_manifest
 from vicinal.labs.tune.measuring.knobs import SearchKnobs, find_knobs, rows_of, taken_from
 from vicinal.labs.tune.measuring.links import LinkWatch
 from vicinal.labs.tune.measuring.measuring import Bench
 from vicinal.labs.tune.measuring.phases import study_of
-from vicinal.labs.tune.measuring.place import place_for
 from vicinal.labs.tune.measuring.progress import Progress
 from vicinal.labs.tune.search.blocks import Budget
 from vicinal.labs.tune.search.explain import explain
@@ -38,7 +38,7 @@ from vicinal.labs.tune.search.space import Point, Space, Value
 from vicinal.labs.tune.search.spec import FORM, Spec, parse_spec
 from vicinal.labs.tune.search.trial import Trial
 from vicinal.labs.tune.settings.applier import Applier
-from vicinal.labs.tune.settings.place import sole_command
+from vicinal.labs.tune.settings.state_directory import sole_command
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ def read_search(path: Path, *, trials: int | None = None, seed: int | None = Non
     if seed is not None:
         plan = replace(plan, seed=seed)
     spec = replace(spec, plan=plan)
-    for name, place in spec.tools.items():
-        if not place.exists():
-            raise VicinalError(f"{path}: {place} does not exist", f"correct tools.{name}")
+    for name, tool in spec.tools.items():
+        if not tool.exists():
+            raise VicinalError(f"{path}: {tool} does not exist", f"correct tools.{name}")
     asked = {"spec": str(path.absolute()), "trials": trials, "seed": seed}
     return Search(path, text, spec, study_of(path, spec), Tools(dict(spec.tools)), asked)
 
@@ -133,10 +133,12 @@ def run_search(
         stack.enter_context(taken_from(os.environ, list(knobs.variables)))
         work = stack.enter_context(applier.temporarily()) if knobs.machine else None
         environment = search.study.environments[0]
-        place = stack.enter_context(
-            place_for(environment, search.spec.name, manifest["clusters"], list(again), view)
+        running = stack.enter_context(
+            running_environment(
+                environment, search.spec.name, manifest["clusters"], list(again), view
+            )
         )
-        writer.amend(manifest | {"environment": place.opened.facts()})
+        writer.amend(manifest | {"environment": running.opened.facts()})
         expected = max(map(expected_seconds, search.study.workloads))
         progress = Progress(space, search.spec.plan, view, expected)
         recorded = writer.trials()
@@ -146,7 +148,7 @@ def run_search(
             search.study,
             search.spec.plan.by_phase,
             knobs,
-            place,
+            running,
             work,
             LinkWatch(applier.machine.network, knobs.interfaces),
             drivers,

@@ -65,8 +65,8 @@ channels() {
 
 # interrupts INTERFACE - print the interrupts of its device, or of the PCI device below (virtio).
 interrupts() {
-	place=$(readlink -f "/sys/class/net/$1/device") || return 1
-	for directory in "$place/msi_irqs" "${place%/*}/msi_irqs"; do
+	device=$(readlink -f "/sys/class/net/$1/device") || return 1
+	for directory in "$device/msi_irqs" "${device%/*}/msi_irqs"; do
 		[ -d "$directory" ] || continue
 		for file in "$directory"/*; do
 			[ ! -d "/proc/irq/${file##*/}" ] || printf '%s\n' "${file##*/}"

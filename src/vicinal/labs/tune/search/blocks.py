@@ -99,29 +99,29 @@ class Blocks:
 
     def _trial(self, phase: str, stage: Stage, position: int, point: Point) -> Trial:
         setting = self.space.setting(point)
-        place = (len(self.trials), phase, stage, self._blocks, position, setting)
+        key = (len(self.trials), phase, stage, self._blocks, position, setting)
         trial = next(self._recorded, None)
         if trial is None:
-            trial = self._run(place)
+            trial = self._run(key)
             self._record(trial)
         else:
-            _check_recorded(trial, place)
+            _check_recorded(trial, key)
         self.trials.append(trial)
         self._seconds += trial.seconds
         return trial
 
-    def _run(self, place: tuple[int, str, Stage, int, int, dict[str, int | float | str]]) -> Trial:
+    def _run(self, key: tuple[int, str, Stage, int, int, dict[str, int | float | str]]) -> Trial:
         began = monotonic()
         measured, error = Measured({}), None
         try:
-            measured = self._measure(place[5], place[1])
-            error = fault_of(measured.values, self.objectives[place[1]])
+            measured = self._measure(key[5], key[1])
+            error = fault_of(measured.values, self.objectives[key[1]])
         except SearchEndsError:
             raise
         except VicinalError as failure:
             error = str(failure)
         values = {} if error else dict(measured.values)
-        return Trial(*place, values, dict(measured.evidence), monotonic() - began, error)
+        return Trial(*key, values, dict(measured.evidence), monotonic() - began, error)
 
     def _watch_present(self, trial: Trial) -> None:
         self._present_failures = self._present_failures + 1 if trial.failed else 0
@@ -133,9 +133,9 @@ class Blocks:
             )
 
 
-def _check_recorded(trial: Trial, place: tuple[object, ...]) -> None:
+def _check_recorded(trial: Trial, key: tuple[object, ...]) -> None:
     recorded = (trial.number, trial.phase, trial.stage, trial.block, trial.position)
-    if recorded != place[:5] or trial.setting != place[5]:
+    if recorded != key[:5] or trial.setting != key[5]:
         raise VicinalError(
             f"recorded trial {trial.number} is not the one that this search would run next",
             "continue with the file, seed and version that began the search, or start again",

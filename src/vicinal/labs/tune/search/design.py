@@ -60,7 +60,7 @@ def draw_block(levels: Sequence[Levels], random: np.random.Generator) -> list[tu
     for each in levels:
         rest = random.permutation(each)[: runs % len(each)]
         columns.append(random.permutation([*(list(each) * (runs // len(each))), *rest]))
-    return [tuple(int(place) for place in row) for row in np.column_stack(columns)]
+    return [tuple(int(level) for level in row) for row in np.column_stack(columns)]
 
 
 def fit_effects(
@@ -82,10 +82,13 @@ def fit_effects(
     points, costs = points[order], costs[order]
     _, begins, sizes = np.unique(blocks[order], return_index=True, return_counts=True)
     others = [
-        [place for place in row if place != now] for row, now in zip(levels, present, strict=True)
+        [level for level in row if level != now] for row, now in zip(levels, present, strict=True)
     ]
     model = np.hstack(
-        [points[:, [at]] == np.array(places, dtype=int) for at, places in enumerate(others)]
+        [
+            points[:, [at]] == np.array(others_of_knob, dtype=int)
+            for at, others_of_knob in enumerate(others)
+        ]
     ).astype(np.float64)
     freedom = len(costs) - len(begins) - model.shape[1]
     if freedom < 1:
@@ -93,10 +96,10 @@ def fit_effects(
     found, pulled, inside = _huber(model, costs, begins, sizes)
     ends = np.cumsum([0, *map(len, others)])
     effects, p_values = [], [1.0] * len(levels)
-    for knob, (places, row) in enumerate(zip(others, levels, strict=True)):
+    for knob, (others_of_knob, row) in enumerate(zip(others, levels, strict=True)):
         values = found[ends[knob] : ends[knob + 1]].tolist()
-        by_place = dict(zip(places, values, strict=True))
-        effects.append(np.array([by_place.get(place, 0.0) for place in row]))
+        by_level = dict(zip(others_of_knob, values, strict=True))
+        effects.append(np.array([by_level.get(level, 0.0) for level in row]))
     if test:
         within, rest = _centred(model, begins, sizes), _centred(pulled, begins, sizes)
         rank = int(np.linalg.matrix_rank(within))

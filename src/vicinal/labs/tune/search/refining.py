@@ -54,7 +54,9 @@ def expect(blocks: Blocks, scores: Scores, points: Sequence[Point]) -> None:
             scores.expected[point, objective] = float(cost)
 
 
-def _predicted(blocks: Blocks, scores: Scores, places: NDArray[np.int64]) -> list[Floats | None]:
+def _predicted(
+    blocks: Blocks, scores: Scores, candidates: NDArray[np.int64]
+) -> list[Floats | None]:
     """The predicted cost of each point by objective; None if there are too few trials for a
     model.
     """
@@ -74,7 +76,7 @@ def _predicted(blocks: Blocks, scores: Scores, places: NDArray[np.int64]) -> lis
         found.append(
             np.sum(
                 [
-                    along_row(levels[at], effects.knobs[at], space, at)[places[:, at]]
+                    along_row(levels[at], effects.knobs[at], space, at)[candidates[:, at]]
                     for at in range(len(levels))
                 ],
                 axis=0,

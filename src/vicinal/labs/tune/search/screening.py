@@ -174,8 +174,8 @@ def _best(
         for order in orders:
             if rank < len(order):
                 point = list(space.present)
-                for at, place in zip(knobs, combinations[order[rank]], strict=True):
-                    point[at] = int(place)
+                for at, level in zip(knobs, combinations[order[rank]], strict=True):
+                    point[at] = int(level)
                 chosen[tuple(point)] = None
     chosen.pop(space.present, None)
     return tuple(chosen)[:most]
@@ -187,10 +187,10 @@ def along_row(levels: Levels, effects: Floats, space: Space, knob: int) -> Float
     Numbers that were not tried get an interpolated effect. Words that were not tried get 0, the
     present value's effect.
     """
-    places = np.arange(len(space.rows[knob]))
+    indices = np.arange(len(space.rows[knob]))
     if space.is_numeric(knob):
-        return np.interp(places, levels, effects)
-    known = np.zeros(len(places))
+        return np.interp(indices, levels, effects)
+    known = np.zeros(len(indices))
     known[list(levels)] = effects
     return known
 

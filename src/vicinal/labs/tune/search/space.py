@@ -67,7 +67,7 @@ class Space:
     def setting(self, point: Point) -> dict[str, Value]:
         """The setting of a point."""
         return {
-            name: row[place] for (name, row), place in zip(self.knobs.items(), point, strict=True)
+            name: row[index] for (name, row), index in zip(self.knobs.items(), point, strict=True)
         }
 
     def point(self, setting: Setting) -> Point:
@@ -89,10 +89,10 @@ class Space:
     def neighbours(self, point: Point, knobs: Sequence[int]) -> Iterator[Point]:
         """Points that differ in one of `knobs`: by an adjacent number, or by any other word."""
         for knob in knobs:
-            row, place = self.rows[knob], point[knob]
-            near = (place - 1, place + 1) if self.is_numeric(knob) else range(len(row))
+            row, index = self.rows[knob], point[knob]
+            near = (index - 1, index + 1) if self.is_numeric(knob) else range(len(row))
             for other in near:
-                if 0 <= other < len(row) and other != place:
+                if 0 <= other < len(row) and other != index:
                     yield (*point[:knob], other, *point[knob + 1 :])
 
     def is_numeric(self, knob: int) -> bool:
@@ -103,8 +103,8 @@ class Space:
 def _including(row: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
     if value in row:
         return row
-    place = len(row)
+    index = len(row)
     if not isinstance(value, str) and not any(isinstance(other, str) for other in row):
         larger = (at for at, other in enumerate(row) if other > value)  # type: ignore[operator]
-        place = next(larger, place)
-    return (*row[:place], value, *row[place:])
+        index = next(larger, index)
+    return (*row[:index], value, *row[index:])

@@ -103,8 +103,8 @@ def parse_spec(path: Path, text: str) -> Spec:
         },
         environment=values.get("environment"),
         tools={
-            str(name): path.parent.absolute() / str(place)
-            for name, place in values.get("tools", {}).items()
+            str(name): path.parent.absolute() / str(tool)
+            for name, tool in values.get("tools", {}).items()
         },
     )
 

@@ -7,7 +7,7 @@
     with applier.lasting() as work:          # restored only if the block fails
         work.apply(setting)
 
-A caller holds the lock of the journal's directory (place.py), and has called recover().
+A caller holds the lock of the journal's directory (state_directory.py), and has called recover().
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -83,8 +83,8 @@ def read_setting(file: Path) -> dict[str, Value]:
     return check_setting(values, str(file))
 
 
-def check_setting(values: object, place: str) -> dict[str, Value]:
-    """Check a setting from a file; errors call the file `place`. Raises VicinalError if it is
+def check_setting(values: object, source: str) -> dict[str, Value]:
+    """Check a setting from a file; errors call the file `source`. Raises VicinalError if it is
     invalid.
     """
     if isinstance(values, Mapping):
@@ -94,7 +94,7 @@ def check_setting(values: object, place: str) -> dict[str, Value]:
         if all(good):
             return {str(name): value for name, value in values.items()}
     raise VicinalError(
-        f"{place} has a knob whose value is neither a whole number nor a word",
+        f"{source} has a knob whose value is neither a whole number nor a word",
         'write on and off as "on" and "off"',
     )
 

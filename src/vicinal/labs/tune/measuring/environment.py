@@ -14,7 +14,7 @@ from vicinal.labs.study.running.view import View
 from vicinal.labs.tune.search.trial import SearchEndsError
 
 
-class Place:
+class RunningEnvironment:
     """The environment with its running cluster."""
 
     def __init__(self, environment: Environment, clusters: StudyClusters, view: View) -> None:
@@ -64,9 +64,9 @@ class Place:
 
 
 @contextmanager
-def place_for(
+def running_environment(
     environment: Environment, name: str, prefix: str, again: list[str], view: View
-) -> Iterator[Place]:
+) -> Iterator[RunningEnvironment]:
     """Create the environment; at the end it is removed. After a kill, the next command removes it.
 
     Its clusters' names begin with `prefix`. `again` is the command line that continues the search
@@ -79,7 +79,7 @@ def place_for(
         clusters = StudyClusters(prefix, [environment])
         try:
             clusters.open(environment.name, view.say)
-            yield Place(environment, clusters, view)
+            yield RunningEnvironment(environment, clusters, view)
         except BaseException:
             try:
                 clusters.close()
