@@ -66,8 +66,8 @@ class Imports:
                 if name in self._graph.modules:
                     direct.add(name)
                 support = [
-                    place / f"{name}.py"
-                    for place in (file.parent, *sorted(self._tree.glob("tests/*/support")))
+                    above / f"{name}.py"
+                    for above in (file.parent, *sorted(self._tree.glob("tests/*/support")))
                 ]
                 new = {each for each in support if each.is_file()} - files
                 files |= new
@@ -94,7 +94,7 @@ def reason_of(suite: Suite, changed: Iterable[str], imported: set[str]) -> str:
     """The most direct reason why the changed files concern a suite. Empty if they do not."""
     by_import = ""
     for path in sorted(changed):
-        if any(is_below(path, place) for place in (*suite.sources, *suite.folders)):
+        if any(is_below(path, above) for above in (*suite.sources, *suite.folders)):
             return f"{path} changed"
         if not by_import and path in imported:
             by_import = f"{path} changed, which its tests import"
@@ -103,5 +103,5 @@ def reason_of(suite: Suite, changed: Iterable[str], imported: set[str]) -> str:
 
 def unknown(changed: Iterable[str], suites: list[Suite]) -> list[str]:
     """Changed files that no suite names, so that the concerned suites are not known."""
-    places = {place for suite in suites for place in (*suite.sources, *suite.folders)}
-    return sorted(path for path in changed if not any(is_below(path, each) for each in places))
+    known = {above for suite in suites for above in (*suite.sources, *suite.folders)}
+    return sorted(path for path in changed if not any(is_below(path, each) for each in known))

@@ -23,7 +23,7 @@ MPI between the containers and virtual machines of one host, at memory speed.
 """
 
 
-def place(path: str) -> str:
+def site_path(path: str) -> str:
     """The path of a repository's file on the site.
 
     docs/ is the root of the site. project/ has the pages beside docs/, source/ has the README.md of
@@ -46,7 +46,7 @@ def stage(tree: Path, site: Path) -> None:
     wanted: dict[str, str] = {}
     linked: set[str] = set()
     for page in pages:
-        wanted[place(page)] = _page((tree / page).read_text(), page, tree, linked.add)
+        wanted[site_path(page)] = _page((tree / page).read_text(), page, tree, linked.add)
     headers = [path for path in files if path.endswith(".h") and not path.startswith(NO_API)]
     wanted |= _header_pages(tree, headers)
     wanted["index.md"] = _index(wanted.get("index.md"), [*wanted, "api/python/vicinal/index.rst"])
@@ -54,9 +54,9 @@ def stage(tree: Path, site: Path) -> None:
     for name, text in (wanted | copies).items():
         _write(site / name, text)
     for path in linked:
-        (site / place(path)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(tree / path, site / place(path))
-    keep = {*wanted, *copies, *map(place, linked)}
+        (site / site_path(path)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(tree / path, site / site_path(path))
+    keep = {*wanted, *copies, *map(site_path, linked)}
     for old in site.rglob("*"):
         name = old.relative_to(site).as_posix()
         if old.is_file() and name not in keep and not name.startswith("api/python/"):
@@ -92,7 +92,9 @@ def _page(text: str, page: str, tree: Path, add: Callable[[str], None]) -> str:
             return link[0]
         if not _is_page(target):
             add(target)
-        return os.path.relpath(place(target), posixpath.dirname(place(page)) or ".") + link[2]
+        return (
+            os.path.relpath(site_path(target), posixpath.dirname(site_path(page)) or ".") + link[2]
+        )
 
     parts = FENCE.split(text)
     parts[::2] = [ANCHOR.sub(r"(\1)=\n", LINK.sub(moved, part)) for part in parts[::2]]

@@ -1,4 +1,4 @@
-"""The planted faults of tests/planted/*.toml: read them, find their places, and plant them."""
+"""The planted faults of tests/planted/*.toml: read them, find their locations, and plant them."""
 
 import hashlib
 import textwrap
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planted.sources import Place, Texts
+from planted.sources import Location, Texts
 
 LANGUAGES = {"c": (".c", ".h"), "python": (".py",)}
 SOURCES = ("guest", "provider", "slurm", "src")
@@ -72,22 +72,22 @@ class Sources:
             if file.suffix in suffixes and file.is_file()
         )
 
-    def place(self, fault: Fault) -> Place:
-        """The place of a fault. Raises FaultError unless there is exactly one such place."""
-        places = self._texts.find(LANGUAGES[fault.language], fault.function, fault.expression)
-        if len(places) != 1:
+    def location(self, fault: Fault) -> Location:
+        """The location of a fault. Raises FaultError unless there is exactly one such location."""
+        locations = self._texts.find(LANGUAGES[fault.language], fault.function, fault.expression)
+        if len(locations) != 1:
             raise FaultError(
-                f"{fault.id}: {fault.function}() has `{fault.expression}` {len(places)} times "
+                f"{fault.id}: {fault.function}() has `{fault.expression}` {len(locations)} times "
                 "instead of once: change the fault in "
                 f"tests/planted/{fault.area}.toml as the code was changed"
             )
-        return places[0]
+        return locations[0]
 
     def planted(self, fault: Fault) -> tuple[Path, str]:
         """The file that a fault changes, and its text with the fault."""
-        place = self.place(fault)
-        text = self._texts.of[place.file]
-        line = text[text.rfind("\n", 0, place.start) + 1 : place.start]
+        location = self.location(fault)
+        text = self._texts.of[location.file]
+        line = text[text.rfind("\n", 0, location.start) + 1 : location.start]
         indent = line[: len(line) - len(line.lstrip())]
         replacement = textwrap.indent(textwrap.dedent(fault.replacement).strip(), indent).lstrip()
-        return place.file, text[: place.start] + replacement + text[place.end :]
+        return location.file, text[: location.start] + replacement + text[location.end :]

@@ -16,7 +16,7 @@ _HEAD = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 @dataclass(frozen=True)
 class Function:
-    """A function's place in a text. Its body is text[start:end]."""
+    """A function's location in a text. Its body is text[start:end]."""
 
     name: str  # in Python with its classes and functions: Class.method
     start: int
@@ -39,19 +39,19 @@ def c_functions(text: str) -> Iterator[Function]:
     code = _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     depth, declared, body = 0, 0, 0
     for brace in re.finditer(r"[{};]", code):
-        place = brace.start()
+        index = brace.start()
         if brace[0] == "{":
-            body = place if depth == 0 else body
+            body = index if depth == 0 else body
             depth += 1
         elif brace[0] == "}":
             depth -= 1
             if depth == 0:
                 name = _declared_name(code[declared:body])
                 if name:
-                    yield Function(name, body, place + 1)
-                declared = place + 1
+                    yield Function(name, body, index + 1)
+                declared = index + 1
         elif depth == 0:
-            declared = place + 1
+            declared = index + 1
 
 
 def python_functions(text: str) -> Iterator[Function]:
@@ -75,19 +75,19 @@ def python_functions(text: str) -> Iterator[Function]:
 
 
 def occurrences(text: str, function: Function, expression: str) -> Iterator[tuple[int, int]]:
-    """The places of an expression in a function, without regard to white space."""
-    places = [i for i in range(function.start, function.end) if not text[i].isspace()]
-    squeezed = "".join(text[i] for i in places)
+    """The locations of an expression in a function, without regard to white space."""
+    indices = [i for i in range(function.start, function.end) if not text[i].isspace()]
+    squeezed = "".join(text[i] for i in indices)
     wanted = "".join(expression.split())
     found = squeezed.find(wanted)
     while found >= 0:
-        yield places[found], places[found + len(wanted) - 1] + 1
+        yield indices[found], indices[found + len(wanted) - 1] + 1
         found = squeezed.find(wanted, found + 1)
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of an expression: text[start:end] of a file."""
+class Location:
+    """The location of an expression: text[start:end] of a file."""
 
     file: Path
     start: int
@@ -101,8 +101,8 @@ class Texts:
         self.of = {file: file.read_text() for file in files}
         self._squeezed = {file: "".join(text.split()) for file, text in self.of.items()}
 
-    def find(self, suffixes: Collection[str], name: str, expression: str) -> list[Place]:
-        """All places of an expression in functions with a name.
+    def find(self, suffixes: Collection[str], name: str, expression: str) -> list[Location]:
+        """All locations of an expression in functions with a name.
 
         The name may leave out the classes and functions around the function.
         """
@@ -114,6 +114,6 @@ class Texts:
             functions = python_functions(text) if file.suffix == ".py" else c_functions(text)
             for function in functions:
                 if f".{function.name}".endswith(f".{name}"):
-                    places = occurrences(text, function, expression)
-                    found += [Place(file, *where) for where in places]
+                    ranges = occurrences(text, function, expression)
+                    found += [Location(file, *where) for where in ranges]
         return found

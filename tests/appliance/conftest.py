@@ -15,9 +15,9 @@ from appliance_support import NOBODY, Machine, build_appliance, new_region, ordi
 def theirs() -> Iterator[Path]:
     """A directory of the unprivileged user, which that user can reach."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
-        place = Path(directory)
-        place.chmod(0o755)
-        home = place / "home"
+        folder = Path(directory)
+        folder.chmod(0o755)
+        home = folder / "home"
         home.mkdir()
         if os.geteuid() == 0:
             os.chown(home, NOBODY, NOBODY)

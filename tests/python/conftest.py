@@ -27,7 +27,7 @@ GROUPS = {
     **dict.fromkeys(
         ("test_study_report", "test_study_report_plots", "test_study_report_tuned"), "reports"
     ),
-    # A libvirt's daemon has places of its own on the host.
+    # A libvirt's daemon has directories of its own on the host.
     "vm": "vm",
 }
 """Areas and files whose tests run in one process, one after the other, and why."""
@@ -67,11 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     count = Counter(process.values())
     groups = list(dict.fromkeys(GROUPS.values()))
 
-    def place(item: pytest.Item) -> tuple[int, int]:
+    def order(item: pytest.Item) -> tuple[int, int]:
         own = process[item.nodeid]
         return groups.index(own) if own in groups else len(groups), count[own]
 
-    items.sort(key=place)
+    items.sort(key=order)
 
 
 @pytest.fixture(scope="session")

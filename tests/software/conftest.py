@@ -29,11 +29,11 @@ def packages() -> None:
 def directory(request: pytest.FixtureRequest) -> Path:
     """An empty directory for a test's files, which stay there until the test runs again."""
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
-    place = OUTPUT / Path(request.node.path).stem.removeprefix("test_") / name
-    if place.exists():
-        shutil.rmtree(place)
-    place.mkdir(parents=True)
-    return place
+    folder = OUTPUT / Path(request.node.path).stem.removeprefix("test_") / name
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder
 
 
 @pytest.fixture
@@ -61,13 +61,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The directory of the programs in this folder, compiled for Debian's Open MPI."""
-    place = OUTPUT / "programs"
-    place.mkdir(parents=True, exist_ok=True)
+    folder = OUTPUT / "programs"
+    folder.mkdir(parents=True, exist_ok=True)
     warnings = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
     libraries = ("-lfftw3_mpi", "-lfftw3", "-lm")
-    compile_program("mpicc.openmpi", *warnings, HERE / "fft3d.c", "-o", place / "fft3d", *libraries)
-    library = ("-shared", "-fPIC", HERE / "wrong_data.c", "-o", place / "wrong_data.so")
+    compile_program(
+        "mpicc.openmpi", *warnings, HERE / "fft3d.c", "-o", folder / "fft3d", *libraries
+    )
+    library = ("-shared", "-fPIC", HERE / "wrong_data.c", "-o", folder / "wrong_data.so")
     compile_program("mpicc.openmpi", *warnings, *library)
     fortran = ("-std=f2018", "-O2", "-g", "-Wall", "-Werror", HERE / "coarray.f90")
-    compile_program("caf.openmpi", *fortran, "-o", place / "coarray")
-    return place
+    compile_program("caf.openmpi", *fortran, "-o", folder / "coarray")
+    return folder

@@ -48,9 +48,9 @@ static void *allocate(size_t bytes)
 }
 
 /* A number in [-0.5, 0.5) that depends only on its position in the array. */
-static double value(uint64_t place)
+static double value(uint64_t index)
 {
-	uint64_t mixed = (place + 1) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t mixed = (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
 
 	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -58,9 +58,9 @@ static double value(uint64_t place)
 	return (double)(mixed >> 11) * 0x1p-53 - 0.5;
 }
 
-static double complex element(uint64_t place)
+static double complex element(uint64_t index)
 {
-	return value(2 * place) + value(2 * place + 1) * I;
+	return value(2 * index) + value(2 * index + 1) * I;
 }
 
 /* The square root of the sum of `error` over all ranks, relative to that of `size`. */
@@ -92,8 +92,8 @@ static double complex *alone_complex(const ptrdiff_t n[3])
 	fftw_plan plan =
 		fftw_plan_dft_3d((int)n[0], (int)n[1], (int)n[2], whole, whole, FFTW_FORWARD, FFTW_ESTIMATE);
 
-	for (size_t place = 0; place < count; place++)
-		whole[place] = element(place);
+	for (size_t index = 0; index < count; index++)
+		whole[index] = element(index);
 	fftw_execute(plan);
 	fftw_destroy_plan(plan);
 	return whole;
@@ -106,8 +106,8 @@ static double complex *alone_real(const ptrdiff_t n[3])
 	double complex *whole = allocate((size_t)(n[0] * n[1] * (n[2] / 2 + 1)) * sizeof(*whole));
 	fftw_plan plan = fftw_plan_dft_r2c_3d((int)n[0], (int)n[1], (int)n[2], array, whole, FFTW_ESTIMATE);
 
-	for (size_t place = 0; place < count; place++)
-		array[place] = value(place);
+	for (size_t index = 0; index < count; index++)
+		array[index] = value(index);
 	fftw_execute(plan);
 	fftw_destroy_plan(plan);
 	fftw_free(array);

@@ -71,9 +71,9 @@ int MPI_Alltoall(const void *data, int count, MPI_Datatype type, void *received,
 	return PMPI_Alltoall(data, count, type, received, received_count, received_type, comm);
 }
 
-int MPI_Put(const void *data, int count, MPI_Datatype type, int peer, MPI_Aint place, int place_count,
-	    MPI_Datatype place_type, MPI_Win window)
+int MPI_Put(const void *data, int count, MPI_Datatype type, int peer, MPI_Aint target, int target_count,
+	    MPI_Datatype target_type, MPI_Win window)
 {
 	spoil(data, count, type);
-	return PMPI_Put(data, count, type, peer, place, place_count, place_type, window);
+	return PMPI_Put(data, count, type, peer, target, target_count, target_type, window);
 }

@@ -50,12 +50,12 @@ def context_sh(variables: Mapping[str, str]) -> str:
 
 def context_disk(file: Path, variables: Mapping[str, str]) -> None:
     """The disk as tm/common/context creates it, with mkisofs."""
-    place = file.with_suffix(".files")
-    place.mkdir()
-    (place / "context.sh").write_text(context_sh(variables))
+    folder = file.with_suffix(".files")
+    folder.mkdir()
+    (folder / "context.sh").write_text(context_sh(variables))
     command = ["xorriso", "-as", "mkisofs", "-quiet", "-V", "CONTEXT", "-J", "-R"]
-    subprocess.run([*command, "-o", file, place], check=True, capture_output=True)
-    shutil.rmtree(place)
+    subprocess.run([*command, "-o", file, folder], check=True, capture_output=True)
+    shutil.rmtree(folder)
 
 
 def nic_context(nic: str, **known: str) -> dict[str, str]:

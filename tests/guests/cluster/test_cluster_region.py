@@ -84,15 +84,15 @@ def check_woken(trial: Trial, mpi: Mpi, program: Path) -> None:
     assert told["interrupts"] > 1
 
 
-def check_heap(trial: Trial, mpi: Mpi, program: Path, place: str) -> None:
+def check_heap(trial: Trial, mpi: Mpi, program: Path, region_file: str) -> None:
     """If requested, the memory that malloc gives the ranks is in the region."""
     job = ("run", "--cluster", trial.name, "-n", "2", "--mpi", mpi.value, "--timeout", "600")
-    for options, ending in ((("--heap", "region"), place), ((), "")):
+    for options, ending in ((("--heap", "region"), region_file), ((), "")):
         done = trial.call(*job, *options, program)
         told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         assert [each["wrong"] for each in told] == [0, 0]
-        assert all(each["place"].endswith(ending) for each in told), told
-        assert all(bool(each["place"]) is bool(ending) for each in told), told
+        assert all(each["file"].endswith(ending) for each in told), told
+        assert all(bool(each["file"]) is bool(ending) for each in told), told
 
 
 def test_a_memory_module_is_found_and_is_no_slower_than_memory(

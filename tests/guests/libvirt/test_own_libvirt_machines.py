@@ -107,7 +107,7 @@ class Trial:
 
 @pytest.fixture
 def trial() -> Iterator[Trial]:
-    there = {place for place in MOUNTS.values() if place.exists()}
+    there = {directory for directory in MOUNTS.values() if directory.exists()}
     build_image(print)  # otherwise the first `up` of all would fetch packages for it
     # Not pytest's own directory, because sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
@@ -116,7 +116,7 @@ def trial() -> Iterator[Trial]:
         for process in found.machines().values():
             os.kill(process, signal.SIGKILL)
         found.daemon.end()
-    left = {place for place in MOUNTS.values() if place.exists()} - there
+    left = {directory for directory in MOUNTS.values() if directory.exists()} - there
     assert not left or not remove_mount_points(), left  # a daemon of another test run has them
 
 

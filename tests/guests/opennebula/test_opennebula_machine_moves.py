@@ -196,9 +196,9 @@ def prepare(hosts: TwoHosts, directory: Path) -> None:
     """Scripts on both hosts; the moving machine's console has a path on each."""
     there = directory / "there"
     there.mkdir()
-    places = ((hosts.first, directory, there, 1), (hosts.second, there, directory, 0))
+    sides = ((hosts.first, directory, there, 1), (hosts.second, there, directory, 0))
     shared = (hosts.regions[1].parent, hosts.regions[0].parent)
-    for host, own, others, other in places:
+    for host, own, others, other in sides:
         for action in ("deploy", "cancel", "save", "restore", "migrate"):
             text = _STOCK.format(
                 python=sys.executable,

@@ -110,8 +110,8 @@ def test_ranks_of_open_mpi_talk_through_their_region(
     number, _, *sockets = listening.stdout.splitlines()
     assert number == "0"
     # Only the task's own sockets on the loopback, none of ended tasks. 0A is the state LISTEN.
-    places = [each.split()[1][:8] for each in sockets if each.split()[3] == "0A"]
-    assert places.count("0100007F") == 1, listening.stdout
+    addresses = [each.split()[1][:8] for each in sockets if each.split()[3] == "0A"]
+    assert addresses.count("0100007F") == 1, listening.stdout
     (supervisor,) = clean.supervisors("node0")
     region = f"file:/proc/{supervisor.pid}/root{REGIONS}/region"
     show = (VICINAL, "region", "show", "--json", region)

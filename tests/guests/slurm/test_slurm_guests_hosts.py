@@ -37,10 +37,10 @@ class UserHosts(OptionHosts):
 
     def let_users_make_taps(self) -> None:
         """As on many systems, whatever the mode of this machine's own file is."""
-        place = f"{NODE_DIRECTORY}/devices"
+        devices = f"{NODE_DIRECTORY}/devices"
         script = (
-            f"mkdir {place} && mount -t tmpfs -o mode=755,nosuid,dev devices {place} && "
-            f"mknod -m 666 {place}/tun c 10 200 && mount --bind {place}/tun /dev/net/tun"
+            f"mkdir {devices} && mount -t tmpfs -o mode=755,nosuid,dev devices {devices} && "
+            f"mknod -m 666 {devices}/tun c 10 200 && mount --bind {devices}/tun /dev/net/tun"
         )
         for name in self.names:
             self.cluster.run_in(name, ["sh", "-c", script])

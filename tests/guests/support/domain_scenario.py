@@ -136,7 +136,7 @@ def every_kind_is_defined(hypervisor: Hypervisor, spec: DomainSpec) -> None:
     assert "-smp 1,maxcpus=2," in arguments, arguments
 
 
-def check_places(spec: DomainSpec) -> None:
+def check_placement(spec: DomainSpec) -> None:
     """The real placement of a guest's QEMU: of its threads, and of its memory."""
     qemus = [
         each.pid
@@ -145,14 +145,16 @@ def check_places(spec: DomainSpec) -> None:
     ]
     assert len(qemus) == 1, qemus
     threads = Path(f"/proc/{qemus[0]}/task")
-    places = {int(each.name): os.sched_getaffinity(int(each.name)) for each in threads.iterdir()}
+    affinities = {
+        int(each.name): os.sched_getaffinity(int(each.name)) for each in threads.iterdir()
+    }
     processors = [
-        places[int(each.name)]
+        affinities[int(each.name)]
         for each in threads.iterdir()
         if (each / "comm").read_text().startswith("CPU ")
     ]
     assert processors == [set(PLACEMENT.processors[0])], processors
-    assert places[qemus[0]] == PLACEMENT.emulator, places
+    assert affinities[qemus[0]] == PLACEMENT.emulator, affinities
     maps = Path(f"/proc/{qemus[0]}/numa_maps").read_text()
     policies = {line.split()[1] for line in maps.splitlines()}
     assert "bind:0" in policies, policies
@@ -295,7 +297,7 @@ def live(
     guests = [enter(hypervisor, spec, keys) for spec in specs]
     say("booted", seconds=round(time.monotonic() - began, 1))
     for spec in specs:
-        check_places(spec)
+        check_placement(spec)
     pair = Pair(guests, image, region.path)
     say("verified", talks=sorted(verify(pair, program)))
 

@@ -65,8 +65,8 @@ def interfaces() -> list[str]:
 
 def left(step: str) -> None:
     """What is left of a cluster after `down`."""
-    places = ("/run/vicinal-containers", "/root/.local/state/vicinal/clusters")
-    found = [str(each) for place in places for each in Path(place).glob("*")]
+    folders = ("/run/vicinal-containers", "/root/.local/state/vicinal/clusters")
+    found = [str(each) for folder in folders for each in Path(folder).glob("*")]
     records = Path("/run/vicinal-functions/records.json").read_text()
     say(step, found=found, records=records, interfaces=interfaces())
 

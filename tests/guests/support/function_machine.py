@@ -27,7 +27,7 @@ _MODULES = ("virtio_pci", "virtio_console", "qemu_fw_cfg")
 _NOTHING = ("usr/lib/systemd/systemd-udevd", "usr/bin/udevadm", "usr/sbin/sshd")
 """Programs that such a machine does not need."""
 _DATA = ("bios-256k.bin", "kvmvapic.bin", "linuxboot_dma.bin")
-_DATA_PLACES = (Path("/usr/share/qemu"), Path("/usr/share/seabios"))
+_DATA_FOLDERS = (Path("/usr/share/qemu"), Path("/usr/share/seabios"))
 _QEMU_MODULES = Path("/usr/lib/x86_64-linux-gnu/qemu")
 _ACCELERATOR = "accel-tcg-x86_64.so"
 
@@ -49,8 +49,8 @@ def machine_files(directory: Path) -> dict[str, Path]:
     files |= {f"machine/lib/{each.name}": each.resolve() for each in _libraries(program)}
     files[f"machine/modules/{_ACCELERATOR}"] = _QEMU_MODULES / _ACCELERATOR
     for name in _DATA:
-        place = next(each / name for each in _DATA_PLACES if (each / name).exists())
-        files[f"machine/data/{name}"] = place.resolve()
+        data = next(each / name for each in _DATA_FOLDERS if (each / name).exists())
+        files[f"machine/data/{name}"] = data.resolve()
     return files
 
 
@@ -84,8 +84,8 @@ def _write(target: Path, system: Path) -> None:
 
 
 def _save(hardware: SnapshotHardware, memory: Path, state: Path) -> None:
-    place = memory.parent
-    template = WaitingGuest("template", place, Keys(place), hardware)
+    directory = memory.parent
+    template = WaitingGuest("template", directory, Keys(directory), hardware)
     with memory.open("wb+") as memory_file, state.open("wb+") as state_file:
         memory_file.truncate(MEMORY_MIB << 20)
         try:

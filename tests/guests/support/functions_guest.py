@@ -121,8 +121,13 @@ def asked_inside(
 
     `wire` is the descriptor of a stream socket to which its card is joined.
     """
-    console, place = directory / f"{work.name}.log", directory / f"{work.name}.talk"
-    talk = ["-chardev", f"socket,id=talk,path={place},server=on,wait=on", "-serial", "chardev:talk"]
+    console, talk_socket = directory / f"{work.name}.log", directory / f"{work.name}.talk"
+    talk = [
+        "-chardev",
+        f"socket,id=talk,path={talk_socket},server=on,wait=on",
+        "-serial",
+        "chardev:talk",
+    ]
     command = _command(say, work, console, talk, wire)
     handed = () if wire is None else (wire,)
     with (
@@ -131,12 +136,12 @@ def asked_inside(
     ):
         try:
             deadline = time.monotonic() + GUARD_SECONDS
-            while not place.exists():
+            while not talk_socket.exists():
                 assert guest.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             near.settimeout(GUARD_SECONDS)
-            near.connect(str(place))
+            near.connect(str(talk_socket))
             lines = near.makefile("rw")
 
             def answer() -> dict[str, Any]:
@@ -290,10 +295,10 @@ def _write_own(target: Path, system: Path, modules: Path, work: Work) -> None:
         for kind in ("schema.json", "script.sh"):
             for source in package.rglob(kind):
                 archive.copy(source, f"vicinal/vicinal/{source.relative_to(package)}")
-        for source, place in code:
-            archive.copy(source, place)
-        for place, source in work.files.items():
-            archive.copy(source, place)
+        for source, guest_path in code:
+            archive.copy(source, guest_path)
+        for guest_path, source in work.files.items():
+            archive.copy(source, guest_path)
         if has_our_python(system):
-            for source, place in compiled(code):
-                archive.copy(source, place)
+            for source, guest_path in compiled(code):
+                archive.copy(source, guest_path)

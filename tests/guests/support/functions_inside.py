@@ -165,8 +165,8 @@ def namespace(second: str) -> None:
         card("away")
         attempt("assign while away", lambda: functions.assign(second, owner="demo"))
         container.kill()
-    place = Path(f"/sys/bus/pci/devices/{second}/net")
-    while not place.is_dir() or not any(place.iterdir()):
+    directory = Path(f"/sys/bus/pci/devices/{second}/net")
+    while not directory.is_dir() or not any(directory.iterdir()):
         time.sleep(0.05)  # the kernel returns it when the namespace ends
 
 
@@ -256,15 +256,15 @@ def crash(first: str, second: str) -> None:
 
 def opennebula(second: str) -> None:
     """A hook of OpenNebula's drivers gives a rate to a function that stays on vfio-pci."""
-    place = Path(f"/sys/bus/pci/devices/{second}")
-    (place / "driver_override").write_text("vfio-pci\n")
-    (place / "driver/unbind").write_text(second)
+    directory = Path(f"/sys/bus/pci/devices/{second}")
+    (directory / "driver_override").write_text("vfio-pci\n")
+    (directory / "driver/unbind").write_text(second)
     Path("/sys/bus/pci/drivers_probe").write_text(second)
     wanted = Settings(mac=MAC)
     attempt("assign what is on vfio", lambda: functions.assign(second, owner="x", settings=wanted))
     attempt("release to vfio", lambda: functions.release([second]))
     card("released to vfio")
-    node = Path("/dev/vfio") / (place / "iommu_group").readlink().name
+    node = Path("/dev/vfio") / (directory / "iommu_group").readlink().name
     os.chown(node, USER, USER)  # as a udev rule does
     settings("before hooks")
     hook("pre", second)

@@ -34,14 +34,14 @@ def compiled(sources: list[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
     Each file exists until the next one is requested.
     """
     with TemporaryDirectory(prefix="vicinal-") as name:
-        for source, place in sources:
+        for source, path in sources:
             target = Path(name) / _name(source)
             found = _compiled_before(source)
             if found is None:
                 _compile(source, target)
             else:
                 target.write_bytes(found)
-            yield target, str(Path(place).parent / _CACHE / target.name)
+            yield target, str(Path(path).parent / _CACHE / target.name)
 
 
 def _name(source: Path) -> str:

@@ -48,7 +48,7 @@ def lend_python(guest: Guest, archive: Path) -> None:
 
 def run_python(guest: Guest, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
     """Run the copied Python in the guest, as the guest's user."""
-    libraries = [f"{LENT}/{place}" for place in ("usr/lib", "lib")]
+    libraries = [f"{LENT}/{folder}" for folder in ("usr/lib", "lib")]
     script = (
         f"cd {LENT} && for d in {' '.join(libraries)}; do for e in $d/*-linux-gnu "
         "$d/*-linux-gnu/blas $d/*-linux-gnu/lapack; do L=$L:$e; done; done; "

@@ -62,9 +62,9 @@ def pages_of(path: Path) -> dict[str, int]:
             memory[page * mmap.PAGESIZE]
         first = ctypes.c_char.from_buffer(memory)
         start = ctypes.addressof(first)
-        places = (ctypes.c_void_p * count)(*range(start, start + len(memory), mmap.PAGESIZE))
+        pages = (ctypes.c_void_p * count)(*range(start, start + len(memory), mmap.PAGESIZE))
         found = (ctypes.c_int * count)()
-        failed = _libc.syscall(_MOVE_PAGES, 0, ctypes.c_ulong(count), places, None, found, 0)
+        failed = _libc.syscall(_MOVE_PAGES, 0, ctypes.c_ulong(count), pages, None, found, 0)
         assert not failed, os.strerror(ctypes.get_errno())
         del first
     return {str(node): number for node, number in sorted(Counter(found).items())}

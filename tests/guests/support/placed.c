@@ -30,7 +30,7 @@ static void find_file(const void *address, char *found, size_t room)
 
 int main(int argc, char **argv)
 {
-	char place[512];
+	char mapped[512];
 	int rank, wrong = 0;
 
 	MPI_Init(&argc, &argv);
@@ -43,8 +43,8 @@ int main(int argc, char **argv)
 		     MPI_STATUS_IGNORE);
 	for (int i = 0; i < BYTES; i++)
 		wrong += got[i] != 2 - rank;
-	find_file(sent, place, sizeof place);
-	printf("{\"place\": \"%s\", \"wrong\": %d}\n", place, wrong);
+	find_file(sent, mapped, sizeof mapped);
+	printf("{\"file\": \"%s\", \"wrong\": %d}\n", mapped, wrong);
 	MPI_Finalize();
 	free(sent);
 	free(got);

@@ -66,11 +66,11 @@ def main() -> None:
     """Serve until the guest is ended."""
     questions, answers = channel()
     connect(FAR)
-    place = address(FAR)
+    far = address(FAR)
     work = (
-        (answer_bursts, socket.create_server((place, PORT))),
-        (stream, socket.create_server((place, BULK_PORT))),
-        (begin_anew, socket.create_server((place, ANEW_PORT))),
+        (answer_bursts, socket.create_server((far, PORT))),
+        (stream, socket.create_server((far, BULK_PORT))),
+        (begin_anew, socket.create_server((far, ANEW_PORT))),
         (serve, RDMA_LATENCY),
         (serve, RDMA_BULK),
     )

@@ -186,8 +186,8 @@ def main() -> None:
     exported(card, wanted)
     killed(card, wanted, 1)
     attempt("before it goes", lambda: apply({f"{card}/rx-usecs": 30}))
-    place = Path(f"/sys/class/net/{card}/device")
-    (place / "driver/unbind").write_text(place.resolve().name)
+    pci_device = Path(f"/sys/class/net/{card}/device")
+    (pci_device / "driver/unbind").write_text(pci_device.resolve().name)
     say("gone", said=restore(), journal=(STATE / "journal").exists())
     say("end")
 

@@ -43,10 +43,10 @@ def run(command: str) -> None:
 def names() -> dict[str, str]:
     """Interfaces by their drivers."""
     found = {}
-    for place in Path("/sys/class/net").iterdir():
-        driver = place / "device/driver"
+    for interface in Path("/sys/class/net").iterdir():
+        driver = interface / "device/driver"
         if driver.exists():
-            found[driver.resolve().name] = place.name
+            found[driver.resolve().name] = interface.name
     return found
 
 

@@ -192,7 +192,7 @@ def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Non
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def image_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory for appliances of this test only; nothing asks Debian's mirrors."""
     directory = tmp_path / "kept"
     monkeypatch.setattr(build, "appliances_directory", lambda: directory)
@@ -216,14 +216,14 @@ def making(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_the_same_is_not_made_again(
-    tmp_path: Path, place: Path, making: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, image_directory: Path, making: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build.build_appliance(tmp_path / "a.qcow2")
     again = build.build_appliance(tmp_path / "b.qcow2")
     assert (first.made, again.made, len(making)) == (True, False, 1)
     assert first.key == again.key
     assert (tmp_path / "a.qcow2").read_text() == (tmp_path / "b.qcow2").read_text()
-    assert making[0].parent == place
+    assert making[0].parent == image_directory
     # A user who runs a copy changes only this copy.
     (tmp_path / "a.qcow2").write_text("used")
     build.build_appliance(tmp_path / "c.qcow2")
@@ -237,7 +237,7 @@ def test_the_same_is_not_made_again(
 
 
 def test_a_file_of_somebody_elses_is_not_replaced(
-    tmp_path: Path, place: Path, making: list[Path]
+    tmp_path: Path, image_directory: Path, making: list[Path]
 ) -> None:
     target = tmp_path / "disk.qcow2"
     target.write_text("mine")
@@ -249,12 +249,12 @@ def test_a_file_of_somebody_elses_is_not_replaced(
     build.build_appliance(target)  # the same appliance again
     assert len(making) == 1
     with pytest.raises(VicinalError, match="is a directory"):
-        build.build_appliance(place)
+        build.build_appliance(image_directory)
     with pytest.raises(VicinalError, match="cannot be written"):
         build.build_appliance(tmp_path / "nowhere" / "a.qcow2")
 
 
-def test_two_at_a_time_make_one(tmp_path: Path, place: Path, making: list[Path]) -> None:
+def test_two_at_a_time_make_one(tmp_path: Path, image_directory: Path, making: list[Path]) -> None:
     made: list[bool] = []
 
     def make(name: str) -> None:
@@ -266,7 +266,7 @@ def test_two_at_a_time_make_one(tmp_path: Path, place: Path, making: list[Path])
     for thread in threads:
         thread.join()
     assert sorted(made) == [False, True]
-    assert [kept.parent for kept in making] == [place]
+    assert [kept.parent for kept in making] == [image_directory]
 
 
 BUILDING = """
@@ -278,12 +278,16 @@ ls -d "$fetched" >"$MARK.there"
 """
 
 
-def left(place: Path) -> set[str]:
-    return {path.name for path in place.iterdir()} - {".lock", "last-build.log", "packages"}
+def left(image_directory: Path) -> set[str]:
+    return {path.name for path in image_directory.iterdir()} - {
+        ".lock",
+        "last-build.log",
+        "packages",
+    }
 
 
 def test_an_interrupted_build_leaves_nothing(
-    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, image_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MARK", str(tmp_path / "mark"))
     (tmp_path / "temporary").mkdir()
@@ -298,29 +302,29 @@ def test_an_interrupted_build_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         build.build_appliance(tmp_path / "a.qcow2", interrupted)
     assert (tmp_path / "mark.ended").exists()  # mmdebstrap received a signal and could clean up
-    assert left(place) == set()
+    assert left(image_directory) == set()
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not (tmp_path / "a.qcow2").exists()
 
 
 def test_a_failed_build_leaves_nothing_and_what_was_there_before(
-    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, image_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.mkdir()
-    (place / "appliance-before.qcow2").touch()
-    (place / "part-of-one-that-was-killed").mkdir()
+    image_directory.mkdir()
+    (image_directory / "appliance-before.qcow2").touch()
+    (image_directory / "part-of-one-that-was-killed").mkdir()
     monkeypatch.setenv("MARK", str(tmp_path / "mark"))
     stand_in(tmp_path, monkeypatch, f"{BUILDING}\necho 'mke2fs: broken' >&2; exit 1")
     said: list[str] = []
     with pytest.raises(VicinalError, match=r"\(mke2fs: broken\): see .* in .*last-build.log$"):
         build.build_appliance(tmp_path / "a.qcow2", said.append)
     assert said == ["reading the mirror's lists of packages"]
-    assert left(place) == {"appliance-before.qcow2"}
-    assert "mke2fs: broken" in (place / "last-build.log").read_text()
+    assert left(image_directory) == {"appliance-before.qcow2"}
+    assert "mke2fs: broken" in (image_directory / "last-build.log").read_text()
 
 
 def test_a_directory_of_somebody_elses_is_left_alone(
-    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, image_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every user can predict the directory of a build, so another user may have created it."""
     stand_in(tmp_path, monkeypatch, "exit 1")
@@ -335,7 +339,7 @@ def test_a_directory_of_somebody_elses_is_left_alone(
     with pytest.raises(VicinalError, match="belongs to another user"):
         build.build_appliance(tmp_path / "a.qcow2")
     assert (theirs / "file").exists()
-    assert left(place) == set()
+    assert left(image_directory) == set()
 
 
 def test_a_mirror_with_a_password_is_refused(

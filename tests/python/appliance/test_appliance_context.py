@@ -290,11 +290,11 @@ def test_a_jobs_machines_know_each_other(root: Path, job_key: str) -> None:
 @pytest.fixture
 def passwords(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The input and arguments that a stand-in for chpasswd received."""
-    place = tmp_path_factory.mktemp("bin")
-    (place / "chpasswd").write_text(f'#!/bin/sh\n{{ echo "$@"; cat; }} >>{place}/told\n')
-    (place / "chpasswd").chmod(0o755)
-    monkeypatch.setenv("PATH", str(place), prepend=":")
-    return place / "told"
+    programs = tmp_path_factory.mktemp("bin")
+    (programs / "chpasswd").write_text(f'#!/bin/sh\n{{ echo "$@"; cat; }} >>{programs}/told\n')
+    (programs / "chpasswd").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    return programs / "told"
 
 
 def test_the_owners_keys_and_password_are_those_of_each_boot(root: Path, passwords: Path) -> None:
@@ -358,8 +358,8 @@ def test_a_key_that_cannot_be_is_said_and_the_rest_is_done(
     reason: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    place = tmp_path_factory.mktemp("keys") / "job"
-    text = make_key(place, "secret" if key == "passphrase" else "")
+    key_file = tmp_path_factory.mktemp("keys") / "job"
+    text = make_key(key_file, "secret" if key == "passphrase" else "")
     value = {"no key": encoded("no key"), "%": "%"}.get(key, encoded(text))
     said: list[str] = []
     context = {"VICINAL_HOSTS": "a b", "VICINAL_SSH_KEY_BASE64": value, "VICINAL_HSOTS": "a"}
@@ -381,48 +381,50 @@ def test_wrong_hosts_leave_the_key(root: Path, job_key: str) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def context_directory(tmp_path: Path) -> Path:
     """The directory of a context's disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
     return disk
 
 
-def run(context: dict[str, str], place: Path) -> list[str]:
+def run(context: dict[str, str], context_directory: Path) -> list[str]:
     said: list[str] = []
-    scratch = place.parent / "scratch"
+    scratch = context_directory.parent / "scratch"
     scratch.mkdir(exist_ok=True)
-    run_scripts(context, place, scratch, said.append)
+    run_scripts(context, context_directory, scratch, said.append)
     return said
 
 
-def test_scripts_run_in_the_context_with_its_variables(place: Path) -> None:
-    target = place.parent / "said"
+def test_scripts_run_in_the_context_with_its_variables(context_directory: Path) -> None:
+    target = context_directory.parent / "said"
     context = {"TARGET": str(target), "PATH": "/nowhere"}
     script = 'echo "$TARGET $(pwd)" >"$TARGET"'  # without #!
-    assert run(context | {"START_SCRIPT": script}, place) == ["start script: done"]
-    assert target.read_text() == f"{target} {place}\n"
+    assert run(context | {"START_SCRIPT": script}, context_directory) == ["start script: done"]
+    assert target.read_text() == f"{target} {context_directory}\n"
     python = f"#!/usr/bin/env python3\nopen({str(target)!r}, 'a').write('more\\n')"
-    assert run(context | {"START_SCRIPT_BASE64": encoded(python)}, place) == ["start script: done"]
+    assert run(context | {"START_SCRIPT_BASE64": encoded(python)}, context_directory) == [
+        "start script: done"
+    ]
     assert target.read_text().endswith("\nmore\n")
-    (place / "init.sh").write_text('echo init >"$TARGET"\n')
-    assert run(context, place) == ["init.sh: done"]
+    (context_directory / "init.sh").write_text('echo init >"$TARGET"\n')
+    assert run(context, context_directory) == ["init.sh: done"]
     assert target.read_text() == "init\n"
-    (place / "two").write_text('echo two >"$TARGET"\n')
-    assert run(context | {"INIT_SCRIPTS": "two"}, place) == ["two: done"]
+    (context_directory / "two").write_text('echo two >"$TARGET"\n')
+    assert run(context | {"INIT_SCRIPTS": "two"}, context_directory) == ["two: done"]
     assert target.read_text() == "two\n"
 
 
-def test_what_fails_is_said_and_the_next_runs(place: Path) -> None:
-    (place / "last").write_text("exit 3")
+def test_what_fails_is_said_and_the_next_runs(context_directory: Path) -> None:
+    (context_directory / "last").write_text("exit 3")
     context = {"START_SCRIPT": "kill $$", "INIT_SCRIPTS": "missing ../last last"}
-    said = run(context, place)
+    said = run(context, context_directory)
     assert said[0] == "start script: was ended by signal 15"
     assert said[1].startswith("missing: not run, ")
     assert said[2].startswith("../last: not run, ")
     assert said[3] == "last: failed, with status 3"
-    assert run({"START_SCRIPT": "#!/no/such/program\n"}, place)[0].startswith(
+    assert run({"START_SCRIPT": "#!/no/such/program\n"}, context_directory)[0].startswith(
         "start script: could not be run, "
     )
-    (said_of_code,) = run({"START_SCRIPT_BASE64": "%"}, place)
+    (said_of_code,) = run({"START_SCRIPT_BASE64": "%"}, context_directory)
     assert said_of_code == "start script: not run, START_SCRIPT_BASE64 is not text in base64"

@@ -88,10 +88,10 @@ def main(base: Path, name: str) -> None:
     with sole_command(name):
         state("before")
         attempt("no card", interface("0000:09:00.0").create)
-        place = host.device(CARD) / "net" / CABLE
-        host.files(place, flags="0x1003")
+        interface_directory = host.device(CARD) / "net" / CABLE
+        host.files(interface_directory, flags="0x1003")
         attempt("in use", interface().create)
-        host.files(place, flags="0x1002")
+        host.files(interface_directory, flags="0x1002")
         attempt("create", interface().create)
         state("created")
         inside("addresses", "ip", "-j", "address", "show", "dev", "eth1")

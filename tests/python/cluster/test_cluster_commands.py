@@ -291,8 +291,8 @@ def test_without_a_cluster(vicinal: Vicinal, trial: Trial) -> None:
 
 def test_as_an_ordinary_user() -> None:
     *become, python = unprivileged_python()
-    with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
+    with tempfile.TemporaryDirectory() as home:
+        directory = Path(home)
         trial = Trial(directory, NOBODY if os.geteuid() == 0 else os.geteuid())
         if os.geteuid() == 0:
             os.chown(directory, NOBODY, NOBODY)
@@ -301,8 +301,8 @@ def test_as_an_ordinary_user() -> None:
             return subprocess.run(
                 [*become, python, "-m", "vicinal", *map(str, arguments)],
                 env=os.environ
-                | {"PYTHONPATH": package_path(), "HOME": place, "XDG_STATE_HOME": place},
-                cwd=place,
+                | {"PYTHONPATH": package_path(), "HOME": home, "XDG_STATE_HOME": home},
+                cwd=home,
                 capture_output=True,
                 text=True,
                 timeout=GUARD_SECONDS,

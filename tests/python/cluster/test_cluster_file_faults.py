@@ -48,26 +48,26 @@ published: [{workload: w, environment: e, values: {1: 5}}]
 """
 
 
-def places(values: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def positions(values: Any, position: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     parts: Iterable[Any] = ()
     if isinstance(values, dict):
         parts = values
     elif isinstance(values, list):
         parts = range(len(values))
     for part in parts:
-        yield (*place, part)
-        yield from places(values[part], (*place, part))
+        yield (*position, part)
+        yield from positions(values[part], (*position, part))
 
 
 def with_odd_parts(values: Any, draw: random.Random) -> str:
     """The same values with some parts replaced by values that may or may not be valid."""
     changed = copy.deepcopy(values)
-    for place in draw.sample(list(places(values)), draw.choice([1, 1, 2, 3])):
+    for position in draw.sample(list(positions(values)), draw.choice([1, 1, 2, 3])):
         container = changed
         with suppress(KeyError, IndexError, TypeError):  # an earlier replacement may remove it
-            for step in place[:-1]:
+            for step in position[:-1]:
                 container = container[step]
-            container[place[-1]] = draw.choice(ODD)
+            container[position[-1]] = draw.choice(ODD)
     return json.dumps(changed)
 
 

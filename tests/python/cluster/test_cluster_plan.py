@@ -25,7 +25,7 @@ from vicinal.host.functions import helper
 class Thing:
     """A directory with a file in it. Like a real resource, it can be half made."""
 
-    place: Path
+    directory: Path
     content: str = "right"
     needs: tuple[str, ...] = ()
     fails: str = ""
@@ -39,20 +39,20 @@ class Thing:
 
     @property
     def key(self) -> str:
-        return f"thing/{self.place.name}"
+        return f"thing/{self.directory.name}"
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        return {"place": str(self.place), "content": self.content}
+        return {"directory": str(self.directory), "content": self.content}
 
     @property
     def runs(self) -> bool:
         return True
 
     def observe(self) -> Observation:
-        if not self.place.exists():
+        if not self.directory.exists():
             return Observation(Condition.ABSENT)
-        if not (self.place / "file").exists():
+        if not (self.directory / "file").exists():
             return Observation(Condition.BROKEN, "its file is gone")
         return Observation(Condition.STOPPED if self.stopped() else Condition.READY)
 
@@ -68,29 +68,29 @@ class Thing:
 
     def create(self) -> None:
         self.die("before")
-        self.place.mkdir()
+        self.directory.mkdir()
         self.die("between")
         if self.fails == "create":
             raise VicinalError("it cannot be made", "do not ask for it")
-        (self.place / "file").write_text(self.content)
+        (self.directory / "file").write_text(self.content)
         self.die("after")
 
     def remove(self) -> None:
         if self.fails == "remove":
             raise VicinalError("it cannot be taken away", "wait")
-        (self.place / "file").unlink(missing_ok=True)
+        (self.directory / "file").unlink(missing_ok=True)
         self.die("removing")
-        if self.place.exists():
-            self.place.rmdir()
+        if self.directory.exists():
+            self.directory.rmdir()
 
     def stopped(self) -> bool:
-        return (self.place / "file").read_text() == "stopped"
+        return (self.directory / "file").read_text() == "stopped"
 
     def start(self) -> None:
-        (self.place / "file").write_text(self.content)
+        (self.directory / "file").write_text(self.content)
 
     def stop(self) -> None:
-        (self.place / "file").write_text("stopped")
+        (self.directory / "file").write_text("stopped")
 
     def die(self, at: str) -> None:
         if self.dies == at:
@@ -108,7 +108,9 @@ def things(directory: Path, names: str, **options: str) -> list[Thing]:
 def plan_for(wanted: list[Thing], journal: Journal) -> Plan:
     recorded = journal.entries()
     there = {
-        key: Thing(Path(str(entry.settings["place"])), str(entry.settings["content"]), entry.needs)
+        key: Thing(
+            Path(str(entry.settings["directory"])), str(entry.settings["content"]), entry.needs
+        )
         for key, entry in recorded.items()
     }
     return make_plan(wanted, recorded, there)
@@ -120,7 +122,7 @@ def told(plan: Plan) -> list[str]:
 
 def down(journal: Journal) -> None:
     entries = journal.entries()
-    there = {key: Thing(Path(str(entry.settings["place"]))) for key, entry in entries.items()}
+    there = {key: Thing(Path(str(entry.settings["directory"]))) for key, entry in entries.items()}
     take_away(removal(entries, there), journal)
 
 
@@ -133,7 +135,7 @@ def test_up_again_and_down(tmp_path: Path) -> None:
     assert not plan_for(wanted, journal).changes
     down(journal)
     assert journal.entries() == {}
-    assert not any(thing.place.exists() for thing in wanted)
+    assert not any(thing.directory.exists() for thing in wanted)
 
 
 def test_what_changed_is_made_anew_and_what_stands_on_it(tmp_path: Path) -> None:

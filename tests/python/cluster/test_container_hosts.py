@@ -76,9 +76,9 @@ class TwoHosts(Hosts):
             enter = ["nsenter", "-t", str(daemon), "-n", "-m"]
             links = subprocess.check_output([*enter, "ip", "-br", "link"], text=True)
             found += [f"{name}: {line}" for line in links.splitlines() if line.startswith("vic-")]
-            for place in ("/dev/shm", "/run/vicinal-containers"):
-                listed = subprocess.check_output([*enter, "ls", place], text=True).split()
-                found += [f"{name}: {place}/{each}" for each in listed if NAME in each]
+            for folder in ("/dev/shm", "/run/vicinal-containers"):
+                listed = subprocess.check_output([*enter, "ls", folder], text=True).split()
+                found += [f"{name}: {folder}/{each}" for each in listed if NAME in each]
         for state in (self.directory / "state", self.directory / ".local/state"):
             found += [str(path) for path in state.glob("vicinal/clusters/*")]
         for process in psutil.process_iter(["environ"]):
@@ -103,9 +103,9 @@ class TwoHosts(Hosts):
 @pytest.fixture
 def hosts() -> Iterator[TwoHosts]:
     # Nodes have a /tmp of their own, so the job's directory must be outside of /tmp.
-    place = Path("/var/tmp")
+    folder = Path("/var/tmp")
     with (
-        tempfile.TemporaryDirectory(prefix="vh-", dir=place) as directory,
+        tempfile.TemporaryDirectory(prefix="vh-", dir=folder) as directory,
         TwoHosts(2, Path(directory)) as two,
     ):
         yield two

@@ -308,13 +308,13 @@ def test_a_bridge_is_made_and_taken_away(name: str) -> None:
     bridge = BridgeResource(name, "0-lab")
     assert bridge.observe().condition is Condition.ABSENT
     bridge.create()
-    place = Path("/sys/class/net") / name
-    assert (place / "bridge").is_dir()
+    interface = Path("/sys/class/net") / name
+    assert (interface / "bridge").is_dir()
     assert bridge.observe().condition is Condition.READY
     subprocess.run([IP, "link", "set", name, "down"], check=True)
     assert bridge.observe().condition is Condition.BROKEN
     bridge.remove()
-    assert not place.exists()
+    assert not interface.exists()
     bridge.remove()  # a second time, there is nothing to do
 
 

@@ -27,8 +27,8 @@ SECONDS = 4.0
 """Ranks run at least this long. Nonsense is written for a part of this time, once they talk."""
 LONGEST = 60_000
 ENDLESS = 10**9
-PLACES = ("members", "tables", "cut")
-"""Places that forge messages are left out, because the expected messages would then be unknown."""
+PARTS = ("members", "tables", "cut")
+"""Parts that forge messages are left out, because the expected messages would then be unknown."""
 LINE = re.compile(r"^peer (\d+) sent (\d+) received (\d+) (\d+) later (\d+)$", re.M)
 
 
@@ -49,10 +49,10 @@ def start(
 
 
 @pytest.mark.parametrize(
-    "place",
-    [pytest.param(each, marks=() if each == "cut" else pytest.mark.long) for each in PLACES],
+    "part",
+    [pytest.param(each, marks=() if each == "cut" else pytest.mark.long) for each in PARTS],
 )
-def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, place: str) -> None:
+def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, part: str) -> None:
     with EphemeralCluster(nodes=RANKS) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
@@ -73,7 +73,7 @@ def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, place: str
             while len(list(tmp_path.glob("talks.*"))) < RANKS:
                 assert time.monotonic() < deadline, "not all ranks talk"
                 time.sleep(0.01)
-            scribble(checkout / "build/release", file, place)
+            scribble(checkout / "build/release", file, part)
             said = [process.communicate(timeout=GUARD_SECONDS) for process in processes]
         finally:
             for process in processes:
@@ -93,4 +93,4 @@ def test_ranks_go_on_over_the_network(checkout: Path, tmp_path: Path, place: str
             assert (later if error else received) > 100
     # Nonsense in a table may be overwritten before a rank reads it.
     least = {"members": 1, "tables": 0, "cut": RANKS * (RANKS - 1)}
-    assert failed >= least[place]
+    assert failed >= least[part]

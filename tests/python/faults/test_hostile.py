@@ -30,9 +30,9 @@ from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob
 from vicinal.mpi.job import Job
 
-PLACES = ("everything", "header", "members", "tables", "rings", "arenas", "cut")
-MPI_PLACES = ("members", "tables", "cut")
-"""Places that forge messages are left out, because an MPI library trusts what its ranks send."""
+PARTS = ("everything", "header", "members", "tables", "rings", "arenas", "cut")
+MPI_PARTS = ("members", "tables", "cut")
+"""Parts that forge messages are left out, because an MPI library trusts what its ranks send."""
 
 MPI_DIAGONAL = (("mpich", "members"), ("openmpi", "cut"))
 
@@ -48,8 +48,8 @@ def build(request: pytest.FixtureRequest) -> Path:
     return made(request.param)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: str) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, part: str) -> None:
     region.create(region_path, members=MEMBERS)
     environment = {name: value for name, value in os.environ.items() if name[:3] != "FI_"} | {
         "FI_PROVIDER_PATH": str(build / "provider"),
@@ -69,7 +69,7 @@ def test_endpoints_outlive_a_scribbler(build: Path, region_path: Path, place: st
         try:
             assert victim.stdout is not None
             assert victim.stdout.readline() == "ready\n"
-            scribble(build, region_path, place)
+            scribble(build, region_path, part)
             output, errors = victim.communicate(timeout=GUARD_SECONDS)
         finally:
             victim.kill()
@@ -106,11 +106,11 @@ def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("path", [REGION])
 @pytest.mark.parametrize(
-    ("mpi", "place"),
+    ("mpi", "part"),
     [
-        pytest.param(mpi, place, marks=() if (mpi, place) in MPI_DIAGONAL else pytest.mark.long)
+        pytest.param(mpi, part, marks=() if (mpi, part) in MPI_DIAGONAL else pytest.mark.long)
         for mpi in MPIS
-        for place in MPI_PLACES
+        for part in MPI_PARTS
     ],
 )
 def test_an_mpi_job_outlives_a_scribbler(
@@ -120,10 +120,10 @@ def test_an_mpi_job_outlives_a_scribbler(
     tmp_path: Path,
     checkout: Path,
     mpi: str,
-    place: str,
+    part: str,
     path: str,
 ) -> None:
-    file = cluster.exchange / f"hostile-{mpi}-{place}"
+    file = cluster.exchange / f"hostile-{mpi}-{part}"
     region.create(file, members=MEMBERS)
     output = tmp_path / "output"
     job = Job(
@@ -137,7 +137,7 @@ def test_an_mpi_job_outlives_a_scribbler(
     try:
         with output.open("wb") as stream, RunningJob(job, cluster, stdout=stream) as running:
             wait_for(output, "ready", RANKS)
-            scribble(checkout / "build/release", file, place)
+            scribble(checkout / "build/release", file, part)
             running.wait(GUARD_SECONDS)  # raises if the job does not end
     finally:
         file.unlink(missing_ok=True)

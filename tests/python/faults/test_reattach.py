@@ -35,7 +35,7 @@ ENDPOINTS = {"mpich": 1, "openmpi": 2}
 """Of a rank: Open MPI's one-sided communication has its own. Each rejoins when it polls."""
 
 
-def place_name(rank: int) -> str:
+def region_name(rank: int) -> str:
     """A name that no node of another test has, if several tests run on the machine."""
     return f"here-{os.getpid()}-node{rank}"
 
@@ -54,14 +54,14 @@ class Hosts:
     def east(self) -> Path:
         return self.exchange / "east"
 
-    def place(self, rank: int) -> Path:
-        return self.exchange / place_name(rank)
+    def region_file(self, rank: int) -> Path:
+        return self.exchange / region_name(rank)
 
     def unplug(self, rank: int) -> None:
-        self.place(rank).unlink()
+        self.region_file(rank).unlink()
 
     def plug(self, rank: int, which: Path) -> None:
-        os.link(which, self.place(rank))
+        os.link(which, self.region_file(rank))
 
 
 def members_of(path: Path, rank: int) -> list[int]:
@@ -122,7 +122,7 @@ def soak(mpi: str) -> Iterator[Hosts]:
         region.create(hosts.east, members=12)
         for rank in range(RANKS):
             hosts.plug(rank, hosts.west if rank < RANKS // 2 else hosts.east)
-        names = {f"node{rank}": f"file:{EXCHANGE}/{place_name(rank)}" for rank in range(RANKS)}
+        names = {f"node{rank}": f"file:{EXCHANGE}/{region_name(rank)}" for rank in range(RANKS)}
         command = in_regions(names, [program, str(4 * GUARD_SECONDS), str(SEED)])
         job = Job(command, RANKS, mpi=mpi, region=names["node0"])
         with RunningJob(job, cluster, stdout=output, stderr=output) as running:
@@ -152,7 +152,7 @@ def leave_it(hosts: Hosts, path: Path, mpi: str) -> float:
     assert outcome.troubles == ()
     assert outcome.moved == len(slots)
     assert members_of(path, MOVER) == []
-    assert maps(hosts.place(MOVER).name) == []
+    assert maps(hosts.region_file(MOVER).name) == []
     return took
 
 
@@ -185,7 +185,7 @@ def test_a_rank_stays_after_all(vicinal: Vicinal) -> None:
         done = vicinal("region", "detach", hosts.west, "--leave", *named)
         assert (done.returncode, done.stderr) == (0, "")
         assert "have left the region" in done.stdout
-        assert maps(hosts.place(MOVER).name) == []
+        assert maps(hosts.region_file(MOVER).name) == []
         hosts.unplug(MOVER)
         hosts.plug(MOVER, hosts.west)
         threading.Event().wait(2.5)
@@ -198,7 +198,7 @@ def test_a_rank_stays_after_all(vicinal: Vicinal) -> None:
 def test_who_makes_no_progress_is_named() -> None:
     """Nothing has happened if the manager then withdraws its request."""
     with soak("mpich") as hosts:
-        stopped = maps(hosts.place(0).name)
+        stopped = maps(hosts.region_file(0).name)
         for pid in stopped:
             psutil.Process(pid).suspend()
         try:

@@ -122,8 +122,8 @@ def test_functions_and_who_uses_them(tmp_path: Path) -> None:
 def test_the_newer_files_of_vfio_name_holders_too(fake: FakeHost) -> None:
     fake.iommu()
     fake.card(CARD)
-    place = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
-    fake.directory(f"{place}/vfio-dev/vfio3")
+    device_directory = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
+    fake.directory(f"{device_directory}/vfio-dev/vfio3")
     fake.file("proc/99/comm", "qemu")
     fake.link("proc/99/fd/7", "/dev/vfio/devices/vfio3")
     (card,) = read_physical_functions(fake.host())
@@ -132,8 +132,8 @@ def test_the_newer_files_of_vfio_name_holders_too(fake: FakeHost) -> None:
 
 def test_that_a_guest_has_a_function_shows_without_the_process(fake: FakeHost) -> None:
     fake.card(CARD)
-    place = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
-    fake.file(f"{place}/enable", 1)
+    device_directory = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
+    fake.file(f"{device_directory}/enable", 1)
     (card,) = read_physical_functions(fake.host())
     assert (card.functions[0].use, card.functions[0].holders) == (Use.GUEST, ())
     assert first(check_sriov(fake.host())).text.endswith("created: 1 in guests")
@@ -170,9 +170,9 @@ def test_a_function_in_a_guest_is_not_taken_for_a_card_that_is_off(fake: FakeHos
 
 
 def test_fewer_functions_than_were_asked_for_fails(fake: FakeHost) -> None:
-    place = fake.card(CARD)
+    device_directory = fake.card(CARD)
     fake.function(CARD, 0, "0000:3b:00.1", group=20)
-    fake.file(f"{place}/sriov_numvfs", 4)
+    fake.file(f"{device_directory}/sriov_numvfs", 4)
     finding = first(check_sriov(fake.host()))
     assert finding.status is Status.FAIL
     assert "4 functions are enabled, but 1 exist" in finding.text
@@ -196,11 +196,11 @@ def test_a_shared_group_cannot_be_given_away(fake: FakeHost) -> None:
 
 
 def test_links_that_are_down(fake: FakeHost) -> None:
-    place = fake.card(CARD, interfaces=("ens1f0", "ens1f1"), kind=ETHERNET)
-    fake.file(f"{place}/net/ens1f0/operstate", "down")
-    fake.file(f"{place}/net/ens1f0/carrier", 0)
-    fake.file(f"{place}/net/ens1f1/operstate", "down")
-    (fake.root / place / "net/ens1f1/carrier").unlink()
+    device_directory = fake.card(CARD, interfaces=("ens1f0", "ens1f1"), kind=ETHERNET)
+    fake.file(f"{device_directory}/net/ens1f0/operstate", "down")
+    fake.file(f"{device_directory}/net/ens1f0/carrier", 0)
+    fake.file(f"{device_directory}/net/ens1f1/operstate", "down")
+    (fake.root / device_directory / "net/ens1f1/carrier").unlink()
     _, unplugged, turned_off = check_sriov(fake.host())
     assert unplugged.status is turned_off.status is Status.WARN
     assert "the other end does not answer" in unplugged.text
@@ -251,23 +251,23 @@ def test_in_a_guest_a_zero_guid_is_for_its_host_to_set(fake: FakeHost) -> None:
 
 def test_a_guid_that_the_subnet_manager_assigns_is_none_that_is_missing(fake: FakeHost) -> None:
     fake.card(CARD, MLX4, driver="mlx4_core")
-    place = fake.rdma("mlx4_0", CARD)
+    device_directory = fake.rdma("mlx4_0", CARD)
     for number in (1, 2):
         fake.function(CARD, number - 1, f"0000:3b:00.{number}", MLX4_FUNCTION, group=20 + number)
-    fake.file(f"{place}/iov/ports/1/admin_guids/1", "0x0")
-    fake.file(f"{place}/iov/ports/1/admin_guids/2", "0x0014050000000002")
+    fake.file(f"{device_directory}/iov/ports/1/admin_guids/1", "0x0")
+    fake.file(f"{device_directory}/iov/ports/1/admin_guids/2", "0x0014050000000002")
     assert statuses(check_infiniband(fake.host())) == ["pass"]
-    fake.file(f"{place}/iov/ports/1/admin_guids/2", "0xffffffffffffffff")
+    fake.file(f"{device_directory}/iov/ports/1/admin_guids/2", "0xffffffffffffffff")
     _, deleted = check_infiniband(fake.host())
     assert deleted.facts["functions"] == [2]
 
 
 def test_functions_whose_guids_the_card_says_are_unset(fake: FakeHost) -> None:
-    place = fake.card(CARD)
+    device_directory = fake.card(CARD)
     fake.rdma("mlx5_0", CARD)
     for number, guid in enumerate(("00:11:22:33:44:55:66:77", "00:00:00:00:00:00:00:00")):
         for kind in ("node", "port"):
-            fake.file(f"{place}/sriov/{number}/{kind}", guid)
+            fake.file(f"{device_directory}/sriov/{number}/{kind}", guid)
     _, unset = check_infiniband(fake.host())
     assert unset.status is Status.WARN
     assert unset.facts["functions"] == [1]
@@ -329,7 +329,7 @@ def region(region_path: Path) -> bytes:
 def test_a_region_is_found_in_an_ivshmem_device(
     fake: FakeHost, region: bytes, doorbell: bool
 ) -> None:
-    place = fake.ivshmem("0000:00:04.0", region, doorbell=doorbell)
+    device_directory = fake.ivshmem("0000:00:04.0", region, doorbell=doorbell)
     fake.file(
         "sys/kernel/debug/x86/pat_memtype_list",
         "PAT memtype list:\nmemtype: [mem 0x00000000fe000000-0x00000000ff000000] uncached-minus",
@@ -340,7 +340,9 @@ def test_a_region_is_found_in_an_ivshmem_device(
     assert "a region for 4 members" in finding.text
     assert "uncached-minus" in finding.text
     assert finding.facts["times_slower"] < shared_device.SLOW
-    assert (fake.root / place / "resource2").read_bytes() == region  # the check wrote nothing
+    assert (
+        fake.root / device_directory / "resource2"
+    ).read_bytes() == region  # the check wrote nothing
 
 
 def test_the_older_list_of_page_attributes_is_understood(fake: FakeHost, region: bytes) -> None:
@@ -362,8 +364,8 @@ def test_a_region_of_another_version_fails(fake: FakeHost, region: bytes) -> Non
 
 
 def test_memory_that_is_shorter_than_the_device_says_fails(fake: FakeHost, region: bytes) -> None:
-    place = fake.ivshmem("0000:00:04.0", region)
-    (fake.root / place / "resource2").write_bytes(region[:4096])
+    device_directory = fake.ivshmem("0000:00:04.0", region)
+    (fake.root / device_directory / "resource2").write_bytes(region[:4096])
     assert one(check_ivshmem(fake.host())).status is Status.FAIL
 
 
@@ -448,8 +450,12 @@ def test_a_memory_module_without_memory_fails(fake: FakeHost) -> None:
 def test_this_hosts_own_devices_are_read() -> None:
     """The test reads the real sysfs of the machine that runs the tests, whatever devices it has."""
     host = Host()
-    place = Path("/sys/bus/pci/devices")
-    there = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+    device_directory = Path("/sys/bus/pci/devices")
+    there = (
+        sorted(path.name for path in device_directory.iterdir())
+        if device_directory.is_dir()
+        else []
+    )
     assert sorted(device.address for device in read_devices(host)) == there
     for device in read_devices(host):
-        assert int((place / device.address / "vendor").read_text(), 16) == device.vendor
+        assert int((device_directory / device.address / "vendor").read_text(), 16) == device.vendor

@@ -93,9 +93,9 @@ def test_the_last_level_cache(fake: FakeHost) -> None:
     assert read_last_cache(fake.host(), 0) is None
     caches = (("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "2048K"))
     for number, (kind, level, size) in enumerate((*caches, ("Unified", 3, "38400K"))):
-        place = f"sys/devices/system/cpu/cpu0/cache/index{number}"
+        index = f"sys/devices/system/cpu/cpu0/cache/index{number}"
         for name, text in (("type", kind), ("level", level), ("size", size)):
-            fake.file(f"{place}/{name}", text)
+            fake.file(f"{index}/{name}", text)
     assert read_last_cache(fake.host(), 0) == 38400 * 1024
     fake.file("sys/devices/system/cpu/cpu0/cache/index3/size", "what")
     assert read_last_cache(fake.host(), 0) == 2048 * 1024
@@ -266,10 +266,10 @@ def test_libvirt_for_root(short: FakeHost, monkeypatch: pytest.MonkeyPatch) -> N
     assert own.status is Status.PASS
     assert "`vicinal up` starts the daemon" in own.text
 
-    place = short.directory("run/libvirt") / "libvirt-sock"
+    socket_file = short.directory("run/libvirt") / "libvirt-sock"
     here = short.directory("vicinal/libvirt") / "libvirt-sock"
     with socket.socket(socket.AF_UNIX) as theirs, socket.socket(socket.AF_UNIX) as ours:
-        theirs.bind(str(place))
+        theirs.bind(str(socket_file))
         # A stale socket is only a warning, because clusters do not need the system's libvirt.
         assert list(check_libvirt(short.host(user=0)))[1].status is Status.WARN
         ours.bind(str(here))

@@ -214,8 +214,8 @@ def test_what_is_in_use_is_left_alone(tmp_path: Path) -> None:
 def test_an_interface_in_another_network_namespace_counts_as_in_use(tmp_path: Path) -> None:
     host, functions = fake_functions(tmp_path, igb())
     functions.create("eth1", 1, owner="demo")
-    place = host.device(FIRST) / "net"
-    (place / "eth1v0").rename(tmp_path / "gone")
+    interfaces = host.device(FIRST) / "net"
+    (interfaces / "eth1v0").rename(tmp_path / "gone")
     with refusal("in another network namespace"):
         functions.remove("eth1")
 

@@ -174,11 +174,11 @@ def test_nothing_beside_it_is_taken_for_a_module_of_python(tmp_path: Path) -> No
     assert refused in json.loads(done.stdout)["error"][0], done.stderr
 
 
-def _installed(place: Path) -> Path:
+def _installed(directory: Path) -> Path:
     """Copy the helper's files with the command that the error of helper.py suggests."""
     files = shlex.join(map(str, helper.SOURCE.glob("*.py")))
-    subprocess.run(["sh", "-c", f"install -D -m 644 -t {place} {files}"], check=True)
-    return place
+    subprocess.run(["sh", "-c", f"install -D -m 644 -t {directory} {files}"], check=True)
+    return directory
 
 
 def test_as_an_ordinary_user_it_does_nothing() -> None:

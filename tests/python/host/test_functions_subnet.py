@@ -47,8 +47,12 @@ class Subnet:
         self.directory = directory
         programs = [str(tools / "usr/sbin"), str(tools / "usr/bin")]
         (directory / "net").write_text(NET)
-        places = (tools / "usr/lib", Path("/usr/lib"))
-        libraries = [each for place in places for each in place.glob("*/umad2sim/libumad2sim.so")]
+        directories = (tools / "usr/lib", Path("/usr/lib"))
+        libraries = [
+            each
+            for directory in directories
+            for each in directory.glob("*/umad2sim/libumad2sim.so")
+        ]
         self._library = str(libraries[0])
         self.environment = os.environ | {
             "PATH": os.pathsep.join([*programs, os.environ["PATH"], "/usr/sbin"]),

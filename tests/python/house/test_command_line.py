@@ -144,8 +144,8 @@ def modules_of(names: Iterable[str]) -> Iterator[Path]:
     for name in names:
         found = importlib.util.find_spec(name)
         assert found is not None
-        for place in found.submodule_search_locations or ():
-            yield from Path(place).rglob("*.py")
+        for folder in found.submodule_search_locations or ():
+            yield from Path(folder).rglob("*.py")
 
 
 def is_compiled(module: Path) -> bool:
@@ -246,8 +246,8 @@ def test_what_is_not_in_order_is_typer_s_to_say(words: list[str]) -> None:
     assert plain_call(words) is None
 
 
-@pytest.mark.parametrize(("command", "place"), PLAIN.items(), ids=str)
-def test_typer_reads_the_same_parameters(command: tuple[str, ...], place: str) -> None:
+@pytest.mark.parametrize(("command", "target"), PLAIN.items(), ids=str)
+def test_typer_reads_the_same_parameters(command: tuple[str, ...], target: str) -> None:
     """Typer's parameters and defaults are those of the functions that plain calls use."""
     found: object = typer.main.get_command(build_app(command[0]))
     for word in command:
@@ -255,7 +255,7 @@ def test_typer_reads_the_same_parameters(command: tuple[str, ...], place: str) -
         found = found.commands[word]
     assert isinstance(found, typer.core.TyperCommand)
     shown = {each.name: each for each in found.params}
-    module, _, name = place.partition(":")
+    module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
     parameters = inspect.signature(function).parameters
     assert list(shown) == list(parameters)

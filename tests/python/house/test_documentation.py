@@ -28,8 +28,8 @@ MARKS = re.compile(r"^(?:```sh test.*|; test.*)$", re.MULTILINE)
 
 
 def documents() -> list[Path]:
-    places = ("*.md", "docs/**/*.md", "docs/**/*.scd", "docs/**/*.scd.in")
-    return sorted(path for place in places for path in CHECKOUT.glob(place))
+    patterns = ("*.md", "docs/**/*.md", "docs/**/*.scd", "docs/**/*.scd.in")
+    return sorted(path for pattern in patterns for path in CHECKOUT.glob(pattern))
 
 
 def examples(document: Path) -> list[str]:

@@ -115,25 +115,25 @@ def test_what_a_killed_writer_left_is_neither_followed_nor_kept(tmp_path: Path) 
 
 def test_a_lock_is_of_the_file_that_has_the_name(tmp_path: Path) -> None:
     """If another process removes the directory during the wait, lock() creates a new one."""
-    place = tmp_path / "place"
-    first = lock(place, make=lambda: place.mkdir(exist_ok=True))
+    directory = tmp_path / "directory"
+    first = lock(directory, make=lambda: directory.mkdir(exist_ok=True))
     with pytest.raises(BlockingIOError):
-        lock(place)
+        lock(directory)
     with pytest.raises(BlockingIOError):
-        lock(place, shared=True, seconds=0.2)
+        lock(directory, shared=True, seconds=0.2)
     second: list[int] = []
     waiting = threading.Thread(
         target=lambda: second.append(
-            lock(place, seconds=None, make=lambda: place.mkdir(exist_ok=True))
+            lock(directory, seconds=None, make=lambda: directory.mkdir(exist_ok=True))
         )
     )
     waiting.start()
     waiting.join(0.2)
     assert not second
-    place.rmdir()
+    directory.rmdir()
     os.close(first)
     waiting.join(30)
-    assert os.path.samestat(os.fstat(second[0]), place.stat())
+    assert os.path.samestat(os.fstat(second[0]), directory.stat())
     os.close(second[0])
 
 

@@ -29,12 +29,12 @@ ODD += [[], {}, [1, 1]]
 """Values that only a few keys of a file accept."""
 
 
-def places(values: Any) -> Iterator[tuple[Any, Any]]:
+def positions(values: Any) -> Iterator[tuple[Any, Any]]:
     """Each container in the values, with each of its keys."""
     for key, value in list(values.items() if isinstance(values, dict) else enumerate(values)):
         yield values, key
         if isinstance(value, dict | list):
-            yield from places(value)
+            yield from positions(value)
 
 
 @pytest.mark.parametrize(("form", "path"), FILES, ids=lambda each: getattr(each, "stem", ""))
@@ -45,7 +45,7 @@ def test_what_surely_fits_does(form: Form, path: Path) -> None:
     library = Draft202012Validator(form.schema)
     changed = deepcopy(values)
     told = set()
-    for container, key in places(changed):
+    for container, key in positions(changed):
         kept = container[key]
         for odd in ODD:
             container[key] = odd

@@ -484,10 +484,10 @@ def test_tests_of_a_file_are_run_by_one_process() -> None:
 
 def test_groups_of_files_begin_and_files_of_many_tests_end(request: pytest.FixtureRequest) -> None:
     """Otherwise at the end one process has a file of half a minute, and the others are idle."""
-    places = ("study/test_a.py", "study/test_b.py", "slurm/test_c.py", "launch/test_d.py")
+    files = ("study/test_a.py", "study/test_b.py", "slurm/test_c.py", "launch/test_d.py")
     items = [
-        SimpleNamespace(nodeid=f"tests/python/{place}::test_{number}")
-        for place, count in zip(places, (3, 1, 2, 1), strict=True)
+        SimpleNamespace(nodeid=f"tests/python/{file}::test_{number}")
+        for file, count in zip(files, (3, 1, 2, 1), strict=True)
         for number in range(count)
     ]
     shared = request.config.pluginmanager.get_plugin(str(CHECKOUT / "tests/python/conftest.py"))
@@ -497,5 +497,5 @@ def test_groups_of_files_begin_and_files_of_many_tests_end(request: pytest.Fixtu
     assert items == as_found  # without other processes
     shared.pytest_collection_modifyitems(SimpleNamespace(workerinput={}), items)
     assert list(dict.fromkeys(item.nodeid.partition("::")[0] for item in items)) == [
-        f"tests/python/{places[place]}" for place in (3, 2, 1, 0)
+        f"tests/python/{files[index]}" for index in (3, 2, 1, 0)
     ]

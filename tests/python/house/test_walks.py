@@ -29,8 +29,8 @@ def walks(page: str) -> list[tuple[str, str]]:
 
 def file_of(name: str, folder: str) -> Path | None:
     """The file that a name means: below the walk's folder, or below the top of the tree."""
-    places = (TREE / folder / name, TREE / name)
-    return next((place for place in places if place.is_file()), None)
+    files = (TREE / folder / name, TREE / name)
+    return next((file for file in files if file.is_file()), None)
 
 
 def python_definitions(path: Path) -> Iterator[str]:

@@ -50,16 +50,16 @@ int main(int count, char **arguments)
 	double until = MPI_Wtime() + seconds;
 	while (go_on) {
 		/* Blocks that stay for some rounds, grow and shrink. */
-		unsigned char **place = &kept[below(KEPT)];
+		unsigned char **slot = &kept[below(KEPT)];
 		if (below(3) == 0) {
-			free(*place);
-			*place = NULL;
+			free(*slot);
+			*slot = NULL;
 		} else {
 			size_t bytes = 1 + below(32768) * 20;
-			*place = realloc(*place, bytes);
-			if (*place == NULL)
+			*slot = realloc(*slot, bytes);
+			if (*slot == NULL)
 				return 2;
-			memset(*place, 1, bytes);
+			memset(*slot, 1, bytes);
 		}
 		spoilt += pass_on(rank, ranks, rounds);
 		rounds++;

@@ -119,8 +119,8 @@ def snapshot(keep: list[Path]) -> dict[str, list[str]]:
         "sysv": Path("/proc/sysvipc/shm").read_text().splitlines()[1:],
         "files": sorted(
             str(path)
-            for place in ("/dev/shm", "/tmp")
-            for path in Path(place).rglob("*")
+            for folder in ("/dev/shm", "/tmp")
+            for path in Path(folder).rglob("*")
             if not any(path.is_relative_to(kept) or kept.is_relative_to(path) for kept in keep)
         ),
     }

@@ -220,8 +220,8 @@ for _ in range(3):
     assert (mine == (world.rank - 1) % world.size + 1).all()
     mine[:] = world.rank + 1
 small = np.zeros(100)
-places = [is_in_region(array) for array in (mine, total, small)]
-sys.stdout.write(f"{world.rank} {places}\\n")
+found = [is_in_region(array) for array in (mine, total, small)]
+sys.stdout.write(f"{world.rank} {found}\\n")
 MPI.Finalize()
 mine += total  # still there
 """

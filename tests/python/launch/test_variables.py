@@ -104,8 +104,8 @@ def test_commands_refuse_them_before_anything_starts(vicinal: Vicinal, tmp_path:
     line = error_line(vicinal("env", "--mpi", "mpich", VICINAL_PROGRESS="fast"))
     assert "VICINAL_PROGRESS=fast is none of poll, adaptive, block: correct the value" in line
     for command in (["demo"], ["bench"], ["guests", "demo"], ["guests", "run", "true"]):
-        place = [] if "run" in command else ["--output", tmp_path]
-        line = error_line(vicinal(*command, *place, VICINAL_PROGRESS="fast"))
+        output = [] if "run" in command else ["--output", tmp_path]
+        line = error_line(vicinal(*command, *output, VICINAL_PROGRESS="fast"))
         assert "VICINAL_PROGRESS=fast is none of poll" in line
 
 
@@ -138,19 +138,19 @@ from vicinal import region
 
 for directory in ("/dev/shm", "/run"):
     subprocess.run(["mount", "-t", "tmpfs", "none", directory], check=True)
-places = [Path(place) for place in sys.argv[2:]]
-for place in places:
-    place.parent.mkdir(exist_ok=True)
-    region.create(place)
+regions = [Path(path) for path in sys.argv[2:]]
+for path in regions:
+    path.parent.mkdir(exist_ok=True)
+    region.create(path)
 status = subprocess.run([sys.argv[1], "address", "names"], stdout=subprocess.DEVNULL).returncode
-print(status, *(len(region.inspect(place).members) > 0 for place in places))
+print(status, *(len(region.inspect(path).members) > 0 for path in regions))
 """
 
 RUN, SHM = "/run/vicinal/region", "/dev/shm/vicinal-region"
 
 
 @pytest.mark.parametrize(
-    ("places", "joined"),
+    ("regions", "joined"),
     [
         ([RUN], "0 True"),
         ([SHM], "0 True"),
@@ -158,13 +158,13 @@ RUN, SHM = "/run/vicinal/region", "/dev/shm/vicinal-region"
         (["/dev/shm/other"], "1 False"),
     ],
 )
-def test_a_region_is_found_by_itself(places: list[str], joined: str) -> None:
+def test_a_region_is_found_by_itself(regions: list[str], joined: str) -> None:
     """The regions are in mounted directories that contain nothing else."""
     enter = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     variables = without_libfabrics(FI_PROVIDER_PATH=str(PROVIDER), PYTHONPATH=package_path())
     variables.pop("VICINAL_REGION", None)
     done = subprocess.run(
-        [*enter, sys.executable, "-c", FIND, API, *places],
+        [*enter, sys.executable, "-c", FIND, API, *regions],
         env=variables,
         capture_output=True,
         text=True,

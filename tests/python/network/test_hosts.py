@@ -137,9 +137,9 @@ def test_a_bad_hostfile_is_said_in_a_line(tmp_path: Path, text: str, complaint: 
 
 
 def test_a_hostfile_that_cannot_be_read(vicinal: Vicinal, tmp_path: Path) -> None:
-    for place, reason in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory")):
-        result = vicinal("run", "-n", 2, "--hostfile", place, "true")
-        assert f"cannot read the hostfile {place}: {reason}" in error_line(result)
+    for path, reason in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory")):
+        result = vicinal("run", "-n", 2, "--hostfile", path, "true")
+        assert f"cannot read the hostfile {path}: {reason}" in error_line(result)
     assert "not a host's name" in error_line(vicinal("run", "-n", 2, "--hosts", "a,,b", "true"))
 
 
@@ -294,8 +294,8 @@ def test_a_host_without_the_program(own_hosts: Hosts, programs: dict[str, Path])
 def test_a_host_with_another_version(own_hosts: Hosts, tmp_path: Path) -> None:
     module = tmp_path / "__init__.py"
     module.write_text('__version__ = "0.0.1"\n')
-    place = str(CHECKOUT / "src/vicinal/__init__.py")
-    own_hosts.cluster.run_in("node1", ["mount", "--bind", str(module), place])
+    path = str(CHECKOUT / "src/vicinal/__init__.py")
+    own_hosts.cluster.run_in("node1", ["mount", "--bind", str(module), path])
     line = error_line(own_hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", "true"))
     assert "host node1: it has Vicinal 0.0.1, but version " in line
 

@@ -34,7 +34,7 @@ class _Domain(FakeDomain):
         )
         saved = live.replace("<devices", f"<metadata>{''.join(said)}</metadata><devices", 1)
         values = {"live": live, "said": self._said, "saved": saved}
-        domain_file(host.place, self.name()).write_text(json.dumps(values))
+        domain_file(host.directory, self.name()).write_text(json.dumps(values))
 
     def setMetadata(self, *values: Any) -> None:  # noqa: N802
         super().setMetadata(*values)
@@ -51,23 +51,23 @@ class _Domain(FakeDomain):
     def suspend(self) -> None:
         super().suspend()
         assert isinstance(self._host, _Libvirt)
-        (self._host.place / STILL).touch()
+        (self._host.directory / STILL).touch()
         time.sleep(_STILL_SECONDS)
 
     def resume(self) -> None:
         super().resume()
         assert isinstance(self._host, _Libvirt)
-        (self._host.place / STILL).unlink(missing_ok=True)
+        (self._host.directory / STILL).unlink(missing_ok=True)
 
 
 class _Libvirt(FakeLibvirt):
-    def __init__(self, place: Path) -> None:
-        super().__init__(place.name, lambda _: None)
-        self.place = place
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory.name, lambda _: None)
+        self.directory = directory
 
     def lookupByName(self, name: str) -> FakeDomain:  # noqa: N802
         try:
-            values = json.loads(domain_file(self.place, name).read_text())
+            values = json.loads(domain_file(self.directory, name).read_text())
         except FileNotFoundError:
             self.domains.pop(name, None)
             return super().lookupByName(name)  # raises libvirt's error for a missing domain
@@ -78,11 +78,11 @@ class _Libvirt(FakeLibvirt):
 
 
 @contextmanager
-def connected(place: Path, uri: str) -> Iterator[Hypervisor]:
+def connected(directory: Path, uri: str) -> Iterator[Hypervisor]:
     """Replaces connect()."""
-    yield Hypervisor(uri, _Libvirt(place))  # type: ignore[arg-type]
+    yield Hypervisor(uri, _Libvirt(directory))  # type: ignore[arg-type]
 
 
-def start_domain(place: Path, name: str, xml: str) -> None:
+def start_domain(directory: Path, name: str, xml: str) -> None:
     """Make a domain run on a host."""
-    _Domain(_Libvirt(place), name, xml, xml).store()
+    _Domain(_Libvirt(directory), name, xml, xml).store()

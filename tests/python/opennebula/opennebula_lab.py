@@ -46,7 +46,13 @@ REQUEST = RegionRequest(5, "job42", 8 << 20, 16)
 FUNCTIONS = {"a": first_of("igb", 0), "b": first_of("igb", 1)}
 """The function that OpenNebula chose for the VM, on each host."""
 _BEAT_SECONDS = 0.02
-_PLACE = {"type": "pci", "domain": "0x0000", "bus": "0x00", "slot": "0x09", "function": "0x0"}
+_GUEST_ADDRESS = {
+    "type": "pci",
+    "domain": "0x0000",
+    "bus": "0x00",
+    "slot": "0x09",
+    "function": "0x0",
+}
 """The function's PCI address in the guest, which stays the same."""
 
 
@@ -60,8 +66,8 @@ class Rank:
         header = inspect(region, patience=0).header
         with region.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
-        place = section_offset(slot, header.members, header.section_bytes)
-        self._section = np.frombuffer(self._memory, SECTION, 1, place)
+        offset = section_offset(slot, header.members, header.section_bytes)
+        self._section = np.frombuffer(self._memory, SECTION, 1, offset)
         self._slot = np.frombuffer(self._memory, SLOT, 1, slot_offset(slot))
         self._section["epoch"], self._section["liveness"] = 1, Liveness.HEARTBEAT
         self._section["core"] = 1
@@ -235,7 +241,7 @@ class Lab:
         assert where.machine.runs
         assert domain.regions == [REQUEST.name]
         assert domain.functions == [FUNCTIONS[host]]
-        assert domain.places == [str(_PLACE)]
+        assert domain.guest_addresses == [str(_GUEST_ADDRESS)]
         assert where.region.exists()
         assert not where.machine.lacks
         for each in self.hosts.values():
@@ -259,9 +265,9 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 def _domain() -> str:
     bus, slot, function = FUNCTIONS["a"][5:7], FUNCTIONS["a"][8:10], FUNCTIONS["a"][-1]
-    place = " ".join(f"{key}='{value}'" for key, value in _PLACE.items())
+    address = " ".join(f"{key}='{value}'" for key, value in _GUEST_ADDRESS.items())
     return f"""<domain type='kvm'><name>{NAME}</name><devices>
 <hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0x0000'
-bus='0x{bus}' slot='0x{slot}' function='0x{function}'/></source><address {place}/></hostdev>
+bus='0x{bus}' slot='0x{slot}' function='0x{function}'/></source><address {address}/></hostdev>
 <shmem name='{REQUEST.name}' role='peer'><model type='ivshmem-plain'/><size unit='M'>8</size>
 </shmem></devices></domain>"""

@@ -62,11 +62,11 @@ def remember(trial: Trial, number: int = 0) -> dict[str, str]:
 
 def put_on_vfio(trial: Trial) -> Path:
     """Bind the function to vfio-pci, as libvirt does, or an administrator does permanently."""
-    place = trial.host.device(first_of("igb"))
-    trial.host.write(place / "driver_override", "vfio-pci\n")
-    trial.host.write(place / "driver/unbind", place.name)
-    trial.host.write(trial.host.sysfs / "bus/pci/drivers_probe", place.name)
-    return place
+    device = trial.host.device(first_of("igb"))
+    trial.host.write(device / "driver_override", "vfio-pci\n")
+    trial.host.write(device / "driver/unbind", device.name)
+    trial.host.write(trial.host.sysfs / "bus/pci/drivers_probe", device.name)
+    return device
 
 
 @pytest.fixture
@@ -200,8 +200,8 @@ def test_it_is_none_of_those_that_saving_and_moving_detach(trial: Trial) -> None
 def test_one_that_comes_or_goes_is_meant_alone(trial: Trial) -> None:
     hooks(trial).prepare(7, nics(bridged(RATES)))
     trial.running.add(7)
-    place = put_on_vfio(trial)
-    trial.host.files(place, enable="1")  # QEMU has it open
+    device = put_on_vfio(trial)
+    trial.host.files(device, enable="1")  # QEMU has it open
     comes = bridged(f"{RATES}<ATTACH>YES</ATTACH>", number=1)
     hooks(trial).prepare(7, nics(bridged(RATES), comes))
     assert trial.owners() == ["one-net-7", "one-net-7"]
@@ -211,23 +211,23 @@ def test_one_that_comes_or_goes_is_meant_alone(trial: Trial) -> None:
 
 def test_who_has_the_function_keeps_it(trial: Trial) -> None:
     """For OpenNebula, administrators bind functions to vfio-pci permanently."""
-    place = put_on_vfio(trial)
+    device = put_on_vfio(trial)
     there = trial.state()
     hooks(trial).prepare(7, nics(bridged(RATES)))
     assert hooks(trial).clean(7, []) == []
     assert trial.state() == there
-    assert trial.host.read(place / "driver_override") == "vfio-pci"
+    assert trial.host.read(device / "driver_override") == "vfio-pci"
     assert trial.host.given == []  # the hook did not change who may open it
 
 
 def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
     hooks(trial).prepare(7, nics(bridged(RATES)))
-    place = trial.host.device(first_of("igb"))
-    trial.host.files(place / "net/eth1v0", flags="0x1003")
+    device = trial.host.device(first_of("igb"))
+    trial.host.files(device / "net/eth1v0", flags="0x1003")
     [note] = hooks(trial).clean(7, [])
     assert "stay assigned to one-net-7: " in note
     assert "its interface eth1v0 is up" in note
-    trial.host.files(place / "net/eth1v0", flags="0x1002")
+    trial.host.files(device / "net/eth1v0", flags="0x1002")
     assert hooks(trial).clean(7, []) == []
     assert trial.state() == trial.before
 

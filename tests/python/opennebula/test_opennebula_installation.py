@@ -209,12 +209,12 @@ def test_what_a_killed_install_has_left_is_taken_away(remotes: Path, name: str) 
     before = tree(remotes)
     call("install", remotes)
     whole = tree(remotes)
-    for place in (
+    for file in (
         "vmm/vicinal/.deploy.part",
         "vnm/vicinal/.pre.part",
         f"{LIMITS_FILE.parent}/.{LIMITS_FILE.name}.part",
     ):
-        (remotes / place).write_text("")
+        (remotes / file).write_text("")
     assert call(name, remotes) == 0
     if name == "install":
         assert call("remove", remotes) == 0

@@ -37,10 +37,10 @@ def machine(
     script.write_text(f"#!/bin/sh\necho 'name \"{devices}\", bus PCI'\nexit {qemu}\n")
     script.chmod(0o755)
     for size, free in ((2048, 3), (1048576, 1)):
-        place = directory / f"root/sys/kernel/mm/hugepages/hugepages-{size}kB"
-        place.mkdir(parents=True)
-        (place / "nr_hugepages").write_text("4\n")
-        (place / "free_hugepages").write_text(f"{free}\n")
+        pages = directory / f"root/sys/kernel/mm/hugepages/hugepages-{size}kB"
+        pages.mkdir(parents=True)
+        (pages / "nr_hugepages").write_text("4\n")
+        (pages / "free_hugepages").write_text(f"{free}\n")
     return vicinal.host.system.Host(root=directory / "root", search=str(programs))
 
 

@@ -39,9 +39,9 @@ def test_no_file(vicinal: Vicinal, region_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("place", ["/dev/shm", "/dev/null", "/dev/shm/vicinal-none/region"])
-def test_no_regular_file(vicinal: Vicinal, command: str, place: str) -> None:
-    error_line(vicinal("region", command, place))
+@pytest.mark.parametrize("path", ["/dev/shm", "/dev/null", "/dev/shm/vicinal-none/region"])
+def test_no_regular_file(vicinal: Vicinal, command: str, path: str) -> None:
+    error_line(vicinal("region", command, path))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

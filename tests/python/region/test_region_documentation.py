@@ -70,10 +70,10 @@ def test_every_field_is_described(struct: str, body: str) -> None:
 
 @pytest.mark.parametrize("struct", DOCUMENTED)
 def test_fields_lie_where_the_page_says(compiled: dict[str, int], struct: str) -> None:
-    for field, place in DOCUMENTED[struct].items():
+    for field, expected in DOCUMENTED[struct].items():
         offset = compiled[f"offsetof(struct {struct}, {field})"]
         size = compiled[f"sizeof(((struct {struct} *)0)->{field})"]
-        assert (offset, size) == place, field
+        assert (offset, size) == expected, field
 
 
 def test_constants_are_what_the_page_says(compiled: dict[str, int]) -> None:

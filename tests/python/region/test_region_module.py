@@ -49,8 +49,8 @@ def offset_of(path: Path) -> int:
 def fletcher(block: bytes) -> int:
     """The kernel's checksum, word by word."""
     low = high = 0
-    for place in range(0, len(block), 4):
-        low = low + int.from_bytes(block[place : place + 4], "little") & 0xFFFFFFFF
+    for start in range(0, len(block), 4):
+        low = low + int.from_bytes(block[start : start + 4], "little") & 0xFFFFFFFF
         high = high + low & 0xFFFFFFFFFFFFFFFF
     return high << 32 & 0xFFFFFFFFFFFFFFFF | low
 
@@ -204,9 +204,9 @@ def member(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def words(path: Path, kind: np.dtype[np.void], place: int, name: str) -> int:
+def words(path: Path, kind: np.dtype[np.void], offset: int, name: str) -> int:
     data = path.read_bytes()
-    return int(np.frombuffer(data, kind, 1, DATA_OFFSET + place)[0][name])
+    return int(np.frombuffer(data, kind, 1, DATA_OFFSET + offset)[0][name])
 
 
 def test_a_member_on_the_host_is_seen_in_it(

@@ -99,7 +99,7 @@ def test_hosts_that_fetch_their_configuration() -> None:
         region = hosts.at_head(*step)
         said = sorted(line.split() for line in region.stdout.splitlines())
         assert [name for name, _ in said] == hosts.names, region.stderr
-        assert all(place.startswith(f"file:{REGIONS}/job-") for _, place in said)
+        assert all(region.startswith(f"file:{REGIONS}/job-") for _, region in said)
         value = f"--vicinal={hosts.cluster_file('two.yaml', FILE)}"
         nodes = hosts.at_head(*become(USER), "srun", value, "-N2", "--chdir=/", "hostname")
         assert sorted(nodes.stdout.split()) == ["inner0", "inner1"], nodes.stderr

@@ -269,10 +269,10 @@ def lend(slurm: Slurm, *asked: Asked) -> list[LentFunction]:
 
 def take_away(slurm: Slurm, interface: str) -> None:
     """Show a host's sysfs after an interface has moved into another network namespace."""
-    place = slurm.host.device(FIRST) / "net" / interface
-    for file in place.iterdir():
+    interface_directory = slurm.host.device(FIRST) / "net" / interface
+    for file in interface_directory.iterdir():
         file.unlink()
-    place.rmdir()
+    interface_directory.rmdir()
     (slurm.host.sysfs / "class/net" / interface).unlink()
 
 
@@ -350,8 +350,12 @@ def test_only_processes_of_the_job_s_user_are_ended(
     user = os.geteuid()
     for owner, status in ((user + 1, None), (user, -signal.SIGKILL)):
         with subprocess.Popen(["sleep", "60"]) as holder:
-            place = Path(f"/proc/{holder.pid}")
-            monkeypatch.setattr(machine_functions, "holding", lambda *_, place=place: [place])
+            proc_directory = Path(f"/proc/{holder.pid}")
+            monkeypatch.setattr(
+                machine_functions,
+                "holding",
+                lambda *_, proc_directory=proc_directory: [proc_directory],
+            )
             lend(slurm)
             slurm.jobs.lend(7, owner)
             slurm.jobs.release(7)

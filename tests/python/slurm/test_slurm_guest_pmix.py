@@ -121,7 +121,7 @@ def test_a_program_finds_the_server_in_its_guest() -> None:
         ("TmpFS=/scratch/%h\n", None, ""),
     ],
 )
-def test_a_guest_has_the_place_of_the_steps_directories(
+def test_a_guest_has_a_directory_instead_of_the_steps_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: str, mpi: str | None, commands: str
 ) -> None:
     """The guest gets the host's directory, unless that is /tmp or contains a pattern."""

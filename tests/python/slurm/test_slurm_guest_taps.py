@@ -29,9 +29,9 @@ ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 if os.fork() == 0:
     theirs.close()
     _, networks, *_ = socket.recv_fds(ours, 1, 1)
-    place = f"/proc/{os.getpid()}/fd/{networks[0]}"
+    network_file = f"/proc/{os.getpid()}/fd/{networks[0]}"
     cable = "link add nodes mtu 1450 type veth peer name uplink mtu 1450 netns".split()
-    subprocess.run(["ip", *cable, place], check=True)
+    subprocess.run(["ip", *cable, network_file], check=True)
     subprocess.run(["ip", "link", "set", "nodes", "up"], check=True)
     ours.send(b"j")
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5)) as cable:

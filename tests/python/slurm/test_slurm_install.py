@@ -213,16 +213,16 @@ def test_of_two_that_make_a_region_one_wins(tmp_path: Path) -> None:
     directory = tmp_path / "regions"
     before = os.umask(0o077)  # daemons may have this umask
     try:
-        place = job_regions.make(directory, 7, os.geteuid(), tasks=2)
+        region = job_regions.make(directory, 7, os.geteuid(), tasks=2)
     finally:
         os.umask(before)
-    made = inspect(place, patience=0).header
+    made = inspect(region, patience=0).header
     assert made.members >= 4
-    assert job_regions.make(directory, 7, os.geteuid(), tasks=30) == place
-    assert inspect(place, patience=0).header == made
+    assert job_regions.make(directory, 7, os.geteuid(), tasks=30) == region
+    assert inspect(region, patience=0).header == made
     assert [path.name for path in directory.iterdir()] == ["job-7"]
     assert directory.stat().st_mode & 0o777 == 0o755
-    assert place.stat().st_mode & 0o777 == 0o600
+    assert region.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_region_that_is_larger_than_allowed(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_only_regions_of_jobs_that_are_gone_are_swept(
 def test_nothing_is_swept_while_slurm_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = job_regions.make(tmp_path, 1, os.geteuid(), tasks=2)
+    region = job_regions.make(tmp_path, 1, os.geteuid(), tasks=2)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(VicinalError, match="squeue was not found"):
@@ -270,4 +270,4 @@ def test_nothing_is_swept_while_slurm_does_not_answer(
     squeue.chmod(0o755)
     with pytest.raises(VicinalError, match="so nothing was done"):
         sweeping.sweep(tmp_path)
-    assert place.exists()
+    assert region.exists()

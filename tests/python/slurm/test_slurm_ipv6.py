@@ -21,12 +21,12 @@ FILE = "name: lab\nnodes:\n  - {name: inner, count: 4}\nregion: {members: 16}\n"
 class Ipv6Hosts(OptionHosts):
     """Two hosts and a head, whose interfaces each have an IPv6 address and no IPv4 address."""
 
-    def places(self) -> dict[str, str]:
+    def node_addresses(self) -> dict[str, str]:
         """The address of each host."""
         return {name: f"fd00::{number}" for number, name in enumerate((HEAD, *self.names), 1)}
 
     def prepare(self) -> None:
-        for name, address in self.places().items():
+        for name, address in self.node_addresses().items():
             device = BRIDGE if name == HEAD else INTERFACE
             script = (
                 f"ip -4 address flush dev {device} && cd /proc/sys/net/ipv6/conf && "
@@ -34,7 +34,7 @@ class Ipv6Hosts(OptionHosts):
                 f"ip -6 address add {address}/64 dev {device} nodad"
             )
             self.cluster.run_in(name, ["sh", "-c", script])
-        lines = "\n".join(f"{address} {name}" for name, address in self.places().items())
+        lines = "\n".join(f"{address} {name}" for name, address in self.node_addresses().items())
         self.cluster.run_in(HEAD, ["sh", "-c", f"echo '127.0.0.1 localhost\n{lines}' >/etc/hosts"])
         super().prepare()
         self.cluster_file("four.yaml", FILE)
@@ -45,7 +45,9 @@ class Ipv6Hosts(OptionHosts):
         assert nodes.startswith("NodeName=")
         lines += ["CommunicationParameters=EnableIPv6,DisableIPv4"]
         for name in self.names:
-            lines += [f"NodeName={name} NodeAddr={self.places()[name]} CPUs={CPUS} State=UNKNOWN"]
+            lines += [
+                f"NodeName={name} NodeAddr={self.node_addresses()[name]} CPUs={CPUS} State=UNKNOWN"
+            ]
         self.slurm_conf.write_text("\n".join([*lines, partition, ""]))
 
 

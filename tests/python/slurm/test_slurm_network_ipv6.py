@@ -90,8 +90,8 @@ def test_hosts_of_which_some_are_in_ipv4_and_some_in_ipv6_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(job_network, "_is_routed", lambda _address: True)
-    places = {"one": "192.0.2.1", "other": "2001:db8::1"}
+    addresses = {"one": "192.0.2.1", "other": "2001:db8::1"}
     with pytest.raises(
         VicinalError, match="neither IPv4 nor IPv6 reaches all hosts of the job: one at"
     ):
-        job_network.join(7, Path("/a"), Path("/b"), places, 330)
+        job_network.join(7, Path("/a"), Path("/b"), addresses, 330)

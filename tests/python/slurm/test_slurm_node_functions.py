@@ -59,9 +59,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peers:
             except OSError:
                 pass
         try:
-            word, (place, _port) = peers.recvfrom(16)
-            heard.add(place)
-            done |= {place} if word == b"done" else set()
+            word, (sender, _port) = peers.recvfrom(16)
+            heard.add(sender)
+            done |= {sender} if word == b"done" else set()
         except OSError:
             pass
         if until is None and done >= others:

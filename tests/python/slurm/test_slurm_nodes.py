@@ -165,9 +165,9 @@ with socket.create_server(("", 7777)) as server:
 """
 LOOK = """
 import os, pathlib, socket, subprocess
-def reaches(place):
+def reaches(address):
     try:
-        socket.create_connection((place, 7777), timeout=5).close()
+        socket.create_connection((address, 7777), timeout=5).close()
     except OSError:
         return False
     return True

@@ -22,9 +22,9 @@ USER = 1
 FILE = "name: lab\nnodes:\n  - {name: node, count: 4}\nregion: {members: 16}\n"
 HOSTILE = """
 import os, socket
-place = os.path.dirname(__file__) + "/sent"
-if os.path.exists(place):
-    with open(place) as file:
+path = os.path.dirname(__file__) + "/sent"
+if os.path.exists(path):
+    with open(path) as file:
         sent = os.open(file.read(), os.O_RDONLY)
     socket.send_fds(socket.socket(fileno=3), [b"n"], [sent])
 """
@@ -44,10 +44,10 @@ class NetworkHosts(OptionHosts):
         return options
 
     @contextmanager
-    def sending(self, place: object) -> Iterator[None]:
+    def sending(self, path: object) -> Iterator[None]:
         """Let supervisors send this file instead of their nodes' network."""
         sent = self.directory / "hostile/sent"
-        sent.write_text(str(place))
+        sent.write_text(str(path))
         yield
         sent.unlink()
 
@@ -257,8 +257,8 @@ def test_check_says_what_networks_need(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("what", ["network of the host", pytest.param("file", marks=LONG)])
 def test_a_network_that_is_not_its_user_s_gets_no_cable(clean: NetworkHosts, what: str) -> None:
     """Root receives a file from the supervisor, whose user could make it send any file."""
-    place = "/proc/self/ns/net" if what == "network of the host" else clean.slurm_conf
-    with clean.sending(place):
+    path = "/proc/self/ns/net" if what == "network of the host" else clean.slurm_conf
+    with clean.sending(path):
         result = clean.at_head(*step(clean, "--ntasks-per-node=1"), "true")
     assert result.returncode != 0
     assert "the network of the nodes was not created by the job's user" in result.stderr

@@ -70,20 +70,20 @@ def test_a_file_that_no_job_can_have(clean: OptionHosts, text: str, fault: str) 
 
 
 @pytest.mark.parametrize(
-    "place",
+    "kind",
     [
         *("/etc/shadow", "pipe"),
-        *(pytest.param(place, marks=pytest.mark.long) for place in ("/dev/zero", "link", "/")),
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("/dev/zero", "link", "/")),
     ],
 )
-def test_a_file_that_is_none(clean: OptionHosts, place: str) -> None:
+def test_a_file_that_is_none(clean: OptionHosts, kind: str) -> None:
     """Another user's file is not shown, and a pipe or an endless file does not block."""
     pipe, link = clean.directory / "pipe", clean.directory / "link"
-    if place == "pipe":
+    if kind == "pipe":
         os.mkfifo(pipe, 0o666)
     link.unlink(missing_ok=True)
     link.symlink_to("/etc/shadow")
-    value = place if place.startswith("/") else str(clean.directory / place)
+    value = kind if kind.startswith("/") else str(clean.directory / kind)
     step = ("srun", "-wnode0", "-n1", "--chdir=/", "echo", "ran")
     result = clean.at_head(*become(USER), *step, **{OPTION: value})
     assert result.returncode != 0

@@ -48,9 +48,9 @@ def write(folder: Path) -> None:
     chance = np.random.default_rng(1)
     with ResultWriter.create(folder, manifest_of(study)) as writer:
         for block in range(TRIALS):
-            for place, environment in enumerate(study.environments):
+            for index, environment in enumerate(study.environments):
                 series = [
-                    Series(size, 0, 2, chance.lognormal(6.5 + place, 0.3, count).astype(np.int64))
+                    Series(size, 0, 2, chance.lognormal(6.5 + index, 0.3, count).astype(np.int64))
                     for size in SIZES
                 ]
                 trial = Trial(environment.name, workload.name, block, STARTED, 1)

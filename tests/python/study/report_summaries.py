@@ -144,10 +144,10 @@ def summary(chosen: Study | None = None, seed: int = 1) -> Summary:
     chance = np.random.default_rng(seed)
     about = chosen or study()
     cells = [
-        _cell(chance, workload, environment.name, size, place)
+        _cell(chance, workload, environment.name, size, index)
         for workload in about.workloads
         if workload.name not in about.unavailable
-        for place, environment in enumerate(about.environments)
+        for index, environment in enumerate(about.environments)
         for size in workload.sizes or (None,)
         if (workload.name, environment.name) != ("hpl", "guests")
     ]
@@ -335,17 +335,17 @@ def hostile() -> Source:
 
 
 def _cell(
-    chance: np.random.Generator, workload: Workload, environment: str, size: int | None, place: int
+    chance: np.random.Generator, workload: Workload, environment: str, size: int | None, index: int
 ) -> Cell:
     quantity = workload.quantity
-    slower = (1.0, 0.72 if (size or 0) < 65536 else 1.01, 9.0, 38.0)[place]
+    slower = (1.0, 0.72 if (size or 0) < 65536 else 1.01, 9.0, 38.0)[index]
     base = 0.3 + (size or 0) / 9000
     if quantity is Quantity.BANDWIDTH:
         base = 1e-6 * (size or 1) / (2e-7 + (size or 1) / 9e9)
     elif quantity is Quantity.TIME:
-        base, slower = 42.0, (1.0, 0.95, 1.3, 11.0)[place]
+        base, slower = 42.0, (1.0, 0.95, 1.3, 11.0)[index]
     elif quantity is Quantity.PERFORMANCE:
-        base, slower = 61.0, (1.0, 1.002, 1.2, 1.0)[place]
+        base, slower = 61.0, (1.0, 1.002, 1.2, 1.0)[index]
     factor = slower if quantity.lower_is_better else 1 / slower
     trials = [
         base * factor * chance.lognormal(0, 0.03) * chance.lognormal(0, 0.25, 4000)

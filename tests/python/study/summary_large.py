@@ -32,7 +32,7 @@ def write(folder: Path, sizes: int) -> None:
     names = [NATIVE.name, REGION.name]
     samples = TOTAL // (BLOCKS * len(names) * sizes)
     workload = replace(
-        SMALL.workloads[0], sizes=tuple(8 * (1 + place) for place in range(sizes)), samples=samples
+        SMALL.workloads[0], sizes=tuple(8 * (1 + index) for index in range(sizes)), samples=samples
     )
     study = replace(SMALL, workloads=(workload,))
     study = replace(study, design=replace(study.design, trials=BLOCKS, control=None))

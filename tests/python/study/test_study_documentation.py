@@ -47,12 +47,12 @@ def test_tables_are_whole() -> None:
         "p3-table6": (92, ("bcast", "vm", None, 524288, "max", 3915.07, "")),
         "p4-table1": (4, ("send", "vm", None, 128, "mean", 2.235, "")),
     }
-    for name, (places, one) in tables.items():
+    for name, (count, one) in tables.items():
         figures = [
             (p.workload, p.environment, p.comparison, p.size, p.statistic.value, p.value, p.note)
             for p in load_study(name).published
         ]
-        assert len(figures) == len(set(figures)) == places, name
+        assert len(figures) == len(set(figures)) == count, name
         assert one in figures, name
     below = [p for p in load_study("p3-table5").published if p.note == "less than"]
     assert len(below) == 14

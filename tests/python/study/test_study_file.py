@@ -362,19 +362,19 @@ JSON = st.recursive(
 def test_json_that_is_no_study_is_refused_in_words(data: st.DataObject) -> None:
     """One value, anywhere, changes: the result is still a study, or a VicinalError comes."""
     values = study_to_json(parse_study(Path("x"), WHOLE))
-    place: Any = values
+    container: Any = values
     while True:
-        if isinstance(place, dict) and place:
-            key: Any = data.draw(st.sampled_from(sorted(place)))
-        elif isinstance(place, list) and place:
-            key = data.draw(st.integers(0, len(place) - 1))
+        if isinstance(container, dict) and container:
+            key: Any = data.draw(st.sampled_from(sorted(container)))
+        elif isinstance(container, list) and container:
+            key = data.draw(st.integers(0, len(container) - 1))
         else:
             return
-        inner = place[key]
+        inner = container[key]
         if not isinstance(inner, dict | list) or not inner or data.draw(st.booleans()):
-            place[key] = data.draw(JSON)
+            container[key] = data.draw(JSON)
             break
-        place = inner
+        container = inner
     try:
         study = study_from_json(values)
     except VicinalError:

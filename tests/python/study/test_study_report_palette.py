@@ -41,7 +41,7 @@ WHITE = [0.95047, 1.0, 1.08883]
 
 def lab(color: str, sight: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     """CIE 1976 L*a*b* of a colour as it is seen."""
-    parts = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    parts = np.array([int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)])
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     xyz = np.array(TO_XYZ) @ np.clip(np.array(sight) @ linear, 0, 1) / np.array(WHITE)
     x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)

@@ -70,7 +70,7 @@ def stars_in(plot: Plot) -> list[Line2D]:
     ]
 
 
-def place_of(star: Line2D) -> tuple[float, float]:
+def position_of(star: Line2D) -> tuple[float, float]:
     ((across, up),) = np.asarray(star.get_xydata())
     return across, up
 
@@ -240,17 +240,17 @@ def test_stars_are_where_the_paper_has_them_and_nothing_measured_is_one() -> Non
     found, plots = plots_of(made)
     looks = styles(made.study)
     absolute = stars_in(plots["01-latency-median"])
-    assert [place_of(star) for star in absolute] == [(2, 0.5), (0, 20)]
+    assert [position_of(star) for star in absolute] == [(2, 0.5), (0, 20)]
     assert [star.get_markeredgecolor() for star in absolute] == [
         looks["region"].color,
         looks["guests"].color,
     ]
     for name in ("glance", "glance-narrow"):
         (star,) = stars_in(plots[name])
-        assert place_of(star)[0] == pytest.approx(1 / 0.7)  # right is better there
+        assert position_of(star)[0] == pytest.approx(1 / 0.7)  # right is better there
     assert found.glances[0].stars.startswith("Hollow stars were published (P9 fig1)")
     (ratio,) = stars_in(plots["01-latency-median-ratio"])
-    assert place_of(ratio)[1] == 0.7
+    assert position_of(ratio)[1] == 0.7
     for star in (*absolute, ratio):
         assert star.get_markerfacecolor() == "#ffffff"
         assert star.get_linestyle() == "None"
@@ -273,7 +273,7 @@ def test_axes_reach_to_what_was_published() -> None:
     axes = plot.figure.axes[0]
     (star,) = stars_in(plot)
     low, high = axes.get_xlim()
-    assert low < place_of(star)[0] == 16 < high
+    assert low < position_of(star)[0] == 16 < high
     low, high = axes.get_ylim()
     assert low < 900 < high
     assert joined(plot) == {(1, 4), (4, 16)}
@@ -390,7 +390,7 @@ def test_emulated_comparisons_have_a_glance_of_their_own() -> None:
 
 def test_what_was_published_of_real_machines_stands_among_real_ones() -> None:
     _, plots = emulated_plots()
-    assert [place_of(star)[1] for star in stars_in(plots["01-latency-median"])] == [20]
+    assert [position_of(star)[1] for star in stars_in(plots["01-latency-median"])] == [20]
     assert "published: Two guests" in legend_of(plots["01-latency-median"])
     emulated = [plot for name, plot in plots.items() if "emulated" in name]
     assert not any(stars_in(plot) for plot in emulated)
@@ -410,14 +410,14 @@ def test_markers_of_comparisons_stand_beside_each_other() -> None:
     made = summary(with_sizes(1, 4, 16))
     _, plots = plots_of(made)
     axes = plots["01-latency-median-ratio"].figure.axes[0]
-    places = {
+    positions = {
         round(float(across), 3)
         for line in axes.lines
         if line.get_marker() in MARKERS
         for across in np.asarray(line.get_xdata())
     }
-    assert len(places) == 9  # three comparisons at three sizes
-    ordered = sorted(places)
+    assert len(positions) == 9  # three comparisons at three sizes
+    ordered = sorted(positions)
     assert min(right - left for left, right in pairwise(ordered)) > 0.3
 
 

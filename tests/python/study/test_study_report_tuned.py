@@ -91,9 +91,9 @@ def test_a_plot_shows_how_much_better_each_figure_became(report: Path, searched:
     assert report.with_name("plots").joinpath("tuning-1-gains.png").stat().st_size > 1000
     containers = plot.figure.axes[0].containers
     markers = [bars.lines[0] for bars in containers if isinstance(bars, ErrorbarContainer)]
-    places = [float(np.asarray(marker.get_xdata())[0]) for marker in markers]
+    positions = [float(np.asarray(marker.get_xdata())[0]) for marker in markers]
     # Less time is higher performance: to the right of 1.
-    assert places == pytest.approx([1.36, 1.36, 1.09, 1.09, 1.0, 1.0], abs=0.02)
+    assert positions == pytest.approx([1.36, 1.36, 1.09, 1.09, 1.0, 1.0], abs=0.02)
     hollow = [marker.get_markerfacecolor() == PAPER.light for marker in markers]
     assert hollow == [False] * 4 + [True] * 2
     assert gains_plot("gains", replace(searched, phases=())) is None

@@ -51,10 +51,10 @@ def with_figures(*figures: Figure) -> Callable[[Drawn], Drawn]:
 
 @dataclass(frozen=True)
 class Broken:
-    """A result that breaks a rule, and the places that the rule names."""
+    """A result that breaks a rule, and where the rule says that it is broken."""
 
     study: Study
-    places: tuple[str, ...]
+    broken_at: tuple[str, ...]
     machine: Machine | None = None
     trial: Callable[[Drawn], Drawn] = lambda drawn: drawn
     manifest: Callable[[dict[str, Any]], object] = lambda manifest: manifest
@@ -229,7 +229,7 @@ def test_a_result_that_breaks_a_rule(name: str) -> None:
     result = in_memory(study, drawn=drawn)
     broken.manifest(result.manifest)
     found = {each.name: each.broken for each in summarise(result).rules}
-    assert sorted(found[rule]) == sorted(broken.places)
+    assert sorted(found[rule]) == sorted(broken.broken_at)
 
 
 def test_sizes_alone_break_no_rule() -> None:

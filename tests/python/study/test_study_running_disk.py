@@ -44,8 +44,8 @@ _HOLD = 'mount -t tmpfs -o size="$1" tmpfs "$0" && echo ready && read -r _'
 class SmallDisk:
     """A tmpfs in its own mount namespace, and for an unprivileged user in a user namespace."""
 
-    def __init__(self, place: Path, size: str) -> None:
-        self.place = place
+    def __init__(self, mount_point: Path, size: str) -> None:
+        self.mount_point = mount_point
         self._size = size
         self._user = os.geteuid() != 0
         self._enter: list[str] = []
@@ -53,7 +53,7 @@ class SmallDisk:
     def __enter__(self) -> Self:
         user = ["--user", "--map-root-user"] if self._user else []
         self._holder = subprocess.Popen(
-            ["unshare", *user, "--mount", "sh", "-c", _HOLD, str(self.place), self._size],
+            ["unshare", *user, "--mount", "sh", "-c", _HOLD, str(self.mount_point), self._size],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,12 +91,12 @@ class SmallDisk:
 
     def fill(self, but: int) -> None:
         """Fill the disk except for `but` bytes."""
-        done = self.call(["dd", "if=/dev/zero", f"of={self.place}/fill", "bs=4096"])
+        done = self.call(["dd", "if=/dev/zero", f"of={self.mount_point}/fill", "bs=4096"])
         assert "No space left" in done.stderr
-        self.call(["truncate", "-s", f"-{but}", f"{self.place}/fill"])
+        self.call(["truncate", "-s", f"-{but}", f"{self.mount_point}/fill"])
 
     def make_room(self) -> None:
-        done = self.call(["mount", "-o", "remount,size=64m", str(self.place)])
+        done = self.call(["mount", "-o", "remount,size=64m", str(self.mount_point)])
         assert done.returncode == 0, done.stderr
 
     def result(self, folder: Path) -> Result:
@@ -113,9 +113,9 @@ def study_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    with SmallDisk(place, "128k") as small:
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    with SmallDisk(mount_point, "128k") as small:
         yield small
 
 
@@ -134,7 +134,7 @@ def check_resumed(disk: SmallDisk, study_file: Path, folder: Path, **variables: 
 
 @pytest.mark.long
 def test_a_result_that_fills_its_disk_is_gone_on_with(disk: SmallDisk, study_file: Path) -> None:
-    folder = disk.place / "result"
+    folder = disk.mount_point / "result"
     done = disk.study(study_file, folder)
     assert done.returncode == 1, done.stdout
     line = done.stderr.splitlines()[-1]
@@ -177,7 +177,7 @@ def test_other_places_that_are_full(
     """No trial counts as failed, and no output counts as garbage."""
     folder = tmp_path / "result"
     disk.fill(room)
-    there = {variable: str(disk.place)}
+    there = {variable: str(disk.mount_point)}
     done = disk.study(study_file, folder, **there)
     assert done.returncode == 1, done.stdout
     line = done.stderr.splitlines()[-1]

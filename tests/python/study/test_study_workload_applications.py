@@ -265,11 +265,11 @@ def test_chains_go_from_site_to_neighbour() -> None:
     text = chains(sites=4, length=16)
     assert "64 atoms\n60 bonds\n" in text
     rows = [line.split() for line in text.split("Atoms # bond\n\n")[1].split("\n\n")[0].split("\n")]
-    places = [np.array(row[3:], dtype=float) for row in rows]
-    assert len({tuple(place) for place in places}) == 64
+    coordinates = [np.array(row[3:], dtype=float) for row in rows]
+    assert len({tuple(point) for point in coordinates}) == 64
     assert {row[1] for row in rows} == {"1", "2", "3", "4"}
     step = (64 / 0.85) ** (1 / 3) / 4
-    for one, other in pairwise(places):
+    for one, other in pairwise(coordinates):
         assert np.abs(one - other).sum() == pytest.approx(step)
 
 

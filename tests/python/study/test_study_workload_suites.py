@@ -209,19 +209,19 @@ def test_a_workload_that_makes_no_sense_is_refused(asked: Workload, problem: str
 @pytest.fixture(scope="module")
 def suites(tmp_path_factory: pytest.TempPathFactory) -> Tools:
     """Directories as the suites' builds create them, with stand-ins for the programs."""
-    place = tmp_path_factory.mktemp("suites")
-    deep = place / "osu" / "libexec" / "mpi"
+    folder = tmp_path_factory.mktemp("suites")
+    deep = folder / "osu" / "libexec" / "mpi"
     for part, mpi in (("of-openmpi", Mpi.OPENMPI), ("with-mpich", Mpi.MPICH)):
         (deep / part).mkdir(parents=True)
         for name in ("osu_latency", "osu_put_bibw", "osu_upc_memget"):
             stand_in(deep / part, name, mpi)
     for tool, name in (("imb", "IMB-MPI1"), ("graph500", "graph500_reference_bfs")):
-        (place / tool).mkdir()
-        stand_in(place / tool, name, Mpi.MPICH)
-    (place / "npb" / "bin").mkdir(parents=True)
+        (folder / tool).mkdir()
+        stand_in(folder / tool, name, Mpi.MPICH)
+    (folder / "npb" / "bin").mkdir(parents=True)
     for name in ("cg.B.x", "cg.A.2"):
-        stand_in(place / "npb" / "bin", name, Mpi.MPICH)
-    return Tools({tool: place / tool for tool in ("osu", "imb", "npb", "graph500")})
+        stand_in(folder / "npb" / "bin", name, Mpi.MPICH)
+    return Tools({tool: folder / tool for tool in ("osu", "imb", "npb", "graph500")})
 
 
 def test_what_only_users_have_is_asked_for_by_its_option() -> None:

@@ -83,13 +83,13 @@ def test_means_are_of_the_slowest_rank() -> None:
 
 WRONG = """
 #include <mpi.h>
-int MPI_Alltoallv(const void *sent, const int *counts, const int *places, MPI_Datatype type,
-                  void *received, const int *received_counts, const int *received_places,
+int MPI_Alltoallv(const void *sent, const int *counts, const int *offsets, MPI_Datatype type,
+                  void *received, const int *received_counts, const int *received_offsets,
                   MPI_Datatype received_type, MPI_Comm all)
 {
     static int calls;
-    int result = PMPI_Alltoallv(sent, counts, places, type, received, received_counts,
-                                received_places, received_type, all);
+    int result = PMPI_Alltoallv(sent, counts, offsets, type, received, received_counts,
+                                received_offsets, received_type, all);
     if (++calls == CALL)
         ((double *)received)[5] += 1e-3;
     return result;

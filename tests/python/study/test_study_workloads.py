@@ -53,9 +53,9 @@ RECORDED: list[tuple[str, dict[str, Any], list[tuple[int, int, int]]]] = [
 @pytest.mark.parametrize(
     ("mpi", "operation", "values", "series"),
     [
-        pytest.param(mpi, *case, marks=long_unless((number + place) % 2 == 0))
+        pytest.param(mpi, *case, marks=long_unless((number + index) % 2 == 0))
         for number, mpi in enumerate(STANDARD)
-        for place, case in enumerate(RECORDED)
+        for index, case in enumerate(RECORDED)
     ],
 )
 def test_a_workload_becomes_samples(

@@ -69,9 +69,9 @@ class FakeHost(Host):
         for card in cards:
             self._make_card(card)
 
-    def files(self, place: Path, **texts: str) -> None:
+    def files(self, directory: Path, **texts: str) -> None:
         for name, text in texts.items():
-            target = place / name.replace("__", "/")
+            target = directory / name.replace("__", "/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(f"{text}\n")
 
@@ -98,10 +98,10 @@ class FakeHost(Host):
             (self.sysfs / "bus/pci/drivers" / words[0]).mkdir()
             return ""
         if words[-1] in ("up", "down"):
-            place = self.sysfs / "class/net" / words[-2] / "flags"
-            if not place.exists():
+            flags = self.sysfs / "class/net" / words[-2] / "flags"
+            if not flags.exists():
                 raise RefusedError(f'`ip`: Cannot find device "{words[-2]}"', "x")
-            place.write_text("0x1003\n" if words[-1] == "up" else "0x1002\n")
+            flags.write_text("0x1003\n" if words[-1] == "up" else "0x1002\n")
             return ""
         card = next(each for each in self.cards.values() if each.interface in words)
         if words[:3] == ["-j", "link", "show"]:
@@ -209,9 +209,9 @@ class FakeHost(Host):
         driver = self.read(device / "driver_override") or card.function_driver
         if not driver:
             return
-        place = self.sysfs / "bus/pci/drivers" / driver
-        place.mkdir(exist_ok=True)
-        (device / "driver").symlink_to(place)
+        drivers = self.sysfs / "bus/pci/drivers" / driver
+        drivers.mkdir(exist_ok=True)
+        (device / "driver").symlink_to(drivers)
         if driver == VFIO:
             (self.groups / self.link(device / "iommu_group")).touch(0o600)
         elif card.kind == "ethernet":
@@ -228,23 +228,23 @@ class FakeHost(Host):
             asked = self.read(self.device(card.address) / entry).removeprefix("0x")
             guid = "0" * 16 if asked == "f" * 16 else asked  # as a subnet manager would grant it
         digits = (guid or ZERO).replace(":", "")
-        guid = ":".join(digits[place : place + 4] for place in (0, 4, 8, 12))
+        guid = ":".join(digits[start : start + 4] for start in (0, 4, 8, 12))
         down = not digits.strip("0") or self.read(own / "policy") == "Down"
         state = "1: DOWN" if down else card.function_state
         self._rdma(function, f"{card.rdma}v{number}", card, state, guid)
 
     def _interface(self, address: str, name: str, mac: str) -> None:
-        place = self.device(address) / "net" / name
-        self.files(place, address=mac, flags="0x1002")
-        (self.sysfs / "class/net" / name).symlink_to(place)
+        directory = self.device(address) / "net" / name
+        self.files(directory, address=mac, flags="0x1002")
+        (self.sysfs / "class/net" / name).symlink_to(directory)
 
     def _rdma(self, address: str, name: str, card: FakeCard, state: str, guid: str) -> None:
-        place = self.device(address) / "infiniband" / name
-        self.files(place, node_guid=guid)
+        directory = self.device(address) / "infiniband" / name
+        self.files(directory, node_guid=guid)
         port = {"state": state, "phys_state": card.port_link, "sm_lid": card.subnet_manager}
         port["gids/0"] = f"fe80:0000:0000:0000:{guid}"
         port["link_layer"] = "InfiniBand"
-        self.files(place / "ports/1", **{key.replace("/", "__"): port[key] for key in port})
+        self.files(directory / "ports/1", **{key.replace("/", "__"): port[key] for key in port})
 
 
 class FakeHelper:

@@ -37,19 +37,19 @@ class FakeHost:
     def host(self, user: int = 1000) -> Host:
         return Host(root=self.root, search=str(self.programs), user=user)
 
-    def file(self, place: str, text: str | int = "") -> Path:
-        path = self.root / place
+    def file(self, name: str, text: str | int = "") -> Path:
+        path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
         return path
 
-    def directory(self, place: str) -> Path:
-        path = self.root / place
+    def directory(self, name: str) -> Path:
+        path = self.root / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def link(self, place: str, target: str) -> None:
-        path = self.root / place
+    def link(self, name: str, target: str) -> None:
+        path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(target)
 
@@ -83,23 +83,23 @@ class FakeHost:
         interfaces: tuple[str, ...] = (),
     ) -> str:
         """A PCI device. Returns its directory."""
-        place = f"sys/bus/pci/devices/{address}"
+        directory = f"sys/bus/pci/devices/{address}"
         vendor, device = ids.split()
-        self.file(f"{place}/vendor", vendor)
-        self.file(f"{place}/device", device)
-        self.file(f"{place}/class", kind)
-        self.file(f"{place}/numa_node", node)
+        self.file(f"{directory}/vendor", vendor)
+        self.file(f"{directory}/device", device)
+        self.file(f"{directory}/class", kind)
+        self.file(f"{directory}/numa_node", node)
         if driver is not None:
-            self.link(f"{place}/driver", f"../../../bus/pci/drivers/{driver}")
+            self.link(f"{directory}/driver", f"../../../bus/pci/drivers/{driver}")
         if group is not None:
-            self.link(f"{place}/iommu_group", f"../../../kernel/iommu_groups/{group}")
+            self.link(f"{directory}/iommu_group", f"../../../kernel/iommu_groups/{group}")
             self.file(f"sys/kernel/iommu_groups/{group}/type", group_type)
             self.link(f"sys/kernel/iommu_groups/{group}/devices/{address}", f"../../{address}")
         for name in interfaces:
-            self.file(f"{place}/net/{name}/operstate", "up")
-            self.file(f"{place}/net/{name}/carrier", 1)
-            self.file(f"{place}/net/{name}/speed", 100000)
-        return place
+            self.file(f"{directory}/net/{name}/operstate", "up")
+            self.file(f"{directory}/net/{name}/carrier", 1)
+            self.file(f"{directory}/net/{name}/speed", 100000)
+        return directory
 
     def card(
         self,
@@ -114,7 +114,7 @@ class FakeHost:
         interfaces: tuple[str, ...] = ("ib0",),
     ) -> str:
         """A card that can have virtual functions, but has none yet."""
-        place = self.device(
+        directory = self.device(
             address,
             ids,
             kind=kind,
@@ -124,9 +124,9 @@ class FakeHost:
             interfaces=interfaces,
         )
         if limit is not None:
-            self.file(f"{place}/sriov_totalvfs", limit)
-            self.file(f"{place}/sriov_numvfs", 0)
-        return place
+            self.file(f"{directory}/sriov_totalvfs", limit)
+            self.file(f"{directory}/sriov_numvfs", 0)
+        return directory
 
     def function(
         self,
@@ -139,12 +139,12 @@ class FakeHost:
         group: int | None = None,
     ) -> str:
         """A virtual function of the card at an address."""
-        place = self.device(address, ids, driver=driver, group=group)
-        self.link(f"{place}/physfn", f"../{card}")
+        directory = self.device(address, ids, driver=driver, group=group)
+        self.link(f"{directory}/physfn", f"../{card}")
         self.link(f"sys/bus/pci/devices/{card}/virtfn{number}", f"../{address}")
         made = self.root / f"sys/bus/pci/devices/{card}/sriov_numvfs"
         made.write_text(f"{int(made.read_text()) + 1}\n")
-        return place
+        return directory
 
     def rdma(
         self,
@@ -160,13 +160,13 @@ class FakeHost:
         layer: str = "InfiniBand",
     ) -> str:
         """An RDMA device with one port."""
-        place = f"sys/class/infiniband/{name}"
+        directory = f"sys/class/infiniband/{name}"
         if address is not None:
-            self.link(f"{place}/device", f"../../bus/pci/devices/{address}")
+            self.link(f"{directory}/device", f"../../bus/pci/devices/{address}")
             self.directory(f"sys/bus/pci/devices/{address}/infiniband/{name}")
-        self.file(f"{place}/node_guid", node_guid)
-        self.file(f"{place}/fw_ver", "20.31.1014")
-        port = f"{place}/ports/1"
+        self.file(f"{directory}/node_guid", node_guid)
+        self.file(f"{directory}/fw_ver", "20.31.1014")
+        port = f"{directory}/ports/1"
         self.file(f"{port}/state", state)
         self.file(f"{port}/phys_state", link)
         self.file(f"{port}/link_layer", layer)
@@ -174,7 +174,7 @@ class FakeHost:
         self.file(f"{port}/lid", lid)
         self.file(f"{port}/sm_lid", subnet_manager)
         self.file(f"{port}/rate", "200 Gb/sec (4X HDR)")
-        return place
+        return directory
 
     def holds_vfio(self, process: int, name: str, group: int) -> None:
         """A process that holds a device by VFIO."""
@@ -192,28 +192,28 @@ class FakeHost:
         free: int = 0,
     ) -> None:
         """A NUMA node. Its huge pages have 2 MiB."""
-        place = f"sys/devices/system/node/node{number}"
-        self.file(f"{place}/cpulist", cpus)
-        self.file(f"{place}/distance", distances)
+        directory = f"sys/devices/system/node/node{number}"
+        self.file(f"{directory}/cpulist", cpus)
+        self.file(f"{directory}/distance", distances)
         self.file(
-            f"{place}/meminfo",
+            f"{directory}/meminfo",
             f"Node {number} MemTotal:       {memory_kib} kB\n"
             f"Node {number} MemFree:        {memory_kib // 2} kB",
         )
-        self.huge_pages(f"{place}/hugepages", reserved, free)
+        self.huge_pages(f"{directory}/hugepages", reserved, free)
 
-    def huge_pages(self, place: str, reserved: int, free: int) -> None:
-        self.file(f"{place}/hugepages-2048kB/nr_hugepages", reserved)
-        self.file(f"{place}/hugepages-2048kB/free_hugepages", free)
+    def huge_pages(self, directory: str, reserved: int, free: int) -> None:
+        self.file(f"{directory}/hugepages-2048kB/nr_hugepages", reserved)
+        self.file(f"{directory}/hugepages-2048kB/free_hugepages", free)
 
     def cpus(self, sockets: int, cores: int, threads: int = 1) -> None:
         """Processors with Linux's numbers: the first thread of each core, then second threads."""
-        place = "sys/devices/system/cpu"
+        directory = "sys/devices/system/cpu"
         all_cores = sockets * cores
-        self.file(f"{place}/online", f"0-{all_cores * threads - 1}")
+        self.file(f"{directory}/online", f"0-{all_cores * threads - 1}")
         for number in range(all_cores * threads):
             core = number % all_cores
-            topology = f"{place}/cpu{number}/topology"
+            topology = f"{directory}/cpu{number}/topology"
             self.file(f"{topology}/core_id", core % cores)
             self.file(f"{topology}/physical_package_id", core // cores)
             same = ",".join(str(core + all_cores * thread) for thread in range(threads))
@@ -222,16 +222,16 @@ class FakeHost:
     def ivshmem(self, address: str, memory: bytes, *, doorbell: bool = False) -> str:
         """An ivshmem device whose memory is a file."""
         self.file("proc/cpuinfo", GUEST)
-        place = self.device(address, IVSHMEM, kind=_MEMORY)
+        directory = self.device(address, IVSHMEM, kind=_MEMORY)
         none = "0x0000000000000000 0x0000000000000000 0x0000000000000000"
         interrupts = "0x00000000febd1000 0x00000000febd1fff 0x0000000000040200"
         last = 0xFE000000 + len(memory) - 1
         shared = f"0x00000000fe000000 0x{last:016x} 0x000000000014220c"
         registers = "0x00000000febd0000 0x00000000febd00ff 0x0000000000040200"
         lines = [registers, interrupts if doorbell else none, shared, none]
-        self.file(f"{place}/resource", "\n".join(lines))
-        (self.root / place / "resource2").write_bytes(memory)
-        return place
+        self.file(f"{directory}/resource", "\n".join(lines))
+        (self.root / directory / "resource2").write_bytes(memory)
+        return directory
 
 
 def xeon_with_mlx5(root: Path) -> FakeHost:

@@ -105,15 +105,15 @@ class Kernel(FakeHost):
                 os.close(tap)
                 tap = self._taps[address] = self._tap(f"eth1v{address[-1]}")
             found = self._found(tap)
-            place = self.device(address) / "net"
+            interfaces = self.device(address) / "net"
             for other in self.names(address, "net"):
                 if found is None or other != found[0]:
                     (self.sysfs / "class/net" / other).unlink(missing_ok=True)
-                    for file in (place / other).iterdir():
+                    for file in (interfaces / other).iterdir():
                         file.unlink()
-                    (place / other).rmdir()
+                    (interfaces / other).rmdir()
             if found is not None:
-                self.files(place / found[0], flags=f"{found[1]:#x}", address="")
+                self.files(interfaces / found[0], flags=f"{found[1]:#x}", address="")
 
     def _found(self, tap: int) -> tuple[str, int] | None:
         """Name and flags of an interface. None if it is in another network or just disappears."""

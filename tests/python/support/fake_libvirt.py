@@ -85,7 +85,7 @@ class FakeDomain:
         return [function_address(each) for each in self._live.iterfind("devices/hostdev")]
 
     @property
-    def places(self) -> list[str]:
+    def guest_addresses(self) -> list[str]:
         """The guest's addresses of the functions."""
         found = (each.find("address") for each in self._live.iterfind("devices/hostdev"))
         return ["" if each is None else str(each.attrib) for each in found]

@@ -18,9 +18,9 @@
 
 enum { SIZE = 1 << 20, ROUNDS = 20 };
 
-static unsigned char expected(int rank, int round, int place)
+static unsigned char expected(int rank, int round, int offset)
 {
-	return (unsigned char)(rank * 31 + round * 7 + place);
+	return (unsigned char)(rank * 31 + round * 7 + offset);
 }
 
 /* Pass blocks of all sizes around the ring; returns the number of wrong bytes. */

@@ -98,11 +98,11 @@ def in_regions(regions: dict[str, str], program: list[str], *, before: str = "")
     return ["/bin/sh", "-c", shell, *program]
 
 
-def scribble(build: Path, region: Path, place: str) -> int:
+def scribble(build: Path, region: Path, part: str) -> int:
     """Write nonsense into a part of a region for a while. Returns how often, or 0 for `cut`."""
     program = build / "tests/hostile/scribbler"
     done = subprocess.run(
-        [program, region, str(SCRIBBLE_SECONDS), str(SEED), place],
+        [program, region, str(SCRIBBLE_SECONDS), str(SEED), part],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

@@ -72,8 +72,8 @@ class FunctionHosts(OptionHosts):
 
     def guid(self, name: str) -> str:
         """The GUID of the first function of a host's InfiniBand card."""
-        place = self.directory / f"cards-{name}/sys/bus/pci/devices/0000:02:00.0/sriov/0/port"
-        return place.read_text().strip()
+        file = self.directory / f"cards-{name}/sys/bus/pci/devices/0000:02:00.0/sriov/0/port"
+        return file.read_text().strip()
 
     def make_functions(self, name: str) -> Path:
         """Make a host's cards and its functions' interfaces. Returns its future /sys/bus/pci."""

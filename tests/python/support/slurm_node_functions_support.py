@@ -25,10 +25,10 @@ for file in null zero full random urandom tty; do
     touch "$1/$file"
     mount --bind "/dev/$file" "$1/$file"
 done
-for place in pts shm mqueue net; do
-    [ -d "/dev/$place" ] || continue
-    mkdir "$1/$place"
-    mount --rbind "/dev/$place" "$1/$place"
+for folder in pts shm mqueue net; do
+    [ -d "/dev/$folder" ] || continue
+    mkdir "$1/$folder"
+    mount --rbind "/dev/$folder" "$1/$folder"
 done
 ln -s pts/ptmx "$1/ptmx"
 ln -s /proc/self/fd "$1/fd"

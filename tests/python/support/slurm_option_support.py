@@ -92,14 +92,14 @@ class OptionHosts(SlurmHosts):
 
     def regions(self, name: str) -> list[str]:
         """The contents of a host's directory of regions, with modes and owners."""
-        place = self.root(name) / REGIONS.lstrip("/")
+        regions = self.root(name) / REGIONS.lstrip("/")
         found = []
-        for above, directories, files in os.walk(place):
+        for above, directories, files in os.walk(regions):
             for path in (Path(above, each) for each in (*directories, *files)):
                 with suppress(FileNotFoundError):  # it may disappear at this moment
                     status = path.lstat()
                     mode = stat.S_IMODE(status.st_mode)
-                    found.append(f"{path.relative_to(place)} {mode:o} {status.st_uid}")
+                    found.append(f"{path.relative_to(regions)} {mode:o} {status.st_uid}")
         return sorted(found)
 
     def running(self, name: str, program: str) -> list[psutil.Process]:

@@ -30,9 +30,9 @@ def apart() -> list[str]:
     return [*own, "sh", "-ec", NETWORK, "sh"]
 
 
-def killed_everywhere(before: list[str], place: str, state: Path) -> list[dict[str, Any]]:
+def killed_everywhere(before: list[str], machine: str, state: Path) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [*before, sys.executable, HERE / "tune_killed.py", place, state],
+        [*before, sys.executable, HERE / "tune_killed.py", machine, state],
         env=os.environ | {"PYTHONPATH": f"{package_path()}:{HERE}"},
         capture_output=True,
         text=True,
@@ -48,9 +48,9 @@ def lines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     state = tmp_path_factory.mktemp("state")
     if request.param == "kernel":
         return killed_everywhere(apart(), "kernel", state)
-    place = tmp_path_factory.mktemp("machine")
-    fake_machine(place)
-    return killed_everywhere([], str(place), state)
+    machine = tmp_path_factory.mktemp("machine")
+    fake_machine(machine)
+    return killed_everywhere([], str(machine), state)
 
 
 def test_values_are_as_before_wherever_it_was_killed(lines: list[dict[str, Any]]) -> None:

@@ -195,11 +195,11 @@ def provider_says(region_path: Path, **variables: str) -> list[str]:
     """The provider's standard error when a program opens an endpoint with FI_LOG_LEVEL=info."""
     if not region_path.exists():
         region.create(region_path)
-    place = {"FI_PROVIDER_PATH": str(PROVIDER), "VICINAL_REGION": f"file:{region_path}"}
+    located = {"FI_PROVIDER_PATH": str(PROVIDER), "VICINAL_REGION": f"file:{region_path}"}
     own = {name: text for name, text in os.environ.items() if name[:3] != "FI_"}
     done = subprocess.run(
         [API, "address", "names"],
-        env=own | place | variables,
+        env=own | located | variables,
         capture_output=True,
         text=True,
         check=False,

@@ -242,9 +242,9 @@ def with_interrupts(machine: Machine) -> Path:
     (root / "sys/devices/pci/msi_irqs").mkdir()
     for number, processors in ((24, "0-1"), (25, "1")):
         (root / f"sys/devices/pci/msi_irqs/{number}").write_text("")
-        place = root / f"proc/irq/{number}"
-        place.mkdir(parents=True)
-        (place / "smp_affinity_list").write_text(f"{processors}\n")
+        interrupt = root / f"proc/irq/{number}"
+        interrupt.mkdir(parents=True)
+        (interrupt / "smp_affinity_list").write_text(f"{processors}\n")
     return root / "proc/irq"
 
 

@@ -24,15 +24,15 @@ from vicinal.labs.tune.knobs.machine import Machine
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.state_directory import sole_command
 
-PLACE, STATE = sys.argv[1], Path(sys.argv[2])
+MACHINE, STATE = sys.argv[1], Path(sys.argv[2])
 SETTING: dict[str, int | str] = {"va/channels-rx": 1, "tap0/rx-frames": 40}
-if PLACE != "kernel":
+if MACHINE != "kernel":
     SETTING = {"eth0/channels-combined": 2, "eth0/rx-usecs": 10, "eth0/adaptive-rx": "off"}
 MOST = 100
 
 
 def machine() -> Machine:
-    return Machine() if PLACE == "kernel" else same_machine(Path(PLACE))
+    return Machine() if MACHINE == "kernel" else same_machine(Path(MACHINE))
 
 
 def new_applier() -> Applier:

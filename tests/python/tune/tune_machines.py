@@ -47,7 +47,7 @@ class Machine:
             self._draw(truth)
         total = self.costs()
         best = np.unravel_index(int(total.argmin()), total.shape)
-        self.optimum: Point = tuple(int(place) for place in best)
+        self.optimum: Point = tuple(int(index) for index in best)
         present = self.optimum if at_optimum else self._worse_setting(truth, total, flat=flat)
         rows = list(KNOBS.items())
         setting = {name: row[at] for (name, row), at in zip(rows, present, strict=True)}
@@ -91,15 +91,17 @@ class Machine:
     def _draw(self, random: np.random.Generator) -> None:
         sizes = random.permutation([0.25, 0.15, 0.10, 0.05, 0.0, 0.0])
         for curve, size, row in zip(self._curves, sizes, KNOBS.values(), strict=True):
-            places = np.arange(len(curve))
+            indices = np.arange(len(curve))
             if isinstance(row[0], str):
-                curve[:] = random.permutation(places / (len(curve) - 1)) * size
+                curve[:] = random.permutation(indices / (len(curve) - 1)) * size
             else:
-                away = np.abs(places - random.integers(len(curve))) / (len(curve) - 1)
+                away = np.abs(indices - random.integers(len(curve))) / (len(curve) - 1)
                 curve[:] = size * (away / away.max()) ** random.uniform(1, 2)
         # With adaptive moderation, other values are best.
-        places = np.arange(len(self._curves[0]))
-        self._interaction[:, 1] = 0.08 * np.abs(places - random.integers(len(places))) / len(places)
+        indices = np.arange(len(self._curves[0]))
+        self._interaction[:, 1] = (
+            0.08 * np.abs(indices - random.integers(len(indices))) / len(indices)
+        )
 
     def _worse_setting(
         self, random: np.random.Generator, total: np.ndarray, *, flat: bool
@@ -107,7 +109,7 @@ class Machine:
         """A random setting that is 10 to 33 % slower than the best one."""
         excess = np.exp(total - total.min()) - 1
         fits = np.argwhere(np.full(total.shape, True) if flat else (excess > 0.1) & (excess < 0.33))
-        return tuple(int(place) for place in fits[random.integers(len(fits))])
+        return tuple(int(index) for index in fits[random.integers(len(fits))])
 
     def _draw_noise(self, random: np.random.Generator, length: int = 16384) -> Iterator[float]:
         own = random.normal(0, 0.03, length) + random.gamma(2, 0.008, length)

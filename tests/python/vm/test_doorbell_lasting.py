@@ -32,18 +32,18 @@ WAIT = "print('started', flush=True)\nimport time; time.sleep(600)\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def directory(tmp_path: Path) -> Iterator[Path]:
     """A directory with a region; at the end, no server runs there."""
     (tmp_path / "region").write_bytes(bytes(4096))
     yield tmp_path
     LastingServer(tmp_path / "doorbell").end()
 
 
-def resource(place: Path) -> DoorbellResource:
+def resource(directory: Path) -> DoorbellResource:
     """A resource made only from its settings, as a later command finds it."""
     settings: dict[str, Json] = {
-        "directory": str(place / "doorbell"),
-        "region": str(place / "region"),
+        "directory": str(directory / "doorbell"),
+        "region": str(directory / "region"),
         "machines": 2,
     }
     found = DoorbellResource.from_settings(settings)
@@ -51,8 +51,8 @@ def resource(place: Path) -> DoorbellResource:
     return found
 
 
-def command(place: Path, code: str) -> list[str]:
-    return [sys.executable, "-c", code, str(place)]
+def command(directory: Path, code: str) -> list[str]:
+    return [sys.executable, "-c", code, str(directory)]
 
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT / "src")}
@@ -65,18 +65,18 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_it_is_made_stopped_started_and_taken_away(place: Path) -> None:
-    assert resource(place).observe().condition is Condition.ABSENT
-    resource(place).create()
-    assert resource(place).observe().condition is Condition.READY
-    server = LastingServer(place / "doorbell")
+def test_it_is_made_stopped_started_and_taken_away(directory: Path) -> None:
+    assert resource(directory).observe().condition is Condition.ABSENT
+    resource(directory).create()
+    assert resource(directory).observe().condition is Condition.READY
+    server = LastingServer(directory / "doorbell")
     assert server.socket.stat().st_mode & 0o777 == 0o600
     client = Client(server.socket)
     client.until(lambda: len(client.peers.get(client.number, [])) == VECTORS)
 
-    resource(place).stop()
-    resource(place).stop()  # again: nothing to do
-    assert resource(place).observe().condition is Condition.STOPPED
+    resource(directory).stop()
+    resource(directory).stop()  # again: nothing to do
+    assert resource(directory).observe().condition is Condition.STOPPED
     with pytest.raises(EOFError):
         client.take()
     # The client keeps the interrupts that it already has.
@@ -84,56 +84,56 @@ def test_it_is_made_stopped_started_and_taken_away(place: Path) -> None:
     assert rung(client.peers[client.number][1]) == 1
     client.close()
 
-    resource(place).start()
-    assert resource(place).observe().condition is Condition.READY
+    resource(directory).start()
+    assert resource(directory).observe().condition is Condition.READY
     process = server.process
     assert process is not None
-    resource(place).remove()
+    resource(directory).remove()
     until(lambda: not psutil.pid_exists(process))  # init has to reap it
     assert not server.directory.exists()
-    assert resource(place).observe().condition is Condition.ABSENT
-    resource(place).remove()  # again: nothing to do
+    assert resource(directory).observe().condition is Condition.ABSENT
+    resource(directory).remove()  # again: nothing to do
 
 
-def test_one_that_was_killed_is_stopped_and_starts_again(place: Path) -> None:
-    resource(place).create()
-    process = LastingServer(place / "doorbell").process
+def test_one_that_was_killed_is_stopped_and_starts_again(directory: Path) -> None:
+    resource(directory).create()
+    process = LastingServer(directory / "doorbell").process
     assert process is not None
     os.kill(process, signal.SIGKILL)
-    until(lambda: resource(place).observe().condition is Condition.STOPPED)
-    resource(place).start()
-    again = LastingServer(place / "doorbell").process
+    until(lambda: resource(directory).observe().condition is Condition.STOPPED)
+    resource(directory).start()
+    again = LastingServer(directory / "doorbell").process
     assert again not in (None, process)
 
 
-def test_one_of_a_region_that_is_gone_is_broken(place: Path) -> None:
-    resource(place).create()
-    (place / "region").unlink()
-    (place / "region").write_bytes(bytes(4096))  # another region with the same name
-    observed = resource(place).observe()
+def test_one_of_a_region_that_is_gone_is_broken(directory: Path) -> None:
+    resource(directory).create()
+    (directory / "region").unlink()
+    (directory / "region").write_bytes(bytes(4096))  # another region with the same name
+    observed = resource(directory).observe()
     assert observed.condition is Condition.BROKEN
     assert "a region that no longer exists" in observed.why
 
 
-def test_it_outlasts_a_command_that_is_killed_and_is_found(place: Path) -> None:
+def test_it_outlasts_a_command_that_is_killed_and_is_found(directory: Path) -> None:
     with subprocess.Popen(
-        command(place, START + WAIT), env=ENVIRONMENT, stdout=subprocess.PIPE
+        command(directory, START + WAIT), env=ENVIRONMENT, stdout=subprocess.PIPE
     ) as starter:
         assert starter.stdout is not None
         assert starter.stdout.readline() == b"started\n"
         starter.kill()
     time.sleep(0.3)
-    server = LastingServer(place / "doorbell")
-    assert server.serves(place / "region")
+    server = LastingServer(directory / "doorbell")
+    assert server.serves(directory / "region")
     assert server.process != starter.pid
-    resource(place).remove()
+    resource(directory).remove()
     assert server.process is None
 
 
-def test_ctrl_c_and_the_end_of_a_terminal_are_not_for_it(place: Path) -> None:
+def test_ctrl_c_and_the_end_of_a_terminal_are_not_for_it(directory: Path) -> None:
     starter, terminal = pty.fork()
     if starter == 0:
-        os.execve(sys.executable, command(place, START + WAIT), ENVIRONMENT)
+        os.execve(sys.executable, command(directory, START + WAIT), ENVIRONMENT)
     try:
         said = b""
         while b"started" not in said:
@@ -144,24 +144,24 @@ def test_ctrl_c_and_the_end_of_a_terminal_are_not_for_it(place: Path) -> None:
     finally:
         os.close(terminal)
     time.sleep(0.3)
-    assert resource(place).observe().condition is Condition.READY
+    assert resource(directory).observe().condition is Condition.READY
 
 
-def test_one_for_whom_nobody_waits_any_more_does_not_stay(place: Path) -> None:
+def test_one_for_whom_nobody_waits_any_more_does_not_stay(directory: Path) -> None:
     """The command was killed while it started the server."""
     with subprocess.Popen(
-        command(place, START), env=ENVIRONMENT, stdout=subprocess.DEVNULL
+        command(directory, START), env=ENVIRONMENT, stdout=subprocess.DEVNULL
     ) as starter:
-        until(lambda: (place / "doorbell/log").exists())
+        until(lambda: (directory / "doorbell/log").exists())
         starter.kill()
-    marks = (str(place / "doorbell"), "vicinal.cluster.vm.qemu.doorbell")
+    marks = (str(directory / "doorbell"), "vicinal.cluster.vm.qemu.doorbell")
 
     def there() -> bool:
         commands = (each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"]))
         return any(all(mark in " ".join(words) for mark in marks) for words in commands)
 
     def known() -> bool:
-        return LastingServer(place / "doorbell").process is not None
+        return LastingServer(directory / "doorbell").process is not None
 
     # The server noticed the kill, or was ready before and is known to later commands.
     until(lambda: known() or not there())
@@ -207,8 +207,8 @@ def test_one_that_comes_too_late_does_not_serve(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
-def test_one_of_another_pid_namespace_is_seen_and_left_alone(place: Path) -> None:
-    resource(place).create()
+def test_one_of_another_pid_namespace_is_seen_and_left_alone(directory: Path) -> None:
+    resource(directory).create()
     code = (
         "import sys; from pathlib import Path\n"
         "from vicinal.cluster.vm.qemu.doorbell.running import LastingServer\n"
@@ -218,7 +218,7 @@ def test_one_of_another_pid_namespace_is_seen_and_left_alone(place: Path) -> Non
     )
     apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
     done = subprocess.run(
-        [*apart, *command(place, code)],
+        [*apart, *command(directory, code)],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -226,13 +226,13 @@ def test_one_of_another_pid_namespace_is_seen_and_left_alone(place: Path) -> Non
         check=False,
     )
     assert "is in another PID namespace" in done.stderr
-    assert resource(place).observe().condition is Condition.READY
+    assert resource(directory).observe().condition is Condition.READY
 
 
-def test_one_that_does_not_start_says_why(place: Path) -> None:
-    server = LastingServer(place / "doorbell")
+def test_one_that_does_not_start_says_why(directory: Path) -> None:
+    server = LastingServer(directory / "doorbell")
     with pytest.raises(VicinalError, match=r"did not start \(.*open files"):
-        server.start(place / "region", clients=60000, vectors=60000)
+        server.start(directory / "region", clients=60000, vectors=60000)
     with pytest.raises(VicinalError, match=r"did not start \(no such file"):
-        server.start(place / "nothing", clients=1, vectors=1)
+        server.start(directory / "nothing", clients=1, vectors=1)
     assert server.process is None

@@ -210,7 +210,7 @@ def test_one_that_does_not_listen_holds_nobody_up(served: Served) -> None:
     assert set(deaf.peers) == set(honest.peers)
 
 
-def test_one_that_never_listens_loses_its_place(
+def test_one_that_never_listens_loses_its_id(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Its first words need more space than a socket's buffer has.

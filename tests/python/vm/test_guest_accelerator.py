@@ -35,7 +35,7 @@ QEMU = VersionedQemu(("qemu",))
 
 
 @dataclass
-class Place:
+class UserHost:
     """A host with a /dev/kvm that can be opened, and the answers of the probe, in order."""
 
     directory: Path
@@ -76,8 +76,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    found = Place(tmp_path, monkeypatch)
+def user_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UserHost]:
+    found = UserHost(tmp_path, monkeypatch)
     found.device.touch()
     for directory in (found.shared, found.own):
         directory.mkdir(mode=0o755)
@@ -89,99 +89,101 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     assert found.answers == []  # the probe gave each answer
 
 
-def test_what_a_guest_showed_is_known_until_the_next_boot(place: Place) -> None:
-    place.answers = [WORKS, HANGS]
-    assert known_choice(QEMU, place.own) is None
-    assert place.choose() == WORKS
-    assert place.choose() == known_choice(QEMU, place.own) == WORKS
-    assert place.probed == 1
+def test_what_a_guest_showed_is_known_until_the_next_boot(user_host: UserHost) -> None:
+    user_host.answers = [WORKS, HANGS]
+    assert known_choice(QEMU, user_host.own) is None
+    assert user_host.choose() == WORKS
+    assert user_host.choose() == known_choice(QEMU, user_host.own) == WORKS
+    assert user_host.probed == 1
 
-    place.monkeypatch.setattr(guest_accelerator, "_boot", lambda: "another")
-    assert known_choice(QEMU, place.own) is None
-    assert place.choose() == known_choice(QEMU, place.own) == HANGS
+    user_host.monkeypatch.setattr(guest_accelerator, "_boot", lambda: "another")
+    assert known_choice(QEMU, user_host.own) is None
+    assert user_host.choose() == known_choice(QEMU, user_host.own) == HANGS
 
 
-def test_a_kvm_that_cannot_be_opened_is_known_without_a_guest(place: Place) -> None:
-    place.answers = [WORKS]
-    assert place.choose() == WORKS
-    place.device.unlink()
-    for choice in (known_choice(QEMU, place.own), place.choose()):
+def test_a_kvm_that_cannot_be_opened_is_known_without_a_guest(user_host: UserHost) -> None:
+    user_host.answers = [WORKS]
+    assert user_host.choose() == WORKS
+    user_host.device.unlink()
+    for choice in (known_choice(QEMU, user_host.own), user_host.choose()):
         assert choice is not None
         assert choice.accelerator is Accelerator.TCG
         assert "does not exist" in choice.reason
 
 
-def test_each_qemu_is_tried_and_none_forgotten_for_another(place: Place) -> None:
+def test_each_qemu_is_tried_and_none_forgotten_for_another(user_host: UserHost) -> None:
     other = replace(QEMU, own="100.0")
-    place.answers = [WORKS, HANGS]
+    user_host.answers = [WORKS, HANGS]
     for _ in range(2):
-        assert place.choose() == WORKS
-        assert place.choose(qemu=other) == HANGS
-    assert place.probed == 2
+        assert user_host.choose() == WORKS
+        assert user_host.choose(qemu=other) == HANGS
+    assert user_host.probed == 2
 
 
-def test_another_kernel_is_tried_where_kvm_works_and_not_where_it_hangs(place: Place) -> None:
-    place.answers = [WORKS, HANGS]
-    assert place.choose(kernel="6.1") == WORKS
-    assert place.choose(kernel="6.12") == HANGS
-    assert place.choose(kernel="6.1") == WORKS
-    assert place.choose(kernel="6.18") == HANGS  # the half-minute probe runs only once
-    assert place.probed == 2
+def test_another_kernel_is_tried_where_kvm_works_and_not_where_it_hangs(
+    user_host: UserHost,
+) -> None:
+    user_host.answers = [WORKS, HANGS]
+    assert user_host.choose(kernel="6.1") == WORKS
+    assert user_host.choose(kernel="6.12") == HANGS
+    assert user_host.choose(kernel="6.1") == WORKS
+    assert user_host.choose(kernel="6.18") == HANGS  # the half-minute probe runs only once
+    assert user_host.probed == 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave an answer of root's")
 @pytest.mark.parametrize("answer", [WORKS, HANGS])
-def test_root_s_answer_is_believed_by_all_users(place: Place, answer: Choice) -> None:
-    place.write_to(place.shared)
-    place.answers = [answer]
+def test_root_s_answer_is_believed_by_all_users(user_host: UserHost, answer: Choice) -> None:
+    user_host.write_to(user_host.shared)
+    user_host.answers = [answer]
     before = os.umask(0o077)
     try:
-        assert place.choose() == answer
+        assert user_host.choose() == answer
     finally:
         os.umask(before)
-    assert (place.shared / CACHE).stat().st_mode & 0o777 == 0o644
-    place.become(ANOTHER_USER)
-    assert place.choose() == known_choice(QEMU, place.own) == answer
-    assert place.probed == 1
+    assert (user_host.shared / CACHE).stat().st_mode & 0o777 == 0o644
+    user_host.become(ANOTHER_USER)
+    assert user_host.choose() == known_choice(QEMU, user_host.own) == answer
+    assert user_host.probed == 1
     # The answer counts only if no other user may write to the file or its directory, or can replace
     # it.
-    for path, mode in ((place.shared / CACHE, 0o664), (place.shared, 0o777)):
+    for path, mode in ((user_host.shared / CACHE, 0o664), (user_host.shared, 0o777)):
         there = path.stat().st_mode
         path.chmod(mode)
-        assert known_choice(QEMU, place.own) is None
+        assert known_choice(QEMU, user_host.own) is None
         path.chmod(there)
-        assert known_choice(QEMU, place.own) == answer
-    os.chown(place.shared, ANOTHER_USER + 1, -1)
-    assert known_choice(QEMU, place.own) is None
+        assert known_choice(QEMU, user_host.own) == answer
+    os.chown(user_host.shared, ANOTHER_USER + 1, -1)
+    assert known_choice(QEMU, user_host.own) is None
 
 
-def test_what_another_user_wrote_is_not_believed(place: Place) -> None:
-    place.answers = [WORKS, HANGS]
-    for directory in (place.shared, place.own):
-        place.write_to(directory)
-        if directory == place.shared:
-            assert place.choose() == WORKS
+def test_what_another_user_wrote_is_not_believed(user_host: UserHost) -> None:
+    user_host.answers = [WORKS, HANGS]
+    for directory in (user_host.shared, user_host.own):
+        user_host.write_to(directory)
+        if directory == user_host.shared:
+            assert user_host.choose() == WORKS
         else:
-            (directory / CACHE).write_bytes((place.shared / CACHE).read_bytes())
+            (directory / CACHE).write_bytes((user_host.shared / CACHE).read_bytes())
         if os.geteuid() == 0:
             os.chown(directory / CACHE, ANOTHER_USER + 1, -1)
     if os.geteuid() == 0:
         # Root does not believe it either.
-        assert known_choice(QEMU, place.own) is None
-    place.become(ANOTHER_USER)
-    assert known_choice(QEMU, place.own) is None
-    assert place.choose() == HANGS
+        assert known_choice(QEMU, user_host.own) is None
+    user_host.become(ANOTHER_USER)
+    assert known_choice(QEMU, user_host.own) is None
+    assert user_host.choose() == HANGS
 
 
 @pytest.mark.parametrize("made", ["link", "pipe", "directory", "nonsense", "list", "half"])
-def test_what_is_no_answer_is_asked_for_anew(place: Place, made: str) -> None:
-    place.answers = [WORKS, HANGS]
-    cache = place.own / CACHE
-    assert place.choose() == WORKS
+def test_what_is_no_answer_is_asked_for_anew(user_host: UserHost, made: str) -> None:
+    user_host.answers = [WORKS, HANGS]
+    cache = user_host.own / CACHE
+    assert user_host.choose() == WORKS
     whole = cache.read_text()
     cache.unlink()
     if made == "link":
-        (place.own / "target").write_text(whole)
+        (user_host.own / "target").write_text(whole)
         cache.symlink_to("target")
     elif made == "pipe":
         os.mkfifo(cache)
@@ -191,23 +193,23 @@ def test_what_is_no_answer_is_asked_for_anew(place: Place, made: str) -> None:
         half = json.loads(whole)
         del half["answers"][0]["reason"]
         cache.write_text({"nonsense": whole[:-9], "list": "[1]", "half": json.dumps(half)}[made])
-    assert known_choice(QEMU, place.own) is None
-    assert place.choose() == HANGS
-    assert place.probed == 2
-    assert not list(place.own.glob(f"{CACHE}.*"))
+    assert known_choice(QEMU, user_host.own) is None
+    assert user_host.choose() == HANGS
+    assert user_host.probed == 2
+    assert not list(user_host.own.glob(f"{CACHE}.*"))
 
 
-def test_a_user_without_a_directory_finds_out_each_time(place: Place) -> None:
-    file = place.directory / "file"
+def test_a_user_without_a_directory_finds_out_each_time(user_host: UserHost) -> None:
+    file = user_host.directory / "file"
     file.touch()
-    place.write_to(file / "none")
-    place.answers = [WORKS, HANGS]
-    assert place.choose() == WORKS
-    assert place.choose() == HANGS
+    user_host.write_to(file / "none")
+    user_host.answers = [WORKS, HANGS]
+    assert user_host.choose() == WORKS
+    assert user_host.choose() == HANGS
 
 
-def test_nothing_else_is_left_beside_the_answers(place: Place) -> None:
-    place.answers = [WORKS, HANGS]
-    place.choose()
-    place.choose(qemu=replace(QEMU, own="100.0"))
-    assert [each.name for each in place.own.iterdir()] == [CACHE]
+def test_nothing_else_is_left_beside_the_answers(user_host: UserHost) -> None:
+    user_host.answers = [WORKS, HANGS]
+    user_host.choose()
+    user_host.choose(qemu=replace(QEMU, own="100.0"))
+    assert [each.name for each in user_host.own.iterdir()] == [CACHE]

@@ -36,7 +36,7 @@ MEMORY = 1 << 20
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of snapshots, which does not exist yet."""
     monkeypatch.setattr(store, "guests_directory", lambda: tmp_path)
     return store.snapshots_directory()
@@ -60,7 +60,7 @@ def is_there(key: str = KEY) -> bool:
 # --- creating one --------------------------------------------------------------------------
 
 
-def test_a_snapshot_is_made_once_and_is_its_user_s_alone(place: Path) -> None:
+def test_a_snapshot_is_made_once_and_is_its_user_s_alone(store_directory: Path) -> None:
     assert not is_there()
     assert make()
     with store.opened(KEY) as found:
@@ -68,12 +68,12 @@ def test_a_snapshot_is_made_once_and_is_its_user_s_alone(place: Path) -> None:
         assert os.pread(found.memory, 7, 0) == b"memory\0"
         assert os.pread(found.state, 9, 0) == b"state"
         assert os.fstat(found.memory).st_size == MEMORY
-    modes = {each.name: each.stat().st_mode & 0o777 for each in (place / KEY).iterdir()}
+    modes = {each.name: each.stat().st_mode & 0o777 for each in (store_directory / KEY).iterdir()}
     assert modes == {"memory": 0o600, "state": 0o600}
     assert make(save=lambda *_: pytest.fail("it was made twice"))
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("store_directory")
 def test_of_two_makers_the_second_waits_and_finds_it() -> None:
     made = []
     begun = threading.Event()
@@ -93,44 +93,44 @@ def test_of_two_makers_the_second_waits_and_finds_it() -> None:
     assert made == [1]
 
 
-def test_one_that_failed_leaves_nothing(place: Path) -> None:
+def test_one_that_failed_leaves_nothing(store_directory: Path) -> None:
     def fail(memory: int, state: int) -> None:
         write(memory, state)
         raise VicinalError("the guest did not boot", "mend it")
 
     with pytest.raises(VicinalError, match="did not boot"):
         make(save=fail)
-    assert [each.name for each in place.iterdir()] == [".lock"]
+    assert [each.name for each in store_directory.iterdir()] == [".lock"]
 
 
-def test_what_a_killed_maker_left_goes_with_the_next(place: Path) -> None:
+def test_what_a_killed_maker_left_goes_with_the_next(store_directory: Path) -> None:
     child = os.fork()
     if child == 0:
         make(save=lambda *_: os._exit(9))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert [each.name for each in place.iterdir() if each.suffix] == [f"{KEY}.part"]
+    assert [each.name for each in store_directory.iterdir() if each.suffix] == [f"{KEY}.part"]
     assert not is_there()
     assert make()
-    assert not [each for each in place.iterdir() if each.suffix]
+    assert not [each for each in store_directory.iterdir() if each.suffix]
 
 
-def test_there_are_a_few_at_most(place: Path) -> None:
+def test_there_are_a_few_at_most(store_directory: Path) -> None:
     """The snapshot used last stays; a process that has an old one open can still read it."""
     for number in range(4):
         assert make(f"{number:016x}")
-        os.utime(place / f"{number:016x}", (number, number))
+        os.utime(store_directory / f"{number:016x}", (number, number))
     with store.opened(f"{0:016x}"), store.opened(f"{1:016x}") as found:
-        os.utime(place / f"{1:016x}", (1, 1))
+        os.utime(store_directory / f"{1:016x}", (1, 1))
         assert make()
         assert found is not None
         assert os.pread(found.state, 9, 0) == b"state"
-    kept = sorted(each.name for each in place.iterdir() if each.is_dir())
+    kept = sorted(each.name for each in store_directory.iterdir() if each.is_dir())
     assert kept == sorted([f"{0:016x}", f"{2:016x}", f"{3:016x}", KEY])
 
 
-def test_without_room_there_is_none(place: Path) -> None:
-    free = shutil.disk_usage(place.parent).free
+def test_without_room_there_is_none(store_directory: Path) -> None:
+    free = shutil.disk_usage(store_directory.parent).free
     assert not store.make(KEY, MEMORY, 2 * free, lambda *_: pytest.fail("there is no room"))
     assert not is_there()
 
@@ -138,34 +138,34 @@ def test_without_room_there_is_none(place: Path) -> None:
 # --- what other users could have put there --------------------------------------------------
 
 
-def link_memory(place: Path) -> None:
-    (place / KEY / "memory").rename(place / "elsewhere")
-    (place / KEY / "memory").symlink_to(place / "elsewhere")
+def link_memory(store_directory: Path) -> None:
+    (store_directory / KEY / "memory").rename(store_directory / "elsewhere")
+    (store_directory / KEY / "memory").symlink_to(store_directory / "elsewhere")
 
 
-def link_directory(place: Path) -> None:
-    place.rename(place.with_name("elsewhere"))
-    place.symlink_to(place.with_name("elsewhere"))
+def link_directory(store_directory: Path) -> None:
+    store_directory.rename(store_directory.with_name("elsewhere"))
+    store_directory.symlink_to(store_directory.with_name("elsewhere"))
 
 
-def pipe_as_state(place: Path) -> None:
-    (place / KEY / "state").unlink()
-    os.mkfifo(place / KEY / "state", 0o600)
+def pipe_as_state(store_directory: Path) -> None:
+    (store_directory / KEY / "state").unlink()
+    os.mkfifo(store_directory / KEY / "state", 0o600)
 
 
-def give_away(place: Path) -> None:
+def give_away(store_directory: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file to another user")
-    os.chown(place / KEY / "memory", 1, -1)
+    os.chown(store_directory / KEY / "memory", 1, -1)
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda place: (place / KEY / "memory").chmod(0o640),
-        lambda place: (place / KEY / "state").chmod(0o602),
-        lambda place: (place / KEY).chmod(0o770),
-        lambda place: place.chmod(0o777),
+        lambda store_directory: (store_directory / KEY / "memory").chmod(0o640),
+        lambda store_directory: (store_directory / KEY / "state").chmod(0o602),
+        lambda store_directory: (store_directory / KEY).chmod(0o770),
+        lambda store_directory: store_directory.chmod(0o777),
         link_memory,
         link_directory,
         pipe_as_state,
@@ -173,10 +173,10 @@ def give_away(place: Path) -> None:
     ],
 )
 def test_one_that_others_could_have_written_is_not_taken(
-    place: Path, spoil: Callable[[Path], object]
+    store_directory: Path, spoil: Callable[[Path], object]
 ) -> None:
     assert make()
-    spoil(place)
+    spoil(store_directory)
     with pytest.raises(VicinalError, match="must belong to this user only"):
         is_there()
 

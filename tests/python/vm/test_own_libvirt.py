@@ -28,7 +28,7 @@ from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 
-HERE = {place for place in MOUNTS.values() if place.exists()}
+HERE = {directory for directory in MOUNTS.values() if directory.exists()}
 """The directories of MOUNTS that the host already has."""
 BOUND = 120.0  # seconds; a guard against hangs
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(CHECKOUT / "src")}
@@ -68,7 +68,7 @@ def daemon(cache: Path) -> Iterator[Daemon]:
 def check_mount_points() -> None:
     """Check that no directory is left that the daemon added to the host for libvirt."""
     deadline = time.monotonic() + 60
-    while not {place for place in MOUNTS.values() if place.exists()} <= HERE:
+    while not {directory for directory in MOUNTS.values() if directory.exists()} <= HERE:
         # A daemon of another test run may use them.
         assert time.monotonic() < deadline or not remove_mount_points()
         if time.monotonic() > deadline:
