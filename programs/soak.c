@@ -103,10 +103,10 @@ static void take(int channel, const MPI_Status *status, const unsigned char *byt
 		pattern_check(&tally, bytes, (size_t)size, &name);
 }
 
-static void post(unsigned place)
+static void post(unsigned index)
 {
-	MPI_Irecv(receives[place].bytes, SIZE_MOST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, channels[POSTED],
-		  &receives[place].request);
+	MPI_Irecv(receives[index].bytes, SIZE_MOST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, channels[POSTED],
+		  &receives[index].request);
 }
 
 /* Returns whether a receive was complete. A receive that TAG_END completed is not posted again. */
@@ -175,20 +175,20 @@ static int another(void)
 
 static void send_one(void)
 {
-	int place = free_send(), to = another(), channel = (int)(random_next(&state) % CHANNELS);
+	int index = free_send(), to = another(), channel = (int)(random_next(&state) % CHANNELS);
 
-	if (place < 0)
+	if (index < 0)
 		return;
 	struct message_name name = name_of(channel, rank, to, sent_to[channel][to]++);
 	struct shape shape = shape_of(&name);
 
-	pattern_fill(sends[place].bytes, (size_t)shape.size, &name);
+	pattern_fill(sends[index].bytes, (size_t)shape.size, &name);
 	if (shape.synchronous)
-		MPI_Issend(sends[place].bytes, shape.size, MPI_BYTE, to, shape.tag, channels[channel],
-			   &sends[place].request);
+		MPI_Issend(sends[index].bytes, shape.size, MPI_BYTE, to, shape.tag, channels[channel],
+			   &sends[index].request);
 	else
-		MPI_Isend(sends[place].bytes, shape.size, MPI_BYTE, to, shape.tag, channels[channel],
-			  &sends[place].request);
+		MPI_Isend(sends[index].bytes, shape.size, MPI_BYTE, to, shape.tag, channels[channel],
+			  &sends[index].request);
 	sent++;
 }
 
@@ -199,7 +199,7 @@ static void reach_one(MPI_Win window, uint64_t *counted)
 	static int number;
 	static const uint64_t one = 1;
 	int to = another();
-	MPI_Aint place = 8 + (MPI_Aint)rank * PART_BYTES;
+	MPI_Aint displacement = 8 + (MPI_Aint)rank * PART_BYTES;
 	uint64_t before;
 
 	one_sided++;
@@ -213,9 +213,9 @@ static void reach_one(MPI_Win window, uint64_t *counted)
 	int size = (int)(random_next(&state) % (random_next(&state) % 2 == 0 ? 1000 : PART_BYTES)) + 1;
 
 	pattern_fill(out, (size_t)size, &name);
-	MPI_Put(out, size, MPI_BYTE, to, place, size, MPI_BYTE, window);
+	MPI_Put(out, size, MPI_BYTE, to, displacement, size, MPI_BYTE, window);
 	MPI_Win_flush(to, window);
-	MPI_Get(in, size, MPI_BYTE, to, place, size, MPI_BYTE, window);
+	MPI_Get(in, size, MPI_BYTE, to, displacement, size, MPI_BYTE, window);
 	MPI_Win_flush(to, window);
 	pattern_check(&tally, in, (size_t)size, &name);
 	tally.messages--; /* this was not a message */

@@ -70,12 +70,12 @@ static struct options read_options(int argc, char **argv, int ranks)
 }
 
 /*
- * A number between -1 and 1 by splitmix64. It depends only on the place, not on the number of
+ * A number between -1 and 1 by splitmix64. It depends only on the index, not on the number of
  * ranks.
  */
-static double random_at(uint64_t place)
+static double random_at(uint64_t index)
 {
-	uint64_t mixed = (place + 1) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t mixed = (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
 
 	mixed = (mixed ^ mixed >> 30U) * UINT64_C(0xbf58476d1ce4e5b9);
 	mixed = (mixed ^ mixed >> 27U) * UINT64_C(0x94d049bb133111eb);
@@ -144,14 +144,14 @@ static void check_sines(struct cube *cube)
 	for (int z = 0; z < cube->size; z++) {
 		for (int y = cube_layer(cube, cube->rank); y < cube_layer(cube, cube->rank + 1); y++) {
 			for (int x = 0; x < cube->size; x++, at++) {
-				int places[] = {x, y, z};
+				int indices[] = {x, y, z};
 				number wanted = 1;
 
 				for (int axis = 0; axis < 3; axis++) {
-					if (places[axis] == 1)
+					if (indices[axis] == 1)
 						wanted *= -I / 2;
 					else
-						wanted *= places[axis] == cube->size - 1 ? I / 2 : 0;
+						wanted *= indices[axis] == cube->size - 1 ? I / 2 : 0;
 				}
 				error = worse(error, cabs(*at / all - wanted));
 			}

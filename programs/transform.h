@@ -27,7 +27,7 @@ struct cube {
 	number *line;     /* one line along z */
 	number *roots;    /* of unity: exp(-2πi k/size) */
 	int *counts[2];   /* for MPI_Alltoallv: numbers to and from each rank, on the way there */
-	int *places[2];
+	int *displacements[2];
 	double communicated; /* seconds in MPI since the caller last set it to 0 */
 };
 

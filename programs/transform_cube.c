@@ -29,20 +29,20 @@ struct cube cube_open(int size)
 		cube.roots[i] = cexp(-2 * PI * I * i / size);
 	for (int way = 0; way < 2; way++) {
 		cube.counts[way] = measure_buffer((size_t)cube.ranks * sizeof(int));
-		cube.places[way] = measure_buffer((size_t)cube.ranks * sizeof(int));
+		cube.displacements[way] = measure_buffer((size_t)cube.ranks * sizeof(int));
 	}
 	/*
 	 * The part of each other rank's layers of y in this rank's layers of z, and vice versa:
 	 * both have the same size.
 	 */
-	for (int rank = 0, place = 0; rank < cube.ranks; rank++) {
+	for (int rank = 0, displacement = 0; rank < cube.ranks; rank++) {
 		int theirs = cube_layer(&cube, rank + 1) - cube_layer(&cube, rank);
 
 		for (int way = 0; way < 2; way++) {
 			cube.counts[way][rank] = theirs * cube_layers(&cube) * size;
-			cube.places[way][rank] = place;
+			cube.displacements[way][rank] = displacement;
 		}
-		place += cube.counts[0][rank];
+		displacement += cube.counts[0][rank];
 	}
 	return cube;
 }
@@ -51,7 +51,7 @@ void cube_close(struct cube *cube)
 {
 	for (int way = 0; way < 2; way++) {
 		free(cube->counts[way]);
-		free(cube->places[way]);
+		free(cube->displacements[way]);
 	}
 	free(cube->roots);
 	free(cube->line);
@@ -139,9 +139,9 @@ static void pack(struct cube *cube, number *parts, bool unpack)
 		size_t count = (size_t)rows * edge;
 
 		for (int layer = 0; layer < cube_layers(cube); layer++, parts += count) {
-			number *place = cube->numbers + ((size_t)layer * edge + (size_t)first) * edge;
+			number *cells = cube->numbers + ((size_t)layer * edge + (size_t)first) * edge;
 
-			memcpy(unpack ? place : parts, unpack ? parts : place, count * sizeof(number));
+			memcpy(unpack ? cells : parts, unpack ? parts : cells, count * sizeof(number));
 		}
 	}
 }
@@ -150,8 +150,8 @@ static void exchange(struct cube *cube, const number *sent, number *received)
 {
 	double start = MPI_Wtime();
 
-	MPI_Alltoallv(sent, cube->counts[0], cube->places[0], MPI_C_DOUBLE_COMPLEX, received, cube->counts[1],
-		      cube->places[1], MPI_C_DOUBLE_COMPLEX, MPI_COMM_WORLD);
+	MPI_Alltoallv(sent, cube->counts[0], cube->displacements[0], MPI_C_DOUBLE_COMPLEX, received,
+		      cube->counts[1], cube->displacements[1], MPI_C_DOUBLE_COMPLEX, MPI_COMM_WORLD);
 	cube->communicated += MPI_Wtime() - start;
 }
 
@@ -175,9 +175,9 @@ void cube_backward(struct cube *cube)
 		cube->numbers[i] /= all;
 }
 
-static double wave_number(const struct cube *cube, int place)
+static double wave_number(const struct cube *cube, int index)
 {
-	return place <= cube->size / 2 ? place : place - cube->size;
+	return index <= cube->size / 2 ? index : index - cube->size;
 }
 
 void cube_spectrum(struct cube *cube, double *shells)

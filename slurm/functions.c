@@ -23,13 +23,14 @@ static const char *words_of_host(const job_info_t *record, const char *host)
 {
 	/* The type has another name in later releases. */
 	__auto_type hosts = slurm_hostlist_create(record->nodes);
-	int place = hosts != NULL ? slurm_hostlist_find(hosts, host) : -1;
+	int host_index = hosts != NULL ? slurm_hostlist_find(hosts, host) : -1;
 
 	if (hosts != NULL)
 		slurm_hostlist_destroy(hosts);
-	if (place < 0 || (uint32_t)place >= record->gres_detail_cnt || record->gres_detail_str[place] == NULL)
+	if (host_index < 0 || (uint32_t)host_index >= record->gres_detail_cnt ||
+	    record->gres_detail_str[host_index] == NULL)
 		return "";
-	return record->gres_detail_str[place];
+	return record->gres_detail_str[host_index];
 }
 
 /* Ask slurmctld, which takes some milliseconds. Returns 0, or -1 with the reason in `said`. */

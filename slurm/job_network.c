@@ -78,18 +78,18 @@ int job_network_join(const struct supervisor_order *order, int between, int node
 	const struct settings *settings = order->settings;
 	char job[NUMBER_MAX];
 	char port[NUMBER_MAX];
-	char places[2][NETWORK_MAX];
+	char files[2][NETWORK_MAX];
 	char *others = malloc(HOSTS_MAX);
 	const char *const arguments[] = {settings->command, "slurm",   "network", job,       "--between",
-					 places[0],         "--nodes", places[1], "--hosts", others,
+					 files[0],          "--nodes", files[1],  "--hosts", others,
 					 "--port",          port,      NULL};
 	int result = -1;
 
 	(void)snprintf(job, sizeof(job), "%" PRIu32, order->job);
 	(void)snprintf(port, sizeof(port), "%u", (unsigned)settings->network_port);
 	/* This process waits for the command, so the descriptors stay open that long. */
-	(void)snprintf(places[0], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), between);
-	(void)snprintf(places[1], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), nodes);
+	(void)snprintf(files[0], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), between);
+	(void)snprintf(files[1], NETWORK_MAX, "/proc/%d/fd/%d", (int)getpid(), nodes);
 	if (others == NULL || find_others(order->job, others) != 0)
 		(void)snprintf(said, length,
 			       "vicinal: slurmctld does not say on which hosts job %" PRIu32

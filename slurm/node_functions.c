@@ -111,10 +111,10 @@ int node_functions_grant(struct node_functions *functions, uint32_t number, int 
 	char address[ADDRESS_MAX];
 	char kind[LINK_NAME_MAX];
 	char interface[IF_NAMESIZE];
-	char place[PATH_OF_NETWORK_MAX];
+	char network_file[PATH_OF_NETWORK_MAX];
 	char name[LINK_NAME_MAX];
-	const char *const arguments[] = {"/sbin/ip", "link", "set",  "dev", interface,
-					 "netns",    place,  "name", name,  NULL};
+	const char *const arguments[] = {"/sbin/ip", "link",       "set",  "dev", interface,
+					 "netns",    network_file, "name", name,  NULL};
 
 	if (number >= functions->count || functions->granted[number] || functions->for_vms ||
 	    sscanf(functions->lines[number], "%31s %15s", address, kind) != 2 ||
@@ -131,7 +131,7 @@ int node_functions_grant(struct node_functions *functions, uint32_t number, int 
 		return -1;
 	}
 	/* This process waits for the command, so the descriptor stays open that long. */
-	(void)snprintf(place, sizeof(place), "/proc/%d/fd/%d", (int)getpid(), network);
+	(void)snprintf(network_file, sizeof(network_file), "/proc/%d/fd/%d", (int)getpid(), network);
 	(void)snprintf(name, sizeof(name), "lent%" PRIu32, number);
 	functions->granted[number] = true;
 	return command_run(arguments, said, length);

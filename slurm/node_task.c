@@ -239,20 +239,20 @@ _Noreturn static void stand_for(pid_t task, int node, int channel, const char *n
 static int settle(const int opened[SPACES], const char *name, int channel, uint16_t *port, char *fault,
 		  size_t length)
 {
-	char place[PATH_MAX];
+	char directory[PATH_MAX];
 	int listener = -1;
 
-	if (getcwd(place, sizeof(place)) == NULL)
-		(void)snprintf(place, sizeof(place), "/");
+	if (getcwd(directory, sizeof(directory)) == NULL)
+		(void)snprintf(directory, sizeof(directory), "/");
 	if (enter_spaces(opened, NET, SPACES) != 0) {
 		(void)snprintf(fault, length, "the node %s cannot be entered: %s", name, strerror(errno));
 		return -1;
 	}
-	if (chdir(place) != 0) {
+	if (chdir(directory) != 0) {
 		(void)snprintf(fault, length,
 			       "the node %s does not have the directory %s (%s): start the job in another "
 			       "directory, or add this one to `mounts` in the cluster file",
-			       name, place, strerror(errno));
+			       name, directory, strerror(errno));
 		return -1;
 	}
 	if (*port != 0 && (listener = pmix_relay_listen(port)) < 0) {

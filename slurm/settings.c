@@ -43,8 +43,8 @@ static int read_network(const char *text, uint16_t *port)
 int settings_read(int count, char **arguments, struct settings *settings, const char **wrong)
 {
 	static const char *const names[] = {"command", "directory", "variables", "python"};
-	const char **const places[] = {&settings->command, &settings->directory, &settings->variables,
-				       &settings->python};
+	const char **const targets[] = {&settings->command, &settings->directory, &settings->variables,
+					&settings->python};
 	const size_t paths = sizeof(names) / sizeof(names[0]);
 	const size_t needed = paths - 1;
 
@@ -72,7 +72,7 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 
 			good = path != NULL && path[0] == '/';
 			if (good)
-				*places[j] = path;
+				*targets[j] = path;
 		}
 		*wrong = arguments[i];
 		if (!good)
@@ -80,7 +80,7 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 	}
 	for (size_t j = 0; j < needed; j++) {
 		*wrong = names[j];
-		if (*places[j] == NULL)
+		if (*targets[j] == NULL)
 			return -1;
 	}
 	return 0;

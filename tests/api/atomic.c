@@ -38,25 +38,25 @@ static const size_t element_bytes[DATATYPES] = {
 	[FI_UINT128] = 16,
 };
 
-static void put(int datatype, void *place, long long number)
+static void put(int datatype, void *element, long long number)
 {
 	float float_number = (float)number;
 	double double_number = (double)number;
 	long double long_number = number;
 	int64_t wide[2] = {number, number < 0 ? -1 : 0};
 
-	memset(place, 0, element_bytes[datatype]);
+	memset(element, 0, element_bytes[datatype]);
 	if (datatype == FI_FLOAT || datatype == FI_FLOAT_COMPLEX)
-		memcpy(place, &float_number, sizeof(float_number));
+		memcpy(element, &float_number, sizeof(float_number));
 	else if (datatype == FI_DOUBLE || datatype == FI_DOUBLE_COMPLEX)
-		memcpy(place, &double_number, sizeof(double_number));
+		memcpy(element, &double_number, sizeof(double_number));
 	else if (datatype == FI_LONG_DOUBLE || datatype == FI_LONG_DOUBLE_COMPLEX)
-		memcpy(place, &long_number, sizeof(long_number));
+		memcpy(element, &long_number, sizeof(long_number));
 	else
-		memcpy(place, wide, element_bytes[datatype]);
+		memcpy(element, wide, element_bytes[datatype]);
 }
 
-static long long get(int datatype, const void *place)
+static long long get(int datatype, const void *element)
 {
 	float float_number = 0;
 	double double_number = 0;
@@ -64,18 +64,18 @@ static long long get(int datatype, const void *place)
 	int64_t wide = 0;
 
 	if (datatype == FI_FLOAT || datatype == FI_FLOAT_COMPLEX) {
-		memcpy(&float_number, place, sizeof(float_number));
+		memcpy(&float_number, element, sizeof(float_number));
 		return (long long)float_number;
 	}
 	if (datatype == FI_DOUBLE || datatype == FI_DOUBLE_COMPLEX) {
-		memcpy(&double_number, place, sizeof(double_number));
+		memcpy(&double_number, element, sizeof(double_number));
 		return (long long)double_number;
 	}
 	if (datatype == FI_LONG_DOUBLE || datatype == FI_LONG_DOUBLE_COMPLEX) {
-		memcpy(&long_number, place, sizeof(long_number));
+		memcpy(&long_number, element, sizeof(long_number));
 		return (long long)long_number;
 	}
-	memcpy(&wide, place, element_bytes[datatype] < 8 ? element_bytes[datatype] : 8);
+	memcpy(&wide, element, element_bytes[datatype] < 8 ? element_bytes[datatype] : 8);
 	return wide;
 }
 
@@ -275,19 +275,19 @@ static void calls(int rank)
 		struct fi_ioc one[4] = {{numbers, 1}, {numbers + 1, half}, {numbers + 1 + half, half - 1}};
 		struct fi_ioc fetched[4] = {{before, half - 1}, {before + half - 1, half + 1}};
 		struct fi_ioc compared[4] = {{others, elements}};
-		struct fi_rma_ioc places[4] = {{800, half, KEY}, {0, half, KEY}};
+		struct fi_rma_ioc ranges[4] = {{800, half, KEY}, {0, half, KEY}};
 		struct fi_msg_atomic message = {
 			.msg_iov = one,
 			.iov_count = 3,
 			.addr = side.peer[1],
-			.rma_iov = places,
+			.rma_iov = ranges,
 			.rma_iov_count = 2,
 			.datatype = FI_INT64,
 			.op = FI_ATOMIC_WRITE,
 			.context = &message,
 		};
 		if (elements * 8 > 800 * 2)
-			places[0].addr = 4000;
+			ranges[0].addr = 4000;
 		for (size_t i = 0; i < elements; i++)
 			numbers[i] = (int64_t)(i + elements);
 		POST(&side, fi_atomicmsg(side.endpoint, &message, FI_COMPLETION));
@@ -328,9 +328,9 @@ static void calls(int rank)
 					       side.peer[1], 0, KEY, FI_INT64, FI_CSWAP_NE, NULL));
 		/* Answers come in order: with the answer to the next operation, all have come. */
 		struct fi_ioc last = {operands + 4096, 1};
-		struct fi_rma_ioc place = {1000, 1, KEY};
+		struct fi_rma_ioc range = {1000, 1, KEY};
 		struct fi_msg_atomic message = {.addr = side.peer[1],
-						.rma_iov = &place,
+						.rma_iov = &range,
 						.rma_iov_count = 1,
 						.datatype = FI_INT64,
 						.op = FI_ATOMIC_READ,

@@ -102,12 +102,12 @@ static void errors(int rank)
 		     -FI_EINVAL);
 		many[1].count = SIZE_MAX;
 		SAME(fi_atomicv(ep, many, NULL, 2, peer, 0, KEY, FI_INT64, FI_SUM, NULL), -FI_EMSGSIZE);
-		struct fi_rma_ioc places[5] = {
+		struct fi_rma_ioc ranges[5] = {
 			{0, 1, KEY}, {0, 1, KEY}, {0, 1, KEY}, {0, 1, KEY}, {0, 1, KEY}};
 		struct fi_msg_atomic message = {.msg_iov = many,
 						.iov_count = 1,
 						.addr = peer,
-						.rma_iov = places,
+						.rma_iov = ranges,
 						.datatype = FI_INT64,
 						.op = FI_SUM};
 		SAME(fi_atomicmsg(ep, &message, 0), -FI_EINVAL);
@@ -116,9 +116,9 @@ static void errors(int rank)
 		message.rma_iov_count = 2;
 		SAME(fi_atomicmsg(ep, &message, 0), -FI_EINVAL);
 		message.rma_iov_count = 1;
-		places[0].count = SIZE_MAX;
+		ranges[0].count = SIZE_MAX;
 		SAME(fi_atomicmsg(ep, &message, 0), -FI_EMSGSIZE);
-		places[0].count = 1;
+		ranges[0].count = 1;
 		static const uint64_t flags[] = {REFUSED_FLAGS, FI_MATCH_COMPLETE, FI_TAGGED};
 		for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
 			SAME(fi_atomicmsg(ep, &message, flags[i]), -FI_EBADFLAGS);

@@ -98,10 +98,10 @@ static void many(int rank)
 	SAME(fi_trecv(side.endpoint, &got, sizeof(got), NULL, side.peer[other], 1, 0, NULL), 0);
 	barrier(&side);
 	for (uint64_t part = 0; part < MANY; part++) {
-		size_t place = part * PART_BYTES;
-		fill(buffer + place, PART_BYTES, 100 * (uint64_t)rank + part);
-		POST(&side, fi_write(side.endpoint, buffer + place, PART_BYTES, NULL, side.peer[other], place,
-				     KEY, NULL));
+		size_t offset = part * PART_BYTES;
+		fill(buffer + offset, PART_BYTES, 100 * (uint64_t)rank + part);
+		POST(&side, fi_write(side.endpoint, buffer + offset, PART_BYTES, NULL, side.peer[other],
+				     offset, KEY, NULL));
 	}
 	struct iovec piece = {&word, sizeof(word)};
 	struct fi_msg_tagged message = {
@@ -115,8 +115,8 @@ static void many(int rank)
 	for (uint64_t part = 0; part < MANY; part++)
 		CHECK_FILLED(memory + part * PART_BYTES, PART_BYTES, 100 * (uint64_t)other + part);
 	for (uint64_t part = 0; part < MANY; part++) {
-		size_t place = part * PART_BYTES;
-		POST(&side, fi_read(side.endpoint, again + place, PART_BYTES, NULL, side.peer[other], place,
+		size_t offset = part * PART_BYTES;
+		POST(&side, fi_read(side.endpoint, again + offset, PART_BYTES, NULL, side.peer[other], offset,
 				    KEY, NULL));
 	}
 	for (uint64_t part = 0; part < MANY; part++)

@@ -163,12 +163,12 @@ static void refused_keys(int rank)
 	unsigned char key[8] = {1};
 
 	(void)rank;
-	for (int place = 0; place < 2; place++) {
+	for (int index = 0; index < 2; index++) {
 		struct fi_info *hints = vicinal_hints();
 		uint8_t *copy = malloc(sizeof(key));
 		CHECK(copy != NULL);
 		memcpy(copy, key, sizeof(key));
-		if (place == 0) {
+		if (index == 0) {
 			hints->ep_attr->auth_key = copy;
 			hints->ep_attr->auth_key_size = sizeof(key);
 		} else {

@@ -174,9 +174,9 @@ static void anybody(int rank)
 				fi_addr_t source = 0;
 				struct fi_cq_tagged_entry entry =
 					next_completion_from(side.received, &source);
-				size_t place = (size_t)((unsigned char *)entry.op_context - in[0]) / ROOM;
-				sources[place] = source;
-				lengths[place] = entry.len;
+				size_t index = (size_t)((unsigned char *)entry.op_context - in[0]) / ROOM;
+				sources[index] = source;
+				lengths[index] = entry.len;
 			}
 			for (uint64_t i = 0; i < group; i++) {
 				int from = 1;

@@ -88,7 +88,7 @@ static void pieces(int rank)
 			for (size_t there = 1; there <= 4; there++) {
 				size_t total = totals[i];
 				struct iovec local[4];
-				struct fi_rma_iov places[4];
+				struct fi_rma_iov ranges[4];
 				size_t used = 0;
 				for (size_t k = 0; k < here; k++) {
 					size_t part = k + 1 == here ? total - used : total / here + k % 2;
@@ -98,7 +98,7 @@ static void pieces(int rank)
 				used = 0;
 				for (size_t k = there; k-- > 0;) { /* in another order, with gaps */
 					size_t part = k == 0 ? total - used : total / there - k % 2;
-					places[there - 1 - k] =
+					ranges[there - 1 - k] =
 						(struct fi_rma_iov){k * (total + 8), part, KEY};
 					used += part;
 				}
@@ -106,7 +106,7 @@ static void pieces(int rank)
 					.msg_iov = local,
 					.iov_count = here,
 					.addr = side.peer[1],
-					.rma_iov = places,
+					.rma_iov = ranges,
 					.rma_iov_count = there,
 					.context = &message,
 				};
@@ -167,11 +167,11 @@ static void data(int rank)
 		memset(buffer, 0, 300);
 		expect_nothing(&side, side.sent);
 		struct iovec piece = {buffer, 8};
-		struct fi_rma_iov place = {1000, 8, KEY};
+		struct fi_rma_iov range = {1000, 8, KEY};
 		struct fi_msg_rma message = {.msg_iov = &piece,
 					     .iov_count = 1,
 					     .addr = side.peer[1],
-					     .rma_iov = &place,
+					     .rma_iov = &range,
 					     .rma_iov_count = 1,
 					     .data = 6};
 		POST(&side, fi_writemsg(side.endpoint, &message, FI_REMOTE_CQ_DATA | FI_INJECT));
@@ -206,19 +206,19 @@ static void selective(int rank)
 		POST(&side, fi_write(side.endpoint, buffer, 8, NULL, side.peer[1], 100000, KEY, NULL));
 		for (size_t length = 0; length <= most; length += most / 8) {
 			struct iovec piece = {again, length};
-			struct fi_rma_iov place = {length * 8, length, KEY};
+			struct fi_rma_iov range = {length * 8, length, KEY};
 			struct fi_msg_rma message = {.msg_iov = &piece,
 						     .iov_count = 1,
 						     .addr = side.peer[1],
-						     .rma_iov = &place,
+						     .rma_iov = &range,
 						     .rma_iov_count = 1,
-						     .context = &place};
+						     .context = &range};
 			POST(&side, fi_readmsg(side.endpoint, &message, FI_COMPLETION));
-			expect_completion(&side, &place, READ);
+			expect_completion(&side, &range, READ);
 			CHECK_FILLED(again, length, length);
 			uint64_t level[] = {FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE};
 			POST(&side, fi_writemsg(side.endpoint, &message, FI_COMPLETION | level[length % 3]));
-			expect_completion(&side, &place, WRITTEN);
+			expect_completion(&side, &range, WRITTEN);
 		}
 		POST(&side, fi_read(side.endpoint, again, 8, NULL, side.peer[1], 0, KEY, NULL));
 		expect_nothing(&side, side.sent);
@@ -287,11 +287,11 @@ static void ordered(int rank)
 	for (uint64_t round = 0; round < 600 && rank == 0; round++) {
 		size_t length = lengths[next_random(&state) % 4];
 		struct iovec piece = {again, length};
-		struct fi_rma_iov place = {0, length, KEY};
+		struct fi_rma_iov range = {0, length, KEY};
 		struct fi_msg_rma message = {.msg_iov = &piece,
 					     .iov_count = 1,
 					     .addr = side.peer[1],
-					     .rma_iov = &place,
+					     .rma_iov = &range,
 					     .rma_iov_count = 1};
 		/* A read between two writes sees the first. */
 		fill(buffer, length, round);
@@ -306,7 +306,7 @@ static void ordered(int rank)
 		/* A fenced read sees long writes before it. */
 		fill(buffer, 300000, round);
 		POST(&side, fi_write(side.endpoint, buffer, 300000, NULL, side.peer[1], 0, KEY, NULL));
-		piece.iov_len = place.len = 300000;
+		piece.iov_len = range.len = 300000;
 		POST(&side, fi_readmsg(side.endpoint, &message, FI_COMPLETION | FI_FENCE));
 		expect_completion(&side, NULL, READ);
 		CHECK_FILLED(again, 300000, round);
@@ -383,7 +383,7 @@ static void delivered(int rank)
 /* A target that makes no progress: operations without room are refused, and of the others nothing is lost. */
 static void no_room(int rank)
 {
-	enum { MOST = 4096, PLACES = 32 };
+	enum { MOST = 4096, BUFFERS = 32 };
 	static const size_t sizes[] = {8, 3000};
 	struct side side;
 
@@ -401,7 +401,7 @@ static void no_room(int rank)
 						 ? fi_read(side.endpoint, again, size, NULL, side.peer[1], 0,
 							   KEY, NULL)
 						 : fi_write(side.endpoint, buffer, size, NULL, side.peer[1],
-							    begun % PLACES * 3000, KEY, NULL);
+							    begun % BUFFERS * 3000, KEY, NULL);
 			if (result == -FI_EAGAIN)
 				break;
 			SAME(result, 0);
@@ -415,9 +415,9 @@ static void no_room(int rank)
 		}
 		barrier(&side);
 		begun = *shared_word(8);
-		for (uint64_t i = begun > PLACES ? begun - PLACES : 0; i < begun && rank == 1; i++)
+		for (uint64_t i = begun > BUFFERS ? begun - BUFFERS : 0; i < begun && rank == 1; i++)
 			if (i % 4 != 3)
-				CHECK_FILLED(memory + i % PLACES * 3000, size, i);
+				CHECK_FILLED(memory + i % BUFFERS * 3000, size, i);
 		barrier(&side);
 	}
 	SAME(fi_close(&mr->fid), 0);

@@ -74,19 +74,19 @@ static void errors(int rank)
 	}
 	if (rank == 0) {
 		struct iovec piece[5] = {{buffer, 8}};
-		struct fi_rma_iov place[5] = {{0, 9, KEY}};
+		struct fi_rma_iov range[5] = {{0, 9, KEY}};
 		struct fi_msg_rma message = {.msg_iov = piece,
 					     .iov_count = 1,
 					     .addr = side.peer[1],
-					     .rma_iov = place,
+					     .rma_iov = range,
 					     .rma_iov_count = 1};
 		SAME(fi_writemsg(side.endpoint, &message, 0), -FI_EINVAL);
 		SAME(fi_readmsg(side.endpoint, &message, 0), -FI_EINVAL);
-		place[0].len = 8;
-		place[0].addr = UINT64_MAX - 7;
+		range[0].len = 8;
+		range[0].addr = UINT64_MAX - 7;
 		SAME(fi_writemsg(side.endpoint, &message, 0), -FI_EINVAL);
 		SAME(fi_readmsg(side.endpoint, &message, 0), -FI_EINVAL);
-		place[0].addr = 0;
+		range[0].addr = 0;
 		message.rma_iov_count = 5;
 		SAME(fi_writemsg(side.endpoint, &message, 0), -FI_EINVAL);
 		message.rma_iov_count = 0;
@@ -117,9 +117,9 @@ static void lengths(int rank)
 	fi_addr_t to = side.peer[0];
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct iovec pieces[2] = {{buffer, 20}, {buffer, bad[i] - 10}};
-		struct fi_rma_iov place = {0, bad[i] + 10, KEY};
+		struct fi_rma_iov range = {0, bad[i] + 10, KEY};
 		struct fi_msg_rma message = {
-			.msg_iov = pieces, .iov_count = 2, .addr = to, .rma_iov = &place, .rma_iov_count = 1};
+			.msg_iov = pieces, .iov_count = 2, .addr = to, .rma_iov = &range, .rma_iov_count = 1};
 		SAME(fi_write(ep, buffer, bad[i], NULL, to, 0, KEY, NULL), -FI_EMSGSIZE);
 		SAME(fi_writedata(ep, buffer, bad[i], NULL, 1, to, 0, KEY, NULL), -FI_EMSGSIZE);
 		SAME(fi_inject_write(ep, buffer, bad[i], to, 0, KEY), -FI_EMSGSIZE);
@@ -143,16 +143,16 @@ static void flags(int rank)
 	static const uint64_t taken[] = {TAKEN_FLAGS};
 	struct side side;
 	struct iovec piece = {buffer, 8};
-	struct fi_rma_iov place = {0, 8, KEY};
+	struct fi_rma_iov range = {0, 8, KEY};
 
 	side_open(&side, rank, NULL);
 	struct fid_mr *mr = side_expose(&side, memory, 64, REMOTE_BOTH, KEY);
 	struct fi_msg_rma message = {.msg_iov = &piece,
 				     .iov_count = 1,
 				     .addr = side.peer[0],
-				     .rma_iov = &place,
+				     .rma_iov = &range,
 				     .rma_iov_count = 1,
-				     .context = &place};
+				     .context = &range};
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		SAME(fi_writemsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
 		SAME(fi_readmsg(side.endpoint, &message, refused[i]), -FI_EBADFLAGS);
@@ -161,10 +161,10 @@ static void flags(int rank)
 	for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
 		fill(buffer, 8, i);
 		POST(&side, fi_writemsg(side.endpoint, &message, taken[i]));
-		expect_completion(&side, &place, WRITTEN);
+		expect_completion(&side, &range, WRITTEN);
 		memset(buffer, 0, 8);
 		POST(&side, fi_readmsg(side.endpoint, &message, taken[i]));
-		expect_completion(&side, &place, READ);
+		expect_completion(&side, &range, READ);
 		CHECK_FILLED(buffer, 8, i);
 	}
 	SAME(fi_close(&mr->fid), 0);

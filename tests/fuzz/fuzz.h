@@ -31,7 +31,7 @@
  * Where an operation's buffer is: a block of its own, or at the end of one half of the victim's heap. Each
  * half has room for one buffer at a time.
  */
-enum place { IN_MEMORY, IN_FIRST_HALF, IN_SECOND_HALF };
+enum location { IN_MEMORY, IN_FIRST_HALF, IN_SECOND_HALF };
 
 /* An operation of the victim's application. Its buffer lives until it completes. */
 struct operation {
@@ -42,7 +42,7 @@ struct operation {
 	bool several;
 	bool directed; /* at or to the hostile member */
 	bool claims;   /* a message that was not received yet */
-	enum place place;
+	enum location location;
 };
 
 struct fuzz {
@@ -66,7 +66,7 @@ struct fuzz {
 void require(bool condition, const char *what);
 
 /* fuzz_receive.c, for the application's calls in one_sided.c */
-struct operation *new_operation(struct fuzz *fuzz, size_t length, enum place place);
+struct operation *new_operation(struct fuzz *fuzz, size_t length, enum location location);
 void end_operation(struct operation *operation);
 struct msg_peer *meet(const struct fuzz *fuzz, bool hostile);
 
@@ -78,8 +78,8 @@ void victim_remote(struct fuzz *fuzz);
 void victim_register(struct fuzz *fuzz);
 
 /* hostile_remote.c: the kind, word, payload and sometimes the length of a request or an answer. */
-uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word, uint64_t payload[6],
-			uint32_t *length);
+uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t location, uint64_t *word,
+			uint64_t payload[6], uint32_t *length);
 
 /* hostile.c: each takes the values that it writes from the input. */
 void set_claim(const struct fuzz *fuzz, uint32_t slot, uint32_t epoch, uint32_t state);

@@ -158,7 +158,7 @@ static void victim_reaches(struct fuzz *fuzz)
 	size_t first = style & 64 ? length / 3 : length;
 	const struct iovec pieces[2] = {{operation->buffer, first},
 					{operation->buffer + first, length - first}};
-	const struct fi_rma_iov place = {take_u8(&fuzz->input), length, style & 3};
+	const struct fi_rma_iov range = {take_u8(&fuzz->input), length, style & 3};
 	ssize_t result =
 		messenger_remote(fuzz->victim->node.messenger,
 				 &(struct remote_request){
@@ -166,7 +166,7 @@ static void victim_reaches(struct fuzz *fuzz)
 					 .pieces = pieces,
 					 .count = style & 64 ? 2 : 1,
 					 .length = length,
-					 .ranges = &place,
+					 .ranges = &range,
 					 .range_count = 1,
 					 .to = fuzz->sender,
 					 .context = operation,
@@ -185,9 +185,9 @@ static void victim_reaches(struct fuzz *fuzz)
 static void meet_another(struct fuzz *fuzz)
 {
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {SENDER}};
-	uint32_t place = directory_add(&fuzz->victim->directory, ++fuzz->nonce, &name);
+	uint32_t index = directory_add(&fuzz->victim->directory, ++fuzz->nonce, &name);
 	struct peer *peer =
-		network_meet(fuzz->victim->node.messenger->transport, fuzz->victim->region->members + place);
+		network_meet(fuzz->victim->node.messenger->transport, fuzz->victim->region->members + index);
 
 	require(peer != NULL, "the sender is not met");
 	fuzz->sender = (struct msg_peer *)(void *)peer;

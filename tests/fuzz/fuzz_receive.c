@@ -80,32 +80,32 @@ static void format_region(void)
 
 static void give_buffer(struct operation *operation)
 {
-	if (operation->place == IN_MEMORY)
+	if (operation->location == IN_MEMORY)
 		free(operation->buffer);
 	operation->buffer = NULL;
 }
 
 /* The poison section, which nobody may touch, follows the second half. */
-static unsigned char *heap_buffer(const struct fuzz *fuzz, enum place place, size_t length)
+static unsigned char *heap_buffer(const struct fuzz *fuzz, enum location location, size_t length)
 {
-	uint64_t end = place == IN_FIRST_HALF ? SECTION_BYTES - HEAP_BYTES / 2 : SECTION_BYTES;
+	uint64_t end = location == IN_FIRST_HALF ? SECTION_BYTES - HEAP_BYTES / 2 : SECTION_BYTES;
 
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
-		if (fuzz->operations[i].active && fuzz->operations[i].place == place)
+		if (fuzz->operations[i].active && fuzz->operations[i].location == location)
 			return NULL;
 	return region_section(fuzz->region, VICTIM) + end - length;
 }
 
-struct operation *new_operation(struct fuzz *fuzz, size_t length, enum place place)
+struct operation *new_operation(struct fuzz *fuzz, size_t length, enum location location)
 {
 	for (uint32_t i = 0; i < OPERATIONS_MAX; i++) {
 		struct operation *operation = &fuzz->operations[i];
 		if (operation->active)
 			continue;
 		/* A block of exactly this length, so that sanitizers see a byte beside. */
-		operation->place = place;
-		operation->buffer = place != IN_MEMORY ? heap_buffer(fuzz, place, length)
-						       : malloc(length > 0 ? length : 1);
+		operation->location = location;
+		operation->buffer = location != IN_MEMORY ? heap_buffer(fuzz, location, length)
+							  : malloc(length > 0 ? length : 1);
 		if (operation->buffer == NULL)
 			return NULL;
 		memset(operation->buffer, 7, length);
@@ -181,25 +181,25 @@ static void victim_send(struct fuzz *fuzz)
 	uint8_t style = take_u8(&fuzz->input);
 	struct msg_peer *to = meet(fuzz, (style & 7) != 0);
 	size_t length = take_length(fuzz);
-	enum place place = style & 128 ? IN_FIRST_HALF : IN_MEMORY;
-	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, place);
+	enum location location = style & 128 ? IN_FIRST_HALF : IN_MEMORY;
+	struct operation *operation = to == NULL ? NULL : new_operation(fuzz, length, location);
 	struct iovec pieces[BUFFER_PIECES];
 
 	if (operation == NULL)
 		return;
 	operation->send = true;
 	operation->directed = to->peer.source == HOSTILE;
-	ssize_t result =
-		messenger_send(fuzz->messenger, &(struct send_request){
-							.pieces = pieces,
-							.count = cut(pieces, operation, length,
-								     place != IN_MEMORY ? 0 : style >> 3 & 3),
-							.length = length,
-							.to = to,
-							.tag = take_u8(&fuzz->input) % 4,
-							.context = operation,
-							.flags = flags[style >> 5 & 3] | FI_COMPLETION,
-						});
+	ssize_t result = messenger_send(
+		fuzz->messenger,
+		&(struct send_request){
+			.pieces = pieces,
+			.count = cut(pieces, operation, length, location != IN_MEMORY ? 0 : style >> 3 & 3),
+			.length = length,
+			.to = to,
+			.tag = take_u8(&fuzz->input) % 4,
+			.context = operation,
+			.flags = flags[style >> 5 & 3] | FI_COMPLETION,
+		});
 	if (result != 0)
 		end_operation(operation);
 }
@@ -222,8 +222,8 @@ static void victim_receive(struct fuzz *fuzz)
 	/* As the provider's receive calls do. */
 	if (from != NULL && !messenger_may_receive(fuzz->messenger, from, &request))
 		return;
-	enum place place = (style & 0x30) == 0x10 ? IN_SECOND_HALF : IN_MEMORY;
-	operation = new_operation(fuzz, length, place);
+	enum location location = (style & 0x30) == 0x10 ? IN_SECOND_HALF : IN_MEMORY;
+	operation = new_operation(fuzz, length, location);
 	if (operation == NULL)
 		return;
 	request.context = operation;
@@ -233,7 +233,7 @@ static void victim_receive(struct fuzz *fuzz)
 	}
 	operation->directed = from != NULL && from->peer.source == HOSTILE;
 	request.count =
-		cut(pieces, operation, length, operation->several || place != IN_MEMORY ? 0 : style >> 6);
+		cut(pieces, operation, length, operation->several || location != IN_MEMORY ? 0 : style >> 6);
 	if (messenger_receive(fuzz->messenger, &request) != 0)
 		end_operation(operation);
 }

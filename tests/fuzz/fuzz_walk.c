@@ -283,15 +283,15 @@ static void step(struct walk *walk)
 static void begin(struct walk *walk)
 {
 	static const char *const lists[] = {"1", "1", "2", "12", "21", "123", "3", "1"};
-	uint8_t places = take_u8(&walk->input);
+	uint8_t choice = take_u8(&walk->input);
 	uint8_t style = take_u8(&walk->input);
 
 	now = 1000000000;
 	randomness = 20260101;
 	walk->allowed = take_u8(&walk->input) & 31;
 	heap_bytes = style & 1 ? (uint64_t)256 * 4096 : 0;
-	open_endpoints(lists[places & 7], lists[places >> 3 & 7], "");
-	open_endpoint(2, lists[places >> 6 | (style & 128) >> 5]);
+	open_endpoints(lists[choice & 7], lists[choice >> 3 & 7], "");
+	open_endpoint(2, lists[choice >> 6 | (style & 128) >> 5]);
 	for (uint8_t i = 0; i < FAKE_ENDS; i++) {
 		walk->addresses[i] = address_of(i);
 		walk->names[i] = *network_name(transport_of(i)->network);

@@ -97,11 +97,11 @@ void hostile_push(struct fuzz *fuzz)
 		said_word = shared_load_u64(&heard->word);
 		shared_copy_in(said, heard->payload, sizeof(said));
 	}
-	uint64_t place = take_offset(input) << 32;
-	place |= take_u16(input) % 460;
+	uint64_t offset = take_offset(input) << 32;
+	offset |= take_u16(input) % 460;
 	/* This kind stands for all one-sided operations, or for itself. */
 	if (kind == 11 && (style & 128) == 0)
-		kind = hostile_remote(fuzz, style, place, &word, payload, &length);
+		kind = hostile_remote(fuzz, style, offset, &word, payload, &length);
 	switch (kind) {
 	case WIRE_WRITE:
 	case WIRE_WRITE_CHUNK:
@@ -115,22 +115,22 @@ void hostile_push(struct fuzz *fuzz)
 	case WIRE_EAGER:
 		payload[0] = take_u8(input);
 		payload[1] = take_u8(input);
-		payload[2] = place;
+		payload[2] = offset;
 		break;
 	case WIRE_RENDEZVOUS:
 		payload[1] = take_u8(input);
 		payload[2] = take_u32(input) >> take_u8(input) % 32;
 		payload[3] = style & 64 ? payload[2] : take_u32(input) % 300000;
-		payload[4] = place;
+		payload[4] = offset;
 		if (style & 128) /* offers a single copy */
 			payload[3] |= (uint64_t)transfer_id(take_u8(input), 1) << 32;
 		break;
 	case WIRE_EARLY:
-		payload[0] = place;
+		payload[0] = offset;
 		break;
 	case WIRE_PIECE: /* the id is in the CLEAR that the victim sent */
 		word = said[0];
-		payload[0] = place;
+		payload[0] = offset;
 		break;
 	case WIRE_CLEAR: /* the id is in the RENDEZVOUS that the victim sent */
 		word = said[1];
@@ -255,7 +255,7 @@ void hostile_expose(struct fuzz *fuzz)
 	uint8_t style = take_u8(input);
 	uint8_t words = take_u8(input);
 	struct exposure_line *line = &header->exposures[style % 4];
-	uint64_t place = section_arena_end(fuzz->region);
+	uint64_t offset = section_arena_end(fuzz->region);
 	uint64_t process = shared_load_u64(&section_header(fuzz->region, VICTIM)->process);
 
 	fuzz->exposures++;
@@ -263,7 +263,7 @@ void hostile_expose(struct fuzz *fuzz)
 	shared_store_u64(&line->key, words & 1 ? take_u8(input) % 4 : 1);
 	shared_store_u64(&line->address, words & 2 ? take_u64(input) >> take_u8(input) % 64 : 0);
 	shared_store_u64(&line->length, words & 4 ? take_u64(input) >> take_u8(input) % 64 : HEAP_BYTES);
-	shared_store_u64(&line->offset, words & 8 ? place + take_u64(input) % (2 * HEAP_BYTES) : place);
+	shared_store_u64(&line->offset, words & 8 ? offset + take_u64(input) % (2 * HEAP_BYTES) : offset);
 	if (words & 16)
 		shared_store_u64(&line->offset, take_u64(input) >> take_u8(input) % 64);
 	shared_store_u32(&line->slot, words & 32 ? take_u8(input) % 5 : HOSTILE);

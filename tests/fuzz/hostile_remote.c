@@ -54,8 +54,8 @@ static uint64_t take_sequence(struct fuzz *fuzz)
 	return ((const struct msg_peer *)(const void *)peer)->remote.answered + choice % 4;
 }
 
-uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64_t *word, uint64_t payload[6],
-			uint32_t *length)
+uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t offset, uint64_t *word,
+			uint64_t payload[6], uint32_t *length)
 {
 	static const uint32_t errors[] = {0, FI_EKEYREJECTED, FI_EACCES,     FI_EINVAL,
 					  1, FI_ENOMEM,       FI_EOPNOTSUPP, UINT32_MAX};
@@ -72,7 +72,7 @@ uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64
 	case WIRE_WRITE_CHUNK:
 		payload[0] = take_address(input, style, unusual);
 		payload[1] = unusual & WITH_REST ? (uint64_t)take_u32(input) << take_u8(input) % 64 : 0;
-		payload[3] = place;
+		payload[3] = offset;
 		break;
 	case WIRE_READ:
 		payload[0] = take_address(input, style, unusual);
@@ -85,10 +85,10 @@ uint32_t hostile_remote(struct fuzz *fuzz, uint8_t style, uint64_t place, uint64
 		if (unusual & RIGHT_LENGTH)
 			*length = asked;
 		if (kind == WIRE_ATOMIC_CHUNK)
-			payload[2] = place;
+			payload[2] = offset;
 		break;
 	case WIRE_REPLY_CHUNK:
-		payload[0] = place;
+		payload[0] = offset;
 		*word = take_sequence(fuzz);
 		break;
 	case WIRE_DONE:

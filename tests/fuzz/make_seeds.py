@@ -29,7 +29,7 @@ PAYLOAD_TAKEN = {EAGER: 2, RENDEZVOUS: 10, EARLY: 0, CLEAR: 6, PIECE: 0, ACKNOWL
 
 
 def push(kind: int, length: int, word: int = 1, flags: int = 1, more: bytes = b"") -> bytes:
-    """A slot in the hostile ring; `place` fields stay zero: chunk 0 at section offset 0."""
+    """A slot in the hostile ring; `offset` fields stay zero: chunk 0 at section offset 0."""
     header = struct.pack("<BBBHB", 0, kind, flags, length, word) + struct.pack("<HH", 0, 0)
     return header + more.ljust(PAYLOAD_TAKEN.get(kind, 48), b"\0")
 

@@ -31,8 +31,8 @@ HEAPS, SINGLE_COPIES, SEND_QUEUES = 1, 14, 112
 TOGETHER, APART, OVERLAPPING = 0, 0o20, 0o23
 
 
-def begin(places: int, style: int = 0, faults: int = 0) -> bytes:
-    return bytes([places, style, faults])
+def begin(choice: int, style: int = 0, faults: int = 0) -> bytes:
+    return bytes([choice, style, faults])
 
 
 def send(at: int, to: int, size: int, style: int = TAGGED) -> bytes:
@@ -190,15 +190,15 @@ BURST_FAULTS = {
 
 def seeds() -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for place, where in (("together", TOGETHER), ("apart", APART), ("overlapping", OVERLAPPING)):
+    for layout, where in (("together", TOGETHER), ("apart", APART), ("overlapping", OVERLAPPING)):
         for name, change in CHANGES.items():
-            found[f"{name}-{place}"] = begin(where) + traffic() + change + traffic()
+            found[f"{name}-{layout}"] = begin(where) + traffic() + change + traffic()
         for name, change in FAULTS.items():
-            found[f"{name}-{place}"] = begin(where, 0, 15) + traffic() + change + traffic()
+            found[f"{name}-{layout}"] = begin(where, 0, 15) + traffic() + change + traffic()
         for name, change in BURST_CHANGES.items():
-            found[f"burst-{name}-{place}"] = begin(where, SEND_QUEUES, BURSTS) + change + traffic()
+            found[f"burst-{name}-{layout}"] = begin(where, SEND_QUEUES, BURSTS) + change + traffic()
         for name, change in BURST_FAULTS.items():
-            found[f"burst-{name}-{place}"] = begin(where, SEND_QUEUES, 15 | BURSTS) + change
+            found[f"burst-{name}-{layout}"] = begin(where, SEND_QUEUES, 15 | BURSTS) + change
     heap = TAGGED | IN_HEAP | DELIVERED
     for name, change in CHANGES.items():
         start = begin(TOGETHER, HEAPS | SINGLE_COPIES | SEND_QUEUES)

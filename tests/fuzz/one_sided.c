@@ -62,14 +62,14 @@ void victim_remote(struct fuzz *fuzz)
 		return;
 	operation->directed = to->peer.source == HOSTILE;
 	const struct iovec piece = {operation->buffer, length};
-	struct fi_rma_iov places[2] = {{take_u16(&fuzz->input), length / 16 * 8, 1},
+	struct fi_rma_iov ranges[2] = {{take_u16(&fuzz->input), length / 16 * 8, 1},
 				       {take_u8(&fuzz->input), length - length / 16 * 8, 1}};
 	struct remote_request request = {
 		.kind = kind,
 		.pieces = &piece,
 		.count = 1,
 		.length = length,
-		.ranges = style & 32 ? &places[0] : &places[1],
+		.ranges = style & 32 ? &ranges[0] : &ranges[1],
 		.range_count = style & 32 ? 2 : 1,
 		.to = to,
 		.context = operation,
@@ -78,7 +78,7 @@ void victim_remote(struct fuzz *fuzz)
 		.operation = FI_SUM,
 	};
 	if ((style & 32) == 0)
-		places[1].len = length;
+		ranges[1].len = length;
 	if (kind == REMOTE_ATOMIC) {
 		request.form = take_u8(&fuzz->input) % ATOMIC_FORMS;
 		if (request.form == ATOMIC_COMPARE)

@@ -129,12 +129,12 @@ static size_t write_payload(unsigned char *to, struct frame_header *header, uint
 		return sizeof(failover);
 	}
 	if (header->kind == FRAME_REGION) {
-		struct frame_region place = {.region = {member->region->id[0], member->region->id[1]},
-					     .nonce = member->nonce,
-					     .slot = member->slot,
-					     .epoch = member->epoch};
-		memcpy(to, &place, sizeof(place));
-		return sizeof(place);
+		struct frame_region location = {.region = {member->region->id[0], member->region->id[1]},
+						.nonce = member->nonce,
+						.slot = member->slot,
+						.epoch = member->epoch};
+		memcpy(to, &location, sizeof(location));
+		return sizeof(location);
 	}
 	if (header->kind == FRAME_DETACH)
 		header->bytes = network_tenancy(member->region, member->epoch);
@@ -190,11 +190,11 @@ void walk_frame(struct walk *walk)
 			       sizeof(header.sequence));
 	}
 	for (uint32_t changes = style >> 2 & 7; style & 128 && changes > 0; changes--) {
-		size_t place = take_u16(&walk->input) % length;
+		size_t index = take_u16(&walk->input) % length;
 		/* The sender stays, so that no third endpoint is affected. */
 		uint8_t change = take_u8(&walk->input);
-		if (place - offsetof(struct frame_header, to) >= 2 * sizeof(header.to))
-			frame[place] ^= change;
+		if (index - offsetof(struct frame_header, to) >= 2 * sizeof(header.to))
+			frame[index] ^= change;
 	}
 	(void)fake_deliver(&world.ends[to], frame, length < FRAME_MAX ? length : FRAME_MAX);
 }

@@ -69,9 +69,9 @@ struct peer *find_peer(struct walk *walk, uint8_t at, uint8_t whom)
 	uint32_t source = domain_resolve(&domains[at], address, &epoch);
 
 	if (source == RESOLVE_NONE) {
-		uint32_t place =
+		uint32_t index =
 			directory_add(&world.nodes[at].directory, address->nonce, &walk->names[whom]);
-		return place == DIRECTORY_NONE ? NULL : network_meet(transport, transport->members + place);
+		return index == DIRECTORY_NONE ? NULL : network_meet(transport, transport->members + index);
 	}
 	struct peer *peer = transport_meet(transport, source, epoch, address->nonce);
 	if (peer == NULL)

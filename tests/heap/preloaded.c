@@ -370,10 +370,10 @@ static void *work(void *argument)
 		mine.block = below(&random, 2) == 0 ? get(mine.bytes) : get_zeros(1, mine.bytes);
 		CHECK(mine.block != NULL);
 		fill(mine.block, mine.bytes, mine.seed);
-		uint32_t place = below(&random, SHELF);
+		uint32_t index = below(&random, SHELF);
 		(void)pthread_mutex_lock(&shelf_mutex);
-		struct entry other = shelf[place];
-		shelf[place] = mine;
+		struct entry other = shelf[index];
+		shelf[index] = mine;
 		(void)pthread_mutex_unlock(&shelf_mutex);
 		if (other.block == NULL)
 			continue;

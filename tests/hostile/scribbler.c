@@ -39,13 +39,13 @@ static uint64_t below(struct target *target, uint64_t limit)
 	return (next_random(target) >> 8) % limit;
 }
 
-static const char *const places[] = {"everything", "header", "members", "tables",
-				     "rings",      "arenas", "heaps",   "cut"};
+static const char *const parts[] = {"everything", "header", "members", "tables",
+				    "rings",      "arenas", "heaps",   "cut"};
 
-static bool is_place(const char *what)
+static bool is_part(const char *what)
 {
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		if (strcmp(what, places[i]) == 0)
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (strcmp(what, parts[i]) == 0)
 			return true;
 	return false;
 }
@@ -124,7 +124,7 @@ static int give_up(const char *path, const char *problem)
 
 int main(int count, char **arguments)
 {
-	if (count != 5 || !is_place(arguments[4])) {
+	if (count != 5 || !is_part(arguments[4])) {
 		(void)fprintf(stderr, "usage: scribbler PATH SECONDS SEED WHAT\n");
 		return 2;
 	}

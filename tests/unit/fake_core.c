@@ -75,12 +75,12 @@ void fake_close(struct fake_world *world)
 
 struct msg_peer *fake_peer(struct far_node *from, const struct far_node *to)
 {
-	uint32_t place =
+	uint32_t index =
 		directory_add(&from->directory, to->node.messenger->transport->attachments[0].member->nonce,
 			      &to->end->core.name);
 
-	assert_int_not_equal(place, DIRECTORY_NONE);
-	struct peer *peer = network_meet(from->node.messenger->transport, from->region->members + place);
+	assert_int_not_equal(index, DIRECTORY_NONE);
+	struct peer *peer = network_meet(from->node.messenger->transport, from->region->members + index);
 	assert_non_null(peer);
 	return (struct msg_peer *)(void *)peer;
 }

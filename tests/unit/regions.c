@@ -150,10 +150,10 @@ struct msg_peer *meet(int at, int whom)
 	struct peer *peer = NULL;
 
 	if (source == RESOLVE_NONE) {
-		uint32_t place = directory_add(&world.nodes[at].directory, address.nonce,
+		uint32_t index = directory_add(&world.nodes[at].directory, address.nonce,
 					       network_name(transport_of(whom)->network));
-		assert_int_not_equal(place, DIRECTORY_NONE);
-		peer = network_meet(transport_of(at), transport_of(at)->members + place);
+		assert_int_not_equal(index, DIRECTORY_NONE);
+		peer = network_meet(transport_of(at), transport_of(at)->members + index);
 	} else {
 		peer = transport_meet(transport_of(at), source, epoch, address.nonce);
 		if (peer == NULL)

@@ -130,8 +130,8 @@ static void test_a_chunk_is_as_large_as_asked(void **state)
 		assert_int_not_equal(chunk, CHUNK_NONE);
 		assert_true(chunk_end(&bank.pool, chunk) - chunk_offset(&bank.pool, chunk, NULL) >= length);
 		/* The bytes have the same offset in a line as the buffer that they come from. */
-		for (uintptr_t place = 0; place < 2 * REGION_LINE; place++)
-			assert_int_equal((chunk_offset(&bank.pool, chunk, (const void *)place) - place) %
+		for (uintptr_t address = 0; address < 2 * REGION_LINE; address++)
+			assert_int_equal((chunk_offset(&bank.pool, chunk, (const void *)address) - address) %
 						 REGION_LINE,
 					 0);
 		chunk_untake(&bank.pool, chunk);

@@ -50,8 +50,8 @@ int __real_access(const char *path, int mode);
 int __wrap_access(const char *path, int mode);
 int __real_fstat64(int fd, struct stat *status);
 int __wrap_fstat64(int fd, struct stat *status);
-void *__real_mmap64(void *place, size_t bytes, int protection, int flags, int fd, off_t offset);
-void *__wrap_mmap64(void *place, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__real_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
 
 static const char *lead(const char *path, char where[PATH_MAX])
 {
@@ -128,13 +128,13 @@ int __wrap_fstat64(int fd, struct stat *status)
 	return result;
 }
 
-void *__wrap_mmap64(void *place, size_t bytes, int protection, int flags, int fd, off_t offset)
+void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
 	struct stat status;
 
 	if (fd >= 0 && __real_fstat64(fd, &status) == 0 && find_device(status.st_ino) < device_count)
 		offset += devices[find_device(status.st_ino)].data;
-	return __real_mmap64(place, bytes, protection, flags, fd, offset);
+	return __real_mmap64(address, bytes, protection, flags, fd, offset);
 }
 
 __attribute__((format(printf, 1, 2))) static char *in_root(const char *format, ...)

@@ -67,14 +67,14 @@ static int close_world(void **state)
 }
 
 /* A complete request. The caller may divide its `pieces`. */
-static struct remote_request make(enum remote_kind kind, struct iovec *piece, struct fi_rma_iov *place)
+static struct remote_request make(enum remote_kind kind, struct iovec *piece, struct fi_rma_iov *range)
 {
 	return (struct remote_request){
 		.kind = kind,
 		.pieces = piece,
 		.count = 1,
 		.length = piece->iov_len,
-		.ranges = place,
+		.ranges = range,
 		.range_count = 1,
 		.to = world_peer(initiator, target),
 		.context = piece->iov_base,
@@ -86,8 +86,8 @@ static ssize_t begin(enum remote_kind kind, void *bytes, size_t length, uint64_t
 		     uint64_t flags)
 {
 	struct iovec piece = {bytes, length};
-	struct fi_rma_iov place = {ADDRESS + offset, length, key};
-	struct remote_request request = make(kind, &piece, &place);
+	struct fi_rma_iov range = {ADDRESS + offset, length, key};
+	struct remote_request request = make(kind, &piece, &range);
 
 	request.flags |= flags;
 	return messenger_remote(initiator->messenger, &request);
@@ -164,12 +164,12 @@ static void test_bytes_go_there_and_back_without_the_target(void **state)
 	assert_memory_equal(private, source, 100);
 }
 
-static void test_several_pieces_and_places(void **state)
+static void test_several_pieces_and_ranges(void **state)
 {
 	unsigned char parts[3][50];
 	struct iovec pieces[3] = {{parts[0], 50}, {parts[1], 1}, {parts[2], 49}};
-	struct fi_rma_iov places[2] = {{ADDRESS + 1000, 30, KEY}, {ADDRESS, 70, KEY}};
-	struct remote_request request = make(REMOTE_WRITE, pieces, places);
+	struct fi_rma_iov ranges[2] = {{ADDRESS + 1000, 30, KEY}, {ADDRESS, 70, KEY}};
+	struct remote_request request = make(REMOTE_WRITE, pieces, ranges);
 	unsigned char all[100];
 
 	(void)state;
@@ -190,10 +190,10 @@ static void test_several_pieces_and_places(void **state)
 	assert_memory_equal(parts[1], all + 50, 1);
 	assert_memory_equal(parts[2], all + 51, 49);
 	/* If one range is private, or a range has no memory, the target does all of it. */
-	places[0].key = PRIVATE_KEY;
+	ranges[0].key = PRIVATE_KEY;
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
-	places[0] = (struct fi_rma_iov){ADDRESS, 0, KEY};
-	places[1].len = 100;
+	ranges[0] = (struct fi_rma_iov){ADDRESS, 0, KEY};
+	ranges[1].len = 100;
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
 }
 
@@ -207,8 +207,8 @@ static void test_atomics(void **state)
 	struct iovec halves[2] = {{operands, 16}, {operands + 2, 16}};
 	struct iovec compare = {compares, 32};
 	struct iovec result[2] = {{results, 32}, {NULL, 0}};
-	struct fi_rma_iov place = {ADDRESS, 32, KEY};
-	struct remote_request request = make(REMOTE_ATOMIC, &piece, &place);
+	struct fi_rma_iov range = {ADDRESS, 32, KEY};
+	struct remote_request request = make(REMOTE_ATOMIC, &piece, &range);
 	uint64_t *values = (uint64_t *)(void *)memory;
 
 	(void)state;
@@ -255,10 +255,10 @@ static void test_atomics(void **state)
 	request.datatype = FI_DOUBLE_COMPLEX;
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
 	request.datatype = FI_FLOAT_COMPLEX;
-	place.addr += 4;
+	range.addr += 4;
 	assert_asked(messenger_remote(initiator->messenger, &request), 0);
 	request.datatype = FI_UINT32;
-	place.addr += 1;
+	range.addr += 1;
 	assert_asked(messenger_remote(initiator->messenger, &request), FI_EINVAL);
 }
 
@@ -464,8 +464,8 @@ static void test_a_target_that_is_gone(void **state)
 		struct msg_peer *to = world_peer(initiator, target);
 		uint32_t slot = node_slot(target);
 		struct iovec piece = {&value, 8};
-		struct fi_rma_iov place = {ADDRESS, 8, KEY};
-		struct remote_request request = make(REMOTE_WRITE, &piece, &place);
+		struct fi_rma_iov range = {ADDRESS, 8, KEY};
+		struct remote_request request = make(REMOTE_WRITE, &piece, &range);
 		assert_direct(messenger_remote(initiator->messenger, &request), &value);
 		uint64_t *words = (uint64_t *)(void *)memory;
 		words[0] = 0;
@@ -559,7 +559,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 	const struct {
 		uint64_t address;
 		uint64_t length;
-		uint64_t place;
+		uint64_t offset;
 		uint32_t slot;
 		uint32_t access;
 	} lines[] = {
@@ -592,7 +592,7 @@ static void test_nonsense_in_the_table_costs_the_path(void **state)
 		shared_store_u32(&line->epoch, 1);
 		shared_store_u64(&line->address, lines[i].address);
 		shared_store_u64(&line->length, lines[i].length);
-		shared_store_u64(&line->offset, lines[i].place);
+		shared_store_u64(&line->offset, lines[i].offset);
 		shared_store_u32(&line->slot, lines[i].slot);
 		shared_store_u32(&line->access, lines[i].access);
 		memcpy(&value, world.region->base, 8);
@@ -688,7 +688,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH_WORLD(test_bytes_go_there_and_back_without_the_target),
-		WITH_WORLD(test_several_pieces_and_places),
+		WITH_WORLD(test_several_pieces_and_ranges),
 		WITH_WORLD(test_atomics),
 		WITH_WORLD(test_access_is_kept),
 		WITH_WORLD(test_what_is_counted_goes_through_the_target),

@@ -84,14 +84,14 @@ static ssize_t begin(const struct call *call)
 	size_t half = call->length / 2 + 1;
 	const struct iovec pieces[] = {{mine + call->offset, call->pieces == 2 ? half : call->length},
 				       {mine + call->offset + half, call->length - half}};
-	const struct fi_rma_iov place = {call->offset, call->length, call->key};
+	const struct fi_rma_iov range = {call->offset, call->length, call->key};
 
 	return messenger_remote(a->node.messenger, &(struct remote_request){
 							   .kind = call->kind,
 							   .pieces = pieces,
 							   .count = call->pieces == 2 ? 2 : 1,
 							   .length = call->length,
-							   .ranges = &place,
+							   .ranges = &range,
 							   .range_count = 1,
 							   .to = to_b,
 							   .data = 0xda7a,
@@ -196,13 +196,13 @@ static void test_what_comes_after_does_not_wait(void **state)
 {
 	uint64_t value = 42;
 	const struct iovec piece = {&value, 8};
-	const struct fi_rma_iov place = {REACHABLE - 8, 8, KEY};
+	const struct fi_rma_iov range = {REACHABLE - 8, 8, KEY};
 	struct remote_request request = {
 		.kind = REMOTE_WRITE,
 		.pieces = &piece,
 		.count = 1,
 		.length = 8,
-		.ranges = &place,
+		.ranges = &range,
 		.range_count = 1,
 		.to = to_b,
 		.flags = FI_COMPLETION | FI_DELIVERY_COMPLETE,

@@ -140,7 +140,7 @@ static void test_messages_wait_in_the_order_they_came(void **state)
 	assert_null(match_waiting(&queue, 1, 0, UINT64_MAX));
 }
 
-static void test_withdrawing_from_any_place(void **state)
+static void test_withdrawing_from_any_position(void **state)
 {
 	(void)state;
 	for (size_t gone = 0; gone < 3; gone++) {
@@ -197,17 +197,17 @@ static void test_like_one_list_searched_in_order(void **state)
 		}
 		uint32_t source = random_below(&seed, SOURCES);
 		uint64_t tag = random_below(&seed, 8);
-		uint32_t place = 0;
-		for (; place < posted; place++) {
-			const struct match_receive *receive = &receives[order[place]];
+		uint32_t index = 0;
+		for (; index < posted; index++) {
+			const struct match_receive *receive = &receives[order[index]];
 			if ((receive->key.source == ANY || receive->key.source == source) &&
 			    ((receive->key.tag ^ tag) & ~receive->ignore) == 0)
 				break;
 		}
-		assert_taken_by(place < posted ? &receives[order[place]] : NULL, source, tag);
-		if (place < posted) {
-			used[order[place]] = false;
-			memmove(&order[place], &order[place + 1], (posted - place - 1) * sizeof(order[0]));
+		assert_taken_by(index < posted ? &receives[order[index]] : NULL, source, tag);
+		if (index < posted) {
+			used[order[index]] = false;
+			memmove(&order[index], &order[index + 1], (posted - index - 1) * sizeof(order[0]));
 			posted--;
 		}
 	}
@@ -244,7 +244,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_ignored_bits_need_not_agree, open_queue, close_queue),
 		cmocka_unit_test_setup_teardown(test_messages_wait_in_the_order_they_came, open_queue,
 						close_queue),
-		cmocka_unit_test_setup_teardown(test_withdrawing_from_any_place, open_queue, close_queue),
+		cmocka_unit_test_setup_teardown(test_withdrawing_from_any_position, open_queue, close_queue),
 		cmocka_unit_test_setup_teardown(test_the_walk_meets_every_receive_once, open_queue,
 						close_queue),
 		cmocka_unit_test_setup_teardown(test_like_one_list_searched_in_order, open_queue,

@@ -95,27 +95,27 @@ static void *shelf_add(struct shelf *shelf, size_t bytes)
 	return entry;
 }
 
-static void shelf_remove(struct shelf *shelf, uint32_t place)
+static void shelf_remove(struct shelf *shelf, uint32_t index)
 {
-	free(shelf->entries[place]);
-	memmove(&shelf->entries[place], &shelf->entries[place + 1],
-		(--shelf->count - place) * sizeof(shelf->entries[0]));
+	free(shelf->entries[index]);
+	memmove(&shelf->entries[index], &shelf->entries[index + 1],
+		(--shelf->count - index) * sizeof(shelf->entries[0]));
 }
 
-/* The entry at `place`; NULL if a search reached the end. */
-static void *shelf_at(const struct shelf *shelf, uint32_t place)
+/* The entry at `index`; NULL if a search reached the end. */
+static void *shelf_at(const struct shelf *shelf, uint32_t index)
 {
-	return place < shelf->count ? shelf->entries[place] : NULL;
+	return index < shelf->count ? shelf->entries[index] : NULL;
 }
 
-static struct match_receive *receive_at(const struct model *model, uint32_t place)
+static struct match_receive *receive_at(const struct model *model, uint32_t index)
 {
-	return shelf_at(&model->receives, place);
+	return shelf_at(&model->receives, index);
 }
 
-static struct match_message *message_at(const struct model *model, uint32_t place)
+static struct match_message *message_at(const struct model *model, uint32_t index)
 {
-	return shelf_at(&model->messages, place);
+	return shelf_at(&model->messages, index);
 }
 
 /* ---- operations of applications and peers, on both ---- */
@@ -150,13 +150,13 @@ static void post(struct model *model, const struct habits *habits)
 	uint64_t tag = random_tag(model, habits);
 	uint64_t ignore = habits->ignores[random_below(&model->random, habits->ignore_count)];
 	const struct match_receive asked = {.key = {tag, source}, .ignore = ignore};
-	uint32_t place = 0;
+	uint32_t index = 0;
 
-	while (place < model->messages.count &&
-	       !takes(&asked, message_at(model, place)->key.source, message_at(model, place)->key.tag))
-		place++;
+	while (index < model->messages.count &&
+	       !takes(&asked, message_at(model, index)->key.source, message_at(model, index)->key.tag))
+		index++;
 	struct match_message *found = match_waiting(&model->queue, source, tag, ignore);
-	CHECK(model, found == message_at(model, place));
+	CHECK(model, found == message_at(model, index));
 	if (found == NULL && model->receives.count < MOST) {
 		struct match_receive *receive = shelf_add(&model->receives, sizeof(*receive));
 		receive->key = asked.key;
@@ -165,7 +165,7 @@ static void post(struct model *model, const struct habits *habits)
 	} else if (found != NULL && random_below(&model->random, 8) != 0) {
 		/* One receive in eight only peeks. */
 		match_take(&model->queue, found);
-		shelf_remove(&model->messages, place);
+		shelf_remove(&model->messages, index);
 	}
 }
 
@@ -173,12 +173,12 @@ static void arrive(struct model *model, const struct habits *habits)
 {
 	uint32_t source = random_below(&model->random, SOURCES);
 	uint64_t tag = random_tag(model, habits);
-	uint32_t place = 0;
+	uint32_t index = 0;
 
-	while (place < model->receives.count && !takes(receive_at(model, place), source, tag))
-		place++;
+	while (index < model->receives.count && !takes(receive_at(model, index), source, tag))
+		index++;
 	struct match_receive *found = match_arrival(&model->queue, source, tag);
-	CHECK(model, found == receive_at(model, place));
+	CHECK(model, found == receive_at(model, index));
 	if (found == NULL && model->messages.count < MOST) {
 		struct match_message *message = shelf_add(&model->messages, sizeof(*message));
 		message->key = (struct match_key){tag, source};
@@ -186,7 +186,7 @@ static void arrive(struct model *model, const struct habits *habits)
 	} else if (found != NULL && random_below(&model->random, 8) != 0) {
 		/* One receive in eight is for several messages, and stays. */
 		match_withdraw(&model->queue, found);
-		shelf_remove(&model->receives, place);
+		shelf_remove(&model->receives, index);
 	}
 }
 
@@ -194,9 +194,9 @@ static void cancel(struct model *model)
 {
 	if (model->receives.count == 0)
 		return;
-	uint32_t place = random_below(&model->random, model->receives.count);
-	match_withdraw(&model->queue, receive_at(model, place));
-	shelf_remove(&model->receives, place);
+	uint32_t index = random_below(&model->random, model->receives.count);
+	match_withdraw(&model->queue, receive_at(model, index));
+	shelf_remove(&model->receives, index);
 }
 
 /* The walk meets each receive once. */
@@ -226,25 +226,25 @@ static void fail_source(struct model *model)
 	match_withdraw_source(&model->queue, source, &list);
 	for (struct match_link *link = list.next; link != &list; link = link->next, moved++)
 		CHECK(model, match_from_link(link)->key.source == source);
-	for (uint32_t place = 0; place < model->receives.count;) {
-		if (receive_at(model, place)->key.source != source) {
-			place++;
+	for (uint32_t index = 0; index < model->receives.count;) {
+		if (receive_at(model, index)->key.source != source) {
+			index++;
 			continue;
 		}
 		moved--;
-		match_unlink(&receive_at(model, place)->node.same);
-		shelf_remove(&model->receives, place);
+		match_unlink(&receive_at(model, index)->node.same);
+		shelf_remove(&model->receives, index);
 	}
 	CHECK(model, moved == 0);
 	CHECK(model, match_is_empty(&list));
-	for (uint32_t place = 0; place < model->messages.count;) {
-		struct match_message *message = message_at(model, place);
+	for (uint32_t index = 0; index < model->messages.count;) {
+		struct match_message *message = message_at(model, index);
 		if (message->key.source != source) {
-			place++;
+			index++;
 			continue;
 		}
 		match_take(&model->queue, message);
-		shelf_remove(&model->messages, place);
+		shelf_remove(&model->messages, index);
 	}
 	CHECK(model, match_is_empty(&model->queue.messages[source]));
 }

@@ -483,11 +483,11 @@ static void run(void)
 
 /* ---- worlds ---- */
 
-enum place { PRIVATE, HEAP_OF_SENDER, HEAP_OF_RECEIVER, HEAP_OF_BOTH, PLACES };
+enum location { PRIVATE, HEAP_OF_SENDER, HEAP_OF_RECEIVER, HEAP_OF_BOTH, LOCATIONS };
 
 static unsigned char *private_bytes[2];
 
-static void open_world(enum place place)
+static void open_world(enum location location)
 {
 	world = (struct world){.count = 2, .region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES)};
 	for (int i = 0; i < 2; i++) {
@@ -496,10 +496,10 @@ static void open_world(enum place place)
 		node_open(&world.nodes[i], world.region);
 		assert_int_equal(single_copy_open(world.nodes[i].messenger, SINGLE_COPY_ON), 0);
 	}
-	source_bytes = place == HEAP_OF_SENDER || place == HEAP_OF_BOTH
+	source_bytes = location == HEAP_OF_SENDER || location == HEAP_OF_BOTH
 			       ? left->messenger->transport->heap->base
 			       : private_bytes[0];
-	target_bytes = place == HEAP_OF_RECEIVER || place == HEAP_OF_BOTH
+	target_bytes = location == HEAP_OF_RECEIVER || location == HEAP_OF_BOTH
 			       ? right->messenger->transport->heap->base
 			       : private_bytes[1];
 	room = LENGTH;
@@ -536,8 +536,8 @@ static void close_world(void)
 static void test_changes_anywhere(void **state)
 {
 	(void)state;
-	for (enum place place = PRIVATE; place < PLACES; place++) {
-		open_world(place);
+	for (enum location location = PRIVATE; location < LOCATIONS; location++) {
+		open_world(location);
 		for (int visible = 0; visible < 2; visible++) {
 			eager = visible;
 			changes[0] = 0;
@@ -548,8 +548,9 @@ static void test_changes_anywhere(void **state)
 			for (changes[0] = 1; changes[0] <= last; changes[0]++)
 				for (changes[1] = changes[0] + 1; changes[1] <= changes[0] + APART_MAX;
 				     changes[1] += STRIDE)
-					RUN("place %d, changes at %u and %u, stores visible %s", (int)place,
-					    changes[0], changes[1], visible ? "at once" : "late");
+					RUN("location %d, changes at %u and %u, stores visible %s",
+					    (int)location, changes[0], changes[1],
+					    visible ? "at once" : "late");
 		}
 		close_world();
 	}
@@ -558,13 +559,13 @@ static void test_changes_anywhere(void **state)
 static void test_random_schedules(void **state)
 {
 	(void)state;
-	for (enum place place = PRIVATE; place < PLACES; place++) {
-		open_world(place);
+	for (enum location location = PRIVATE; location < LOCATIONS; location++) {
+		open_world(location);
 		for (uint64_t start = 1; start <= 1400 / STRIDE; start++) {
 			seed = start * UINT64_C(0x9e3779b97f4a7c15);
 			room = start % 4 == 0 ? LENGTH - 20001 : LENGTH;
 			messages = 2;
-			RUN("place %d, seed %llu", (int)place, (unsigned long long)start);
+			RUN("location %d, seed %llu", (int)location, (unsigned long long)start);
 		}
 		close_world();
 	}
@@ -590,12 +591,12 @@ static void test_a_kernel_that_refuses(void **state)
 static void test_a_failure_in_the_middle(void **state)
 {
 	(void)state;
-	for (enum place place = PRIVATE; place < PLACES; place++)
+	for (enum location location = PRIVATE; location < LOCATIONS; location++)
 		for (uint64_t start = 1; start <= 60 / (STRIDE > 1 ? 4 : 1); start++) {
-			open_world(place);
+			open_world(location);
 			seed = start * UINT64_C(0x9e3779b97f4a7c15);
 			fails_at = 1 + (uint32_t)draw(8);
-			RUN("place %d, seed %llu", (int)place, (unsigned long long)start);
+			RUN("location %d, seed %llu", (int)location, (unsigned long long)start);
 			close_world();
 		}
 }

@@ -315,8 +315,8 @@ static void test_hellos_that_cannot_be(void **state)
 	/* An address that the application inserts stays invalid, too. */
 	frame.header.from++;
 	struct core_name name = {.provider = 7, .length = 1, .bytes = {2}};
-	uint32_t place = directory_add(&b->directory, frame.header.from, &name);
-	assert_null(network_meet(b->node.messenger->transport, b->region->members + place));
+	uint32_t index = directory_add(&b->directory, frame.header.from, &name);
+	assert_null(network_meet(b->node.messenger->transport, b->region->members + index));
 	b->end->info.addr_format = FI_FORMAT_UNSPEC;
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	fake_close(&world);

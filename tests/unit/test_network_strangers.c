@@ -135,10 +135,10 @@ static void check_for_seconds(uint32_t seconds)
 
 static struct network_peer *stranger(uint64_t nonce)
 {
-	uint32_t place = directory_find(&b->directory, nonce);
+	uint32_t index = directory_find(&b->directory, nonce);
 
-	assert_int_not_equal(place, DIRECTORY_NONE);
-	return fake_transport(b)->peers[fake_transport(b)->members + place]->beyond;
+	assert_int_not_equal(index, DIRECTORY_NONE);
+	return fake_transport(b)->peers[fake_transport(b)->members + index]->beyond;
 }
 
 /* The address that a stranger names gets no questions and no answers. */
@@ -367,8 +367,8 @@ static void test_questions_take_turns(void **state)
 
 	(void)state;
 	network_of_b()->questions = NETWORK_QUESTIONS_MAX;
-	uint32_t place = directory_add(&b->directory, 1, &name);
-	struct peer *peer = network_meet(fake_transport(b), fake_transport(b)->members + place);
+	uint32_t index = directory_add(&b->directory, 1, &name);
+	struct peer *peer = network_meet(fake_transport(b), fake_transport(b)->members + index);
 	peer->sending = true;
 	uint32_t before = count_descriptors();
 	check_for_seconds(20);

@@ -2,7 +2,7 @@
 /*
  * Endpoints that leave a region for good, as before their machine goes to another host, and come back to
  * another region or to the same one. Each maps its regions for itself, as guests do. The name of a file
- * stands for the place where a device is plugged.
+ * stands for the location where a device is plugged.
  */
 #include "regions.h"
 
@@ -243,9 +243,9 @@ static void test_another_region_is_joined(void **state)
 /* Check that `pointer` does not point into memory of the region that is gone. */
 static void assert_outside(const struct region *gone, const void *pointer)
 {
-	uintptr_t place = (uintptr_t)pointer - (uintptr_t)gone->base;
+	uintptr_t offset = (uintptr_t)pointer - (uintptr_t)gone->base;
 
-	assert_true(place >= gone->bytes);
+	assert_true(offset >= gone->bytes);
 }
 
 /* The endpoint's old region is unmapped when it joins the next: none of its pointers may point there. */
@@ -583,9 +583,9 @@ static void test_who_comes_later(void **state)
 
 /* A frame from `from`, delivered to `to`. */
 static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, uint32_t bytes,
-		    const struct frame_region *place)
+		    const struct frame_region *location)
 {
-	unsigned char frame[sizeof(struct frame_header) + sizeof(*place)];
+	unsigned char frame[sizeof(struct frame_header) + sizeof(*location)];
 	struct frame_header header = {
 		.magic = FRAME_MAGIC,
 		.version = FRAME_VERSION,
@@ -597,14 +597,14 @@ static void deliver(int to, int from, enum frame_kind kind, uint32_t sequence, u
 	};
 
 	memcpy(frame, &header, sizeof(header));
-	if (place != NULL)
-		memcpy(frame + sizeof(header), place, sizeof(*place));
-	assert_true(
-		fake_deliver(&world.ends[to], frame, sizeof(header) + (place != NULL ? sizeof(*place) : 0)));
+	if (location != NULL)
+		memcpy(frame + sizeof(header), location, sizeof(*location));
+	assert_true(fake_deliver(&world.ends[to], frame,
+				 sizeof(header) + (location != NULL ? sizeof(*location) : 0)));
 	fake_settle(&world);
 }
 
-static struct frame_region place_of(int index)
+static struct frame_region location_of(int index)
 {
 	const struct member *member = attachment_of(index)->member;
 
@@ -626,23 +626,23 @@ static void test_who_is_not_there_is_not_believed(void **state)
 	open_endpoints("1", "2", "2");
 	talk_of_all(A, C);
 	talk_of_all(B, C);
-	struct frame_region place = place_of(A); /* another region's */
-	deliver(C, A, FRAME_REGION, 0, 0, &place);
-	place = place_of(B); /* another place, a wrong nonce, epoch or slot */
-	place.nonce++;
-	deliver(C, A, FRAME_REGION, 0, 0, &place);
-	place = place_of(B);
-	place.epoch++;
-	deliver(C, A, FRAME_REGION, 0, 0, &place);
-	place = place_of(B);
+	struct frame_region location = location_of(A); /* another region's */
+	deliver(C, A, FRAME_REGION, 0, 0, &location);
+	location = location_of(B); /* another location, a wrong nonce, epoch or slot */
+	location.nonce++;
+	deliver(C, A, FRAME_REGION, 0, 0, &location);
+	location = location_of(B);
+	location.epoch++;
+	deliver(C, A, FRAME_REGION, 0, 0, &location);
+	location = location_of(B);
 	for (uint32_t slot = 0; slot < 2 * MEMBERS; slot++) {
-		place.slot = slot == place_of(B).slot ? UINT32_MAX : slot;
-		deliver(C, A, FRAME_REGION, slot % 4, 0, &place);
+		location.slot = slot == location_of(B).slot ? UINT32_MAX : slot;
+		deliver(C, A, FRAME_REGION, slot % 4, 0, &location);
 	}
-	place = place_of(B); /* that of a peer that was met there, and our own */
-	deliver(C, A, FRAME_REGION, 0, 0, &place);
-	place = place_of(C);
-	deliver(C, A, FRAME_REGION, 0, 0, &place);
+	location = location_of(B); /* that of a peer that was met there, and our own */
+	deliver(C, A, FRAME_REGION, 0, 0, &location);
+	location = location_of(C);
+	deliver(C, A, FRAME_REGION, 0, 0, &location);
 	deliver(C, A, FRAME_REGION, 0, 0, NULL); /* too short */
 	assert_null(meet(C, A)->peer.attachment);
 	assert_true(through_region(C, B));
@@ -651,7 +651,8 @@ static void test_who_is_not_there_is_not_believed(void **state)
 	close_endpoints();
 }
 
-/* A peer beyond our regions has nothing to detach from. A DETACH for another time and place has no effect. */
+/* A peer beyond our regions has nothing to detach from. A DETACH for another time and location has no effect.
+ */
 static void test_a_detach_of_another_time_is_dropped(void **state)
 {
 	(void)state;

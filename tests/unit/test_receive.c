@@ -116,8 +116,8 @@ static void run_several(size_t length, bool expected)
 		assert_int_equal(entry.length, length);
 		assert_ptr_equal(entry.context, buffer);
 		/* Parts of large messages may end in another order, but each lies at its offset. */
-		size_t place = (size_t)((unsigned char *)entry.buffer - buffer);
-		assert_true(length == 0 || (place % length == 0 && place / length < count));
+		size_t offset = (size_t)((unsigned char *)entry.buffer - buffer);
+		assert_true(length == 0 || (offset % length == 0 && offset / length < count));
 		assert_bytes(entry.buffer, length, 1);
 		released += (entry.flags & FI_MULTI_RECV) != 0;
 		(void)world_await_good(&world, &sender->sends);

@@ -98,8 +98,8 @@ static void test_words_at_random(void **state)
 		shared_store_u64(&header->home[1], random_below(&random, 3));
 		shared_store_u32(&header->home_slot, (uint32_t)random_below(&random, MEMBERS + 1));
 		shared_store_u32(&header->home_epoch, (uint32_t)random_below(&random, 3));
-		uint32_t place = domain_resolve(&domains[A], &address, &epoch);
-		assert_true(place == RESOLVE_NONE || place == member_in(B, '2')->slot);
+		uint32_t slot = domain_resolve(&domains[A], &address, &epoch);
+		assert_true(slot == RESOLVE_NONE || slot == member_in(B, '2')->slot);
 	}
 	close_endpoints();
 }

@@ -140,10 +140,10 @@ static void test_a_stranger_beyond(void **state)
 	for (size_t i = 0; i < LISTS; i++) {
 		open_endpoints(lists[i].of_a, lists[i].of_b, "3");
 		network_listen(transport_of(A));
-		uint32_t place = directory_add(&world.nodes[B].directory, address_of(A).nonce,
+		uint32_t index = directory_add(&world.nodes[B].directory, address_of(A).nonce,
 					       network_name(transport_of(A)->network));
 		uint64_t source =
-			call((void *)network_meet(transport_of(B), transport_of(B)->members + place));
+			call((void *)network_meet(transport_of(B), transport_of(B)->members + index));
 		assert_true((uint32_t)source >= transport_of(A)->members);
 		assert_int_equal(region_between(A, B), '0');
 		assert_known_as(source, false);

@@ -67,14 +67,14 @@ static ssize_t begin(enum remote_kind kind, void *bytes, size_t length, uint64_t
 		     void *context)
 {
 	const struct iovec piece = {bytes, length};
-	const struct fi_rma_iov place = {address, length, KEY};
+	const struct fi_rma_iov range = {address, length, KEY};
 
 	return messenger_remote(initiator->messenger, &(struct remote_request){
 							      .kind = kind,
 							      .pieces = &piece,
 							      .count = 1,
 							      .length = length,
-							      .ranges = &place,
+							      .ranges = &range,
 							      .range_count = 1,
 							      .to = world_peer(initiator, target),
 							      .context = context,
@@ -86,14 +86,14 @@ static ssize_t fetch_add(uint64_t *operand, uint64_t *result, uint64_t address, 
 {
 	const struct iovec piece = {operand, 8};
 	const struct iovec before = {result, 8};
-	const struct fi_rma_iov place = {address, 8, KEY};
+	const struct fi_rma_iov range = {address, 8, KEY};
 
 	return messenger_remote(initiator->messenger, &(struct remote_request){
 							      .kind = REMOTE_ATOMIC,
 							      .pieces = &piece,
 							      .count = 1,
 							      .length = 8,
-							      .ranges = &place,
+							      .ranges = &range,
 							      .range_count = 1,
 							      .to = world_peer(initiator, target),
 							      .context = context,

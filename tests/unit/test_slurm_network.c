@@ -116,13 +116,13 @@ static void test_only_a_network_of_the_user_s_is_believed(void **state)
 
 static void test_the_host_s_network_and_what_is_none_is_not_believed(void **state)
 {
-	static const char *const places[] = {OWN_NETWORK, "/proc/self/ns/user", "/proc/self/ns/mnt",
-					     "/etc/passwd", "/"};
+	static const char *const files[] = {OWN_NETWORK, "/proc/self/ns/user", "/proc/self/ns/mnt",
+					    "/etc/passwd", "/"};
 	int between = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		int file = open(places[i], O_RDONLY | O_CLOEXEC);
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		int file = open(files[i], O_RDONLY | O_CLOEXEC);
 
 		assert_true(file >= 0);
 		assert_false(supervisor_network_is_of(file, between, geteuid()));

@@ -25,9 +25,9 @@
 #define LONG_BYTES (16U << 20)
 #define CONNECTIONS_MAX 32U
 
-static int listening(in_addr_t place, uint16_t *port)
+static int listening(in_addr_t ip, uint16_t *port)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(place)};
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip)};
 	socklen_t size = sizeof(address);
 	int opened = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 

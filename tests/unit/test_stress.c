@@ -158,7 +158,7 @@ static void test_two_members_in_two_threads(void **state)
 #define LARGE_MAX 260000U
 
 /* Where the buffers are, which decides who may copy. */
-enum place { BOTH_PRIVATE, FROM_HEAP, TO_HEAP, BOTH_IN_HEAPS };
+enum location { BOTH_PRIVATE, FROM_HEAP, TO_HEAP, BOTH_IN_HEAPS };
 
 struct large {
 	struct side *side;
@@ -199,13 +199,13 @@ static void *run_large(void *argument)
 	return NULL;
 }
 
-static void copy_once_in_two_threads(enum place place)
+static void copy_once_in_two_threads(enum location location)
 {
 	struct region *region = world_region_with_heaps(2, SECTION_BYTES, HEAP_BYTES);
 	struct side sides[2] = {{.random = SEED}, {.random = SEED}};
 	struct large larges[2] = {{&sides[0], NULL, true}, {&sides[1], NULL, false}};
-	const bool in_heap[2] = {place == FROM_HEAP || place == BOTH_IN_HEAPS,
-				 place == TO_HEAP || place == BOTH_IN_HEAPS};
+	const bool in_heap[2] = {location == FROM_HEAP || location == BOTH_IN_HEAPS,
+				 location == TO_HEAP || location == BOTH_IN_HEAPS};
 
 	for (int i = 0; i < 2; i++) {
 		sides[i].other = &sides[!i];
@@ -221,7 +221,7 @@ static void copy_once_in_two_threads(enum place place)
 		assert_int_equal(pthread_join(sides[i].thread, NULL), 0);
 	for (int i = 0; i < 2; i++) {
 		if (sides[i].failure[0] != '\0')
-			fail_msg("place %d, seed %u: %s: %s", (int)place, SEED,
+			fail_msg("location %d, seed %u: %s: %s", (int)location, SEED,
 				 i == 0 ? "sender" : "receiver", sides[i].failure);
 		assert_int_equal(sides[i].node.messenger->single->free_count, REGION_TRANSFERS);
 		node_close(&sides[i].node);

@@ -214,13 +214,13 @@ static void test_switches_in_frames(void **state)
 	fake_close(&fakes);
 	fake_open(&fakes);
 	struct msg_peer *to = fake_peer(hostile, victim);
-	uint32_t place = fake_peer(victim, hostile)->peer.source;
+	uint32_t source = fake_peer(victim, hostile)->peer.source;
 	assert_int_equal(fake_send(hostile, to, "x", 1, 1), 0);
 	shared_store_u64(&ring_next(&to->peer.out, 0)->word, 0);
 	ring_push(&to->peer.out, control_word(WIRE_SWITCH, 0, 0), 1);
 	transport_wake(&to->peer);
 	go_on();
-	assert_int_equal(fake_transport(victim)->peers[place]->failure, -EPROTO);
+	assert_int_equal(fake_transport(victim)->peers[source]->failure, -EPROTO);
 }
 
 /* The peer confirms everything, and keeps some of our chunks. */

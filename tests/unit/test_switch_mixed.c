@@ -228,14 +228,14 @@ static void reach(struct player *player, bool reads)
 	if (!reads)
 		fill_bytes(buffer->bytes, length, value);
 	const struct iovec piece = {buffer->bytes, length};
-	const struct fi_rma_iov place = {(uint64_t)self * WINDOW_BYTES, length, KEY};
+	const struct fi_rma_iov range = {(uint64_t)self * WINDOW_BYTES, length, KEY};
 	ssize_t result = messenger_remote(player->far->node.messenger,
 					  &(struct remote_request){
 						  .kind = reads ? REMOTE_READ : REMOTE_WRITE,
 						  .pieces = &piece,
 						  .count = 1,
 						  .length = length,
-						  .ranges = &place,
+						  .ranges = &range,
 						  .range_count = 1,
 						  .to = peer(player, &players[whom]),
 						  .context = buffer,
@@ -256,14 +256,14 @@ static void add(struct player *player)
 	static const uint64_t one = 1;
 	uint32_t whom = (uint32_t)(player - players + 1) % FAKE_ENDS;
 	const struct iovec piece = {(void *)(uintptr_t)&one, 8};
-	const struct fi_rma_iov place = {(uint64_t)whom * WINDOW_BYTES, 8, KEY};
+	const struct fi_rma_iov range = {(uint64_t)whom * WINDOW_BYTES, 8, KEY};
 	ssize_t result =
 		messenger_remote(player->far->node.messenger, &(struct remote_request){
 								      .kind = REMOTE_ATOMIC,
 								      .pieces = &piece,
 								      .count = 1,
 								      .length = 8,
-								      .ranges = &place,
+								      .ranges = &range,
 								      .range_count = 1,
 								      .to = peer(player, &players[whom]),
 								      .flags = FI_INJECT,

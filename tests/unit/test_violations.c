@@ -170,7 +170,7 @@ static void test_a_slot_that_was_written_over(void **state)
 }
 
 /* At every position of several laps, the slot at the receiver's position is never taken for overwritten. */
-static void test_rings_are_sound_at_every_place(void **state)
+static void test_rings_are_sound_at_every_position(void **state)
 {
 	(void)state;
 	for (uint32_t i = 0; i < 3 * RING_SLOTS_MAX; i++) {
@@ -270,7 +270,7 @@ static void test_pieces_that_cannot_be(void **state)
 	static const struct {
 		const char *what;
 		uint32_t length;
-		uint64_t place;
+		uint64_t offset;
 	} cases[] = {
 		{"more bytes than expected", 1001, 0},
 		{"an empty piece", 0, 0},
@@ -291,7 +291,7 @@ static void test_pieces_that_cannot_be(void **state)
 		write_slot(&(struct slot){.kind = WIRE_PIECE,
 					  .length = cases[i].length,
 					  .word = id,
-					  .payload = {cases[i].place}});
+					  .payload = {cases[i].offset}});
 		progress();
 		assert_violation(cases[i].what);
 		struct completion entry = *completion_first(&victim->receives);
@@ -411,7 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_WORLD(test_slots_that_cannot_be),
 		WITH_WORLD(test_a_slot_that_was_written_over),
-		WITH_WORLD(test_rings_are_sound_at_every_place),
+		WITH_WORLD(test_rings_are_sound_at_every_position),
 		WITH_WORLD(test_more_early_pieces_than_there_can_be),
 		WITH_WORLD(test_an_early_piece_that_is_too_long_for_its_receive),
 		WITH_WORLD(test_a_successor_cannot_go_on_with_early_pieces),

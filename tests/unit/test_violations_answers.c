@@ -71,7 +71,7 @@ static unsigned char remote_bytes[4096];
 static void begin_remote(enum remote_kind kind, size_t length)
 {
 	const struct iovec piece = {remote_bytes, length};
-	const struct fi_rma_iov place = {0, length, 7};
+	const struct fi_rma_iov range = {0, length, 7};
 
 	assert_int_equal(messenger_remote(victim->messenger,
 					  &(struct remote_request){
@@ -79,7 +79,7 @@ static void begin_remote(enum remote_kind kind, size_t length)
 						  .pieces = &piece,
 						  .count = 1,
 						  .length = length,
-						  .ranges = &place,
+						  .ranges = &range,
 						  .range_count = 1,
 						  .to = world_peer(victim, hostile),
 						  .context = remote_bytes,

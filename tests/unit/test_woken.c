@@ -235,7 +235,7 @@ static void test_memory_that_it_reaches(void **state)
 		.enabled = true,
 	};
 	struct iovec piece = {bytes, 8};
-	struct fi_rma_iov place = {0, 8, 7};
+	struct fi_rma_iov range = {0, 8, 7};
 
 	(void)state;
 	exchange(woken, peer, bytes, 8);
@@ -248,7 +248,7 @@ static void test_memory_that_it_reaches(void **state)
 		.pieces = &piece,
 		.count = 1,
 		.length = 8,
-		.ranges = &place,
+		.ranges = &range,
 		.range_count = 1,
 		.to = world_peer(woken, peer),
 		.flags = FI_COMPLETION,
