@@ -42,8 +42,8 @@ from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.plan.state import cluster_names
 from vicinal.cluster.plan_command import plan, summary
 from vicinal.cluster.resources.containers import ContainerResource
+from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.machines import MachineResource
-from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.status import SAVED, ClusterState, Piece
 from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.host.topology import show_cpu_list
@@ -58,7 +58,7 @@ _DOING = {
 _CHANGES_IN_LINE = 4
 """Maximum number of changed attributes in a line about one step; `plan` shows all."""
 
-_NODE_KINDS = (ContainerResource.KIND, NativeResource.KIND, MachineResource.KIND)
+_NODE_KINDS = (ContainerResource.KIND, HostNodeResource.KIND, MachineResource.KIND)
 
 _FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The cluster file.", show_default=True)]
 _CLUSTER = Annotated[

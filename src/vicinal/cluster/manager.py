@@ -34,8 +34,8 @@ from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
 from vicinal.cluster.resources.all_machines import check_memory, forget_lost, running_machines
 from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.desired import desired_resources, recorded_resources
+from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
-from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.cluster.vm.libvirt.uri import SYSTEM, is_own
@@ -321,7 +321,7 @@ def _kinds_of_nodes(name: str) -> "list[OwnNodes]":
     head = find(resources, ContainersResource)
     if head is not None:
         kinds.append(ContainerNodes(name, head.open, region))
-    kinds += [HostNodes(name, each.node, region) for each in all_of(resources, NativeResource)]
+    kinds += [HostNodes(name, each.node, region) for each in all_of(resources, HostNodeResource)]
     return kinds
 
 

@@ -13,8 +13,8 @@ from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Condition, Observation, Resource, all_of, find
 from vicinal.cluster.plan.state import is_worked_on
 from vicinal.cluster.resources.containers import ContainersResource
+from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.machines import IS_SAVED, MachineResource, MachinesResource
-from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
@@ -191,7 +191,7 @@ def state_on_this_host(
     pieces = [
         seen(key, entry, _observe(resources[key]), busy=busy) for key, entry in entries.items()
     ]
-    nodes = [_native_facts(each) for each in all_of(resources, NativeResource)]
+    nodes = [_host_node_facts(each) for each in all_of(resources, HostNodeResource)]
     limitations: tuple[str, ...] = ()
     head = find(resources, ContainersResource)
     if head is not None and head.observe().condition is Condition.READY:
@@ -255,7 +255,7 @@ def _machine_facts(machine: Machine, piece: Piece, made: Made | None) -> NodeSta
     )
 
 
-def _native_facts(resource: NativeResource) -> NodeState:
+def _host_node_facts(resource: HostNodeResource) -> NodeState:
     node = resource.node
     condition = resource.observe().condition
     return NodeState(

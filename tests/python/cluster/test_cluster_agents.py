@@ -1,4 +1,4 @@
-"""Clusters over several hosts that ssh reaches: plans, agents and journals, with native nodes.
+"""Clusters over several hosts that ssh reaches: plans, agents and journals, with host nodes.
 
 Tests of virtual machines on several hosts are in tests/guests/hosts/test_cluster_hosts.py.
 """
@@ -28,7 +28,7 @@ LEFT_SECONDS = 120.0
 
 def written(*hosts: str, region: str = "members: 4") -> str:
     """A cluster file in which each of these hosts is a node: n0, n1."""
-    nodes = [f"{{name: n{n}, backend: native, host: {host}}}" for n, host in enumerate(hosts)]
+    nodes = [f"{{name: n{n}, backend: host, host: {host}}}" for n, host in enumerate(hosts)]
     named = ", ".join(f"{{name: {host}}}" for host in hosts)
     return f"name: {NAME}\nhosts: [{named}]\nnodes: [{', '.join(nodes)}]\nregion: {{{region}}}\n"
 
@@ -99,13 +99,13 @@ def trial(opened: Hosts) -> Iterator[Trial]:
 def test_from_nothing_to_nothing(trial: Trial) -> None:
     planned = trial.call("plan", trial.file, status=2).stdout
     assert planned.splitlines()[-1] == "4 to create"
-    assert "+ node0: native/n0" in planned
+    assert "+ node0: host-node/n0" in planned
     trial.nothing_left()
     up = trial.call("up", trial.file).stderr
-    assert "creating node1: native/n1" in up
+    assert "creating node1: host-node/n1" in up
     assert f"{NAME} is up: 4 created" in up
     assert trial.journals() == [NAME, f"{NAME}.node0", f"{NAME}.node1"]
-    assert trial.shared("node0") == [f"vicinal-0-{NAME}", f"vicinal-0-{NAME}.native"]
+    assert trial.shared("node0") == [f"vicinal-0-{NAME}", f"vicinal-0-{NAME}.host-node"]
     assert "4 unchanged" in trial.call("plan", trial.file).stdout
     shown = trial.call("status", NAME).stdout
     assert "node0" in shown
@@ -122,13 +122,13 @@ def test_from_nothing_to_nothing(trial: Trial) -> None:
     trial.call("stop", NAME)
     assert "n0 does not run" in trial.refused("exec", "n0", "true")
     trial.call("status", NAME, status=1)
-    assert "> node0: native/n0" in trial.call("plan", trial.file, status=2).stdout
+    assert "> node0: host-node/n0" in trial.call("plan", trial.file, status=2).stdout
     trial.call("start", NAME)
     trial.call("exec", "n0", "true")
     assert "cannot be saved: it is not a virtual machi" in trial.refused("save", NAME)
     assert "save the whole cluster on the host" in trial.refused("save", f"{NAME}.node0")
     assert f"{NAME} has no saved virtual machines" in trial.refused("restore", NAME)
-    assert "is a native node" in trial.refused("run", "--cluster", NAME, "-n", 2, "true")
+    assert "is a host node" in trial.refused("run", "--cluster", NAME, "-n", 2, "true")
     trial.call("down", NAME)
     trial.nothing_left()
     assert f"{NAME} does not exist" in trial.call("down", NAME).stderr
@@ -145,7 +145,7 @@ def test_only_what_changed_is_done(trial: Trial) -> None:
     assert trial.shared("node1") == []
     assert trial.journals() == [NAME, f"{NAME}.node0"]
     # A file without hosts describes a different cluster of the same name.
-    trial.file.write_text(f"name: {NAME}\nnodes: [{{name: n, backend: native}}]\n")
+    trial.file.write_text(f"name: {NAME}\nnodes: [{{name: n, backend: host}}]\n")
     assert "is on the hosts node0" in trial.refused("up", trial.file)
 
 

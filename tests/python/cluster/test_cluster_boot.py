@@ -108,11 +108,11 @@ def test_a_group_s_own_commands_are_instead_of_those_for_all(tmp_path: Path) -> 
         ("nodes: [{name: n}]\neach_boot: [[ls]]", "cluster.yaml:3: each_boot[0] cannot be"),
         ("nodes: [{name: n}]\nfirstboot: [ls]", "unknown key firstboot: did you mean first_boot?"),
         (
-            "nodes:\n  - name: n\n    backend: native\n    first_boot: [ls]",
-            "cluster.yaml:5: nodes[0] has the backend native, and first_boot is only for container",
+            "nodes:\n  - name: n\n    backend: host\n    first_boot: [ls]",
+            "cluster.yaml:5: nodes[0] has the backend host, and first_boot is only for container",
         ),
         (
-            "nodes: [{name: n, backend: native}]\neach_boot: [ls]",
+            "nodes: [{name: n, backend: host}]\neach_boot: [ls]",
             "cluster.yaml:3: each_boot is only for the backend container or vm, and no node has it",
         ),
     ],

@@ -16,9 +16,9 @@ from vicinal.cluster.plan.resource import Held, Resource
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
 from vicinal.cluster.resources.functions import CardResource
+from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
-from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.host.functions import helper
@@ -52,7 +52,7 @@ def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_tools_are_seen(tmp_path: Path) -> None:
     spec = ContainerSpec("solar", "node")
     first: list[tuple[Resource, str]] = [
-        (NativeResource("solar", "node", (0,)), "the tool taskset was not found"),
+        (HostNodeResource("solar", "node", (0,)), "the tool taskset was not found"),
         (ContainersResource("solar", tmp_path), "the tool nsenter was not found"),
         (ContainerResource(spec, None, tmp_path), "no container runtime was found"),
         *(

@@ -70,8 +70,8 @@ def test_what_a_file_need_not_say(tmp_path: Path) -> None:
     assert cluster.placement.policy is Policy.NONE
     assert cluster.region is not None
     assert read(tmp_path, "name: a\nnodes: [{name: n}]\nregion: none\n").region is None
-    native = read(tmp_path, "name: a\nnodes: [{name: n, backend: native}]\n")
-    assert native.of(BackEnd.NATIVE) == native.nodes
+    own = read(tmp_path, "name: a\nnodes: [{name: n, backend: host}]\n")
+    assert own.of(BackEnd.HOST) == own.nodes
 
 
 def test_networks_of_several_nodes(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ("{name: n, backend: native, count: 2}", "the native node n0 is this host itself"),
-        ("{name: n, backend: native}, {name: m}", "is this host itself, and cannot be beside m"),
-        ("{name: n, backend: native, memory: 1G}", "and memory is only for container or vm"),
-        (f"{{name: n, backend: native, {FUNCTION}}}", "a native node has its host's network"),
-        ("{name: n, backend: native, network: none}", "yaml:2: nodes[0].network is for containers"),
+        ("{name: n, backend: host, count: 2}", "the host node n0 is this host itself"),
+        ("{name: n, backend: host}, {name: m}", "is this host itself, and cannot be beside m"),
+        ("{name: n, backend: host, memory: 1G}", "and memory is only for container or vm"),
+        (f"{{name: n, backend: host, {FUNCTION}}}", "a host node has its host's network"),
+        ("{name: n, backend: host, network: none}", "yaml:2: nodes[0].network is for containers"),
         (f"{{name: n, {FUNCTION}}}, {{name: m, {FUNCTION}}}", "n and m would both have the hard"),
         ("{name: n, network: {}}", "yaml:2: nodes[0].network names no kind of network: name one"),
         ("{name: n, network: {bridge: a, device: '0000:03:00.0'}}", "names device and bridge: nam"),

@@ -122,7 +122,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "characters, a letter first, such as lab",
         "2: unknown key nodez: did you mean nodes?",
         '5: nodes[0].count cannot be "two": give a whole number from 1 to 1024',
-        '6: nodes[0].backend cannot be "contaner": choose native, container or vm; did you mean '
+        '6: nodes[0].backend cannot be "contaner": choose host, container or vm; did you mean '
         "container?",
         "7: unknown key memroy in nodes[0]: did you mean memory?",
         '10: nodes[1].memory cannot be "1 pound": give a size in bytes, or with K, M or G, such '
@@ -165,16 +165,16 @@ def test_what_depends_on_a_mistake_is_not_judged(tmp_path: Path, text: str) -> N
 
 
 def test_mistakes_of_several_nodes_are_told_with_their_lines(tmp_path: Path) -> None:
-    text = "name: a\nnodes:\n- {name: n}\n- {name: n}\n- {name: m, backend: native}\n"
+    text = "name: a\nnodes:\n- {name: n}\n- {name: n}\n- {name: m, backend: host}\n"
     with pytest.raises(CollectedError) as caught:
         read(tmp_path, f"{text}hosts:\n- {{name: x}}\n- {{name: x}}\n")
     first, *_ = caught.value.each
     assert "cluster.yaml:8: the host x is listed twice" in first.message
     with pytest.raises(CollectedError) as caught:
         read(tmp_path, text)
-    twice, native = caught.value.each
+    twice, own = caught.value.each
     assert "cluster.yaml:4: two nodes would have the name n" in twice.message
-    assert "cluster.yaml:5: the native node m is" in native.message
+    assert "cluster.yaml:5: the host node m is" in own.message
 
 
 @pytest.mark.parametrize("file", FORMS)

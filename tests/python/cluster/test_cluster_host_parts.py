@@ -64,7 +64,7 @@ def test_nodes_are_spread_over_hosts(tmp_path: Path) -> None:
         ("hosts: [{name: a}]\nnodes: [{name: n}]", "n is a container on the host a"),
         ("port: 20000\nnodes: [{name: n, backend: vm}]", "yaml:2: port is for the wires"),
         (
-            "hosts: [{name: a}]\nnodes: [{name: n, backend: native}, {name: m, backend: vm}]",
+            "hosts: [{name: a}]\nnodes: [{name: n, backend: host}, {name: m, backend: vm}]",
             "n is the host a itself, and cannot be beside m",
         ),
     ],

@@ -117,13 +117,13 @@ def test_a_host_without_machines_keeps_what_they_need(cluster: Cluster) -> None:
     ("old", "new", "said"),
     [
         (", bridge: br1", "", "yaml:2: a has a bridge .*, and b has none"),
-        ("backend: vm", "backend: native", "yaml:2: bridge is set, and no node of a"),
+        ("backend: vm", "backend: host", "yaml:2: bridge is set, and no node of a"),
         ("bridge: br0", "bridge: 'br 0'", "bridge cannot be"),
     ],
 )
 def test_bridges_that_cannot_be(tmp_path: Path, old: str, new: str, said: str) -> None:
     text = FILE.replace(old, new)
-    if "native" in new:
+    if "host" in new:
         text = text.replace(", count: 3", ", count: 2").replace("hypervisor: qemu:///session\n", "")
         text = text.replace(", hypervisor: 'qemu:///system'", "")
     with pytest.raises(VicinalError, match=said):

@@ -98,7 +98,7 @@ def test_what_a_file_says_of_machines(tmp_path: Path) -> None:
             "",
             "cluster.yaml:7: hypervisor is set, and no node is a virtual machine",
         ),
-        ("backend: vm", "backend: cloud", "choose native, container or vm"),
+        ("backend: vm", "backend: cloud", "choose host, container or vm"),
         ("qemu:///session", "xen:///", "cluster.yaml:11: hypervisor cannot be"),
         ("region: none", "region: some", "cluster.yaml:12: region cannot be"),
     ],

@@ -22,8 +22,8 @@ CONTAINERS = {"containers": 1, "node": 2}
 REGION = {"region": 1}
 # For each example: the number of resources to create, by kind.
 CONSISTS_OF = {
-    "native": {"native": 1, **REGION},
-    "native-plain": {"native": 1},
+    "host": {"host-node": 1, **REGION},
+    "host-plain": {"host-node": 1},
     "containers": {"containers": 1, "node": 4, **REGION},
     "container-per-core": {**CONTAINERS, **REGION},
     "container-per-numa-node": {**CONTAINERS, **REGION},

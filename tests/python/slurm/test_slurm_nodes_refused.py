@@ -25,7 +25,7 @@ def test_a_file_that_is_not_there_is_refused_before_there_is_a_job(
 UNFIT = {
     "yaml": ("name: [", "bad.yaml:1: "),
     "schema": (f"{NODES}, colour: red}}\n", "bad.yaml:3: "),
-    "native": (f"{NODES}, backend: native}}\n", "native"),
+    "host": (f"{NODES}, backend: host}}\n", "host"),
     "hosts": (
         f"hosts: [{{name: a, bridge: br0}}]\n{NODES}}}\n",
         "names hosts, and Slurm chooses a job's hosts",

@@ -55,7 +55,7 @@ UNITS = {
 def environments() -> tuple[Environment, ...]:
     two = {"nodes": [{"backend": "container", "count": 2}]}
     guests = {"nodes": [{"backend": "vm", "count": 2}], "region": {"size": "64 MiB"}}
-    native = {"nodes": [{"backend": "native", "count": 1}]}
+    native = {"nodes": [{"backend": "host", "count": 1}]}
     return (
         Environment("native", "Native, own shared memory", native, path=MessagePath.SHARED_MEMORY),
         Environment("region", "Containers with the region", two),

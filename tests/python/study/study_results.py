@@ -62,7 +62,7 @@ CONDITIONS = {
 NATIVE = Environment(
     "native",
     "native, MPI's own shared memory",
-    {"nodes": [{"name": "host", "backend": "native"}], "region": "none"},
+    {"nodes": [{"name": "host", "backend": "host"}], "region": "none"},
     path=MessagePath.SHARED_MEMORY,
 )
 NETWORK = Environment(

@@ -172,7 +172,7 @@ def test_what_a_machine_does_not_have() -> None:
     assert "no container runtime is installed" in adapted.unavailable["network"]
     assert fit_of(adapted) is Fit.NOT
     verbs = "{name: network, path: network, variables: {FI_PROVIDER: verbs;ofi_rxm}, cluster: "
-    verbs += "{nodes: [{name: n, backend: native}], region: none}}"
+    verbs += "{nodes: [{name: n, backend: host}], region: none}}"
     assert adapt(study(verbs, REGION), replace(LARGE, rdma=())).unavailable == {
         "network": "this machine has no RDMA device with an active port"
     }

@@ -34,7 +34,7 @@ from vicinal.labs.study.workloads.driver import Tools
 
 cluster = {
     "hosts": [{"name": "node0"}, {"name": "node1"}],
-    "nodes": [{"name": "native", "backend": "native", "count": 2}],
+    "nodes": [{"name": "native", "backend": "host", "count": 2}],
     "region": "none",
 }
 hosts = Environment("hosts", "two hosts", cluster, path=MessagePath.NETWORK)
@@ -77,7 +77,7 @@ def test_a_region_on_each_host_is_refused_before_anything_starts() -> None:
     """Nothing checks whether a study's messages used these regions, so no result may claim it."""
     cluster = {
         "hosts": [{"name": "node0"}, {"name": "node1"}],
-        "nodes": [{"name": "native", "backend": "native", "count": 2}],
+        "nodes": [{"name": "native", "backend": "host", "count": 2}],
     }
     what = study([script("good", "true")], [Environment("hosts", "two", cluster)])
     lacking = check_ready(what, Tools(), {"scripts": Scripts()})

@@ -22,7 +22,7 @@ question: What is left of it?
 source: Vicinal
 environments:
   - name: here
-    cluster: {{nodes: [{{name: host, backend: native}}], region: none}}
+    cluster: {{nodes: [{{name: host, backend: host}}], region: none}}
     path: shared-memory
 workloads:
   - name: latency

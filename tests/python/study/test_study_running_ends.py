@@ -45,7 +45,7 @@ question: Does it keep its hands off?
 source: Vicinal
 environments:
   - name: here
-    cluster: {nodes: [{name: host, backend: native}], region: none}
+    cluster: {nodes: [{name: host, backend: host}], region: none}
     path: shared-memory
 workloads:
   - name: latency

@@ -17,7 +17,7 @@ from vicinal.mpi.libraries import Mpi
 NATIVE = Environment(
     "native",
     "this host",
-    {"nodes": [{"name": "host", "backend": "native"}], "region": "none"},
+    {"nodes": [{"name": "host", "backend": "host"}], "region": "none"},
     path=MessagePath.SHARED_MEMORY,
 )
 _CONTAINERS = {"nodes": [{"name": "node", "count": 2}], "region": {"members": 8}}

@@ -56,7 +56,7 @@ name: scripted
 title: A script that is as fast as it is told
 objectives: [application]
 environment:
-  cluster: {nodes: [{name: host, backend: native}], region: none}
+  cluster: {nodes: [{name: host, backend: host}], region: none}
   path: shared-memory
 phases:
   - name: only
@@ -177,7 +177,7 @@ def test_after_a_kill_the_next_command_sets_back(tmp_path: Path) -> None:
     spec = written(
         tmp_path,
         REAL.replace("KNOB", "tap0/rx-frames: [8, 32]").replace(
-            "phases:", "environment: {cluster: {nodes: [{name: host, backend: native}]}}\nphases:"
+            "phases:", "environment: {cluster: {nodes: [{name: host, backend: host}]}}\nphases:"
         ),
     )
     inside = subprocess.Popen([*apart(), "sleep", "600"])

@@ -13,7 +13,7 @@ from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES
 class BackEnd(StrEnum):
     """The kind of a node."""
 
-    NATIVE = "native"
+    HOST = "host"
     """The node is the host itself."""
     CONTAINER = "container"
     VM = "vm"

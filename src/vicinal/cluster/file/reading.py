@@ -121,7 +121,7 @@ def _build(path: Path, text: str, values: Any, faults: Faults) -> Cluster:
     )
     for check in (check_hosts, check_hypervisor, check_region, check_for_all):
         faults.extend(check(path, cluster, values))
-    for check_all in (_check_names, _check_pins, _check_native, check_networks):
+    for check_all in (_check_names, _check_pins, _check_host_nodes, check_networks):
         faults.extend(check_all(positions, cluster))
     return cluster
 
@@ -259,17 +259,17 @@ def _check_names(positions: Mapping[str, str], cluster: Cluster) -> Iterator[Vic
         )
 
 
-def _check_native(positions: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
-    """Yield errors for native nodes beside other nodes of the same host.
+def _check_host_nodes(positions: Mapping[str, str], cluster: Cluster) -> Iterator[VicinalError]:
+    """Yield errors for host nodes beside other nodes of the same host.
 
     A host is one node, and shares no network with containers or VMs.
     """
-    for native in cluster.of(BackEnd.NATIVE):
-        others = [node for node in cluster.nodes if node is not native and node.host == native.host]
+    for own in cluster.of(BackEnd.HOST):
+        others = [node for node in cluster.nodes if node is not own and node.host == own.host]
         if others:
-            itself = "this host" if native.host is None else f"the host {native.host}"
+            itself = "this host" if own.host is None else f"the host {own.host}"
             yield VicinalError(
-                f"{positions[native.name]}: the native node {native.name} is {itself} itself, and "
+                f"{positions[own.name]}: the host node {own.name} is {itself} itself, and "
                 f"cannot be beside {others[-1].name}",
                 "let it be the host's only node, or use containers or virtual machines",
             )

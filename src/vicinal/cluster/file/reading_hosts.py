@@ -128,7 +128,7 @@ def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[Vic
 def _check_bridges(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalError]:
     """Yield errors if only some hosts have a bridge for their nodes."""
     bridges = {host.name: host.bridge for host in cluster.hosts}
-    have = {str(node.host) for node in cluster.nodes if node.backend is not BackEnd.NATIVE}
+    have = {str(node.host) for node in cluster.nodes if node.backend is not BackEnd.HOST}
     for each in values.get("hosts", ()):
         if "bridge" in each and each["name"] not in have:
             yield VicinalError(

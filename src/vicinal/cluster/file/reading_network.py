@@ -129,9 +129,9 @@ def _macs_of(networks: Sequence[tuple[str, Network | None]]) -> list[tuple[str, 
 
 
 def _check_back_end(position: str, given: Any, backend: BackEnd) -> None:
-    if backend is BackEnd.NATIVE:
+    if backend is BackEnd.HOST:
         raise VicinalError(
-            f"{position} is for containers and virtual machines, and a native node has its host's "
+            f"{position} is for containers and virtual machines, and a host node has its host's "
             "network",
             "remove it",
         )

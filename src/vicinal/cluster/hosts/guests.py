@@ -82,7 +82,7 @@ class NoImage:
 class FarGuests:
     """All VMs of a cluster over several hosts, ordered by host.
 
-    Call enter() first and close() at the end. Raises VicinalError if a node is native.
+    Call enter() first and close() at the end. Raises VicinalError if a node is the host itself.
     """
 
     network = GuestNetwork.VIRTIO
@@ -91,7 +91,7 @@ class FarGuests:
         others = [node for each in records for node in each.nodes if node not in each.machines]
         if others:
             raise VicinalError(
-                f"{others[0]} of {name} is a native node, and native nodes of different hosts do "
+                f"{others[0]} of {name} is a host node, and host nodes of different hosts do "
                 "not reach each other",
                 "start the job on the hosts themselves: vicinal run --hosts "
                 + ",".join(record.host for record in records),

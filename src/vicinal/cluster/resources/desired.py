@@ -20,11 +20,11 @@ from vicinal.cluster.resources.functions import (
     function_resources,
 )
 from vicinal.cluster.resources.guests import GuestsResource
+from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.interfaces import CableResource, InterfaceResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
 from vicinal.cluster.resources.machines import MachineResource, MachinesResource
-from vicinal.cluster.resources.native import NativeResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.resources.uplink import UplinkResource, head_of
 from vicinal.host.functions.operations import Functions
@@ -36,7 +36,7 @@ _KINDS = {
         RegionResource,
         CardResource,
         FunctionResource,
-        NativeResource,
+        HostNodeResource,
         ContainersResource,
         UplinkResource,
         ContainerResource,
@@ -72,8 +72,8 @@ def desired_resources(
     found: list[Resource] = [] if region is None else [region]
     found += function_resources(cluster, functions or Functions(), stays=stays)
     found += [
-        NativeResource(cluster.name, node.name, placed[node.name])
-        for node in cluster.of(BackEnd.NATIVE)
+        HostNodeResource(cluster.name, node.name, placed[node.name])
+        for node in cluster.of(BackEnd.HOST)
     ]
     if containers:
         found += _head(cluster)

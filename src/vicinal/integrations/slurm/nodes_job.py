@@ -70,9 +70,9 @@ def check_cluster(cluster: Cluster) -> BackEnd:
             "remove hosts and nodes[].host: the nodes are spread over the job's hosts",
         )
     kinds = {node.backend for node in cluster.nodes}
-    if BackEnd.NATIVE in kinds:
+    if BackEnd.HOST in kinds:
         raise VicinalError(
-            f"{cluster.file} has a native node, which is the host itself",
+            f"{cluster.file} has a host node, which is the host itself",
             "run the job without a cluster file: srun --vicinal",
         )
     if len(kinds) > 1:

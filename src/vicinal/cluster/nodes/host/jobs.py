@@ -1,4 +1,4 @@
-"""Jobs on a native node, which is the host itself."""
+"""Jobs on a host node, which is the host itself."""
 
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from vicinal.mpi.traffic import JobTraffic
 
 
 class HostNodes:
-    """The native node of a cluster, as OwnNodes; commands of other hosts cannot enter it."""
+    """The host node of a cluster, as OwnNodes; commands of other hosts cannot enter it."""
 
     def __init__(self, name: str, node: HostNode, region: Path | None) -> None:
         self._name = name

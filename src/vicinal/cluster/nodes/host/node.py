@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _NAME = "localhost"
 """The name by which launchers know their own host."""
 
-_NODE_MARK = "VICINAL_NATIVE"
-_JOB_MARK = "VICINAL_NATIVE_JOB"
+_NODE_MARK = "VICINAL_HOST_NODE"
+_JOB_MARK = "VICINAL_HOST_JOB"
 _STOPPED = "stopped"
 _REMOTE_SHELL = '#!/bin/sh\nshift\nexec /bin/sh -c "$*"\n'
 """The remote shell, which launchers require and do not use for their own host."""
@@ -48,7 +48,7 @@ class HostNode:
         self.name = name
         self.cpus = cpus
         # A cluster's name has no dot, so this path is not a region's.
-        self.directory = Path(f"/dev/shm/vicinal-{os.geteuid()}-{cluster}.native")
+        self.directory = Path(f"/dev/shm/vicinal-{os.geteuid()}-{cluster}.host-node")
         self._mark = f"{os.geteuid()}/{cluster}/{name}"
         self._job = f"{os.getpid()}-{secrets.token_hex(4)}"
 

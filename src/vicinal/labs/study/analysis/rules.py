@@ -150,7 +150,7 @@ def _bounds(evidence: Evidence) -> Iterator[str]:
     native = {
         environment.name
         for environment in evidence.study.environments
-        if environment.backends == {"native"}
+        if environment.backends == {"host"}
     }
     bounded = {
         (cell.workload.name, cell.size) for cell in evidence.measured if cell.environment in native

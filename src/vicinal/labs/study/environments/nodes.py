@@ -49,12 +49,12 @@ def ranks_on_hosts(state: ClusterState, ranks: int) -> list[Host]:
     return [Host(name, count) for name, count in slots.items() if count]
 
 
-def address_of(state: ClusterState, node: NodeState, *, native: bool) -> str:
-    """The address by which other nodes reach a node; `native` means that nodes are hosts.
+def address_of(state: ClusterState, node: NodeState, *, on_hosts: bool) -> str:
+    """The address by which other nodes reach a node; `on_hosts` means that nodes are hosts.
 
     Raises VicinalError if the address is not known.
     """
-    if not state.hosts or not native:
+    if not state.hosts or not on_hosts:
         return node.address
     name = next(
         host.name for host in state.hosts if host.state is not None and node in host.state.nodes

@@ -262,7 +262,7 @@ class OpenEnvironment:
         stdin = source(given, program.stdin)
         if program.server:
             return pair_on_cluster(self.environment, self.state, program, stdin, output, errors)
-        if self.state.hosts and self.environment.backends == {"native"}:
+        if self.state.hosts and self.environment.backends == {"host"}:
             job = self._job(program)
             hosts = ranks_on_hosts(self.state, job.ranks)
             return HostJob(job, hosts, stdin=stdin, stdout=output, stderr=errors)

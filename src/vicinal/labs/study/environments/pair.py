@@ -69,8 +69,8 @@ def pair_on_cluster(
     """
     nodes = nodes_of(state)
     first, last = nodes[0], nodes[-1]
-    native = environment.backends == {"native"}
-    address = address_of(state, first, native=native)
+    on_hosts = environment.backends == {"host"}
+    address = address_of(state, first, on_hosts=on_hosts)
     mark = f"{_MARK}={os.getpid()}-{secrets.token_hex(4)}"
     variables = [f"{name}={value}" for name, value in _variables(environment, state, program)]
     machines = "vm" in environment.backends

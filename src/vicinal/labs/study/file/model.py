@@ -98,7 +98,7 @@ class Environment:
 
     @property
     def backends(self) -> set[str]:
-        """The back ends of its nodes: native, container, vm."""
+        """The back ends of its nodes: host, container, vm."""
         return {node.get("backend", "container") for node in self.cluster["nodes"]}
 
 

@@ -18,7 +18,7 @@ ENVIRONMENT = "tuned"
 """The name of the only environment."""
 
 _DEFAULT: Mapping[str, Any] = {
-    "cluster": {"nodes": [{"name": "host", "backend": "native"}], "region": {}}
+    "cluster": {"nodes": [{"name": "host", "backend": "host"}], "region": {}}
 }
 """The default environment: this host, with a region."""
 

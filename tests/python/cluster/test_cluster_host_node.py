@@ -33,7 +33,7 @@ class Trial:
         last = max(os.sched_getaffinity(0))
         self.file.write_text(
             f"name: {self.name}\n"
-            f'nodes: [{{name: host, backend: native, pin: ["{last}"]}}]\n'
+            f'nodes: [{{name: host, backend: host, pin: ["{last}"]}}]\n'
             f"placement: {{policy: explicit}}\n{more}"
         )
 
@@ -110,7 +110,7 @@ def test_without_a_region(vicinal: Vicinal, trial: Trial) -> None:
 def test_what_is_of_others_is_not_touched(vicinal: Vicinal, trial: Trial) -> None:
     node = HostNode(trial.name, "host")
     node.create()
-    assert "native/host exists already" in error_line(vicinal("up", trial.file))
+    assert "host-node/host exists already" in error_line(vicinal("up", trial.file))
     assert node.is_there
     with pytest.raises(VicinalError, match="there is no node 'other'"):
         node.exec_command("other", ["true"])
@@ -122,16 +122,16 @@ def test_what_another_command_is_at_is_not_broken(vicinal: Vicinal, trial: Trial
     """Steps of a running `down` are not broken. They are broken only if the `down` is killed."""
     assert vicinal("up", trial.file).returncode == 0
     journal = journal_of(trial.name)
-    node = recorded_resources(journal.entries())["native/host"]
+    node = recorded_resources(journal.entries())["host-node/host"]
     with sole_command(trial.name):
         journal.write(node, Event.REMOVING)
         status = vicinal("status", trial.name)
         state = json.loads(vicinal("status", "--json", trial.name).stdout)
     assert status.returncode == 1
-    assert "native/host: changing: another command works on it" in status.stdout
+    assert "host-node/host: changing: another command works on it" in status.stdout
     assert "another command works on the cluster now" in status.stdout
     assert "broken" not in status.stdout
     assert (state["busy"], state["whole"]) == (True, False)
     left = vicinal("status", trial.name).stdout
-    assert "native/host: broken: a command was interrupted while it" in left
+    assert "host-node/host: broken: a command was interrupted while it" in left
     assert "another command" not in left

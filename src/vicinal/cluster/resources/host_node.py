@@ -1,4 +1,4 @@
-"""The resource of a native node, which is this host itself."""
+"""The resource of a host node, which is this host itself."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,10 +8,10 @@ from vicinal.cluster.plan.resource import Condition, Held, Observation, Undemand
 
 
 @dataclass(frozen=True)
-class NativeResource(Undemanding):
-    """The native node of a cluster; a host has at most one."""
+class HostNodeResource(Undemanding):
+    """The host node of a cluster; a host has at most one."""
 
-    KIND: ClassVar[str] = "native"
+    KIND: ClassVar[str] = "host-node"
 
     cluster: str
     name: str
