@@ -16,7 +16,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Setting
 from vicinal.labs.tune.knobs.catalogue import devices
 from vicinal.labs.tune.knobs.coalescing import PARTS
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.netlink import KernelEthtool
 from vicinal.labs.tune.outputs.parts import parts_of
 from vicinal.labs.tune.outputs.scripts import script
@@ -50,14 +50,14 @@ def by_ethtool(interface: str) -> str:
 
 def values(interface: str) -> dict[str, Any]:
     """The readable knobs of an interface."""
-    (device,) = devices(Machine(), [interface])
+    (device,) = devices(TunedHost(), [interface])
     return {knob.part: knob.read() for knob in device.knobs}
 
 
 def names() -> dict[str, str]:
     """Interfaces by their drivers."""
     found = {}
-    for each in Machine().network.links():
+    for each in TunedHost().network.links():
         driver = Path(f"/sys/class/net/{each.name}/device/driver")
         if driver.exists():
             found[driver.resolve().name] = each.name
@@ -66,7 +66,7 @@ def names() -> dict[str, str]:
 
 def apply(setting: Setting) -> None:
     with sole_command(STATE):
-        applier = Applier(Machine(), STATE / "journal")
+        applier = Applier(TunedHost(), STATE / "journal")
         applier.recover()
         with applier.lasting() as work:
             work.apply(setting)
@@ -74,7 +74,7 @@ def apply(setting: Setting) -> None:
 
 def restore() -> list[str]:
     with sole_command(STATE):
-        return Applier(Machine(), STATE / "journal").restore()
+        return Applier(TunedHost(), STATE / "journal").restore()
 
 
 def exported(interface: str, wanted: Setting) -> None:
@@ -98,9 +98,9 @@ def tried(interface: str) -> dict[str, Ability]:
     """Each knob is tried, and restored."""
     before = values(interface)
     found: dict[str, Finding] = {}
-    (device,) = devices(Machine(), [interface])
+    (device,) = devices(TunedHost(), [interface])
     with sole_command(STATE):
-        applier = Applier(Machine(), STATE / "journal")
+        applier = Applier(TunedHost(), STATE / "journal")
         applier.recover()
         for knob in device.knobs:
             found[knob.part] = try_knob(applier, knob)
@@ -128,7 +128,7 @@ def killed(interface: str, wanted: Setting, after: int) -> None:
     _, status = os.waitpid(child, 0)
     between = values(interface)
     with sole_command(STATE):
-        said = Applier(Machine(), STATE / "journal").recover()
+        said = Applier(TunedHost(), STATE / "journal").recover()
     changed = sum(before[part] != between[part] for part in before)
     say(
         f"killed after {after}",
@@ -169,7 +169,7 @@ def main() -> None:
     subprocess.run(["ip", "link", "set", card, "up"], check=True)
     abilities = {}
     for driver, name in found.items():
-        (device,) = devices(Machine(), [name])
+        (device,) = devices(TunedHost(), [name])
         say(f"lacks {name}", missing=device.missing, lacks=device.lacks)
         abilities[driver] = tried(name)
     all_at_once(found["netdevsim"], abilities["netdevsim"])

@@ -29,7 +29,7 @@ from tune_pair_inside import (
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.evidence import add_work, read_counters
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.settings.applier import Applier, Work
 from vicinal.labs.tune.settings.state_directory import sole_command
 
@@ -149,7 +149,7 @@ def main() -> None:
 
     say({"ready": True})
     with sole_command(STATE):
-        applier = Applier(Machine(), STATE / "journal")
+        applier = Applier(TunedHost(), STATE / "journal")
         applier.recover()
         say(
             {"function": function} if json.loads(questions.readline()) == {"function": True} else {}

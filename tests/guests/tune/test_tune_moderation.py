@@ -3,7 +3,7 @@ one wire, Linux's igbvf, TCP and Soft-RoCE.
 
 Knob and counters are in the near guest (tune_search_inside.py), and the far guest answers its
 traffic (tune_far_inside.py). The search itself runs outside, because guests have no scipy. Their
-processors are emulated, so no figure says anything about other machines. The tests show that
+processors are emulated, so no figure says anything about other hosts. The tests show that
 interrupts follow the knob, and that times follow interrupts.
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 from fake_host import FakeHost
 
 from vicinal.host.system import Host
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.netlink import RefusedError
 from vicinal.labs.tune.knobs.network import Link
 
@@ -103,18 +103,18 @@ def fake_host(root: Path, boot: str = "first") -> Host:
     return fake.host(0)
 
 
-def fake_machine(root: Path) -> Machine:
-    """A machine with a card, eth0, and another card, eth1, without interrupt moderation."""
+def fake_tuned_host(root: Path) -> TunedHost:
+    """A host with a card, eth0, and another card, eth1, without interrupt moderation."""
     host = fake_host(root / "host")
     ethtool = FakeEthtool(root / "cards.json")
     ethtool.put("eth0", coalescing=dict(BEFORE), channels=dict(QUEUES))
     ethtool.put("eth1", channels={"rx-max": 2, "rx": 1, "tx-max": 2, "tx": 1})
-    return Machine(ethtool, FakeNetwork(Link("eth0", 2), Link("eth1", 3)), host)
+    return TunedHost(ethtool, FakeNetwork(Link("eth0", 2), Link("eth1", 3)), host)
 
 
-def same_machine(root: Path, boot: str = "first") -> Machine:
-    """The machine of fake_machine() as another process finds it."""
+def same_tuned_host(root: Path, boot: str = "first") -> TunedHost:
+    """The host of fake_tuned_host() as another process finds it."""
     (root / "host/proc/sys/kernel/random/boot_id").write_text(f"{boot}\n")
     ethtool = FakeEthtool(root / "cards.json")
     host = Host(root=root / "host", search=str(root / "host/programs"), user=0)
-    return Machine(ethtool, FakeNetwork(Link("eth0", 2), Link("eth1", 3)), host)
+    return TunedHost(ethtool, FakeNetwork(Link("eth0", 2), Link("eth1", 3)), host)

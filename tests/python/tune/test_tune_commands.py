@@ -226,13 +226,13 @@ def test_a_start_that_it_broke_is_not_broken_again(tune: Tune) -> None:
     tune("apply", "--persistent", "tap0/rx-frames=40")
     wanted = tune.root / "etc/systemd/system/multi-user.target.wants/vicinal-tune.service"
     file = tune.root / "etc/vicinal/tune.json"
-    # Simulate a machine that went down while an earlier boot applied the setting.
+    # Simulate a host that went down while an earlier boot applied the setting.
     journal = tune.state / "journal"
     begun = journal.read_text().splitlines()[:2]
     begun[0] = json.dumps({"event": "begin", "kind": "boot", "boot": "earlier"})
     journal.write_text("\n".join(begun) + "\n")
     failed = tune("apply", "--at-boot", "--from", str(file))
-    assert "the machine went down while this setting was applied" in error_line(failed)
+    assert "the host went down while this setting was applied" in error_line(failed)
     assert not wanted.is_symlink()
     # The next boot applies nothing; only an administrator's command tries again.
     tried = tune("apply", "--persistent", "--from", str(file))
@@ -270,7 +270,7 @@ def test_a_signal_sets_it_back(tmp_path: Path) -> None:
 import signal, sys, time
 from pathlib import Path
 from vicinal.base.signals import Ended, signals_raise
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.state_directory import sole_command
 state = Path(sys.argv[1])
@@ -279,14 +279,14 @@ for each in (signal.SIGTERM, signal.SIGHUP):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with signals_raise(), sole_command(state):
-        applier = Applier(Machine(), state / "journal")
+        applier = Applier(TunedHost(), state / "journal")
         applier.recover()
         with applier.temporarily() as work:
             work.apply({"tap0/rx-frames": 16})
-            print(Machine().ethtool.coalescing("tap0")["rx-frames"], flush=True)
+            print(TunedHost().ethtool.coalescing("tap0")["rx-frames"], flush=True)
             time.sleep(60)
 except Ended as ended:
-    print(Machine().ethtool.coalescing("tap0")["rx-frames"], flush=True)
+    print(TunedHost().ethtool.coalescing("tap0")["rx-frames"], flush=True)
     sys.exit(ended.status)
 """
     )

@@ -1,4 +1,4 @@
-"""What the machine counted in a trial: text of a real kernel, and the counters of this machine."""
+"""What the host counted in a trial: text of a real kernel, and the counters of this host."""
 
 import os
 import time
@@ -105,7 +105,7 @@ def test_steal_is_a_share_of_all_time() -> None:
     assert (found.busy_seconds, found.steal, found.context_switches) == (3.0, 0.125, 50)
 
 
-def test_this_machine_counts_what_is_done_on_it() -> None:
+def test_this_host_counts_what_is_done_on_it() -> None:
     before = read_counters(os.getpid())
     began = time.process_time()
     while time.process_time() < began + 0.2:

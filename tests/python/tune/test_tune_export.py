@@ -144,7 +144,7 @@ def test_what_a_driver_refuses_leaves_nothing(export: Exporter, value: str, mess
     name = value.partition("=")[0]
     done = export("--setting", value, "--setting", "va/channels-rx=1")
     assert done.returncode == 0, done.stderr
-    # A value that cannot be read on this machine cannot be restored.
+    # A value that cannot be read on this host cannot be restored.
     restorable = name == "tap0/rx-frames"
     assert (export.to / "ethtool/restore.sh").exists() == restorable
     assert ("restore.sh is not written" in done.stderr) != restorable
@@ -397,7 +397,7 @@ def test_a_phase_has_a_setting_of_its_own(tmp_path: Path) -> None:
         (("--setting", "tap0/rx-frames=1", "--include", "vicinal"), "cannot include itself"),
         (("--setting", "tap0/rx-frames=1", "--phase", "x"), "--setting has no phases"),
         (("--setting", "tap0/rx-frames=1", "--format", "environment"), "no variables of jobs"),
-        (("--setting", "MV2_SRQ_LIMIT=30", "--format", "tuned"), "no knobs of a machine"),
+        (("--setting", "MV2_SRQ_LIMIT=30", "--format", "tuned"), "no knobs of a host"),
         (("/nonexistent",), "/nonexistent/manifest.json cannot be read (no such file or direct"),
     ],
 )

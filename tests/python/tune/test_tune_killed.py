@@ -1,7 +1,7 @@
-"""If a command is killed at any step, the next command restores the machine.
+"""If a command is killed at any step, the next command restores the host.
 
-One machine has the kernel's own interfaces, a tap device and a veth pair, in a network namespace.
-The other machine is a stand-in with more knobs.
+One host has the kernel's own interfaces, a tap device and a veth pair, in a network namespace.
+The other host is a stand-in with more knobs.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_knobs import fake_machine
+from fake_knobs import fake_tuned_host
 from launch_support import package_path
 
 HERE = Path(__file__).parent
@@ -30,9 +30,9 @@ def apart() -> list[str]:
     return [*own, "sh", "-ec", NETWORK, "sh"]
 
 
-def killed_everywhere(before: list[str], machine: str, state: Path) -> list[dict[str, Any]]:
+def killed_everywhere(before: list[str], host: str, state: Path) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [*before, sys.executable, HERE / "tune_killed.py", machine, state],
+        [*before, sys.executable, HERE / "tune_killed.py", host, state],
         env=os.environ | {"PYTHONPATH": f"{package_path()}:{HERE}"},
         capture_output=True,
         text=True,
@@ -48,9 +48,9 @@ def lines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     state = tmp_path_factory.mktemp("state")
     if request.param == "kernel":
         return killed_everywhere(apart(), "kernel", state)
-    machine = tmp_path_factory.mktemp("machine")
-    fake_machine(machine)
-    return killed_everywhere([], str(machine), state)
+    host = tmp_path_factory.mktemp("host")
+    fake_tuned_host(host)
+    return killed_everywhere([], str(host), state)
 
 
 def test_values_are_as_before_wherever_it_was_killed(lines: list[dict[str, Any]]) -> None:

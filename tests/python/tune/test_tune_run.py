@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from command_support import CHECKOUT, Vicinal, error_line
-from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_machine
+from fake_knobs import BEFORE, FakeEthtool, FakeNetwork, fake_tuned_host
 from study_support import Heard, Scripts, clusters_left
 from test_tune_killed import apart
 
@@ -31,7 +31,7 @@ from vicinal.labs.study.file.model import Workload
 from vicinal.labs.study.workloads import drivers as all_drivers
 from vicinal.labs.study.workloads.driver import Program, Tools
 from vicinal.labs.tune.explain_command import show_result
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.measuring.folder import read_result
 from vicinal.labs.tune.measuring.searching import check_launches, knobs_of, read_search, run_search
 from vicinal.labs.tune.search.finding import Found
@@ -88,7 +88,7 @@ def scripted(
     tmp_path: Path,
     operation: str,
     knobs: str,
-    machine: Machine | None = None,
+    host: TunedHost | None = None,
     driver: Scripts | None = None,
     trials: int = 40,
 ) -> tuple[Found, Heard]:
@@ -98,7 +98,7 @@ def scripted(
     found = run_search(
         read_search(path),
         tmp_path / "result",
-        Applier(machine or Machine(), state / "journal"),
+        Applier(host or TunedHost(), state / "journal"),
         state,
         resume=False,
         again=["again"],
@@ -266,17 +266,17 @@ KNOB = "eth0/rx-usecs: [3, 10]"
 SAME = """echo "{\\"time\\": 2}" """
 
 
-def card(machine: Machine) -> Mapping[str, int]:
-    return machine.ethtool.coalescing("eth0")
+def card(host: TunedHost) -> Mapping[str, int]:
+    return host.ethtool.coalescing("eth0")
 
 
-def test_machine_knobs_are_back_where_nothing_is_better(
+def test_host_knobs_are_back_where_nothing_is_better(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = fake_machine(tmp_path / "machine")
-    found, _ = scripted(tmp_path, SAME, KNOB, machine)
+    host = fake_tuned_host(tmp_path / "host")
+    found, _ = scripted(tmp_path, SAME, KNOB, host)
     assert {each.setting["eth0/rx-usecs"] for each in found.trials} == {3, 10}
-    assert card(machine) == BEFORE
+    assert card(host) == BEFORE
     assert list((tmp_path / "journal").iterdir()) == []
     show_result(read_result(tmp_path / "result"))
     said = capsys.readouterr().out
@@ -285,21 +285,21 @@ def test_machine_knobs_are_back_where_nothing_is_better(
 
 
 def test_an_interface_that_goes_away_ends_the_search(tmp_path: Path) -> None:
-    machine = fake_machine(tmp_path / "machine")
-    network = machine.network
+    host = fake_tuned_host(tmp_path / "host")
+    network = host.network
     assert isinstance(network, FakeNetwork)
     with pytest.raises(VicinalError, match="the interface eth0 no longer exists"):
-        scripted(tmp_path, SAME, KNOB, machine, Unplugging(network.found.clear))
+        scripted(tmp_path, SAME, KNOB, host, Unplugging(network.found.clear))
     assert list((tmp_path / "journal").iterdir()) == []
 
 
 def test_nodes_that_another_command_takes_away_end_the_search(tmp_path: Path) -> None:
     """Otherwise trials of these settings fail, and the search finds nothing better."""
-    machine = fake_machine(tmp_path / "machine")
+    host = fake_tuned_host(tmp_path / "host")
     driver = Unplugging(lambda: take_all_down() if driver.launches == 8 else None)
     with pytest.raises(VicinalError, match=r"removed tune-\w+-0, the nodes of the search"):
-        scripted(tmp_path, SAME, KNOB, machine, driver)
-    assert card(machine) == BEFORE
+        scripted(tmp_path, SAME, KNOB, host, driver)
+    assert card(host) == BEFORE
     assert cluster_names() == []
     assert all(not each.failed for each in kept_trials(tmp_path))
     assert not (tmp_path / "result/result.json").exists()
@@ -309,7 +309,7 @@ def test_nodes_that_cannot_be_made_again_end_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The setting of the trial in which the nodes ended may be the cause; no later setting is."""
-    machine = fake_machine(tmp_path / "machine")
+    host = fake_tuned_host(tmp_path / "host")
 
     def refuse(*_: object, **__: object) -> None:
         raise VicinalError("there is no room for nodes", "make some")
@@ -322,11 +322,11 @@ def test_nodes_that_cannot_be_made_again_end_the_search(
     monkeypatch.setattr(clusters, "_SETTLED_SECONDS", 0.0)
     driver = Unplugging(lambda: end() if driver.launches == 8 else None)
     with pytest.raises(VicinalError, match=r"created again \(there is no room for nodes\)"):
-        scripted(tmp_path, SAME, KNOB, machine, driver)
+        scripted(tmp_path, SAME, KNOB, host, driver)
     *good, last = kept_trials(tmp_path)
     assert not any(each.failed for each in good)
     assert "its nodes ended, and could not be created again" in str(last.error)
-    assert card(machine) == BEFORE
+    assert card(host) == BEFORE
 
 
 def kept_trials(tmp_path: Path) -> list[Trial]:
@@ -339,16 +339,16 @@ def take_all_down() -> None:
 
 
 def test_a_trial_whose_link_drops_is_run_again(tmp_path: Path) -> None:
-    machine = fake_machine(tmp_path / "machine")
-    network = machine.network
+    host = fake_tuned_host(tmp_path / "host")
+    network = host.network
     assert isinstance(network, FakeNetwork)
     driver = Unplugging(lambda: drop(network) if driver.launches in (5, 8, 9) else None)
-    found, heard = scripted(tmp_path, SAME, KNOB, machine, driver)
+    found, heard = scripted(tmp_path, SAME, KNOB, host, driver)
     said = [line for line in heard.lines if "the link of eth0 went down during the trial" in line]
     assert len(said) == 2
     # If the link drops again in the second run, the trial fails.
     assert [each.number for each in found.trials if each.failed] == [5]
-    assert card(machine) == BEFORE
+    assert card(host) == BEFORE
 
 
 def drop(network: FakeNetwork) -> None:
@@ -360,17 +360,17 @@ def drop(network: FakeNetwork) -> None:
 
 def test_a_driver_that_refuses_later_leaves_nothing(tmp_path: Path) -> None:
     """In a trial, the driver refuses a value that it accepted before: half of a setting is set."""
-    machine = fake_machine(tmp_path / "machine")
-    ethtool = machine.ethtool
+    host = fake_tuned_host(tmp_path / "host")
+    ethtool = host.ethtool
     assert isinstance(ethtool, FakeEthtool)
     driver = Unplugging(lambda: ethtool.put("eth0", refuses=["tx-usecs"]))
     knobs = f"{KNOB}\n  eth0/tx-usecs: [5, 20]"
-    found, _ = scripted(tmp_path, SAME, knobs, machine, driver)
+    found, _ = scripted(tmp_path, SAME, knobs, host, driver)
     failed = [each for each in found.trials if each.failed]
     assert failed
     assert all(each.setting["eth0/tx-usecs"] == 20 for each in failed)
     assert all("refuses it" in str(each.error) for each in failed)
-    assert card(machine) == BEFORE
+    assert card(host) == BEFORE
 
 
 @pytest.mark.parametrize(
@@ -392,26 +392,26 @@ def test_a_driver_that_refuses_later_leaves_nothing(tmp_path: Path) -> None:
 def test_knobs_that_cannot_be_are_refused_before_anything_runs(
     tmp_path: Path, knobs: str, message: str
 ) -> None:
-    machine = fake_machine(tmp_path / "machine")
-    ethtool = machine.ethtool
+    host = fake_tuned_host(tmp_path / "host")
+    ethtool = host.ethtool
     assert isinstance(ethtool, FakeEthtool)
     ethtool.put("eth0", refuses=["tx-usecs"], most={"rx-frames": 128}, ignores=["adaptive-rx"])
     with pytest.raises(VicinalError) as caught:
-        scripted(tmp_path, SAME, knobs, machine)
+        scripted(tmp_path, SAME, knobs, host)
     assert message in str(caught.value)
-    assert card(machine) == BEFORE
+    assert card(host) == BEFORE
     assert not (tmp_path / "result").exists()
 
 
 def test_without_rights_and_on_the_own_connection_it_is_refused(tmp_path: Path) -> None:
-    machine = fake_machine(tmp_path / "machine")
+    host = fake_tuned_host(tmp_path / "host")
     search = read_search(written(tmp_path, SCRIPTED % ("true", KNOB, 40)))
-    applier = Applier(machine, tmp_path / "journal", {"eth0": "it carries the default route"})
+    applier = Applier(host, tmp_path / "journal", {"eth0": "it carries the default route"})
     with pytest.raises(VicinalError, match="left alone: it carries the default route"):
         knobs_of(search, applier)
-    (tmp_path / "machine/host/proc/self/status").write_text("CapEff:\t0000000000000000\n")
+    (tmp_path / "host/host/proc/self/status").write_text("CapEff:\t0000000000000000\n")
     with pytest.raises(VicinalError, match="only root may set eth0/rx-usecs"):
-        scripted(tmp_path, SAME, KNOB, machine)
+        scripted(tmp_path, SAME, KNOB, host)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The tuner's search on simulated machines whose best setting is known."""
+"""The tuner's search on simulated hosts whose best setting is known."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from scipy import stats
-from tune_machines import KNOBS, Machine
+from tune_hosts import KNOBS, SimulatedHost
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.search.blocks import Budget
@@ -25,14 +25,14 @@ SEARCHES = [25, pytest.param(100, marks=pytest.mark.long)]
 PLAN = Plan((Objective.P50,), Budget(trials=800))
 
 
-def search(machine: Machine, seed: int, trials: int = 800) -> Found:
-    return find(machine.space, replace(PLAN, budget=Budget(trials), seed=seed), machine.measure)
+def search(host: SimulatedHost, seed: int, trials: int = 800) -> Found:
+    return find(host.space, replace(PLAN, budget=Budget(trials), seed=seed), host.measure)
 
 
 @cache
-def searched(seed: int) -> tuple[Machine, Found]:
-    machine = Machine(seed)
-    return machine, search(machine, seed)
+def searched(seed: int) -> tuple[SimulatedHost, Found]:
+    host = SimulatedHost(seed)
+    return host, search(host, seed)
 
 
 def at_least(count: int, of: int, share: float) -> bool:
@@ -43,23 +43,23 @@ def at_least(count: int, of: int, share: float) -> bool:
 @pytest.mark.parametrize("count", SEARCHES)
 def test_it_finds_a_setting_within_2_percent_of_the_optimum_in_95_of_100(count: int) -> None:
     within = 0
-    for machine, found in map(searched, range(count)):
-        assert machine.excess(machine.space.present) > 0.1
+    for host, found in map(searched, range(count)):
+        assert host.excess(host.space.present) > 0.1
         assert len(found.trials) <= 800
         phase = found.choice.phases[0]
-        within += phase.outcome is Outcome.BETTER and machine.excess(phase.choice) <= 0.02
+        within += phase.outcome is Outcome.BETTER and host.excess(phase.choice) <= 0.02
     assert at_least(within, count, 0.95), within
 
 
 @pytest.mark.parametrize("count", SEARCHES)
 def test_that_is_not_to_be_had_by_taking_the_best_of_many_trials(count: int) -> None:
-    """If the best of many trials were good enough, the machines would be too easy."""
+    """If the best of many trials were good enough, the hosts would be too easy."""
     within = 0
-    for machine, found in map(searched, range(count)):
+    for host, found in map(searched, range(count)):
         screening = [trial for trial in found.trials if trial.stage is Stage.SCREENING]
         assert len(screening) > 150
         best = min(screening, key=lambda trial: trial.values[Objective.P50])
-        within += machine.excess(machine.space.point(best.setting)) <= 0.02
+        within += host.excess(host.space.point(best.setting)) <= 0.02
     assert within < count / 2
 
 
@@ -68,8 +68,8 @@ def test_that_is_not_to_be_had_by_taking_the_best_of_many_trials(count: int) -> 
 def test_it_says_that_there_is_no_better_setting_in_95_of_100(kind: str, count: int) -> None:
     none = promised = 0
     for seed in range(count):
-        machine = Machine(seed, **{kind: True})
-        found = search(machine, seed, trials=300)
+        host = SimulatedHost(seed, **{kind: True})
+        found = search(host, seed, trials=300)
         none += found.choice.phases[0].outcome is Outcome.NO_BETTER
         promised += halving_promised(found)
     assert at_least(none, count, 0.95), none
@@ -108,14 +108,14 @@ def test_the_confirmation_is_of_fresh_trials_in_random_order() -> None:
 def test_an_interrupted_search_goes_on_as_if_nothing_had_happened() -> None:
     plan = replace(PLAN, budget=Budget(400), seed=5)
     kept: list[Trial] = []
-    machine = Machine(5)
-    whole = find(machine.space, plan, machine.measure, record=kept.append)
+    host = SimulatedHost(5)
+    whole = find(host.space, plan, host.measure, record=kept.append)
     assert kept == list(whole.trials)
 
     def unmeasured(setting: Setting, phase: str) -> Measured:
         raise AssertionError((setting, phase))
 
-    again = find(machine.space, plan, unmeasured, recorded=kept)
+    again = find(host.space, plan, unmeasured, recorded=kept)
     assert again.to_dict() == whole.to_dict()
 
     measured = iter(whole.trials[150:])
@@ -126,7 +126,7 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_happened() -> None:
         return Measured(trial.values, trial.evidence)
 
     new: list[Trial] = []
-    gone_on = find(machine.space, plan, rest, recorded=kept[:150], record=new.append)
+    gone_on = find(host.space, plan, rest, recorded=kept[:150], record=new.append)
     assert gone_on.choice == whole.choice
     assert len(new) == len(kept) - 150
 
@@ -134,14 +134,14 @@ def test_an_interrupted_search_goes_on_as_if_nothing_had_happened() -> None:
 def test_trials_of_another_search_are_refused() -> None:
     kept = searched(3)[1].trials
     with pytest.raises(VicinalError, match=r"recorded trial 1?[0-9] is not the one"):
-        find(Machine(3).space, replace(PLAN, seed=4), Machine(3).measure, recorded=kept)
+        find(SimulatedHost(3).space, replace(PLAN, seed=4), SimulatedHost(3).measure, recorded=kept)
 
 
 def test_several_objectives_give_a_pareto_set_with_intervals() -> None:
-    """On some of these machines, interrupt moderation saves CPU time and costs latency."""
-    machine = Machine(8)
+    """On some of these hosts, interrupt moderation saves CPU time and costs latency."""
+    host = SimulatedHost(8)
     plan = Plan((Objective.P50, Objective.CPU), Budget(trials=1200), seed=8)
-    found = find(machine.space, plan, machine.measure)
+    found = find(host.space, plan, host.measure)
     phase = found.choice.phases[0]
     assert len(phase.pareto) >= 2
     rows = found.confirmation.compared
@@ -153,16 +153,16 @@ def test_several_objectives_give_a_pareto_set_with_intervals() -> None:
     for point in phase.pareto:
         assert not any(
             {row.verdict for row in rows if row.point == other} == {Verdict.BETTER}
-            and point == machine.space.present
+            and point == host.space.present
             for other in phase.pareto
         )
-    quickest = min(phase.pareto, key=machine.excess)
-    assert machine.excess(quickest) < machine.excess(machine.space.present) - 0.05
+    quickest = min(phase.pareto, key=host.excess)
+    assert host.excess(quickest) < host.excess(host.space.present) - 0.05
 
 
 def test_phases_that_want_other_settings_get_them() -> None:
     """One phase is judged by latency, the other by bandwidth; a trial measures one phase."""
-    latency, bulk = Machine(20), Machine(21)
+    latency, bulk = SimulatedHost(20), SimulatedHost(21)
     both = {"latency": latency, "bulk": bulk}
     space = latency.space
 
@@ -183,32 +183,32 @@ def test_phases_that_want_other_settings_get_them() -> None:
     assert found.choice.losses
     for phase in found.choice.phases:
         assert phase.outcome is Outcome.BETTER
-        machine = both[phase.phase]
-        other = bulk if machine is latency else latency
-        assert machine.excess(phase.choice) < 0.05 < other.excess(phase.choice)
+        host = both[phase.phase]
+        other = bulk if host is latency else latency
+        assert host.excess(phase.choice) < 0.05 < other.excess(phase.choice)
 
 
 def test_phases_that_are_alike_get_one_setting() -> None:
-    machine = Machine(20)
+    host = SimulatedHost(20)
     plan = Plan((Objective.P50,), Budget(trials=2000), phases=("one", "two"), seed=3)
-    found = find(machine.space, plan, machine.measure)
+    found = find(host.space, plan, host.measure)
     assert found.choice.common is not None
     assert not found.choice.losses
-    assert machine.excess(found.choice.common) <= 0.05
+    assert host.excess(found.choice.common) <= 0.05
 
 
 def test_a_budget_in_seconds_is_kept() -> None:
-    machine = Machine(6)
+    host = SimulatedHost(6)
     clock = [0.0]
 
     def measure(setting: Setting, phase: str) -> Measured:
         clock[0] += 2
-        return machine.measure(setting, phase)
+        return host.measure(setting, phase)
 
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setattr("vicinal.labs.tune.search.blocks.monotonic", lambda: clock[0])
     with monkeypatch.context():
-        found = find(machine.space, replace(PLAN, budget=Budget(seconds=1200)), measure)
+        found = find(host.space, replace(PLAN, budget=Budget(seconds=1200)), measure)
     monkeypatch.undo()
     assert 900 < clock[0] <= 1200
     assert found.choice.phases[0].outcome is Outcome.BETTER
@@ -216,27 +216,27 @@ def test_a_budget_in_seconds_is_kept() -> None:
 
 
 def test_a_budget_that_cannot_show_anything_is_refused() -> None:
-    machine = Machine(0)
-    needed = trials_needed(machine.space, PLAN)
+    host = SimulatedHost(0)
+    needed = trials_needed(host.space, PLAN)
     with pytest.raises(VicinalError, match=f"too small for this search, which needs {needed} tri"):
-        find(machine.space, replace(PLAN, budget=Budget(needed - 1)), machine.measure)
-    assert len(find(machine.space, replace(PLAN, budget=Budget(needed)), machine.measure).trials)
+        find(host.space, replace(PLAN, budget=Budget(needed - 1)), host.measure)
+    assert len(find(host.space, replace(PLAN, budget=Budget(needed)), host.measure).trials)
     for budget in ({}, {"trials": 0}, {"seconds": -1.0}):
         with pytest.raises(VicinalError, match="without a budget"):
             Budget(**budget)
 
 
 def test_settings_that_fail_are_left_out_and_named() -> None:
-    machine = Machine(9)
+    host = SimulatedHost(9)
 
     def measure(setting: Setting, phase: str) -> Measured:
-        if setting["eth0/rx-usecs"] == KNOBS["eth0/rx-usecs"][machine.optimum[0]]:
+        if setting["eth0/rx-usecs"] == KNOBS["eth0/rx-usecs"][host.optimum[0]]:
             raise VicinalError("the link went down", "mend it")
-        return machine.measure(setting, phase)
+        return host.measure(setting, phase)
 
-    assert machine.space.present[0] != machine.optimum[0]
-    found = find(machine.space, replace(PLAN, seed=9), measure)
-    assert found.choice.phases[0].choice[0] != machine.optimum[0]
+    assert host.space.present[0] != host.optimum[0]
+    found = find(host.space, replace(PLAN, seed=9), measure)
+    assert found.choice.phases[0].choice[0] != host.optimum[0]
     failed = [trial for trial in found.trials if trial.failed]
     assert failed
     assert all(trial.error == "the link went down: mend it" for trial in failed)
@@ -274,10 +274,10 @@ def test_a_small_space_is_measured_whole() -> None:
             "adaptive": "on",
         },
     )
-    machine = Machine(4, flat=True)
+    host = SimulatedHost(4, flat=True)
 
     def measure(setting: Setting, phase: str) -> Measured:
-        noise = machine.measure(machine.space.setting(machine.space.present), phase)
+        noise = host.measure(host.space.setting(host.space.present), phase)
         factor = 1 + 0.01 * abs(int(setting["rx-usecs"]) - 20) + 0.1 * (setting["adaptive"] == "on")
         return Measured({"bandwidth": noise.values["bandwidth"] / factor})
 

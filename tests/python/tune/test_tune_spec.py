@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_support import CHECKOUT
-from tune_machines import Machine
+from tune_hosts import SimulatedHost
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.measuring.phases import study_of
@@ -65,7 +65,7 @@ def test_a_file_is_read() -> None:
         "poll": (1, 2),
     }
     with pytest.raises(
-        VicinalError, match="this machine has no knob 'poll': use eth1/adaptive-rx, eth1/rx-usecs"
+        VicinalError, match="this host has no knob 'poll': use eth1/adaptive-rx, eth1/rx-usecs"
     ):
         spec.space({name: row for name, row in available.items() if name != "poll"}, present)
 
@@ -152,31 +152,31 @@ def test_the_example_of_the_page_is_a_tuning_file() -> None:
     assert [each.name for each in study.workloads] == ["small", "larger", "bulk"]
 
 
-def with_interrupts(machine: Machine, *, by: str) -> Found:
-    """A search on a machine whose interrupt rate follows its first knob, or is constant."""
+def with_interrupts(host: SimulatedHost, *, by: str) -> Found:
+    """A search on a host whose interrupt rate follows its first knob, or is constant."""
 
     def measure(setting: Setting, phase: str) -> Measured:
-        measured = machine.measure(setting, phase)
-        moderated = 200 * (1 + machine.space.point(setting)[0]) if by == "knob" else 1000
+        measured = host.measure(setting, phase)
+        moderated = 200 * (1 + host.space.point(setting)[0]) if by == "knob" else 1000
         # The count varies a little, and independently of the time.
         count = moderated + round(1e6 * measured.values["cpu"]) % 11
         evidence = {"interrupts": {"41 eth0": count}, "seconds": 1.0}
         return Measured(measured.values, evidence)
 
     plan = Plan((Objective.P50,), Budget(trials=800), seed=2)
-    return find(machine.space, plan, measure)
+    return find(host.space, plan, measure)
 
 
 def first_knob_matters(seed: int) -> bool:
-    machine = Machine(seed)
-    return machine.curve(0).max() >= 0.15 and machine.optimum[0] != machine.space.present[0]
+    host = SimulatedHost(seed)
+    return host.curve(0).max() >= 0.15 and host.optimum[0] != host.space.present[0]
 
 
 MODERATED = next(seed for seed in range(100) if first_knob_matters(seed))
 
 
 def test_a_better_setting_is_explained_with_its_trials_and_intervals() -> None:
-    found = with_interrupts(Machine(MODERATED), by="knob")
+    found = with_interrupts(SimulatedHost(MODERATED), by="knob")
     text = explain(found)
     row = found.confirmation.compared[0]
     for name, (now, after) in found.space.changes(row.point).items():
@@ -204,7 +204,7 @@ def test_a_better_setting_is_explained_with_its_trials_and_intervals() -> None:
 
 
 def test_a_knob_that_changed_the_time_alone_is_labelled() -> None:
-    found = with_interrupts(Machine(MODERATED), by="nothing")
+    found = with_interrupts(SimulatedHost(MODERATED), by="nothing")
     assert not found.mechanisms["all"].established
     assert "Mechanism not established: the time changed, and the interrupts did not." in explain(
         found
@@ -212,9 +212,9 @@ def test_a_knob_that_changed_the_time_alone_is_labelled() -> None:
 
 
 def test_a_search_without_a_better_setting_says_so() -> None:
-    machine = Machine(1, at_optimum=True)
+    host = SimulatedHost(1, at_optimum=True)
     plan = Plan((Objective.P50,), Budget(trials=400), seed=1)
-    found = find(machine.space, plan, machine.measure)
+    found = find(host.space, plan, host.measure)
     text = explain(found)
     assert "Phase all: no better setting." in text
     assert "none of the finalists was shown to be better" in text
@@ -222,7 +222,7 @@ def test_a_search_without_a_better_setting_says_so() -> None:
 
 
 def test_phases_and_objectives_and_failures_are_all_in_the_text() -> None:
-    both = {"latency": Machine(20), "bulk": Machine(21)}
+    both = {"latency": SimulatedHost(20), "bulk": SimulatedHost(21)}
 
     def measure(setting: Setting, phase: str) -> Measured:
         if setting["chunk"] == 8 and phase == "bulk":

@@ -1,8 +1,8 @@
 """Kill a command that applies, tries or restores a setting at each step, for test_tune_killed.py.
 
-    tune_killed.py MACHINE STATE
+    tune_killed.py HOST STATE
 
-MACHINE is the directory of a fake machine, or `kernel`, which means this network namespace. A step
+HOST is the directory of a fake host, or `kernel`, which means this network namespace. A step
 is the moment before, in the middle of or after each journal line, and before or after each change
 of a value. Each line of output is JSON: the action, the step of the kill, and the values after the
 kill, after the next command's recovery, and after `restore`.
@@ -16,31 +16,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fake_knobs import same_machine
+from fake_knobs import same_tuned_host
 
 from vicinal.base.journal import LineJournal
 from vicinal.labs.tune.knobs.catalogue import knob_named
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.state_directory import sole_command
 
-MACHINE, STATE = sys.argv[1], Path(sys.argv[2])
+HOST, STATE = sys.argv[1], Path(sys.argv[2])
 SETTING: dict[str, int | str] = {"va/channels-rx": 1, "tap0/rx-frames": 40}
-if MACHINE != "kernel":
+if HOST != "kernel":
     SETTING = {"eth0/channels-combined": 2, "eth0/rx-usecs": 10, "eth0/adaptive-rx": "off"}
 MOST = 100
 
 
-def machine() -> Machine:
-    return Machine() if MACHINE == "kernel" else same_machine(Path(MACHINE))
+def host() -> TunedHost:
+    return TunedHost() if HOST == "kernel" else same_tuned_host(Path(HOST))
 
 
 def new_applier() -> Applier:
-    return Applier(machine(), STATE / "journal")
+    return Applier(host(), STATE / "journal")
 
 
 def values() -> dict[str, int | str]:
-    return {name: knob_named(machine(), name).read() for name in SETTING}
+    return {name: knob_named(host(), name).read() for name in SETTING}
 
 
 def act(action: str) -> None:
@@ -90,7 +90,7 @@ def kill_at(number: int) -> None:
 
     real_append = LineJournal.append
     LineJournal.append = stepping(append)  # type: ignore[method-assign]
-    cards = type(machine().ethtool)
+    cards = type(host().ethtool)
     for name in ("set_coalescing", "set_channels"):
         setattr(cards, name, stepping(getattr(cards, name)))
 

@@ -67,7 +67,7 @@ def main() -> None:
         variables,
     )
     manager = units.Manager(repository, monitoring, 0, inventory, config)
-    # The included profile's other units would tune the machine that runs the tests.
+    # The included profile's other units would tune the host that runs the tests.
     manager.create({name: unit for name, unit in profile.units.items() if unit.type == "script"})
     found: dict[str, Any] = {"units": list(profile.units), "before": values()}
     manager.start_tuning()

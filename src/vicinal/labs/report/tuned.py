@@ -89,7 +89,7 @@ class Searched:
     name: str
     title: str
     ended: str
-    machine: str
+    host: str
     """Its processor, and whether it is a virtual machine."""
     emulated: bool
     """Whether the processors of its nodes were emulated."""
@@ -141,7 +141,7 @@ def _shown(searched: Searched, plot: "Drawn | None") -> SearchShown:
         searched.ended,
         (
             f"{searched.trials} trials, of {', '.join(searched.knobs)}"
-            + (f", on {searched.machine}" if searched.machine else ""),
+            + (f", on {searched.host}" if searched.host else ""),
             *(_EMULATED * searched.emulated),
             *(_sentence(each) for each in searched.phases),
         ),

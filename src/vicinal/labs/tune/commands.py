@@ -1,4 +1,4 @@
-"""`vicinal tune`: shows what can be set on this machine, sets it, and restores it."""
+"""`vicinal tune`: shows what can be set on this host, sets it, and restores it."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.explain_command import explain
 from vicinal.labs.tune.export_command import export
 from vicinal.labs.tune.knob import Setting, Value
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.variables import as_shell, variable_knobs
 from vicinal.labs.tune.options import (
     JOURNAL,
@@ -73,16 +73,16 @@ def show(
 
     from vicinal.labs.tune.showing import document, look, show_changed, show_device, show_variables
 
-    machine = Machine()
-    forbidden = {} if own else own_connection(machine)
-    applier = Applier(machine, state / JOURNAL, forbidden)
+    host = TunedHost()
+    forbidden = {} if own else own_connection(host)
+    applier = Applier(host, state / JOURNAL, forbidden)
     if probe:
         with sole_command(state):
             say(applier.recover())
-            shown = list(look(machine, names or [], forbidden, applier))
+            shown = list(look(host, names or [], forbidden, applier))
     else:
         recover_what_was_killed(applier, state)
-        shown = list(look(machine, names or [], forbidden, None))
+        shown = list(look(host, names or [], forbidden, None))
     variables = [] if names else variable_knobs(dict(os.environ))
     changed = []
     with suppress(PermissionError):  # only root may read the journal
@@ -111,7 +111,7 @@ def apply(
     dry_run: DryRun = False,
     persistent: Annotated[
         bool,
-        typer.Option("--persistent", help="Also apply the setting at each boot of the machine."),
+        typer.Option("--persistent", help="Also apply the setting at each boot of the host."),
     ] = False,
     own: OwnConnection = False,
     state: State = STATE,
@@ -121,7 +121,7 @@ def apply(
         typer.Option("--at-boot", help="Apply as the unit of --persistent does at each boot."),
     ] = False,
 ) -> None:
-    """Set knobs of this machine, all of them or none, until `vicinal tune restore`.
+    """Set knobs of this host, all of them or none, until `vicinal tune restore`.
 
     The former values are recorded first. Variables of jobs are printed for a shell.
     """
@@ -130,8 +130,8 @@ def apply(
     for knob in variable_knobs(job):
         if knob.name in setting:
             knob.write(setting.pop(knob.name))
-    machine = Machine()
-    applier = Applier(machine, state / JOURNAL, {} if own else own_connection(machine))
+    host = TunedHost()
+    applier = Applier(host, state / JOURNAL, {} if own else own_connection(host))
     if dry_run:
         _say_what_would_be(applier, setting)
     elif setting:
@@ -158,13 +158,13 @@ def restore(
     dry_run: DryRun = False,
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Leave the machine as it is, and forget the former values."),
+        typer.Option("--forget", help="Leave the host as it is, and forget the former values."),
     ] = False,
     state: State = STATE,
     root: Root = Path("/"),
 ) -> None:
-    """Restore all former values, and apply nothing at the machine's boot any more."""
-    applier = Applier(Machine(), state / JOURNAL)
+    """Restore all former values, and apply nothing at the host's boot any more."""
+    applier = Applier(TunedHost(), state / JOURNAL)
     if dry_run:
         for operation in reversed(applier.operations()):
             for change in reversed(operation.changes.values()):
@@ -187,7 +187,7 @@ def _leave_out_what_failed(applier: Applier, root: Path) -> None:
     if applier.failed_at_start():
         disable_unit(root)
         raise VicinalError(
-            "the machine went down while this setting was applied at its last boot, so the setting"
+            "the host went down while this setting was applied at its last boot, so the setting"
             " is no longer applied",
             "try it again with `vicinal tune apply --persistent`, or remove it with `vicinal tune"
             " restore`",

@@ -1,4 +1,4 @@
-"""Counters of the machine during a trial: interrupts, soft interrupts, switches, stolen time.
+"""Counters of the host during a trial: interrupts, soft interrupts, switches, stolen time.
 
     before = read_counters()
     ...  # the trial
@@ -164,7 +164,7 @@ def parse_switches(text: str) -> dict[str, int]:
 
 
 def parse_frequencies(text: str) -> list[float]:
-    """Parse /proc/cpuinfo: MHz of each processor; empty on machines that do not report it."""
+    """Parse /proc/cpuinfo: MHz of each processor; empty on hosts that do not report it."""
     lines = (line.partition(":") for line in text.splitlines())
     return [float(value) for name, _, value in lines if name.strip() == "cpu MHz"]
 

@@ -19,7 +19,7 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import Durability, write_atomically
 from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs.catalogue import knob_named
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.variables import UNSET
 from vicinal.labs.tune.outputs.parts import Parts, Turn, parts_of
 from vicinal.labs.tune.outputs.scripts import script
@@ -70,7 +70,7 @@ def export(
         list[str] | None,
         typer.Option(
             metavar="PROFILE",
-            help="TuneD profile to include. Default: the active profile of this machine.",
+            help="TuneD profile to include. Default: the active profile of this host.",
         ),
     ] = None,
     net_plugin: Annotated[
@@ -113,7 +113,7 @@ def export(
             title = "Restores the values of the time of writing, unless told otherwise:"
             files["ethtool/restore.sh"] = script(title, before, action="restore")
         else:
-            _say("restore.sh is not written, because this machine cannot read all values")
+            _say("restore.sh is not written, because this host cannot read all values")
     if _wanted(form, Format.ENVIRONMENT, parts):
         written = environment_files(parts)
         files |= {f"environment/{file}": text for file, text in written.items()}
@@ -131,20 +131,20 @@ def export(
 def _wanted(form: Format, this: Format, parts: Parts) -> bool:
     has = bool(parts.variables if this is Format.ENVIRONMENT else parts.turns)
     if form is this and not has:
-        what = "variables of jobs" if this is Format.ENVIRONMENT else "knobs of a machine"
+        what = "variables of jobs" if this is Format.ENVIRONMENT else "knobs of a host"
         raise VicinalError(f"the setting has no {what}", "choose another --format")
     return has and form in (this, Format.ALL)
 
 
 def _present(setting: Setting) -> dict[str, Value]:
-    """The present values that this machine can read."""
-    machine = Machine()
+    """The present values that this host can read."""
+    host = TunedHost()
     found: dict[str, Value] = {}
     why: dict[str, None] = {}
     for name in setting:
         if "/" in name:
             try:
-                found[name] = knob_named(machine, name).read()
+                found[name] = knob_named(host, name).read()
             except VicinalError as error:
                 why[error.message] = None
     for each in why:
@@ -291,7 +291,7 @@ def tuned_files(
 
 
 def active_profiles(file: Path = ACTIVE) -> list[str]:
-    """TuneD's active profiles on this machine; empty without TuneD. Raises VicinalError if
+    """TuneD's active profiles on this host; empty without TuneD. Raises VicinalError if
     unreadable.
     """
     try:

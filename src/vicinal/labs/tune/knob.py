@@ -1,7 +1,7 @@
 """A knob: one thing that can be set, with the values worth trying. A setting has values of knobs.
 
 A search uses knobs only by this protocol. A knob may be a card's interrupt moderation, the
-processors of an interrupt, a variable of an MPI library, or part of a simulated machine.
+processors of an interrupt, a variable of an MPI library, or part of a simulated host.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class Knob(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in a setting: unique on a machine, such as `eth0/rx-usecs`."""
+        """Its name in a setting: unique on a host, such as `eth0/rx-usecs`."""
 
     @property
     def unit(self) -> str:

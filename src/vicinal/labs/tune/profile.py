@@ -1,4 +1,4 @@
-"""Profiles: a machine's thresholds in a file that the provider loads, as lines `key = value`.
+"""Profiles: a host's thresholds in a file that the provider loads, as lines `key = value`.
 
 The provider warns about invalid lines and ignores them. Here an invalid line is an error.
 """

@@ -70,6 +70,6 @@ def _check_believed(path: Path) -> None:
 PROFILE = Check(
     "profile",
     "profile",
-    "Thresholds of this machine that `vicinal tune` found: the file that jobs load",
+    "Thresholds of this host that `vicinal tune` found: the file that jobs load",
     check_profile,
 )

@@ -9,7 +9,7 @@ import typer
 from vicinal.base.directories import MANIFEST, result_folder
 from vicinal.base.signals import Ended
 from vicinal.base.waiting import told
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.options import JOURNAL, DryRun, OwnConnection, State, recover_what_was_killed
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.own_connection import own_connection
@@ -57,7 +57,7 @@ def run(
     """Search for a better setting by experiment: each trial sets the knobs and launches a new run.
 
     Each trial is kept when it ends: after Ctrl-C, --resume continues. After any end of the search,
-    the machine has its former setting again; after a kill, the next `vicinal tune` restores it.
+    the host has its former setting again; after a kill, the next `vicinal tune` restores it.
     """
     check_variables(os.environ)
     from rich.console import Console
@@ -74,9 +74,9 @@ def run(
         trials = before["trials"] if trials is None else trials
         seed = before["seed"] if seed is None else seed
         search = read_search(spec, trials=trials, seed=seed)
-    with told("checking the machine, and restoring what killed searches left"):
-        machine = Machine()
-        applier = Applier(machine, state / JOURNAL, {} if own else own_connection(machine))
+    with told("checking the host, and restoring what killed searches left"):
+        host = TunedHost()
+        applier = Applier(host, state / JOURNAL, {} if own else own_connection(host))
         recover_what_was_killed(applier, state)
     if dry_run:
         check_launches(search, drivers())

@@ -13,7 +13,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Value
 from vicinal.labs.tune.knobs.catalogue import devices
 from vicinal.labs.tune.knobs.coalescing import PARTS
-from vicinal.labs.tune.knobs.machine import Machine, MachineKnob
+from vicinal.labs.tune.knobs.host import HostKnob, TunedHost
 from vicinal.labs.tune.knobs.variables import VariableKnob
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.capability import Ability, Finding, try_knob
@@ -56,19 +56,19 @@ class Shown:
 
 
 def look(
-    machine: Machine, names: Sequence[str], forbidden: Mapping[str, str], applier: Applier | None
+    host: TunedHost, names: Sequence[str], forbidden: Mapping[str, str], applier: Applier | None
 ) -> Iterator[Shown]:
     """The devices and their knobs; with an applier, tries which knobs can be set.
 
     Raises VicinalError for an unknown device, and for a knob that cannot be restored.
     """
-    for device in devices(machine, names):
-        rows = tuple(_row(machine, knob, forbidden, applier) for knob in device.knobs)
+    for device in devices(host, names):
+        rows = tuple(_row(host, knob, forbidden, applier) for knob in device.knobs)
         yield Shown(device.name, rows, device.lacks, device.missing)
 
 
 def _row(
-    machine: Machine, knob: MachineKnob, forbidden: Mapping[str, str], applier: Applier | None
+    host: TunedHost, knob: HostKnob, forbidden: Mapping[str, str], applier: Applier | None
 ) -> Row:
     value: Value | None = None
     try:
@@ -77,7 +77,7 @@ def _row(
         return Row(knob.name, None, "", (), knob.reaches, Ability.REFUSED, error.message)
     if knob.interface in forbidden:
         found = Finding(Ability.FORBIDDEN, forbidden[knob.interface])
-    elif not machine.host.capabilities >> _CAP_NET_ADMIN & 1:
+    elif not host.system.capabilities >> _CAP_NET_ADMIN & 1:
         found = Finding(Ability.READABLE, "only root may set it")
     elif applier is None:
         found = Finding(Ability.UNTRIED, "--probe tries it")

@@ -1,1 +1,1 @@
-"""The knobs of a machine and of jobs, a file for each kind of knob."""
+"""The knobs of a host and of jobs, a file for each kind of knob."""

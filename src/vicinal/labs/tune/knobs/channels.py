@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Value
-from vicinal.labs.tune.knobs.machine import Machine, check_number
+from vicinal.labs.tune.knobs.host import TunedHost, check_number
 
 PARTS = ("channels-combined", "channels-rx", "channels-tx")
 _PREFIX = "channels-"
@@ -16,8 +16,8 @@ class ChannelsKnob:
     gentle = False
     unit = "queues"
 
-    def __init__(self, machine: Machine, interface: str, part: str) -> None:
-        self._machine = machine
+    def __init__(self, host: TunedHost, interface: str, part: str) -> None:
+        self._host = host
         self.interface = interface
         self.part = part
         self.name = f"{interface}/{part}"
@@ -46,10 +46,10 @@ class ChannelsKnob:
         """Set the number of queues."""
         self.check(value)
         assert isinstance(value, int)
-        self._machine.ethtool.set_channels(self.interface, self._kind, value)
+        self._host.ethtool.set_channels(self.interface, self._kind, value)
 
     def _found(self) -> Mapping[str, int]:
-        found = self._machine.ethtool.channels(self.interface)
+        found = self._host.ethtool.channels(self.interface)
         if self._kind not in found:
             kinds = ", ".join(f"{_PREFIX}{kind}" for kind in found if not kind.endswith("-max"))
             raise VicinalError(

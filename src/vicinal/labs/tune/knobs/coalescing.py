@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Value
-from vicinal.labs.tune.knobs.machine import Machine, check_number, check_word
+from vicinal.labs.tune.knobs.host import TunedHost, check_number, check_word
 from vicinal.labs.tune.knobs.netlink import WORDS
 
 _ON_OFF = {"off": 0, "on": 1}
@@ -58,8 +58,8 @@ class CoalescingKnob:
 
     gentle = True
 
-    def __init__(self, machine: Machine, interface: str, part: str) -> None:
-        self._machine = machine
+    def __init__(self, host: TunedHost, interface: str, part: str) -> None:
+        self._host = host
         self.interface = interface
         self.part = part
         self.name = f"{interface}/{part}"
@@ -81,7 +81,7 @@ class CoalescingKnob:
 
     def read(self) -> Value:
         """The value that the driver reports."""
-        found = self._machine.ethtool.coalescing(self.interface)
+        found = self._host.ethtool.coalescing(self.interface)
         if self.part not in found:
             raise VicinalError(
                 f"the driver of {self.interface} has no {self.part}",
@@ -91,7 +91,7 @@ class CoalescingKnob:
         return ("off", "on")[bool(number)] if self.part in WORDS else number
 
     def write(self, value: Value) -> None:
-        self._machine.ethtool.set_coalescing(self.interface, self.part, self._number(value))
+        self._host.ethtool.set_coalescing(self.interface, self.part, self._number(value))
 
     def _number(self, value: Value) -> int:
         if self.part in WORDS:

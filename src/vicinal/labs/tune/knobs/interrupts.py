@@ -12,7 +12,7 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.host.topology import parse_cpu_list, show_cpu_list
 from vicinal.labs.tune.knob import Value
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.network import Link
 
 PART = "irq-affinity"
@@ -21,17 +21,17 @@ _MOST_SINGLE = 16
 """Up to this many processors, each is a value of its own; beyond it, as many evenly spaced ones."""
 
 
-def interrupts_of(machine: Machine, link: Link) -> list[int]:
+def interrupts_of(host: TunedHost, link: Link) -> list[int]:
     """Numbers of the interrupts of an interface's device, or of the PCI device below it
     (virtio).
     """
     if not link.device:
         return []
-    device = machine.host.path(f"sys/bus/{link.bus}/devices/{link.device}").resolve()
+    device = host.system.path(f"sys/bus/{link.bus}/devices/{link.device}").resolve()
     for directory in (device, device.parent):
-        names = machine.host.names(directory / "msi_irqs")
+        names = host.system.names(directory / "msi_irqs")
         if names:
-            return [int(name) for name in names if machine.host.exists(f"proc/irq/{name}")]
+            return [int(name) for name in names if host.system.exists(f"proc/irq/{name}")]
     return []
 
 
@@ -43,8 +43,8 @@ class AffinityKnob:
     part = PART
     reaches = "where packets are handled; irqbalance, if it runs, undoes it"
 
-    def __init__(self, machine: Machine, link: Link) -> None:
-        self._machine = machine
+    def __init__(self, host: TunedHost, link: Link) -> None:
+        self._host = host
         self._link = link
         self.interface = link.name
         self.name = f"{link.name}/{PART}"
@@ -56,7 +56,7 @@ class AffinityKnob:
         if len(processors) > _MOST_SINGLE:
             step = len(processors) / _MOST_SINGLE
             processors = [processors[int(number * step)] for number in range(_MOST_SINGLE)]
-        everywhere = self._machine.host.text("sys/devices/system/cpu/online") or "0"
+        everywhere = self._host.system.text("sys/devices/system/cpu/online") or "0"
         count = len(self._interrupts())
         spread = _BETWEEN.join(str(processors[each % len(processors)]) for each in range(count))
         found = [everywhere, *(str(processor) for processor in processors), spread]
@@ -102,7 +102,7 @@ class AffinityKnob:
         return lists
 
     def _interrupts(self) -> list[int]:
-        found = interrupts_of(self._machine, self._link)
+        found = interrupts_of(self._host, self._link)
         if not found:
             raise VicinalError(
                 f"{self.interface} has no interrupts of its own", "choose a card's interface"
@@ -110,7 +110,7 @@ class AffinityKnob:
         return found
 
     def _affinity_file(self, number: int) -> Path:
-        return self._machine.host.path(f"proc/irq/{number}/smp_affinity_list")
+        return self._host.system.path(f"proc/irq/{number}/smp_affinity_list")
 
     def _read(self, number: int) -> str:
         try:

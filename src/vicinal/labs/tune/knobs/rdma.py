@@ -7,15 +7,15 @@ import json
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Value
-from vicinal.labs.tune.knobs.machine import Machine, check_word
+from vicinal.labs.tune.knobs.host import TunedHost, check_word
 
 PART = "adaptive-moderation"
 _WORDS = {"off": 0, "on": 1}
 
 
-def rdma_devices(machine: Machine) -> list[str]:
-    """Names of this machine's RDMA devices."""
-    return machine.host.names("sys/class/infiniband")
+def rdma_devices(host: TunedHost) -> list[str]:
+    """Names of this host's RDMA devices."""
+    return host.system.names("sys/class/infiniband")
 
 
 class RdmaModerationKnob:
@@ -28,8 +28,8 @@ class RdmaModerationKnob:
     values = ("off", "on")
     reaches = "completion queues of the kernel made after it; not those of user verbs"
 
-    def __init__(self, machine: Machine, device: str) -> None:
-        self._machine = machine
+    def __init__(self, host: TunedHost, device: str) -> None:
+        self._host = host
         self._device = device
         self.name = f"{device}/{PART}"
 
@@ -55,7 +55,7 @@ class RdmaModerationKnob:
         self._run("dev", "set", self._device, PART, str(value))
 
     def _run(self, *arguments: str) -> str:
-        answer = self._machine.host.try_program("rdma", *arguments)
+        answer = self._host.system.try_program("rdma", *arguments)
         if not answer.worked:
             raise VicinalError(
                 f"{self._device}: {answer.complaint}",

@@ -1,4 +1,4 @@
-"""Variables of MPI and transport libraries: knobs of a job, not of the machine.
+"""Variables of MPI and transport libraries: knobs of a job, not of the host.
 
 To set a variable means to start a job with it, without privileges, journal or restoring. A library
 ignores variables that it does not know; `reaches` names the library of each variable.
@@ -41,7 +41,7 @@ _THRESHOLD_VALUES: Mapping[str, tuple[Value, ...]] = {
     "reads_before_yield": (64, 500, 2000, 20_000),
     "reads_before_sleep": (2000, 20_000, 200_000),
 }
-"""Values worth trying. profile.py writes a machine's best values into its profile."""
+"""Values worth trying. profile.py writes a host's best values into its profile."""
 
 VARIABLES = (
     Variable("VICINAL_PROGRESS", tuple(each.value for each in Progress), "", "ranks that wait"),

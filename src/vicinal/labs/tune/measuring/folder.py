@@ -1,6 +1,6 @@
 """The folder of a search's result, written so that no measurement is lost.
 
-    manifest.json   the machine, versions, variables, knobs and their values, the options
+    manifest.json   the host, versions, variables, knobs and their values, the options
     spec.yaml       the tuning file, unchanged
     trials.jsonl    one trial a line, on the disk before the next trial begins
     outputs/        output of failed launches

@@ -1,6 +1,6 @@
-"""The knobs of a search on this machine: knobs of its interfaces, and variables of its jobs.
+"""The knobs of a search on this host: knobs of its interfaces, and variables of its jobs.
 
-A name with a slash is a knob of the machine, such as `eth1/rx-usecs`. Other names are variables.
+A name with a slash is a knob of the host, such as `eth1/rx-usecs`. Other names are variables.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -11,7 +11,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.base.wording import nearest
 from vicinal.labs.study.file.model import Environment
 from vicinal.labs.tune.knob import Knob, Value
-from vicinal.labs.tune.knobs.machine import MachineKnob
+from vicinal.labs.tune.knobs.host import HostKnob
 from vicinal.labs.tune.knobs.variables import UNSET, VariableKnob, variable_knobs
 from vicinal.labs.tune.search import space
 from vicinal.labs.tune.settings.applier import Applier
@@ -29,29 +29,29 @@ Asked = Mapping[str, Sequence[space.Value] | None]
 class SearchKnobs:
     """The knobs of a search."""
 
-    machine: Mapping[str, MachineKnob]
+    host: Mapping[str, HostKnob]
     variables: Mapping[str, VariableKnob]
     environment: Environment
     """The environment whose jobs get the variables."""
 
     @property
     def all(self) -> Mapping[str, Knob]:
-        """All knobs, the machine's first."""
-        return {**self.machine, **self.variables}
+        """All knobs, the host's first."""
+        return {**self.host, **self.variables}
 
     @property
     def interfaces(self) -> tuple[str, ...]:
-        """Interfaces of the machine's knobs, without duplicates."""
-        found = (knob.interface for knob in self.machine.values())
+        """Interfaces of the host's knobs, without duplicates."""
+        found = (knob.interface for knob in self.host.values())
         return tuple(dict.fromkeys(name for name in found if name))
 
     def present(self) -> dict[str, space.Value]:
         """The present values. Raises VicinalError if a value cannot be read."""
         return {name: knob.read() for name, knob in self.all.items()}
 
-    def of_machine(self, setting: space.Setting) -> dict[str, Value]:
-        """The values of a setting for the machine's knobs."""
-        return {name: _knob_value(setting[name]) for name in self.machine}
+    def of_host(self, setting: space.Setting) -> dict[str, Value]:
+        """The values of a setting for the host's knobs."""
+        return {name: _knob_value(setting[name]) for name in self.host}
 
     def with_variables(self, setting: space.Setting) -> Environment:
         """The environment with the variables of a setting."""
@@ -73,14 +73,14 @@ def find_knobs(
     does not exist or is left alone, or a value is invalid.
     """
     known = {each.name: each for each in variable_knobs({**inherited, **environment.variables})}
-    machine: dict[str, MachineKnob] = {}
+    host: dict[str, HostKnob] = {}
     variables: dict[str, VariableKnob] = {}
     for name, values in asked.items():
         if "/" in name:
-            machine[name] = applier.knob(name)
-            machine[name].read()
+            host[name] = applier.knob(name)
+            host[name].read()
             for value in values or ():
-                machine[name].check(_knob_value(value))
+                host[name].check(_knob_value(value))
         elif name in known:
             variables[name] = known[name]
             for value in values or ():
@@ -92,21 +92,21 @@ def find_knobs(
             f"{_PROGRESS} is a knob of the search, and the environment sets its progress",
             "remove progress from the environment",
         )
-    return SearchKnobs(machine, variables, environment)
+    return SearchKnobs(host, variables, environment)
 
 
 def rows_of(
     applier: Applier, knobs: SearchKnobs, asked: Asked
 ) -> dict[str, tuple[space.Value, ...]]:
-    """The values to try for each knob; values of the machine's knobs are set and read back.
+    """The values to try for each knob; values of the host's knobs are set and read back.
 
     The caller holds the lock of the applier's journal. Raises VicinalError if a knob cannot be set
     to a requested value.
     """
     rows: dict[str, tuple[space.Value, ...]] = {}
     for name, values in asked.items():
-        if name in knobs.machine:
-            rows[name] = _taken(applier, knobs.machine[name], values)
+        if name in knobs.host:
+            rows[name] = _taken(applier, knobs.host[name], values)
         else:
             rows[name] = tuple(knobs.variables[name].values if values is None else values)
     return rows
@@ -123,10 +123,10 @@ def taken_from(variables: MutableMapping[str, str], names: Sequence[str]) -> Ite
 
 
 def _taken(
-    applier: Applier, knob: MachineKnob, values: Sequence[space.Value] | None
+    applier: Applier, knob: HostKnob, values: Sequence[space.Value] | None
 ) -> tuple[space.Value, ...]:
     """The values that were read back as set."""
-    if not applier.machine.host.capabilities >> _CAP_NET_ADMIN & 1:
+    if not applier.host.system.capabilities >> _CAP_NET_ADMIN & 1:
         raise VicinalError(f"only root may set {knob.name}", "be root, or leave the knob out")
     wanted = None if values is None else [_knob_value(each) for each in values]
     present = knob.read()

@@ -48,7 +48,7 @@ class Bench:
     knobs: SearchKnobs
     running: RunningEnvironment
     work: Work | None
-    """None if no knob is the machine's."""
+    """None if no knob is the host's."""
     links: LinkWatch
     drivers: Mapping[str, Driver]
     tools: Tools
@@ -72,7 +72,7 @@ class Bench:
     def _measure(self, setting: Setting, phase: str) -> Measured:
         self.links.check_there()
         if self.work is not None:
-            self.work.apply(self.knobs.of_machine(setting))
+            self.work.apply(self.knobs.of_host(setting))
         self.running.check_whole()
         links = self.links.settle()
         workload = self.study.workload(phase)

@@ -77,12 +77,12 @@ def read_search(path: Path, *, trials: int | None = None, seed: int | None = Non
 
 
 def knobs_of(search: Search, applier: Applier) -> SearchKnobs:
-    """The search's knobs on this machine; nothing is set. Raises VicinalError as find_knobs()."""
+    """The search's knobs on this host; nothing is set. Raises VicinalError as find_knobs()."""
     return find_knobs(applier, search.spec.knobs, search.study.environments[0], os.environ)
 
 
 def check_launches(search: Search, drivers: Mapping[str, Driver]) -> None:
-    """Raise VicinalError if this machine cannot run the environment or a workload."""
+    """Raise VicinalError if this host cannot run the environment or a workload."""
     for name, why in check_ready(search.study, search.tools, drivers).items():
         raise VicinalError(f"{name} cannot be measured here", why)
 
@@ -109,7 +109,7 @@ def run_search(
     drivers: Mapping[str, Driver],
     limits: Limits | None = None,
 ) -> Found:
-    """Run the search, keep each trial in `folder`, and restore the machine at the end.
+    """Run the search, keep each trial in `folder`, and restore the host at the end.
 
     `state` is the directory of the applier's journal. `again` is the command line that continues
     the search; `resume` continues one. Raises VicinalError if the search cannot begin or continue.
@@ -117,7 +117,7 @@ def run_search(
     knobs = knobs_of(search, applier)
     check_launches(search, drivers)
     with ExitStack() as stack:
-        if knobs.machine:
+        if knobs.host:
             stack.enter_context(sole_command(state))
             for line in applier.recover():
                 view.warn(line)
@@ -131,7 +131,7 @@ def run_search(
         for note in notes:
             view.warn(f"changed since the search began: {note}")
         stack.enter_context(taken_from(os.environ, list(knobs.variables)))
-        work = stack.enter_context(applier.temporarily()) if knobs.machine else None
+        work = stack.enter_context(applier.temporarily()) if knobs.host else None
         environment = search.study.environments[0]
         running = stack.enter_context(
             running_environment(
@@ -150,7 +150,7 @@ def run_search(
             knobs,
             running,
             work,
-            LinkWatch(applier.machine.network, knobs.interfaces),
+            LinkWatch(applier.host.network, knobs.interfaces),
             drivers,
             search.tools,
             limits or Limits(),
@@ -206,7 +206,7 @@ def _begun(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
 
 
 def _resumed(search: Search, folder: Path, manifest: dict[str, Any]) -> _Kept:
-    """The folder's writer, its manifest, and the differences of the machine since the search
+    """The folder's writer, its manifest, and the differences of the host since the search
     began.
     """
     before = read_manifest(folder)
@@ -269,7 +269,7 @@ class Instruction:
     setting: Mapping[str, Value]
     """The values of the knobs that change."""
     command: str | None
-    """A shell command; None if the machine's knobs stay."""
+    """A shell command; None if the host's knobs stay."""
     shell: Sequence[str]
     """Lines for a job's shell: exports of variables."""
 
@@ -292,11 +292,11 @@ def instructions(found: Found) -> list[Instruction]:
 
 def _instruction(space: Space, phases: Sequence[str], point: Point) -> Instruction:
     setting = {name: after for name, (_, after) in space.changes(point).items()}
-    machine = [f"{name}={value}" for name, value in setting.items() if "/" in name]
+    host = [f"{name}={value}" for name, value in setting.items() if "/" in name]
     return Instruction(
         phases,
         setting,
-        shlex.join(["vicinal", "tune", "apply", *machine]) if machine else None,
+        shlex.join(["vicinal", "tune", "apply", *host]) if host else None,
         [_line(name, value) for name, value in setting.items() if "/" not in name],
     )
 

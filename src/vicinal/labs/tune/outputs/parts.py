@@ -13,7 +13,7 @@ from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs import channels, coalescing, interrupts, rdma
 from vicinal.labs.tune.knobs.catalogue import order_of
 from vicinal.labs.tune.knobs.coalescing import CoalescingKnob
-from vicinal.labs.tune.knobs.machine import Machine, check_number, check_word
+from vicinal.labs.tune.knobs.host import TunedHost, check_number, check_word
 from vicinal.labs.tune.knobs.variables import VARIABLES
 
 _DEVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -23,7 +23,7 @@ _VARIABLES = frozenset(each.name for each in VARIABLES)
 
 @dataclass(frozen=True)
 class Turn:
-    """A knob of the machine and its value, in the words of the program that sets the knob."""
+    """A knob of the host and its value, in the words of the program that sets the knob."""
 
     kind: str
     """`channels`, `affinity`, `coalescing` or `moderation`."""
@@ -39,10 +39,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Parts:
-    """A setting, divided into the machine's knobs and jobs' variables."""
+    """A setting, divided into the host's knobs and jobs' variables."""
 
     turns: tuple[Turn, ...]
-    """Knobs of the machine, in the order in which they are set."""
+    """Knobs of the host, in the order in which they are set."""
     variables: dict[str, str]
     """Variables of jobs; vicinal.labs.tune.knobs.variables.UNSET for a variable that must be
     unset.
@@ -78,7 +78,7 @@ def _turn(name: str, value: Value) -> Turn:
         check_word(name, value, {"off": 0, "on": 1})
         return Turn("moderation", device, part, str(value))
     if part in coalescing.PARTS:
-        CoalescingKnob(Machine(), device, part).check(value)
+        CoalescingKnob(TunedHost(), device, part).check(value)
         return Turn("coalescing", device, _by_ethtool(part), str(value))
     raise VicinalError(
         f"there is no knob {name!r}",

@@ -26,7 +26,7 @@ def read_searched(folder: Path) -> Searched:
             name=str(found["name"]),
             title=str(found["title"]),
             ended=str(found["ended"]),
-            machine=_machine(manifest.get("machine") or {}),
+            host=_host(manifest.get("machine") or {}),
             emulated=bool((manifest.get("environment") or {}).get("emulated")),
             trials=int(found["trials"]),
             knobs=tuple(found["knobs"]),
@@ -43,9 +43,9 @@ def read_searched(folder: Path) -> Searched:
         ) from error
 
 
-def _machine(machine: Mapping[str, Any]) -> str:
-    virtual = ", a virtual machine itself" if machine.get("virtual") else ""
-    return f"{machine['cpu']}{virtual}" if machine.get("cpu") else ""
+def _host(host: Mapping[str, Any]) -> str:
+    virtual = ", a virtual machine itself" if host.get("virtual") else ""
+    return f"{host['cpu']}{virtual}" if host.get("cpu") else ""
 
 
 def _phase(found: Mapping[str, Any], phase: Mapping[str, Any], trials: Sequence[Trial]) -> Tuned:

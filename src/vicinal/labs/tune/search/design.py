@@ -124,7 +124,7 @@ def _huber(
 
     SciPy's least_squares has this loss and takes thirty times as long, because it does not know
     that the model is linear. Block terms are first removed from both sides (Frisch, Waugh and
-    Lovell). Sums use einsum instead of BLAS, whose threads wait for each other on a busy machine.
+    Lovell). Sums use einsum instead of BLAS, whose threads wait for each other on a busy host.
     """
     weights = np.ones(len(costs))
     found: Floats = np.zeros(model.shape[1])

@@ -25,7 +25,7 @@ _FEWEST_BLOCKS = 2
 
 
 _EXPECTATION = 3
-"""Weight of the model's prediction, in blocks. On simulated machines, of 200 searches with 600
+"""Weight of the model's prediction, in blocks. On simulated hosts, of 200 searches with 600
 trials 184 ended within 2 % of the optimum without the prediction, 193 with weight 3, and 189 with
 6.
 """

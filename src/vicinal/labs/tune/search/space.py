@@ -17,7 +17,7 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """Knobs by name with their values in order, and the machine's present setting."""
+    """Knobs by name with their values in order, and the host's present setting."""
 
     knobs: Mapping[str, tuple[Value, ...]]
     present: Point

@@ -46,16 +46,16 @@ class Spec:
     """Paths of programs that are not in Debian, by the names that drivers use."""
 
     def space(self, available: Mapping[str, Sequence[Value]], present: Setting) -> Space:
-        """The space of these knobs on a machine; `available` has the machine's knobs and their
+        """The space of these knobs on a host; `available` has the host's knobs and their
         values.
 
-        Raises VicinalError for a knob that the machine does not have, and as Space.of().
+        Raises VicinalError for a knob that the host does not have, and as Space.of().
         """
         rows = {}
         for name, values in self.knobs.items():
             if name not in available:
                 raise VicinalError(
-                    f"this machine has no knob {name!r}",
+                    f"this host has no knob {name!r}",
                     nearest(name, available) if available else "remove it",
                 )
             rows[name] = tuple(available[name]) if values is None else values

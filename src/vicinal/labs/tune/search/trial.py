@@ -33,7 +33,7 @@ class Measured:
     values: Mapping[str, float]
     """By the names of Objective, in their units; other figures may be present."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """Counters of the machine during the trial, from vicinal.labs.tune.evidence."""
+    """Counters of the host during the trial, from vicinal.labs.tune.evidence."""
 
 
 Measure = Callable[[Setting, str], Measured]

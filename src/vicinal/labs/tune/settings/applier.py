@@ -18,7 +18,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.base.signals import signals_wait
 from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs.catalogue import knob_named, order_of
-from vicinal.labs.tune.knobs.machine import Machine, MachineKnob
+from vicinal.labs.tune.knobs.host import HostKnob, TunedHost
 from vicinal.labs.tune.settings.journal import Change, Journal, Kind, Operation
 
 _FORGET = "set it by hand, and run `vicinal tune restore --forget`"
@@ -29,20 +29,20 @@ class GoneError(VicinalError):
 
 
 class Applier:
-    """Changes a machine, and records the former values in a journal."""
+    """Changes a host, and records the former values in a journal."""
 
     def __init__(
-        self, machine: Machine, journal: Path, forbidden: Mapping[str, str] | None = None
+        self, host: TunedHost, journal: Path, forbidden: Mapping[str, str] | None = None
     ) -> None:
         """`forbidden` maps interfaces that must not be changed to the reason, as a phrase."""
-        self.machine = machine
+        self.host = host
         self._journal = Journal(journal)
         self._forbidden = forbidden or {}
 
     @property
     def boot(self) -> str:
-        """The id of this boot of the machine."""
-        return self.machine.host.text("proc/sys/kernel/random/boot_id") or ""
+        """The id of this boot of the host."""
+        return self.host.system.text("proc/sys/kernel/random/boot_id") or ""
 
     def operations(self) -> list[Operation]:
         """The operations since this boot that are not restored."""
@@ -59,7 +59,7 @@ class Applier:
             self._journal.clear()  # removes an incomplete line
         elif all(each.boot != self.boot for each in found):
             if names := sorted({name for each in found for name in each.changes}):
-                said.append(f"the machine was rebooted, which reset {', '.join(names)}")
+                said.append(f"the host was rebooted, which reset {', '.join(names)}")
             self._journal.clear()
         elif not found[-1].kept:
             said = self._undo(found[-1])
@@ -113,9 +113,9 @@ class Applier:
             else:
                 self._journal.end()
 
-    def knob(self, name: str) -> MachineKnob:
+    def knob(self, name: str) -> HostKnob:
         """The knob of this name. Raises VicinalError if it does not exist or is forbidden."""
-        knob = knob_named(self.machine, name)
+        knob = knob_named(self.host, name)
         if knob.interface in self._forbidden:
             raise VicinalError(
                 f"{name} is left alone: {self._forbidden[knob.interface]}",
@@ -123,7 +123,7 @@ class Applier:
             )
         return knob
 
-    def note(self, knob: MachineKnob, before: Value, value: Value) -> None:
+    def note(self, knob: HostKnob, before: Value, value: Value) -> None:
         """Record a knob's former value in the journal before the knob first changes."""
         if knob.name not in self._last().changes:
             self._journal.change(Change(knob.name, before, value, self._identity(knob)))
@@ -133,7 +133,7 @@ class Applier:
         return list(self._last().changes.values())
 
     def failed_at_start(self) -> bool:
-        """Whether the machine went down in an earlier boot while a setting was applied."""
+        """Whether the host went down in an earlier boot while a setting was applied."""
         return any(
             each.kind is Kind.BOOT and not each.kept and each.boot != self.boot
             for each in self._journal.operations()
@@ -142,9 +142,9 @@ class Applier:
     def _last(self) -> Operation:
         return self._journal.operations()[-1]
 
-    def _identity(self, knob: MachineKnob) -> dict[str, int]:
-        identity = {"namespace": self.machine.network.namespace}
-        for link in self.machine.network.links():
+    def _identity(self, knob: HostKnob) -> dict[str, int]:
+        identity = {"namespace": self.host.network.namespace}
+        for link in self.host.network.links():
             if link.name == knob.interface:
                 identity["index"] = link.index
         return identity
@@ -180,11 +180,11 @@ class Applier:
             raise VicinalError(f"{change.knob} was {change.before}, and is {now}", _FORGET)
         return [f"{knob.name} is restored to {now}, and was {had}"]
 
-    def _find(self, change: Change) -> MachineKnob:
+    def _find(self, change: Change) -> HostKnob:
         """The changed knob, found by its interface's index, because the interface may have a
         new name.
         """
-        if change.device.get("namespace") != self.machine.network.namespace:
+        if change.device.get("namespace") != self.host.network.namespace:
             raise VicinalError(
                 f"{change.knob} was {change.before} in another network namespace",
                 "run `vicinal tune restore` in that namespace; if it is gone, use --forget",
@@ -192,11 +192,11 @@ class Applier:
         name = change.knob
         if (index := change.device.get("index")) is not None:
             device, _, part = name.partition("/")
-            called = [each.name for each in self.machine.network.links() if each.index == index]
+            called = [each.name for each in self.host.network.links() if each.index == index]
             if not called:
                 raise GoneError(f"{device} no longer exists, so {name} is not restored", _FORGET)
             name = f"{called[0]}/{part}"
-        return knob_named(self.machine, name)
+        return knob_named(self.host, name)
 
 
 class Work:
@@ -211,7 +211,7 @@ class Work:
         Raises VicinalError if a value is refused, ignored or changed by the driver.
         """
         found = [self._applier.knob(name) for name in sorted(setting, key=order_of)]
-        done: list[tuple[MachineKnob, Value]] = []
+        done: list[tuple[HostKnob, Value]] = []
         try:
             for knob in found:
                 done.append((knob, knob.read()))
@@ -229,7 +229,7 @@ class Work:
         """The changes of this operation that are not restored."""
         return self._applier.changes()
 
-    def turn(self, knob: MachineKnob, value: Value) -> None:
+    def turn(self, knob: HostKnob, value: Value) -> None:
         """Set one knob, and read it back. Raises VicinalError if it then has another value."""
         before, wanted = knob.read(), knob.check(value)
         if before == wanted:
@@ -244,16 +244,16 @@ class Work:
             "leave it out" if found == before else f"choose another value, such as {found}",
         )
 
-    def write(self, knob: MachineKnob, before: Value, value: Value) -> None:
+    def write(self, knob: HostKnob, before: Value, value: Value) -> None:
         """Set one knob, whose value is `before`, without reading it back."""
         self._applier.note(knob, before, value)
         knob.write(value)
 
 
 class JournaledKnob:
-    """A knob of the machine as a plain Knob: changes are journaled and read back."""
+    """A knob of the host as a plain Knob: changes are journaled and read back."""
 
-    def __init__(self, work: Work, knob: MachineKnob, values: Sequence[Value]) -> None:
+    def __init__(self, work: Work, knob: HostKnob, values: Sequence[Value]) -> None:
         """`values` are the values to try, such as the values that try_knob() found to work."""
         self._work = work
         self._knob = knob

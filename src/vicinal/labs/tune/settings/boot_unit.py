@@ -1,7 +1,7 @@
-"""A setting that a unit of systemd applies at each boot of the machine.
+"""A setting that a unit of systemd applies at each boot of the host.
 
 The unit calls `vicinal tune apply --at-boot`. It works as `apply`, with one difference: if the
-machine went down while the setting was applied, the next boot leaves the setting out.
+host went down while the setting was applied, the next boot leaves the setting out.
 """
 
 import json

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.knob import Value
-from vicinal.labs.tune.knobs.machine import MachineKnob
+from vicinal.labs.tune.knobs.host import HostKnob
 from vicinal.labs.tune.settings.applier import Applier, Work
 
 
@@ -41,7 +41,7 @@ class Finding:
 
 def try_knob(
     applier: Applier,
-    knob: MachineKnob,
+    knob: HostKnob,
     every: bool = True,
     values: Sequence[Value] | None = None,
 ) -> Finding:
@@ -85,7 +85,7 @@ def try_knob(
     return Finding(Ability.REFUSED, _shorten(reasons))
 
 
-def _try_value(work: Work, knob: MachineKnob, before: Value, value: Value) -> tuple[Value, str]:
+def _try_value(work: Work, knob: HostKnob, before: Value, value: Value) -> tuple[Value, str]:
     """The value that is read back, and the reason of a refusal, or ""."""
     try:
         work.write(knob, before, value)

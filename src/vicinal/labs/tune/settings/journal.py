@@ -1,4 +1,4 @@
-"""The journal: changes of this machine, in a file that is written before each change.
+"""The journal: changes of this host, in a file that is written before each change.
 
 A command may be killed at any moment. The next command undoes its changes if these were temporary
 or incomplete. A change that is meant to stay is in the journal too, with the former value, until it
@@ -23,9 +23,9 @@ class Kind(StrEnum):
     """The purpose of an operation."""
 
     APPLY = "apply"
-    """Stays until it is restored or the machine reboots."""
+    """Stays until it is restored or the host reboots."""
     BOOT = "boot"
-    """As APPLY, at the machine's boot."""
+    """As APPLY, at the host's boot."""
     TRIAL = "trial"
     """Lasts as long as the command."""
 
@@ -55,7 +55,7 @@ class Operation:
 
 
 class Journal:
-    """The journal of one machine. A writer holds the lock of its directory."""
+    """The journal of one host. A writer holds the lock of its directory."""
 
     def __init__(self, file: Path) -> None:
         self._lines = LineJournal(file)

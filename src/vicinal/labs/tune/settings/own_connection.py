@@ -5,35 +5,35 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
-from vicinal.labs.tune.knobs.machine import Machine
+from vicinal.labs.tune.knobs.host import TunedHost
 
 _VARIABLE = "SSH_CONNECTION"
 _MOST_PARENTS = 64
 
 
-def own_connection(machine: Machine, session: str | None = None) -> dict[str, str]:
-    """Interfaces that carry this session or the machine's default route, with the reason as a
+def own_connection(host: TunedHost, session: str | None = None) -> dict[str, str]:
+    """Interfaces that carry this session or the host's default route, with the reason as a
     phrase.
 
     `session` is a value of SSH_CONNECTION. The default is that of this process or of its nearest
     ancestor that has one, because sudo removes the variable.
     """
     found: dict[str, str] = {}
-    for name in machine.network.default_routes():
+    for name in host.network.default_routes():
         found[name] = "it carries the default route"
     client = (_session() if session is None else session).partition(" ")[0].partition("%")[0]
     try:
         address = str(ip_address(client))
     except ValueError:
         address = ""
-    if address and (name := machine.network.route_to(address)):
+    if address and (name := host.network.route_to(address)):
         found[name] = f"it carries this session, which comes from {address}"
-    return _with_those_below(machine, found)
+    return _with_those_below(host, found)
 
 
-def _with_those_below(machine: Machine, found: Mapping[str, str]) -> dict[str, str]:
+def _with_those_below(host: TunedHost, found: Mapping[str, str]) -> dict[str, str]:
     """Add the ports of a bridge, bond or VLAN: they carry its packets."""
-    below = {link.name: link.below for link in machine.network.links()}
+    below = {link.name: link.below for link in host.network.links()}
     whole = dict(found)
     left = list(found)
     while left:

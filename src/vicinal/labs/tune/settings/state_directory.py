@@ -1,4 +1,4 @@
-"""The directory of a machine's journal, and the lock for one changing command at a time."""
+"""The directory of a host's journal, and the lock for one changing command at a time."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock
 
 STATE = Path("/var/lib/vicinal/tune")
-"""A machine has one journal for all users, so the directory is in no user's home."""
+"""A host has one journal for all users, so the directory is in no user's home."""
 
 
 @contextmanager
 def sole_command(state: Path) -> Iterator[None]:
-    """Hold the lock of the machine's journal; the directory is created if it is missing.
+    """Hold the lock of the host's journal; the directory is created if it is missing.
 
     The kernel drops the lock of a killed command. So a lock holder that finds an unfinished
     operation in the journal knows that no command works on it. Raises VicinalError if another
@@ -25,7 +25,7 @@ def sole_command(state: Path) -> Iterator[None]:
         held = lock(state)
     except BlockingIOError:
         raise VicinalError(
-            "another `vicinal tune` is changing this machine",
+            "another `vicinal tune` is changing this host",
             f"wait until it ends, or end it: `fuser {state}` shows its process",
         ) from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The machine whose knobs are turned, and the protocol of its knobs."""
+"""The host whose knobs are set, and the protocol of its knobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,18 +12,16 @@ from vicinal.labs.tune.knobs.network import KernelNetwork, Network
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The interfaces by which knobs are read and written: of this machine, or fake ones in
-    tests.
-    """
+class TunedHost:
+    """The interfaces by which knobs are read and written: of this host, or fake ones in tests."""
 
     ethtool: Ethtool = field(default_factory=KernelEthtool)
     network: Network = field(default_factory=KernelNetwork)
-    host: Host = field(default_factory=Host)
+    system: Host = field(default_factory=Host)
 
 
-class MachineKnob(Knob, Protocol):
-    """A knob of the machine itself, which other programs use before and after a search."""
+class HostKnob(Knob, Protocol):
+    """A knob of the host itself, which other programs use before and after a search."""
 
     @property
     def interface(self) -> str:

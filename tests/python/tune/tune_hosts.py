@@ -1,4 +1,4 @@
-"""A simulated machine with a known best setting and the noise of real machines.
+"""A simulated host with a known best setting and the noise of real hosts.
 
 The cost of a setting is the sum of one curve for each knob and of one interaction. All of them are
 drawn anew for each seed, so the best values differ between seeds. These effects disturb the time
@@ -34,8 +34,8 @@ KNOBS: Mapping[str, tuple[int | str, ...]] = {
 """10 800 settings."""
 
 
-class Machine:
-    """A machine whose true costs and noise are drawn from a seed."""
+class SimulatedHost:
+    """A host whose true costs and noise are drawn from a seed."""
 
     def __init__(self, seed: int, *, flat: bool = False, at_optimum: bool = False) -> None:
         truth = np.random.default_rng((seed, 1))
