@@ -1,4 +1,4 @@
-"""An appliance that an unprivileged user built, and a machine that boots it; minutes with TCG."""
+"""An appliance that an unprivileged user built, and a VM that boots it; minutes with TCG."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from appliance_support import NOBODY, Machine, build_appliance, new_region, ordinary_user
+from appliance_support import NOBODY, Vm, build_appliance, new_region, ordinary_user
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +35,9 @@ def appliance(theirs: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def machine(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def vm(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
     with new_region("appliance") as region:
-        running = Machine(appliance, tmp_path_factory.mktemp("machine"), region)
+        running = Vm(appliance, tmp_path_factory.mktemp("vm"), region)
         try:
             began = time.monotonic()
             running.wait_ready()

@@ -25,7 +25,7 @@ from vicinal.cluster.manager import (
     bring_up,
     cluster_state,
     find_name,
-    migrate_machine,
+    migrate_vm,
     node_command,
     restore_cluster,
     save_cluster,
@@ -43,7 +43,7 @@ from vicinal.cluster.plan.state import cluster_names
 from vicinal.cluster.plan_command import plan, summary
 from vicinal.cluster.resources.containers import ContainerResource
 from vicinal.cluster.resources.host_node import HostNodeResource
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.status import SAVED, ClusterState, Piece
 from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.host.topology import show_cpu_list
@@ -58,7 +58,7 @@ _DOING = {
 _CHANGES_IN_LINE = 4
 """Maximum number of changed attributes in a line about one step; `plan` shows all."""
 
-_NODE_KINDS = (ContainerResource.KIND, HostNodeResource.KIND, MachineResource.KIND)
+_NODE_KINDS = (ContainerResource.KIND, HostNodeResource.KIND, VmResource.KIND)
 
 _FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The cluster file.", show_default=True)]
 _CLUSTER = Annotated[
@@ -225,7 +225,7 @@ def migrate(
     name = find_name(cluster)
     check_not_in_use(name)
     with told(f"moving {node} to {host}", quiet=quiet) as word:
-        report = migrate_machine(name, node, host, seconds=timeout, say=word.before(say))
+        report = migrate_vm(name, node, host, seconds=timeout, say=word.before(say))
     still = report.moved.still_seconds
     stood = "" if still is None else f", and was paused for {still:.2f} s"
     _note(f"{node} is on {host}: the move took {report.moved.seconds:.1f} s{stood}")
@@ -251,10 +251,10 @@ def down(
             help="A host of the cluster that never comes back: it gets no request. Repeatable.",
         ),
     ] = None,
-    forget_machines: Annotated[
+    forget_vms: Annotated[
         bool,
         typer.Option(
-            "--forget-machines",
+            "--forget-vms",
             help="Give up virtual machines whose libvirt does not answer, and print what may be "
             "left.",
         ),
@@ -275,7 +275,7 @@ def down(
     with told(f"removing {name}", quiet=quiet) as word:
         show = _silent if quiet else word.before(_tell)
         say = word.before(_note)
-        there = take_down(name, show, forget or (), forget_machines=forget_machines, say=say)
+        there = take_down(name, show, forget or (), forget_vms=forget_vms, say=say)
     _note(f"{name} is down" if there else f"{name} does not exist")
 
 

@@ -70,9 +70,9 @@ class Agent:
             case Request.UP:
                 self._up(request)
             case Request.DOWN:
-                forget = bool(request.get("forget_machines"))
+                forget = bool(request.get("forget_vms"))
                 say = self._speak
-                there = take_down(_host_part(request), self._show, forget_machines=forget, say=say)
+                there = take_down(_host_part(request), self._show, forget_vms=forget, say=say)
                 self._say(was_there=there)
             case Request.START:
                 start_cluster(_host_part(request), self._show)

@@ -31,12 +31,12 @@ from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.planning import Action, Plan, Shown, Step, check_plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Resource, all_of, find
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
-from vicinal.cluster.resources.all_machines import check_memory, forget_lost, running_machines
+from vicinal.cluster.resources.all_vms import check_memory, forget_lost, running_vms
 from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.desired import desired_resources, recorded_resources
 from vicinal.cluster.resources.host_node import HostNodeResource
-from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vms import VmResource, VmsResource
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 from vicinal.cluster.vm.libvirt.uri import SYSTEM, is_own
 from vicinal.host.system import Host
@@ -129,9 +129,9 @@ def bring_up(
     with sole_command(cluster.kept_as):
         plan = _plan(cluster)
         new = {each.key: each.resource for each in plan.changes if each.action is Action.CREATE}
-        machines = find(new, MachinesResource)
-        if machines is not None:
-            machines.prepare(say)
+        vms = find(new, VmsResource)
+        if vms is not None:
+            vms.prepare(say)
         apply(plan, journal_of(cluster.kept_as), show, settle)
         return plan.steps
 
@@ -141,12 +141,12 @@ def take_down(
     show: Show = lambda _: None,
     lost: Collection[str] = (),
     *,
-    forget_machines: bool = False,
+    forget_vms: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> bool:
     """Remove all existing parts of a cluster; return whether there were any.
 
-    Hosts in `lost` get no request and are forgotten. With `forget_machines`, VMs whose libvirt does
+    Hosts in `lost` get no request and are forgotten. With `forget_vms`, VMs whose libvirt does
     not answer are given up, and `say` gets what may be left of them. Raises VicinalError if a part
     could not be removed; the rest is removed then.
     """
@@ -156,11 +156,9 @@ def take_down(
 
     with sole_command(name):
         journal = journal_of(name)
-        entries = down_over_hosts(
-            name, journal, show, lost, forget_machines=forget_machines, say=say
-        )
+        entries = down_over_hosts(name, journal, show, lost, forget_vms=forget_vms, say=say)
         resources = recorded_resources(entries)
-        forgotten = forget_lost(resources, journal, show, say) if forget_machines else []
+        forgotten = forget_lost(resources, journal, show, say) if forget_vms else []
         try:
             left = [key for key in entries if key not in forgotten]
             take_away(removal(left, resources), journal, show)
@@ -168,7 +166,7 @@ def take_down(
             raise UnreachableError(
                 error.message,
                 f"{error.remedy}; if that libvirt never comes back, "
-                f"`vicinal down {name.partition('.')[0]} --forget-machines`",
+                f"`vicinal down {name.partition('.')[0]} --forget-vms`",
             ) from error
         return True
 
@@ -211,7 +209,7 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
     """
     from vicinal.cluster.hosts.moving import repair_moves
     from vicinal.cluster.hosts.saving import save_over_hosts
-    from vicinal.cluster.nodes.vm.saving import save_machines
+    from vicinal.cluster.nodes.vm.saving import save_vms
 
     if is_host_part(name):
         raise VicinalError(
@@ -225,25 +223,25 @@ def save_cluster(name: str, say: Callable[[str], None] = lambda _: None) -> None
             repair_moves(journal, say)
             save_over_hosts(name, journal, say)
             return
-        machines = running_machines(name, resources)
-        if not machines:
+        vms = running_vms(name, resources)
+        if not vms:
             raise VicinalError(f"no virtual machine of {name} runs", "check `vicinal status`")
-        save_machines(machines)
+        save_vms(vms)
 
 
 def restore_cluster(name: str, show: Show = lambda _: None) -> None:
     """Restore and resume saved VMs. Raises VicinalError if no VM was saved."""
-    machines = all_of(_resources(name), MachineResource)
+    vms = all_of(_resources(name), VmResource)
     entries = journal_of(name).entries()
     far = is_saved(entries) or is_half_saved(entries)
-    if not far and not any(each.machine.saved.exists() for each in machines):
+    if not far and not any(each.vm.saved.exists() for each in vms):
         raise VicinalError(
             f"{name} has no saved virtual machines", "start its nodes with `vicinal start`"
         )
     start_cluster(name, show)
 
 
-def migrate_machine(
+def migrate_vm(
     name: str, node: str, host: str, *, seconds: float, say: Callable[[str], None]
 ) -> "Report":
     """Move a VM of a cluster to another of its hosts while the VM's jobs run.
@@ -309,15 +307,15 @@ def _kinds_of_nodes(name: str) -> "list[OwnNodes]":
     """Return the nodes of a cluster on this host, one element for each kind."""
     from vicinal.cluster.nodes.container.jobs import ContainerNodes
     from vicinal.cluster.nodes.host.jobs import HostNodes
-    from vicinal.cluster.nodes.vm.guests import MachineGuests
+    from vicinal.cluster.nodes.vm.guests import VmGuests
 
     resources = _resources(name)
     found = find(resources, RegionResource)
     region = None if found is None else found.path
     kinds: list[OwnNodes] = []
-    machines = [each.machine for each in all_of(resources, MachineResource)]
-    if machines:
-        kinds.append(MachineGuests(name, machines, region))
+    vms = [each.vm for each in all_of(resources, VmResource)]
+    if vms:
+        kinds.append(VmGuests(name, vms, region))
     head = find(resources, ContainersResource)
     if head is not None:
         kinds.append(ContainerNodes(name, head.open, region))
@@ -389,7 +387,7 @@ def _at_its_libvirt(cluster: Cluster, recorded: Mapping[str, Entry]) -> Cluster:
     The default libvirt depends on whether the system's libvirt answers now, and existing VMs cannot
     move to another libvirt.
     """
-    there = recorded.get("machines/main")
+    there = recorded.get("vms/main")
     if there is None or cluster.hypervisor is not None or "LIBVIRT_DEFAULT_URI" in os.environ:
         return cluster
     uri = str(there.settings["uri"])

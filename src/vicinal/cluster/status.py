@@ -8,14 +8,14 @@ from typing import Any, Self
 from vicinal.base.errors import VicinalError
 from vicinal.base.printable import printable
 from vicinal.cluster.nodes.vm.layout import Made
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Condition, Observation, Resource, all_of, find
 from vicinal.cluster.plan.state import is_worked_on
 from vicinal.cluster.resources.containers import ContainersResource
 from vicinal.cluster.resources.host_node import HostNodeResource
-from vicinal.cluster.resources.machines import IS_SAVED, MachineResource, MachinesResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vms import IS_SAVED, VmResource, VmsResource
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 
@@ -202,14 +202,11 @@ def state_on_this_host(
             if not busy:  # otherwise a command removed it during the check
                 raise
     made = None
-    common = find(resources, MachinesResource)
+    common = find(resources, VmsResource)
     if common is not None and common.observe().condition is Condition.READY:
         made = common.made()
     found = {piece.key: piece for piece in pieces}
-    nodes += [
-        _machine_facts(each.machine, found[each.key], made)
-        for each in all_of(resources, MachineResource)
-    ]
+    nodes += [_vm_facts(each.vm, found[each.key], made) for each in all_of(resources, VmResource)]
     region = find(resources, RegionResource)
     return ClusterState(
         name=name,
@@ -243,14 +240,14 @@ def _observe(resource: Resource) -> Observation:
         return Observation(Condition.BROKEN, f"{error.message}: {error.remedy}")
 
 
-def _machine_facts(machine: Machine, piece: Piece, made: Made | None) -> NodeState:
+def _vm_facts(vm: Vm, piece: Piece, made: Made | None) -> NodeState:
     state = "running" if piece.condition is Condition.READY else piece.condition.value
     return NodeState(
-        name=machine.name,
+        name=vm.name,
         state=SAVED if piece.why == IS_SAVED else state,
-        address=machine.address,
-        cpus=machine.processors,
-        memory_bytes=machine.memory_mib << 20,
+        address=vm.address,
+        cpus=vm.processors,
+        memory_bytes=vm.memory_mib << 20,
         runtime="libvirt" if made is None else f"libvirt, {made.accelerator.value.upper()}",
     )
 

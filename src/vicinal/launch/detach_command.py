@@ -29,7 +29,7 @@ Leave = Annotated[
     bool,
     typer.Option(
         "--leave",
-        help="Also leave the region, so that its device can be removed from the members' machine. "
+        help="Also leave the region, so that its device can be removed from the members' VM. "
         "The members look for another region about once a second.",
     ),
 ]

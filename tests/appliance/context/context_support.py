@@ -103,7 +103,7 @@ class Job:
                 each.bind(("127.0.0.1", 0))
             self._ports = [each.getsockname()[1] for each in (first, second)]
             self._wire = wire.getsockname()[1]
-        self.machines = [Ssh(self._key, port) for port in self._ports]
+        self.vms = [Ssh(self._key, port) for port in self._ports]
         self._qemus: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(len(NAMES)):
@@ -167,23 +167,23 @@ class Job:
     def wait_ready(self) -> None:
         """Wait until both VMs have applied their contexts."""
         deadline = time.monotonic() + BOOT_SECONDS
-        for machine in self.machines:
-            while machine.run(f"cat {REPORT}").returncode != 0:
+        for vm in self.vms:
+            while vm.run(f"cat {REPORT}").returncode != 0:
                 assert all(qemu.poll() is None for qemu in self._qemus), self.consoles
                 assert time.monotonic() < deadline, self.consoles
                 time.sleep(2)
-            machine.connect()
+            vm.connect()
 
     def boot_again(self, context: Mapping[str, str], key: Path) -> None:
         """Reboot the first VM from inside, and the second by OpenNebula with another key in its
         context.
         """
-        for machine, word in zip(self.machines, ("reboot", "poweroff"), strict=True):
-            machine.output(f"sudo rm {REPORT} && sudo systemctl {word} --no-block")
-            machine.disconnect()
+        for vm, word in zip(self.vms, ("reboot", "poweroff"), strict=True):
+            vm.output(f"sudo rm {REPORT} && sudo systemctl {word} --no-block")
+            vm.disconnect()
         self._qemus[1].wait(BOOT_SECONDS)
         self._qemus[1] = self._start(1, context)
-        self.machines[1] = Ssh(key, self._ports[1])
+        self.vms[1] = Ssh(key, self._ports[1])
         self.wait_ready()
 
     @property
@@ -193,8 +193,8 @@ class Job:
 
     def stop(self) -> None:
         """End both VMs as after a power failure."""
-        for machine in self.machines:
-            machine.disconnect()
+        for vm in self.vms:
+            vm.disconnect()
         for qemu in self._qemus:
             qemu.kill()
             qemu.wait()

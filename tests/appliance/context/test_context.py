@@ -49,19 +49,19 @@ def job(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[J
             running.stop()
 
 
-def has_password(machine: Ssh, password: str) -> bool:
-    """Whether this is the password of the machine's user."""
+def has_password(vm: Ssh, password: str) -> bool:
+    """Whether this is the password of the VM's user."""
     check = (
         "import crypt, spwd; hashed = spwd.getspnam('debian').sp_pwdp;"
         f" print(crypt.crypt({password!r}, hashed) == hashed)"
     )
-    return machine.output(f"sudo python3 -W ignore -c {shlex.quote(check)}") == "True\n"
+    return vm.output(f"sudo python3 -W ignore -c {shlex.quote(check)}") == "True\n"
 
 
 def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
     """Every command here runs by the owner's key."""
-    for machine, name, static, dynamic in zip(job.machines, NAMES, STATIC, DYNAMIC, strict=True):
-        said = machine.output(
+    for vm, name, static, dynamic in zip(job.vms, NAMES, STATIC, DYNAMIC, strict=True):
+        said = vm.output(
             "hostname; cat /run/cloud-init/result.json | tr -d '\\n'; echo; cloud-init status;"
             " systemctl --failed --no-legend --plain; echo .; ip -json -4 address show scope global"
         ).splitlines()
@@ -74,40 +74,40 @@ def test_names_key_and_addresses_are_the_contexts(job: Job) -> None:
         assert [len(i["addr_info"]) for i in interfaces] == [1, 1]
         assert interfaces[1]["addr_info"][0]["dynamic"]
         # Only the static NIC's, because QEMU's server announces no router in a closed network.
-        routes = machine.output("ip -4 route show default; resolvectl dns; resolvectl domain")
+        routes = vm.output("ip -4 route show default; resolvectl dns; resolvectl domain")
         assert f"default via 10.0.5.1 dev {interfaces[0]['ifname']} proto static" in routes
         assert f"({interfaces[0]['ifname']}): 10.0.5.2\n" in routes
         assert f"({interfaces[0]['ifname']}): job.test\n" in routes
 
 
 def test_instances_differ_and_secrets_are_kept(job: Job) -> None:
-    found = {machine.output("cat /var/lib/cloud/data/instance-id") for machine in job.machines}
+    found = {vm.output("cat /var/lib/cloud/data/instance-id") for vm in job.vms}
     assert found == {"one-02:00:0a:00:05:0b\n", "one-02:00:0a:00:05:0c\n"}
     # The password works on the console, and nothing shows the password or the job's key.
-    machine = job.machines[0]
-    assert has_password(machine, PASSWORD)
-    shown = machine.output("cat /run/cloud-init/instance-data.json")
+    vm = job.vms[0]
+    assert has_password(vm, PASSWORD)
+    shown = vm.output("cat /run/cloud-init/instance-data.json")
     assert "VICINAL_HOSTS" in shown
     assert PASSWORD not in shown
     assert job.secret not in shown
 
 
 def test_the_report_says_what_was_done(job: Job) -> None:
-    for machine in job.machines:
-        assert machine.output("cat /var/lib/vicinal/context").splitlines() == [
+    for vm in job.vms:
+        assert vm.output("cat /var/lib/vicinal/context").splitlines() == [
             "owner: 1 key and a password, for debian",
             "hosts: mpi-0 mpi-1, for mpirun",
             "key: of the job, for debian",
             "start script: done",
         ]
-        started = machine.output("sudo cat /root/started").splitlines()
+        started = vm.output("sudo cat /root/started").splitlines()
         assert started[0].startswith("mpi-[0-1] in /var/lib/vicinal/context-")
         assert started[1:] == ["context.sh", "active"]
     assert all(f"vicinal: {said}" in job.consoles for said in ("key: of the job", "start script"))
 
 
-def test_machines_of_the_job_know_each_other(job: Job) -> None:
-    first, second = job.machines
+def test_vms_of_the_job_know_each_other(job: Job) -> None:
+    first, second = job.vms
     assert first.output("ssh -o BatchMode=yes mpi-1 hostname") == "mpi-1\n"
     assert second.output("ssh -o BatchMode=yes mpi-0 hostname") == "mpi-0\n"
     # A host with the same name whose host key the job's key has not signed.
@@ -123,7 +123,7 @@ def test_machines_of_the_job_know_each_other(job: Job) -> None:
 def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
     """Only the manual's settings exist: no hosts, no key, no host file."""
     assert not inspect(job.region).members
-    first = job.machines[0]
+    first = job.vms[0]
     first.copy_in(mpi_program(Mpi.OPENMPI, "verify"))
     first.output("scp -q verify mpi-1:")
     command = documented(r"^    (FI_PROVIDER=vicinal mpirun .*)\./program$")
@@ -141,9 +141,9 @@ def test_an_mpi_job_over_both_goes_through_their_region(job: Job) -> None:
 
 def test_a_further_boot_takes_what_is_new_and_does_nothing_twice(job: Job) -> None:
     """The first VM reboots, and OpenNebula starts the second with a changed context."""
-    first, second = job.machines
-    kept, named = [each.output(KEPT) for each in job.machines], first.output(NAMED)
-    boots = [each.output("sudo cat /root/boots") for each in job.machines]
+    first, second = job.vms
+    kept, named = [each.output(KEPT) for each in job.vms], first.output(NAMED)
+    boots = [each.output("sudo cat /root/boots") for each in job.vms]
     key = job.new_key("another")
     changed = job.context(1, ANEW, mtu="1300") | {
         "SET_HOSTNAME": "renamed",
@@ -154,13 +154,13 @@ def test_a_further_boot_takes_what_is_new_and_does_nothing_twice(job: Job) -> No
     began = time.monotonic()
     job.boot_again(changed, key)
     print(f"\nboot of both again under TCG: {time.monotonic() - began:.0f} s")
-    first, second = job.machines
-    assert [each.output(KEPT) for each in job.machines] == kept
+    first, second = job.vms
+    assert [each.output(KEPT) for each in job.vms] == kept
     assert kept[0].count("once\n") == 1
     assert first.output(NAMED) == named
-    for machine, before in zip(job.machines, boots, strict=True):
-        assert machine.output("sudo cat /root/boots") == f"{before}boot\n"
-        assert machine.output("systemctl --failed --no-legend --plain") == ""
+    for vm, before in zip(job.vms, boots, strict=True):
+        assert vm.output("sudo cat /root/boots") == f"{before}boot\n"
+        assert vm.output("systemctl --failed --no-legend --plain") == ""
     # Every command here runs by the new key.
     interfaces = json.loads(second.output("ip -json -4 address show scope global"))
     found = [[each["local"] for each in i["addr_info"]] for i in interfaces]

@@ -1,4 +1,4 @@
-"""Appliances that an unprivileged user builds, and machines that boot them."""
+"""Appliances that an unprivileged user builds, and VMs that boot them."""
 
 import os
 import socket
@@ -75,10 +75,10 @@ def qemu_command(appliance: Path, disk: Path, region: Path) -> list[str]:
 
 
 class Ssh:
-    """The ssh connection to a machine, as the image's user."""
+    """The ssh connection to a VM, as the image's user."""
 
     def __init__(self, key: Path, port: int) -> None:
-        # The machine creates its host key at first boot, so there is no key to compare with.
+        # The VM creates its host key at first boot, so there is no key to compare with.
         self._options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]
         self._options += ["-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20"]
         self._options += ["-o", f"ControlPath={key}.%p"]
@@ -97,7 +97,7 @@ class Ssh:
             self._connection.wait()
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell command in the machine as its unprivileged user."""
+        """Run a shell command in the VM as its unprivileged user."""
         return subprocess.run(
             ["ssh", *self._options, "-p", str(self._port), "debian@127.0.0.1", command],
             stdin=subprocess.DEVNULL,
@@ -119,7 +119,7 @@ class Ssh:
         subprocess.run([*command, file, "debian@127.0.0.1:"], check=True, timeout=COMMAND_SECONDS)
 
 
-class Machine(Ssh):
+class Vm(Ssh):
     """A virtual machine of a cloud that boots the appliance."""
 
     def __init__(self, appliance: Path, directory: Path, region: Path) -> None:
@@ -135,7 +135,7 @@ class Machine(Ssh):
         command = qemu_command(appliance, directory / "disk.qcow2", region)
         command += ["-smp", "2", "-serial", f"file:{self._console}"]
         command += ["-drive", f"file={seed},if=virtio,format=raw"]
-        # Only the ssh port is forwarded: the machine reaches neither mirrors nor a cloud.
+        # Only the ssh port is forwarded: the VM reaches neither mirrors nor a cloud.
         command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
         command += ["-device", "virtio-net-pci,netdev=net"]
         self._qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL)

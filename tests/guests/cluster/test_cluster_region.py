@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from domain_support import private_daemon
 from guest_support import wait_until
-from machines_scenario import NODES, Trial, verify
+from vms_scenario import NODES, Trial, verify
 
 from vicinal.cluster.manager import open_nodes
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.vm.guests import VmGuests
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
 from vicinal.host.shared_device import SLOW
@@ -58,7 +58,7 @@ def test_a_blocked_rank_is_woken_by_the_interrupt(
     check_heap(trial, Mpi.MPICH, compile_mpi(Mpi.MPICH, "placed"), "/resource2")
     assert "its region has a doorbell" in trial.refused("save", trial.name)
 
-    # Running machines need no server. The next `up` starts one for machines that start.
+    # Running VMs need no server. The next `up` starts one for VMs that start.
     server = LastingServer(cluster_directory(trial.name) / "doorbell")
     assert server.process is not None
     os.kill(server.process, signal.SIGKILL)
@@ -98,7 +98,7 @@ def check_heap(trial: Trial, mpi: Mpi, program: Path, region_file: str) -> None:
 def test_a_memory_module_is_found_and_is_no_slower_than_memory(
     trial: Trial, compile_mpi: Callable[[Mpi, str], Path]
 ) -> None:
-    """The file differs from the present cluster: region and machines are created anew."""
+    """The file differs from the present cluster: region and VMs are created anew."""
     trial.call("up", trial.write(count=2, region="members: 8, heap: 4M, device: nvdimm"))
     for node in NODES[:2]:
         *devices, module = trial.call("exec", node, "sh", "-c", DEVICES).stdout.split()
@@ -109,7 +109,7 @@ def test_a_memory_module_is_found_and_is_no_slower_than_memory(
 
     # The guest's provider measures how the memory is mapped.
     guests = open_nodes(trial.name)
-    assert isinstance(guests, MachineGuests)
+    assert isinstance(guests, VmGuests)
     program = [str(mpi_program(Mpi.MPICH, "latency")), "--sizes", "8", "--seconds", "0.1"]
     job = Job(program=program, ranks=2, mpi=Mpi.MPICH, environment={"FI_LOG_LEVEL": "info"})
     done = run_in_guests(job, guests)
@@ -118,10 +118,10 @@ def test_a_memory_module_is_found_and_is_no_slower_than_memory(
     assert len(found) == 2, done.stderr
     assert all(0 < float(times) < SLOW for times in found), found
     assert "its region is a memory module" in trial.refused("save", trial.name)
-    a_machine_that_dies_ends_the_job(trial, program[0])
+    a_vm_that_dies_ends_the_job(trial, program[0])
 
 
-def a_machine_that_dies_ends_the_job(trial: Trial, program: str) -> None:
+def a_vm_that_dies_ends_the_job(trial: Trial, program: str) -> None:
     job = ("run", "--cluster", trial.name, "-n", "2", "--timeout", "600")
     with ThreadPoolExecutor() as pool:
         refused = pool.submit(trial.refused, *job, program, "--sizes", "8", "--seconds", "3600")

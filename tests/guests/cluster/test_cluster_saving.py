@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from domain_support import private_daemon
 from guest_support import BOUND
-from machines_scenario import Trial
+from vms_scenario import Trial
 
 from vicinal.cluster.manager import open_nodes
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.vm.guests import VmGuests
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
@@ -55,7 +55,7 @@ def save_and_restore(trial: Trial) -> None:
     print(f"saved in {time.monotonic() - began:.1f} s")
     status = json.loads(trial.call("status", "--json", trial.name, status=1).stdout)
     assert {node["state"] for node in status["nodes"]} == {"saved"}, status
-    whys = {piece["why"] for piece in status["pieces"] if piece["key"].startswith("machine/")}
+    whys = {piece["why"] for piece in status["pieces"] if piece["key"].startswith("vm/")}
     assert whys == {"it is saved"}, status
     assert "no virtual machine" in trial.refused("save", trial.name)
 
@@ -76,9 +76,9 @@ def save_and_restore(trial: Trial) -> None:
 
 
 def start_job(trial: Trial) -> None:
-    """Start a job inside the first machine, where it outlives the command that starts it."""
+    """Start a job inside the first VM, where it outlives the command that starts it."""
     guests = open_nodes(trial.name)
-    assert isinstance(guests, MachineGuests)
+    assert isinstance(guests, VmGuests)
     program = [str(mpi_program(Mpi.MPICH, "verify")), "--only", "storm"]
     job = Job(program=[*program, "--rounds", "150"], ranks=2, mpi=Mpi.MPICH)
     command, environment = job_command(job, guests)
@@ -104,7 +104,7 @@ def refused_beside_a_command(trial: Trial) -> str:
 
 
 def messages(trial: Trial) -> int:
-    """The number of messages between the machines through the region."""
+    """The number of messages between the VMs through the region."""
     return sum(
         each.messages
         for each in inspect(trial.region).connections

@@ -1,4 +1,4 @@
-"""NUMA nodes with the real kernel, in a guest whose machine has three nodes (numa_inside.py)."""
+"""NUMA nodes with the real kernel, in a guest whose VM has three nodes (numa_inside.py)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +41,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
     return {line["step"]: line for line in lines}
 
 
-def test_processors_and_nodes_are_those_of_the_machine(steps: Steps) -> None:
+def test_processors_and_nodes_are_those_of_the_vm(steps: Steps) -> None:
     cpus = steps["processors"]["found"]
     assert [(each["socket"], each["core"]) for each in cpus[::2]] == [
         (0, 0),
@@ -124,14 +124,14 @@ def test_a_host_says_what_it_has_not_of_a_vm_s(steps: Steps, step: str, said: st
     assert bool(said) == bool(found)
 
 
-def test_a_machine_that_its_node_has_no_memory_for_is_refused(steps: Steps) -> None:
+def test_a_vm_that_its_node_has_no_memory_for_is_refused(steps: Steps) -> None:
     """The host has the memory, but on another node."""
     assert steps["room"]["said"] == ""
     assert "of memory of NUMA node 1, and " in steps["no room"]["said"]
 
 
 def test_placements_of_the_papers_are_on_the_nodes(steps: Steps) -> None:
-    """Node 2 has no processors, so no machine is placed there."""
+    """Node 2 has no processors, so no VM is placed there."""
     assert steps["placement core"]["placed"] == {"node0": [2], "node1": [4]}
     assert steps["placement socket"]["placed"] == {"node0": [0, 2], "node1": [4, 6]}
     assert steps["placement numa"]["placed"] == {"node0": [2], "node1": [4]}

@@ -98,7 +98,7 @@ def test_a_region_on_each_host_and_the_network_between(hosts: TwoHosts) -> None:
         "nodes: [{name: vm, backend: vm, count: 4, memory: 512M}]\n"
         "region: {members: 16}\n"
     )
-    assert "+ node1: machine/vm3" in hosts.call("plan", file, status=2).stdout
+    assert "+ node1: vm/vm3" in hosts.call("plan", file, status=2).stdout
     assert hosts.left() == []
     began = time.monotonic()
     hosts.call("up", file)
@@ -124,7 +124,7 @@ def test_a_region_on_each_host_and_the_network_between(hosts: TwoHosts) -> None:
 
 
 def verify(hosts: TwoHosts, program: str) -> None:
-    """Check every byte among all machines; machines of one host use its region."""
+    """Check every byte among all VMs; VMs of one host use its region."""
     began = time.monotonic()
     done = hosts.call(
         *("run", "--cluster", NAME, "-n", 4, "--paths", program),

@@ -1,4 +1,4 @@
-"""A machine moves between two hosts of a cluster by `vicinal migrate`, while an MPI job runs in it.
+"""A VM moves between two hosts of a cluster by `vicinal migrate`, while an MPI job runs in it.
 
 The hosts are those of test_cluster_hosts.py: namespaces, each with a libvirt, a region and a
 network of its own. Here each also has a bridge, and the bridges form one network.
@@ -29,7 +29,7 @@ from vicinal.mpi.libraries import Mpi
 JOB_SECONDS = 7200  # the test ends it earlier
 BRIDGE = "br0"
 
-# Hosts answer at any interface for all their addresses, and machines have the same addresses.
+# Hosts answer at any interface for all their addresses, and VMs have the same addresses.
 _MAKE_BRIDGE = f"""
 ip link add {BRIDGE} type bridge && ip link set cable master {BRIDGE} &&
 ip link set cable up && ip link set {BRIDGE} arp off up
@@ -37,10 +37,10 @@ ip link set cable up && ip link set {BRIDGE} arp off up
 
 
 class BridgedHosts(TwoHosts):
-    """Both hosts are in a network in which machines can be."""
+    """Both hosts are in a network in which VMs can be."""
 
     def make_bridges(self) -> None:
-        """Join the bridges by a separate cable, because hosts and machines share addresses."""
+        """Join the bridges by a separate cable, because hosts and VMs share addresses."""
         daemons = [named(self.cluster.processes(name), "sshd")[0].pid for name in self.names]
         cable = f"ip link add cable type veth peer name cable netns {daemons[1]}"
         for script, daemon in ((cable, daemons[0]), *((_MAKE_BRIDGE, each) for each in daemons)):
@@ -60,7 +60,7 @@ class BridgedHosts(TwoHosts):
         return file
 
     def where(self) -> dict[str, str]:
-        """The host of each running machine."""
+        """The host of each running VM."""
         state = json.loads(self.call("status", "--json", NAME).stdout)
         return {each["name"]: each["host"] for each in state["nodes"]}
 
@@ -121,7 +121,7 @@ def among(hosts: BridgedHosts, host: str, *ranks: int) -> bool:
     return found == region_routes(*ranks)
 
 
-def test_a_machine_moves_to_another_host_with_the_job_in_it(hosts: BridgedHosts) -> None:
+def test_a_vm_moves_to_another_host_with_the_job_in_it(hosts: BridgedHosts) -> None:
     build_image(print)
     file = hosts.write()
     first, second = hosts.names
@@ -146,7 +146,7 @@ def test_a_machine_moves_to_another_host_with_the_job_in_it(hosts: BridgedHosts)
         assert f"vm1 is on {second}: the move took" in moved.stderr
         wait_until("the other two talk", job, lambda: among(hosts, second, 1, 2))
         assert hosts.where() == {"vm0": first, "vm1": second, "vm2": second}
-        # The machine stays there, and commands enter it there.
+        # The VM stays there, and commands enter it there.
         assert "unchanged" in hosts.call("plan", file).stdout
         assert f"vm1 was moved from {first} to {second}" in hosts.call("status", NAME).stdout
         assert hosts.call("exec", "--cluster", NAME, "vm1", "hostname").stdout == "vm1\n"
@@ -187,7 +187,7 @@ def refusals(hosts: BridgedHosts) -> None:
 
 
 def killed(hosts: BridgedHosts, file: Path) -> None:
-    """The next command repairs a move whose command was killed; a host's last machine moves too."""
+    """The next command repairs a move whose command was killed; a host's last VM moves too."""
     first, second = hosts.names
     migrate = subprocess.Popen(
         hosts.command("migrate", "--cluster", NAME, "vm2", first),

@@ -34,7 +34,7 @@ from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
 from vicinal.region import RegionState
 
-MACHINES = ("vm0", "vm1", "vm2")
+VMS = ("vm0", "vm1", "vm2")
 """vm2 is on the second host."""
 JOB_SECONDS = 7200  # the test ends it earlier
 ENDED = "the job has ended"
@@ -47,7 +47,7 @@ class SavedHosts(TwoHosts):
             f"  - {{name: {name}, hypervisor: '{uri}'}}\n"
             for name, uri in zip(self.names, self.uris, strict=True)
         ]
-        count = len(MACHINES)
+        count = len(VMS)
         file.write_text(
             f"name: {NAME}\nhosts:\n{''.join(hosts)}"
             f"nodes: [{{name: vm, backend: vm, count: {count}, memory: 512M}}]\n"
@@ -76,7 +76,7 @@ class SavedHosts(TwoHosts):
         return "\n".join(errors)
 
     def states(self) -> list[int]:
-        """The states of the machines in libvirt."""
+        """The states of the VMs in libvirt."""
         return [
             int(domain.state()[0])
             for uri in self.uris
@@ -84,7 +84,7 @@ class SavedHosts(TwoHosts):
         ]
 
     def messages(self) -> int:
-        """The number of messages through the region between the machines of the first host."""
+        """The number of messages through the region between the VMs of the first host."""
         search = f"PYTHONPATH={package_path()}"
         region = f"/dev/shm/vicinal-0-{NAME}"
         show = ["env", search, sys.executable, "-m", "vicinal", "region", "show", "--json", region]
@@ -99,8 +99,8 @@ class SavedHosts(TwoHosts):
         return self.call("exec", "--cluster", NAME, "vm0", "cat", "/tmp/output").stdout
 
 
-class Machine(GuestCommands):
-    """Run a command in a machine, by `vicinal exec` at the head."""
+class Vm(GuestCommands):
+    """Run a command in a VM, by `vicinal exec` at the head."""
 
     def __init__(self, hosts: SavedHosts, name: str) -> None:
         self.name = name
@@ -122,14 +122,14 @@ class Machine(GuestCommands):
         return VicinalError(f"{self.name}: {what}", "see what the test did")
 
 
-class Machines:
-    """All machines, in the order of a job's launcher."""
+class Vms:
+    """All VMs, in the order of a job's launcher."""
 
     network = GuestNetwork.VIRTIO
     image = NoImage()
 
     def __init__(self, hosts: SavedHosts) -> None:
-        self.guests = [Machine(hosts, name) for name in MACHINES]
+        self.guests = [Vm(hosts, name) for name in VMS]
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         return ()
@@ -159,17 +159,17 @@ def test_a_job_over_both_hosts_goes_on_where_it_was(hosts: SavedHosts) -> None:
 
     save(hosts)
     assert "no virtual machine" in hosts.refused("save", NAME)
-    assert f"> {hosts.names[1]}: machine/vm2" in hosts.call("plan", file, status=2).stdout
+    assert f"> {hosts.names[1]}: vm/vm2" in hosts.call("plan", file, status=2).stdout
     began = time.monotonic()
     restored = hosts.call("restore", NAME).stderr
     print(f"restored in {time.monotonic() - began:.1f} s")
-    assert f"starting {hosts.names[1]}: machine/vm2" in restored, restored
+    assert f"starting {hosts.names[1]}: vm/vm2" in restored, restored
     assert "unchanged" in hosts.call("plan", file).stdout
     flows_again(hosts)
 
     save(hosts)
-    # `up` also resumes all machines together.
-    assert f"starting {hosts.names[0]}: machine/vm1" in hosts.call("up", file).stderr
+    # `up` also resumes all VMs together.
+    assert f"starting {hosts.names[0]}: vm/vm1" in hosts.call("up", file).stderr
     flows_again(hosts)
     end_job(hosts)
     hosts.call("down", NAME)
@@ -189,7 +189,7 @@ def save(hosts: SavedHosts) -> None:
 
 
 def killed(hosts: SavedHosts, file: Path) -> None:
-    """The command is killed while it saves machines: they resume, and the next command works."""
+    """The command is killed while it saves VMs: they resume, and the next command works."""
     command = hosts.begin("save", NAME)
     assert command.stderr is not None
     with command.stderr:
@@ -202,17 +202,15 @@ def killed(hosts: SavedHosts, file: Path) -> None:
         # The command is nsenter's child.
         signal_all(psutil.Process(command.pid).children(recursive=True), signal.SIGKILL)
         command.wait()
-    wait_until(
-        "all machines run", hosts, lambda: set(hosts.states()) == {libvirt.VIR_DOMAIN_RUNNING}
-    )
-    print(f"killed, and all machines went on {time.monotonic() - began:.1f} s later")
+    wait_until("all VMs run", hosts, lambda: set(hosts.states()) == {libvirt.VIR_DOMAIN_RUNNING})
+    print(f"killed, and all VMs went on {time.monotonic() - began:.1f} s later")
     assert "save/main" in hosts.call("plan", file, status=2).stdout
 
 
 def start_job(hosts: SavedHosts, program: Path) -> None:
-    """Start a job inside the first machine, where it outlives the command that starts it."""
-    job = Job(program=[str(program), str(JOB_SECONDS)], ranks=len(MACHINES), mpi=Mpi.MPICH)
-    command, environment = job_command(job, Machines(hosts))
+    """Start a job inside the first VM, where it outlives the command that starts it."""
+    job = Job(program=[str(program), str(JOB_SECONDS)], ranks=len(VMS), mpi=Mpi.MPICH)
+    command, environment = job_command(job, Vms(hosts))
     variables = [f"{key}={value}" for key, value in environment.items()]
     line = shlex.join(["env", *variables, *command])
     script = f"({line}; echo {ENDED} with $?) >/tmp/output 2>&1 </dev/null &"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from domain_scenario import enter, two_machines, until_seen
+from domain_scenario import enter, two_vms, until_seen
 from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 
@@ -35,7 +35,7 @@ from vicinal.region import create
 
 
 def files(spec: DomainSpec, directory: Path) -> tuple[str, ...]:
-    """The files to which a machine writes, by their paths if that is its directory."""
+    """The files to which a VM writes, by their paths if that is its directory."""
     assert spec.control is not None
     return str(directory / spec.console.name), str(directory / spec.control.name)
 
@@ -58,7 +58,7 @@ def test_a_guest_moves_and_is_in_the_region_again() -> None:
         path = Path("/dev/shm") / f"vicinal-{directory.name}"
         create(path, members=8, for_guests=True)
         region = SharedRegion(path.name, path.stat().st_size)
-        specs = two_machines(directory, image, keys, choice.accelerator, region)
+        specs = two_vms(directory, image, keys, choice.accelerator, region)
         first = specs[0]
         home = Side(here, f"unix://{directory}/home", region, names=files(first, directory))
         away = Side(there, f"unix://{directory}/move", region, names=files(first, target))

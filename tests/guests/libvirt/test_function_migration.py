@@ -18,7 +18,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from domain_scenario import enter, two_machines
+from domain_scenario import enter, two_vms
 from domain_support import private_daemon
 from guest_support import BOUND
 from test_domain_migration import files
@@ -132,7 +132,7 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
         target.mkdir()
         keys = make_keys(directory, pair_identities())
         nothing = SharedRegion("none", 1 << 20)
-        first = two_machines(directory, image, keys, choice.accelerator, nothing)[0]
+        first = two_vms(directory, image, keys, choice.accelerator, nothing)[0]
         spec = replace(first, region=None)
         home = Side(
             here, f"unix://{directory}/home", functions=(HERS,), names=files(spec, directory)

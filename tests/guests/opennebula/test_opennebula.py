@@ -1,4 +1,4 @@
-"""OpenNebula's driver with real machines: its calls, with a real libvirt and QEMU.
+"""OpenNebula's driver with real VMs: its calls, with a real libvirt and QEMU.
 
 The driver's scripts deploy two VMs of a job, one of them pinned to a NUMA node. An MPI job verifies
 its messages through the region that the driver created, and the VMs are ended. Stand-ins for the
@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 import libvirt
 import pytest
-from domain_scenario import enter, sees_region, two_machines
+from domain_scenario import enter, sees_region, two_vms
 from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 from opennebula_support import Host, asks
@@ -51,11 +51,11 @@ else:
 NODE = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"
 NUMA = """<NUMA_NODE><TOTAL_CPUS>2</TOTAL_CPUS><MEMORY_NODE_ID>0</MEMORY_NODE_ID>
 <CPUS>{cpu}</CPUS></NUMA_NODE>"""
-"""As if OpenNebula had found one processor on the node of the machine's memory."""
+"""As if OpenNebula had found one processor on the node of the VM's memory."""
 
 
 def where(hypervisor: Hypervisor, uuid: str) -> list[set[int]]:
-    """Allowed processors of a machine's virtual processors, and then of QEMU's other threads."""
+    """Allowed processors of a VM's virtual processors, and then of QEMU's other threads."""
     domain = hypervisor.connection.lookupByUUIDString(uuid)
     found = [*domain.vcpuPinInfo(), domain.emulatorPinInfo()]
     return [{number for number, may in enumerate(each) if may} for each in found]
@@ -63,7 +63,7 @@ def where(hypervisor: Hypervisor, uuid: str) -> list[set[int]]:
 
 @contextmanager
 def opennebula(directory: Path, uri: str) -> Iterator[Host]:
-    """A host with the driver, and stock scripts that start machines."""
+    """A host with the driver, and stock scripts that start VMs."""
     host = Host(directory)
     for action in ("deploy", "cancel"):
         (host.remotes / "vmm/kvm" / action).write_text(_STOCK.format(python=sys.executable))
@@ -76,7 +76,7 @@ def opennebula(directory: Path, uri: str) -> Iterator[Host]:
 
 
 def written(spec: DomainSpec) -> str:
-    """The machine as OpenNebula writes it: devices in two places, and its own metadata."""
+    """The VM as OpenNebula writes it: devices in two places, and its own metadata."""
     domain = ElementTree.fromstring(domain_xml(spec))
     metadata = domain.find("metadata")
     devices = domain.find("devices")
@@ -109,8 +109,8 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
     ):
         keys = make_keys(Path(name), pair_identities())
         unused = SharedRegion("unused", 1 << 20)
-        specs = two_machines(Path(name), image, keys, accelerator, unused)
-        machines = {
+        specs = two_vms(Path(name), image, keys, accelerator, unused)
+        vms = {
             number: DomainSpec(
                 **{**vars(spec), "name": f"one-{number}", "region": None, "placement": Placement()}
             )
@@ -118,14 +118,14 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
         }
         uuids = {}
         cpu = max(os.sched_getaffinity(0))
-        for vm, spec in machines.items():
+        for vm, spec in vms.items():
             pinning = (NODE, NUMA.format(cpu=cpu)) if vm == 1 else ()
             done = deploy(host, vm, written(spec), *pinning)
             assert done.returncode == 0, done.stderr
             uuids[vm] = done.stdout.strip()
             assert re.fullmatch("[0-9a-f-]{36}", uuids[vm])
         assert all(threads == {cpu} for threads in where(hypervisor, uuids[1]))
-        guests = [enter(hypervisor, spec, keys) for spec in machines.values()]
+        guests = [enter(hypervisor, spec, keys) for spec in vms.values()]
         assert all(sees_region(guest) for guest in guests)
         assert verify(Pair(guests, image, host.region()), program) == BOTH_WAYS
         for guest in guests:
@@ -133,14 +133,14 @@ def test_vms_of_a_job_talk_through_the_region_that_the_driver_made() -> None:
 
         with pytest.raises(libvirt.libvirtError, match="peer"):  # without the driver
             hypervisor.connection.lookupByUUIDString(uuids[1]).save(f"{name}/checkpoint")
-        for vm in machines:
+        for vm in vms:
             assert host.region().exists()
             assert host.act("cancel", uuids[vm], "node1", vm=vm).returncode == 0
         assert not host.region().exists()
         assert hypervisor.connection.numOfDomains() == 0
 
 
-def test_a_machine_that_libvirt_refuses_leaves_no_region() -> None:
+def test_a_vm_that_libvirt_refuses_leaves_no_region() -> None:
     with (
         private_daemon() as uri,
         tempfile.TemporaryDirectory(prefix="vicinal-") as name,

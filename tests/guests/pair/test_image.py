@@ -97,4 +97,4 @@ def test_image_is_kept_and_made_anew_for_a_new_provider(
 def test_documentation_shows_the_rule_that_is_tested() -> None:
     tree = Path(__file__).parents[3]
     rule = (tree / "src/vicinal/cluster/vm/image/70-vicinal.rules").read_text().splitlines()[-1]
-    assert rule in (tree / "docs" / "tutorials" / "own-machines.md").read_text()
+    assert rule in (tree / "docs" / "tutorials" / "own-vms.md").read_text()

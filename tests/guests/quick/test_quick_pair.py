@@ -1,6 +1,6 @@
 """Two guests and one MPI job between them: the part of guests in the common check.
 
-They start from a snapshot, as machines of Slurm's jobs do. The first run on a host makes it. All
+They start from a snapshot, as VMs of Slurm's jobs do. The first run on a host makes it. All
 other tests of guests are in the other folders, which are long suites.
 """
 

@@ -1,6 +1,6 @@
 """srun --vicinal=FILE with a real Slurm: jobs whose tasks run in virtual machines.
 
-The machines are emulated without KVM. Each starts from a snapshot, which the first job makes.
+The VMs are emulated without KVM. Each starts from a snapshot, which the first job makes.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command_support import CHECKOUT
 from launch_support import compile_for_each_mpi
-from slurm_guests_support import FILE, begin, machines, sleeping
+from slurm_guests_support import FILE, begin, sleeping, vms
 from slurm_option_support import PATIENCE, REGIONS, VICINAL, OptionHosts, wait_until
 
 from vicinal.cluster.vm.snapshot.store import snapshots_directory
@@ -48,7 +48,7 @@ def memories() -> dict[Path, str]:
     return {each: hashlib.sha256(each.read_bytes()).hexdigest() for each in found}
 
 
-def test_tasks_run_in_machines_as_on_their_host(clean: OptionHosts, two: Path) -> None:
+def test_tasks_run_in_vms_as_on_their_host(clean: OptionHosts, two: Path) -> None:
     """With arguments, variables, input and errors; the job ends as its failing task does."""
     script = (
         'read -r line; echo "$(hostname) $(id -un) $SLURM_PROCID $OWN $1 $line $(cat /root/said)"; '
@@ -66,8 +66,8 @@ def test_tasks_run_in_machines_as_on_their_host(clean: OptionHosts, two: Path) -
     assert {f"of {rank}" for rank in range(4)} <= set(result.stderr.splitlines())
 
 
-def test_ranks_in_machines_talk_through_their_region(clean: OptionHosts, two: Path) -> None:
-    """Later steps find the machines as earlier steps left them; their random numbers differ."""
+def test_ranks_in_vms_talk_through_their_region(clean: OptionHosts, two: Path) -> None:
+    """Later steps find the VMs as earlier steps left them; their random numbers differ."""
     program = mpi_program(Mpi.MPICH, "verify")
     write = "dd if=/dev/urandom bs=1M count=2 2>/dev/null >big; cat big"
     steps = (
@@ -92,9 +92,9 @@ def test_ranks_in_machines_talk_through_their_region(clean: OptionHosts, two: Pa
 def test_ranks_of_open_mpi_talk_through_their_region(
     clean: OptionHosts, two: Path, tmp_path: Path
 ) -> None:
-    """With PMIx, whose server is on the host. In a machine another user runs the job's tasks.
+    """With PMIx, whose server is on the host. In a VM another user runs the job's tasks.
 
-    Exactly the tasks of one machine share memory.
+    Exactly the tasks of one VM share memory.
     """
     if "pmix" not in clean.at_head("srun", "--mpi=list").stdout:
         pytest.skip("this Slurm has no PMIx: on Debian, apt-get install libpmix-dev")
@@ -137,7 +137,7 @@ def test_what_jobs_do_leaves_the_snapshot_as_it_is(clean: OptionHosts, two: Path
     assert memories() == before
 
 
-def test_signals_reach_what_runs_in_a_machine(clean: OptionHosts, two: Path) -> None:
+def test_signals_reach_what_runs_in_a_vm(clean: OptionHosts, two: Path) -> None:
     script = "trap 'echo heard; exit 3' USR1; echo waits; while :; do sleep 0.1; done"
     task = ("sh", "-c", script)
     running = begin(clean, "srun", f"--vicinal={two}", "-wnode0", "-n1", *task)
@@ -149,8 +149,8 @@ def test_signals_reach_what_runs_in_a_machine(clean: OptionHosts, two: Path) -> 
     assert (said, running.returncode) == ("heard\n", 3)
 
 
-def test_machines_of_two_hosts_are_in_one_network(clean: OptionHosts, two: Path) -> None:
-    """Two ranks in each machine use its region, and the network to ranks of the other machine."""
+def test_vms_of_two_hosts_are_in_one_network(clean: OptionHosts, two: Path) -> None:
+    """Two ranks in each VM use its region, and the network to ranks of the other VM."""
     program, other = (mpi_program(mpi, "verify") for mpi in (Mpi.MPICH, Mpi.OPENMPI))
     look = "echo $(hostname) $(cat /sys/class/net/e*/mtu) $(tail -n 2 /etc/hosts)"
     steps = (
@@ -173,9 +173,9 @@ def test_machines_of_two_hosts_are_in_one_network(clean: OptionHosts, two: Path)
 # --- ends ----------------------------------------------------------------------------------
 
 
-def test_a_machine_that_is_killed_ends_its_tasks(clean: OptionHosts, two: Path) -> None:
+def test_a_vm_that_is_killed_ends_its_tasks(clean: OptionHosts, two: Path) -> None:
     running = sleeping(clean, two)
-    machines(clean)["node1"].kill()
+    vms(clean)["node1"].kill()
     _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode != 0
     assert "vicinal: error: the node node1 has ended, and its programs have ended with it" in errors
@@ -183,7 +183,7 @@ def test_a_machine_that_is_killed_ends_its_tasks(clean: OptionHosts, two: Path) 
 
 def test_all_ends_with_the_supervisor(clean: OptionHosts, two: Path) -> None:
     running = sleeping(clean, two)
-    assert sorted(machines(clean)) == ["node0", "node1"]
+    assert sorted(vms(clean)) == ["node0", "node1"]
     (supervisor,) = clean.supervisors("node0")
     supervisor.kill()
     _, errors = running.communicate(timeout=PATIENCE)
@@ -191,12 +191,12 @@ def test_all_ends_with_the_supervisor(clean: OptionHosts, two: Path) -> None:
     assert "has ended" in errors
 
 
-def test_a_job_is_cancelled_while_a_machine_boots(clean: OptionHosts, two: Path) -> None:
+def test_a_job_is_cancelled_while_a_vm_boots(clean: OptionHosts, two: Path) -> None:
     """The next job removes what is left of a half-saved snapshot."""
     shutil.rmtree(snapshots_directory())
     job = (f"--vicinal={two}", "-wnode0", "-n2", "hostname")
     running = begin(clean, "srun", *job)
-    wait_until(lambda: list(machines(clean)) == ["template"])
+    wait_until(lambda: list(vms(clean)) == ["template"])
     number = clean.at_head("squeue", "-h", "--states=R", "--format=%A").stdout.strip()
     assert clean.at_head("scancel", number).returncode == 0
     said, errors = running.communicate(timeout=PATIENCE)

@@ -1,6 +1,6 @@
 """Slurm's jobs in virtual machines: their ends, owners, accounting, and what their tasks see.
 
-The machines are emulated without KVM.
+The VMs are emulated without KVM.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from process_support import signal_all
 from slurm_cgroups_support import CgroupHosts, Version
 from slurm_cgroups_support import opened as opened_with_groups
-from slurm_guests_support import FILE, begin, machines, machines_of, sleeping
+from slurm_guests_support import FILE, begin, sleeping, vms, vms_of
 from slurm_option_support import PATIENCE, OptionHosts, become, region_of, wait_until
 
 from vicinal.cluster.vm.image.building import build_image
@@ -64,36 +64,36 @@ def step(value: object, number: str) -> tuple[str, ...]:
 def test_a_killed_step(clean: OptionHosts, one: Path) -> None:
     """kill -9 of the slurmstepd that supervises it, and of Slurm's process for the task."""
     running = sleeping(clean, one, 1)
-    (machine,) = machines(clean).values()
+    (vm,) = vms(clean).values()
     signal_all(clean.running("node0", "slurmstepd"), signal.SIGKILL)
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     running.kill()
     running.communicate()
-    wait_until(lambda: not machine.is_running())
+    wait_until(lambda: not vm.is_running())
 
 
 def test_a_host_that_lost_slurm(clean: OptionHosts, one: Path) -> None:
-    """kill -9 of slurmd and slurmstepd: the machine stays until slurmd runs again."""
+    """kill -9 of slurmd and slurmstepd: the VM stays until slurmd runs again."""
     running = sleeping(clean, one, 1)
-    (machine,) = machines(clean).values()
+    (vm,) = vms(clean).values()
     for program in ("slurmd", "slurmstepd"):
         signal_all(clean.running("node0", program), signal.SIGKILL)
     wait_until(lambda: not clean.running("node0", "slurmd"))
-    assert machine.is_running()
+    assert vm.is_running()
     clean.start_slurmd("node0")
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     running.kill()
     running.communicate()
-    wait_until(lambda: not machine.is_running())
+    wait_until(lambda: not vm.is_running())
 
 
 def test_a_job_that_is_cancelled_while_its_tasks_run(clean: OptionHosts, one: Path) -> None:
     running = sleeping(clean, one, 1)
-    (machine,) = machines(clean).values()
+    (vm,) = vms(clean).values()
     assert clean.at_head("scancel", "--name=dies").returncode == 0
     running.communicate(timeout=PATIENCE)
     assert running.returncode != 0
-    wait_until(lambda: not machine.is_running())
+    wait_until(lambda: not vm.is_running())
 
 
 def test_short_jobs_in_a_row_leave_nothing(clean: OptionHosts, one: Path) -> None:
@@ -122,17 +122,17 @@ def test_messages_of_ranks_are_in_their_region(clean: OptionHosts, two: Path) ->
         if each.messages > 0 and each.bytes > 0
     }
     assert {("node0", "node1"), ("node1", "node0")} <= talked
-    assert len(machines(clean)) == 2
+    assert len(vms(clean)) == 2
     assert clean.at_head("scancel", number).returncode == 0
 
 
 def test_two_jobs_at_once_see_nothing_of_each_other(
     clean: OptionHosts, one: Path, two: Path
 ) -> None:
-    """A job of one machine has no network."""
+    """A job of one VM has no network."""
     numbers = [clean.waiting_job(value=str(value)) for value in (two, one)]
     supervisors = sorted(clean.supervisors("node0"), key=lambda each: each.create_time())
-    names = [sorted(machines_of(each)) for each in supervisors]
+    names = [sorted(vms_of(each)) for each in supervisors]
     assert names == [["node0", "node1"], ["node"]]
     write = clean.at_head(*step(two, numbers[0]), "-n1", "sh", "-c", "echo a >/tmp/of-first")
     assert write.returncode == 0, write.stderr
@@ -158,7 +158,7 @@ def anonymous(process: psutil.Process) -> int:
 class MemoryHosts(CgroupHosts):
     """One host with control groups, whose jobs have a memory limit.
 
-    They have the machine's /tmp, which contains the interpreter that these tests give to Slurm.
+    They have the real host's /tmp, which contains the interpreter that these tests give to Slurm.
     """
 
     contained = "PrologFlags=Contain\n"
@@ -171,20 +171,20 @@ class MemoryHosts(CgroupHosts):
         self.slurm_conf.write_text(text)
 
 
-def test_machines_and_their_memory_are_in_the_control_groups_of_their_job() -> None:
+def test_vms_and_their_memory_are_in_the_control_groups_of_their_job() -> None:
     """For version 1: this was written on a host where version 2 does not count memory."""
     version = Version.of(1)
     build_image()
     with opened_with_groups(MemoryHosts, version) as hosts:
         value = hosts.cluster_file("one.yaml", FILE.format(count=1))
         number = hosts.waiting_job(value=str(value))
-        (machine,) = machines(hosts).values()
-        apart = version.of_process(machine.pid, "freezer")
+        (vm,) = vms(hosts).values()
+        apart = version.of_process(vm.pid, "freezer")
         assert apart.endswith(f"/job_{number}/{version.extern}")
-        memory = version.of_process(machine.pid, "memory")
+        memory = version.of_process(vm.pid, "memory")
         assert f"/job_{number}/step_extern/" in memory
         job = Path(f"{version.mounted}/memory{memory.partition('/step_extern')[0]}")
-        taken = anonymous(machine)
+        taken = anonymous(vm)
         assert taken > 32 * MIB
         # The kernel counts with a delay.
         assert int((job / "memory.usage_in_bytes").read_text()) > 0.9 * taken
@@ -194,7 +194,7 @@ def test_machines_and_their_memory_are_in_the_control_groups_of_their_job() -> N
 # --- owners --------------------------------------------------------------------------------
 
 
-def test_an_ordinary_user_has_machines(clean: OptionHosts, one: Path) -> None:
+def test_an_ordinary_user_has_vms(clean: OptionHosts, one: Path) -> None:
     """From root's image, and from a snapshot of the user, which the user's second job finds."""
     build_image()
     home = clean.directory / "home"
@@ -209,8 +209,8 @@ def test_an_ordinary_user_has_machines(clean: OptionHosts, one: Path) -> None:
     assert not list(kept.glob("image-*"))
     made = (snapshot / "state").stat().st_mtime_ns
     number = clean.waiting_job(user=USER, value=str(one), HOME=str(home))
-    (machine,) = machines(clean).values()
-    assert set(machine.uids()) == {USER}
-    assert "-incoming" in machine.cmdline()
+    (vm,) = vms(clean).values()
+    assert set(vm.uids()) == {USER}
+    assert "-incoming" in vm.cmdline()
     assert (snapshot / "state").stat().st_mtime_ns == made
     assert clean.at_head("scancel", number).returncode == 0

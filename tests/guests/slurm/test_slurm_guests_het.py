@@ -1,6 +1,6 @@
 """A heterogeneous job of Slurm whose components have one virtual machine each.
 
-The machines are emulated without KVM, and start from a snapshot, which the first job makes.
+The VMs are emulated without KVM, and start from a snapshot, which the first job makes.
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from slurm_guests_support import FILE, begin, machines_of
+from slurm_guests_support import FILE, begin, vms_of
 from slurm_option_support import (
     PATIENCE,
     OptionHosts,
@@ -40,7 +40,7 @@ def hosts() -> Iterator[HetHosts]:
             opened.at_head("scancel", "--user=root")
 
 
-def test_each_component_has_a_machine(hosts: HetHosts) -> None:
+def test_each_component_has_a_vm(hosts: HetHosts) -> None:
     """One step has tasks in both; MPI runs in each. They end separately, and leave nothing."""
     pmis = [(Mpi.MPICH, "pmi2")]
     if "pmix" in hosts.at_head("srun", "--mpi=list").stdout:
@@ -63,14 +63,14 @@ def test_each_component_has_a_machine(hosts: HetHosts) -> None:
     assert said.pop() == "all went well", running.communicate(timeout=PATIENCE)[1]
     assert sorted(said[:4]) == [f"{rank} node{rank // 2} inner mpi" for rank in range(4)]
     assert not [each for each in map(json.loads, said[4:]) if each["errors"]]
-    machines: list[psutil.Process] = []
+    vms: list[psutil.Process] = []
     for name in hosts.names:
         (supervisor,) = hosts.supervisors(name)
         assert max(each.messages for each in inspect(region_of(supervisor)).connections) > 10
-        machines += machines_of(supervisor).values()
+        vms += vms_of(supervisor).values()
     listed = hosts.at_head("squeue", "-h", "--name=het", "--format=%A").stdout.split()
     numbers = sorted(listed, key=int)
-    mine, other = machines
+    mine, other = vms
     assert hosts.at_head("scancel", numbers[1]).returncode == 0
     wait_until(lambda: not other.is_running() and not hosts.supervisors("node1"))
     assert mine.is_running()

@@ -1,6 +1,6 @@
 """A job of Slurm in virtual machines on two hosts, as an unprivileged user.
 
-The machines are emulated without KVM, and start from that user's snapshot.
+The VMs are emulated without KVM, and start from that user's snapshot.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from slurm_guests_support import FILE, machines_of
+from slurm_guests_support import FILE, vms_of
 from slurm_option_support import OptionHosts, become, region_of, wait_until
 
 from vicinal.cluster.nodes.layout import NODE_DIRECTORY
@@ -47,7 +47,7 @@ class UserHosts(OptionHosts):
 
     def as_user(self, *command: object) -> str:
         """The output of a command of the user, which must succeed."""
-        # The variables with Open MPI's paths on these hosts mean nothing in machines.
+        # The variables with Open MPI's paths on these hosts mean nothing in VMs.
         own = {"HOME": str(self.home), "PRTE_MCA_prte_tmpdir_base": "/tmp"}
         done = self.at_head(*become(USER), *command, **own)
         assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ class UserHosts(OptionHosts):
         return self.at_head("squeue", "-h", "--name=waits", "--format=%A").stdout.strip()
 
     def step(self, number: str, *words: object) -> str:
-        """The output of tasks in the machines of that job."""
+        """The output of tasks in the VMs of that job."""
         value = f"--vicinal={self.directory}/three.yaml"
         return self.as_user("srun", value, f"--jobid={number}", "--overlap", "--chdir=/", *words)
 
@@ -88,7 +88,7 @@ def clean(hosts: UserHosts) -> Iterator[UserHosts]:
 
 
 def talked(supervisor: psutil.Process) -> set[tuple[str, str]]:
-    """Pairs of machines whose messages a region carried, including pairs of the same machine."""
+    """Pairs of VMs whose messages a region carried, including pairs of the same VM."""
     state = inspect(region_of(supervisor))
     hostnames = {member.slot: member.hostname for member in state.members}
     return {
@@ -98,8 +98,8 @@ def talked(supervisor: psutil.Process) -> set[tuple[str, str]]:
     }
 
 
-def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
-    """One machine here, two there: messages are verified in a machine, in a host, between hosts.
+def test_an_ordinary_user_s_vms_on_two_hosts(clean: UserHosts) -> None:
+    """One VM here, two there: messages are verified in a VM, in a host, between hosts.
 
     The user owns all started processes, which end with the job.
     """
@@ -110,9 +110,9 @@ def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
     assert len(checks) > 10, said
     assert not [each for each in checks if each["errors"]]
     supervisors = [supervisor for name in clean.names for supervisor in clean.supervisors(name)]
-    found = [machines_of(supervisor) for supervisor in supervisors]
+    found = [vms_of(supervisor) for supervisor in supervisors]
     assert [sorted(each) for each in found] == [["node0"], ["node1", "node2"]]
-    for each in (machine for machines in found for machine in machines.values()):
+    for each in (vm for vms in found for vm in vms.values()):
         assert set(each.uids()) == {USER}
         assert "-incoming" in each.cmdline()
     assert [talked(supervisor) for supervisor in supervisors] == [
@@ -120,14 +120,14 @@ def test_an_ordinary_user_s_machines_on_two_hosts(clean: UserHosts) -> None:
         {("node1", "node2"), ("node2", "node1")},
     ]
     assert clean.at_head("scancel", number).returncode == 0
-    processes = [machine for machines in found for machine in machines.values()]
+    processes = [vm for vms in found for vm in vms.values()]
     wait_until(lambda: not any(each.is_running() for each in processes))
 
 
-def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None:
-    """As the user mpi: what MPI's own launchers start in one machine runs in all."""
+def test_vms_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None:
+    """As the user mpi: what MPI's own launchers start in one VM runs in all."""
     number = clean.job()
-    names = [f"node{machine}" for machine in range(3)]
+    names = [f"node{vm}" for vm in range(3)]
     script = f"for name in {' '.join(names)}; do ssh $name hostname; done"
     said = clean.step(number, "-N2", "--ntasks-per-node=1", "sh", "-c", script)
     assert sorted(said.split()) == sorted(names * 2)
@@ -145,7 +145,7 @@ def test_machines_of_all_hosts_reach_each_other_by_ssh(clean: UserHosts) -> None
 
 
 def test_a_user_who_may_make_no_taps(clean: UserHosts) -> None:
-    """On one of the hosts: the step ends with a message, and nothing of its machines is left."""
+    """On one of the hosts: the step ends with a message, and nothing of its VMs is left."""
     clean.cluster.run_in("node1", ["chmod", "600", "/dev/net/tun"])
     value = f"--vicinal={clean.directory}/three.yaml"
     command = (*become(USER), "srun", "-K", value, "-N2", "--ntasks-per-node=1", "--chdir=/")
@@ -154,5 +154,5 @@ def test_a_user_who_may_make_no_taps(clean: UserHosts) -> None:
     finally:
         clean.cluster.run_in("node1", ["chmod", "666", "/dev/net/tun"])
     assert done.returncode != 0
-    assert "slurmstepd-node1: error: vicinal: the machines' network: /dev/net/tun" in done.stderr
+    assert "slurmstepd-node1: error: vicinal: the VMs' network: /dev/net/tun" in done.stderr
     assert "chmod 0666 /dev/net/tun" in done.stderr

@@ -64,7 +64,7 @@ def say(step: str, **facts: object) -> None:
     print(json.dumps({"step": step, **facts}), flush=True)
 
 
-def two_machines(
+def two_vms(
     directory: Path, image: GuestImage, keys: Keys, accelerator: Accelerator, region: SharedRegion
 ) -> list[DomainSpec]:
     """Two guests with one region and a wire; the cluster has the directory's name."""
@@ -224,7 +224,7 @@ def a_guest_that_does_not_hear(hypervisor: Hypervisor, name: str, region: Shared
 def memory_modules(
     hypervisor: Hypervisor, specs: list[DomainSpec], keys: Keys, image: GuestImage, program: str
 ) -> None:
-    """Two machines that have the region as /dev/dax, and no ivshmem device."""
+    """Two VMs that have the region as /dev/dax, and no ivshmem device."""
     path = specs[0].console.parent / "module"
     create(path, members=8, for_nvdimm=True)
     region = NvdimmRegion(path, path.stat().st_size)
@@ -250,7 +250,7 @@ def main() -> None:
     path = Path("/dev/shm") / f"vicinal-{cluster}"
     create(path, members=8, for_guests=True)
     region = SharedRegion(path.name, path.stat().st_size)
-    specs = two_machines(directory, image, keys, Accelerator(accelerator), region)
+    specs = two_vms(directory, image, keys, Accelerator(accelerator), region)
     patience = specs[0].accelerator.patience
     try:
         with connect(uri) as hypervisor:

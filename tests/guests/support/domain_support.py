@@ -1,4 +1,4 @@
-"""A test's own libvirt, which is independent of the machine's."""
+"""A test's own libvirt, which is independent of the host's."""
 
 import os
 import select

@@ -218,7 +218,7 @@ def hide(function: str, process: int) -> None:
 
 def vfio(second: str) -> None:
     """A function is bound to vfio-pci, opened as by a virtual machine, and returned."""
-    attempt("assign to vfio", lambda: functions.assign(second, owner="machine", vfio=True))
+    attempt("assign to vfio", lambda: functions.assign(second, owner="vm", vfio=True))
     function = card("on vfio")["functions"][1]
     opened = OpenedDevice(function["group"], second)
     card("opened")
@@ -230,7 +230,7 @@ def vfio(second: str) -> None:
     except OSError as error:
         say("kernel", error=error.errno)
     opened.close()
-    attempt("release from vfio", lambda: functions.release([], owner="machine"))
+    attempt("release from vfio", lambda: functions.release([], owner="vm"))
     card("back from vfio")
 
 

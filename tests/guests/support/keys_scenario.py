@@ -19,7 +19,7 @@ from pathlib import Path
 
 from domain_support import ordinary_user, private_daemon
 from guest_support import GUARD_SECONDS
-from test_cluster_machines import lend_image
+from test_cluster_vms import lend_image
 
 from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.nodes.vm.links import ALLOWED, HELPERS
@@ -98,8 +98,8 @@ class Trial:
         }
 
     @property
-    def machines(self) -> Path:
-        return self.directory / "state/vicinal/clusters" / self.name / "machines"
+    def vms(self) -> Path:
+        return self.directory / "state/vicinal/clusters" / self.name / "vms"
 
     def call(self, *arguments: str | Path, status: int | None = 0) -> str:
         """The output of a command, whose exit status must be `status`."""
@@ -151,7 +151,7 @@ def lend_helper(directory: Path) -> None:
 
 
 def check_reach(trial: Trial) -> None:
-    """Both linked machines reach each other's sshd through the host's network; so does the host."""
+    """Both linked VMs reach each other's sshd through the host's network; so does the host."""
     for node, address in (("a", "10.9.0.2"), ("b", "10.9.0.1")):
         heard = trial.inside(node, "sh", "-c", f"nc -w 20 {address} 22 </dev/null | head -c 4")
         assert heard == "SSH-", heard
@@ -160,7 +160,7 @@ def check_reach(trial: Trial) -> None:
 
 
 def links(trial: Trial) -> None:
-    """Machines at a bridge, at a tap, and without any network."""
+    """VMs at a bridge, at a tap, and without any network."""
     before = ports()
     (trial.directory / "tools").mkdir()
     for file, text in (("tools/hello", "echo hello from a file"), ("note2", "exit 0")):
@@ -174,22 +174,22 @@ def links(trial: Trial) -> None:
     assert "lan0" not in trial.inside("c", "ip", "link")
     assert "eth" not in trial.inside("c", "ip", "link")
     trial.inside("a", "test", "-e", "/etc/first", "-a", "-e", "/etc/each")
-    console = (trial.machines / "a.console").read_text()
+    console = (trial.vms / "a.console").read_text()
     for line in ("hello from a file", "user 0", "10.9.0.1/24", "the second one"):
         assert line in console.splitlines(), console
-    # Packages and files exist with the image's owners, and in no other machine.
+    # Packages and files exist with the image's owners, and in no other VM.
     assert trial.inside("a", "tree", "-ifn", "--noreport", "/opt").split() == [
         *("/opt", "/opt/tools", "/opt/tools/hello")
     ]
     trial.inside("b", "test", "!", "-e", "/usr/bin/tree", "-a", "!", "-e", "/opt/tools")
     trial.inside("a", "sh", "-c", "echo more >>~/note && touch ~/new /tmp/new && note")
-    # The job uses the machines' own network and the region, as if there were no other network.
+    # The job uses the VMs' own network and the region, as if there were no other network.
     program = mpi_program(Mpi.MPICH, "verify")
     job = ("run", "-c", trial.name, "--paths", "-n")
     said = trial.call(*job, "2", program, "--only", "sizes", "--max-size", "4096", "--rounds", "1")
     assert "region" in said
     assert "c has no network: place" in trial.call(*job, "3", program, status=1)
-    # The launcher of its job needs no other machine.
+    # The launcher of its job needs no other VM.
     launcher = f"{Path(program).parents[3]}/build/mpi/mpich/bin/mpiexec"
     assert trial.inside("c", launcher, "-n", "2", "hostname").split() == ["c", "c"]
     # It is saved as it is, although its next boot runs other commands than its first boot.
@@ -204,12 +204,12 @@ def links(trial: Trial) -> None:
     check_reach(trial)
     trial.inside("a", "tree", "--version")
     (trial.directory / "note").write_text("another\n")
-    assert "machines/main  (the file changes it)\n    additions" in trial.call(
+    assert "vms/main  (the file changes it)\n    additions" in trial.call(
         "plan", trial.file, status=2
     )
     # Its file system is new, and only the commands of each boot have run in it.
     trial.inside("a", "test", "!", "-e", "/etc/first", "-a", "-e", "/etc/each")
-    assert "the second one" not in (trial.machines / "a.console").read_text()
+    assert "the second one" not in (trial.vms / "a.console").read_text()
     trial.call("down", trial.name)
     assert ports() == before
     assert "UP" in ip("link", "show", "dev", TAP)
@@ -227,7 +227,7 @@ def a_first_boot_that_fails(trial: Trial) -> None:
     assert "not all of it" in kept.read_text()
     kept.unlink()
     assert ports() == before
-    assert not trial.machines.exists()
+    assert not trial.vms.exists()
     assert trial.call("down", trial.name).endswith(f"{trial.name} does not exist\n")
 
 

@@ -21,8 +21,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.manager import bring_up, open_nodes, take_down
 from vicinal.cluster.nodes.placement import place_nodes
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.host.checks.processor_and_memory import check_huge_pages, check_numa
 from vicinal.host.system import Host
 from vicinal.host.topology import read_cpus, read_nodes
@@ -175,8 +175,8 @@ def room() -> None:
     """Virtual machines that fit into the host, but not into their node."""
     free = next(node.available_bytes for node in read_nodes(host) if node.number == 1) // MIB
     for step, mebibytes in (("room", free // 2), ("no room", free + 8)):
-        machine = Machine("0-lab", "node1", 1, (), "", "/", 2, mebibytes, memory_nodes=(1,))
-        say(step, said=refusal(lambda it=machine: check_room([it])), mebibytes=mebibytes)  # type: ignore[misc]
+        vm = Vm("0-lab", "node1", 1, (), "", "/", 2, mebibytes, memory_nodes=(1,))
+        say(step, said=refusal(lambda it=vm: check_room([it])), mebibytes=mebibytes)  # type: ignore[misc]
 
 
 report()

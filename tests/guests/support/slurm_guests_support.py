@@ -18,16 +18,16 @@ region:
 """
 
 
-def machines(hosts: OptionHosts) -> dict[str, psutil.Process]:
-    """The machines of jobs on the first host by name, and a machine that boots to be saved."""
+def vms(hosts: OptionHosts) -> dict[str, psutil.Process]:
+    """The VMs of jobs on the first host by name, and a VM that boots to be saved."""
     found = {}
     for supervisor in hosts.supervisors("node0"):
-        found.update(machines_of(supervisor))
+        found.update(vms_of(supervisor))
     return found
 
 
-def machines_of(supervisor: psutil.Process) -> dict[str, psutil.Process]:
-    """The machines of one job."""
+def vms_of(supervisor: psutil.Process) -> dict[str, psutil.Process]:
+    """The VMs of one job."""
     found = {}
     for process in supervisor.children(recursive=True):
         words = words_of(process)
@@ -49,7 +49,7 @@ def begin(hosts: OptionHosts, *command: object) -> subprocess.Popen[str]:
 
 
 def sleeping(hosts: OptionHosts, value: object, tasks: int = 2) -> subprocess.Popen[str]:
-    """A job whose tasks sleep in their machines, one in each."""
+    """A job whose tasks sleep in their VMs, one in each."""
     task = ("sh", "-c", "echo sleeps; exec sleep 600")
     job = ("-K", f"--vicinal={value}", "-wnode0", f"-n{tasks}", "--job-name=dies")
     running = begin(hosts, "srun", *job, *task)

@@ -12,21 +12,19 @@ from vicinal.labs.study.running.view import Lines
 from vicinal.labs.study.workloads.driver import Tools
 from vicinal.mpi.environment import MessagePath
 
-MACHINES = {
+VMS = {
     "nodes": [{"name": "vm", "backend": "vm", "count": 2, "memory": "512M"}],
     "region": {"members": 8},
 }
 ENVIRONMENTS = (
-    Environment(
-        "network", "by their cards", MACHINES | {"region": "none"}, path=MessagePath.NETWORK
-    ),
-    Environment("region", "by a region", MACHINES),
+    Environment("network", "by their cards", VMS | {"region": "none"}, path=MessagePath.NETWORK),
+    Environment("region", "by a region", VMS),
     # MPI is told to use TCP, whatever the environment says.
-    Environment("wrong", "past it", MACHINES, variables={"FI_PROVIDER": "tcp"}),
+    Environment("wrong", "past it", VMS, variables={"FI_PROVIDER": "tcp"}),
 )
 WORKLOADS = (
     Workload("latency", "", "record", "latency", Quantity.LATENCY, (8,), samples=100, seconds=0.5),
-    # The machines lack its libraries.
+    # The VMs lack its libraries.
     Workload("message", "", "libfabric", "latency", Quantity.LATENCY, (64,)),
 )
 
@@ -36,8 +34,8 @@ def main() -> None:
 
     folder = Path(sys.argv[1]) / "result"
     study = Study(
-        "machines",
-        "Machines",
+        "vms",
+        "Vms",
         "?",
         "Vicinal",
         ENVIRONMENTS,

@@ -222,7 +222,7 @@ def test_what_is_no_host_is_refused(text: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The files of a machine that the code reads."""
+    """The files of a VM that the code reads."""
     for name in ("etc/ssh/ssh_config.d", "etc/ssh/sshd_config.d", "etc/openmpi"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "etc/hosts").write_text("127.0.0.1 localhost")
@@ -253,7 +253,7 @@ def job_key(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_key(tmp_path_factory.mktemp("keys") / "job")
 
 
-def test_a_jobs_machines_know_each_other(root: Path, job_key: str) -> None:
+def test_a_jobs_vms_know_each_other(root: Path, job_key: str) -> None:
     before = files_of(root)
     said: list[str] = []
     hosts = "mpi-0 mpi-1=10.0.0.8"

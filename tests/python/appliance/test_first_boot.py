@@ -1,4 +1,4 @@
-"""The appliance's first boot, for machines that the tests do not have.
+"""The appliance's first boot, for VMs that the tests do not have.
 
 /sys is a fake tree. The commands that would change the system are fakes that log their arguments;
 tests/appliance boots a real appliance.
@@ -38,8 +38,8 @@ END""",
 }
 
 
-class Machine:
-    """A machine with fake devices, on which the script runs without privileges."""
+class Vm:
+    """A VM with fake devices, on which the script runs without privileges."""
 
     def __init__(self, directory: Path) -> None:
         self.sys, self.programs, self.state = (directory / n for n in ("sys", "programs", "state"))
@@ -98,56 +98,56 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def vm(tmp_path: Path) -> Vm:
     for directory in (tmp_path, *tmp_path.parents[:2]):
         directory.chmod(0o755)  # the script runs as another user
-    made = Machine(tmp_path)
+    made = Vm(tmp_path)
     made.state.chmod(0o777)
     for file in made.state.iterdir():
         file.chmod(0o666)
     return made
 
 
-def test_a_machine_that_was_given_nothing_boots(machine: Machine) -> None:
-    assert machine.boot() == [
-        "region: none; the host gives none to this machine",
+def test_a_vm_that_was_given_nothing_boots(vm: Vm) -> None:
+    assert vm.boot() == [
+        "region: none; the host gives none to this VM",
         "functions: none",
         "network: no address",
         "packages: all needed packages are installed",
         "doctor: 3 passed, 2 warnings, 1 failed: see /var/lib/vicinal/doctor.json",
     ]
-    assert machine.calls == []
+    assert vm.calls == []
 
 
-def test_regions_are_handed_to_their_users(machine: Machine) -> None:
-    device = machine.pci("0000:00:04.0", vendor="0x1af4", device="0x1110", **{"class": "0x050000"})
+def test_regions_are_handed_to_their_users(vm: Vm) -> None:
+    device = vm.pci("0000:00:04.0", vendor="0x1af4", device="0x1110", **{"class": "0x050000"})
     with (device / "resource2").open("wb") as memory:
         memory.truncate(16 << 20)
-    machine.pci("0000:00:05.0", vendor="0x1af4", device="0x1000", **{"class": "0x020000"})
-    machine.devices = ["/dev/dax0.0"]
-    (machine.state / "groups").write_text("mpi\nroot\n")
-    report = machine.boot()
+    vm.pci("0000:00:05.0", vendor="0x1af4", device="0x1000", **{"class": "0x020000"})
+    vm.devices = ["/dev/dax0.0"]
+    (vm.state / "groups").write_text("mpi\nroot\n")
+    report = vm.boot()
     assert report[:2] == [
         "region: ivshmem device 0000:00:04.0, 16 MiB, for the group mpi",
         "region: /dev/dax0.0, for root alone",
     ]
     resource = "/sys/bus/pci/devices/0000:00:04.0/resource2"
     # The udev rule sets the access rights of /dev/dax.
-    assert machine.calls == [f"chgrp mpi {resource}", f"chmod 0660 {resource}"]
+    assert vm.calls == [f"chgrp mpi {resource}", f"chmod 0660 {resource}"]
 
 
-def test_functions_are_found_with_their_ports(machine: Machine) -> None:
+def test_functions_are_found_with_their_ports(vm: Vm) -> None:
     kind = {"class": "0x020700"}
-    function = machine.pci("0000:00:06.0", "mlx5_core", vendor="0x15b3", device="0x101e", **kind)
+    function = vm.pci("0000:00:06.0", "mlx5_core", vendor="0x15b3", device="0x101e", **kind)
     (function / "infiniband/mlx5_0").mkdir(parents=True)
     (function / "net/ib0").mkdir(parents=True)
-    port = machine.sys / "class/infiniband/mlx5_0/ports/1"
+    port = vm.sys / "class/infiniband/mlx5_0/ports/1"
     port.mkdir(parents=True)
     (port / "state").write_text("4: ACTIVE\n")
     (port / "link_layer").write_text("InfiniBand\n")
-    machine.pci("0000:00:07.0", "virtio-pci", vendor="0x1af4", device="0x1041", **kind)
-    machine.pci("0000:00:08.0", vendor="0x8086", device="0x1520", **{"class": "0x020000"})
-    report = machine.boot()
+    vm.pci("0000:00:07.0", "virtio-pci", vendor="0x1af4", device="0x1041", **kind)
+    vm.pci("0000:00:08.0", vendor="0x8086", device="0x1520", **{"class": "0x020000"})
+    report = vm.boot()
     assert "function: 0000:00:06.0, driver mlx5_core, known as ib0 mlx5_0" in report
     assert "function: 0000:00:08.0, driver none, known as nothing" in report
     assert "rdma: mlx5_0 port 1 is 4: ACTIVE, link InfiniBand" in report
@@ -155,19 +155,17 @@ def test_functions_are_found_with_their_ports(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_what_is_missing_is_installed_where_there_is_a_network(
-    machine: Machine, mirror: bool
-) -> None:
-    (machine.state / "missing").write_text("openmpi-bin\n")
-    (machine.state / "addresses").write_text("2: ens3    inet 10.0.2.15/24 scope global\n")
-    (machine.state / "route").write_text("default via 10.0.2.2 dev ens3\n")
+def test_what_is_missing_is_installed_where_there_is_a_network(vm: Vm, mirror: bool) -> None:
+    (vm.state / "missing").write_text("openmpi-bin\n")
+    (vm.state / "addresses").write_text("2: ens3    inet 10.0.2.15/24 scope global\n")
+    (vm.state / "route").write_text("default via 10.0.2.2 dev ens3\n")
     if not mirror:
-        (machine.state / "no-mirror").touch()
-    report = machine.boot()
+        (vm.state / "no-mirror").touch()
+    report = vm.boot()
     assert "network: ens3 10.0.2.15/24" in report
     if mirror:
         assert "packages: installed openmpi-bin" in report
-        assert machine.calls[-1].endswith("install openmpi-bin")
+        assert vm.calls[-1].endswith("install openmpi-bin")
     else:
         said = "packages: could not be installed: openmpi-bin (see /var/lib/vicinal/packages.log)"
         assert said in report

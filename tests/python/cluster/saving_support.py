@@ -18,11 +18,11 @@ from vicinal.cluster.hosts.connection import Listener, Outcomes, Request
 from vicinal.cluster.hosts.host_part import Whole, host_part_of
 from vicinal.cluster.hosts.record import HostRecord, is_half_saved, is_saved
 from vicinal.cluster.hosts.saving import SaveStep, SaveSteps, restore_over_hosts, save_over_hosts
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import desired_resources
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.libvirt import lifecycle
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
@@ -47,7 +47,7 @@ class Lab:
 
     def __init__(self, cluster: Cluster, hypervisor: Hypervisor) -> None:
         self.hypervisor = hypervisor
-        self.machines: dict[str, Machine] = {}
+        self.vms: dict[str, Vm] = {}
         self.log: list[str] = []
         self.stop_at: Callable[[str], None] = lambda _: None
         self.agents: list[Agent] = []
@@ -65,39 +65,38 @@ class Lab:
         whole = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, keys)
         host_part = host_part_of(json.loads(json.dumps(whole.request(name, with_keys=False))))
         cpus, numa = processors(1, 4, 1)
-        journal, machines = journal_of(f"{NAME}.{name}"), []
+        journal, vms = journal_of(f"{NAME}.{name}"), []
         for resource in desired_resources(host_part, cpus, numa):
             journal.write(resource, Event.MADE)
-            if isinstance(resource, MachineResource):
-                machines.append(self._start(resource.machine))
-        nodes = tuple(each.name for each in machines)
+            if isinstance(resource, VmResource):
+                vms.append(self._start(resource.vm))
+        nodes = tuple(each.name for each in vms)
         record = HostRecord(NAME, name, nodes, nodes, (), "", "qemu:///session")
         journal_of(NAME).write(record, Event.MADE)
 
-    def _start(self, machine: Machine) -> Machine:
+    def _start(self, vm: Vm) -> Vm:
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
         console = Path("/console")
         spec = DomainSpec(
-            name=machine.domain,
-            cluster=machine.owner,
-            node=machine.name,
+            name=vm.domain,
+            cluster=vm.owner,
+            node=vm.name,
             boot=boot,
             console=console,
         )
         lifecycle.define(self.hypervisor, spec)
-        lifecycle.start(self.hypervisor, machine.domain)
-        machine.files.directory.mkdir(parents=True, exist_ok=True)
-        self.machines[machine.name] = machine
-        return machine
+        lifecycle.start(self.hypervisor, vm.domain)
+        vm.files.directory.mkdir(parents=True, exist_ok=True)
+        self.vms[vm.name] = vm
+        return vm
 
     def states(self) -> dict[str, DomainState]:
         return {
-            name: lifecycle.observe(self.hypervisor, machine.domain)
-            for name, machine in self.machines.items()
+            name: lifecycle.observe(self.hypervisor, vm.domain) for name, vm in self.vms.items()
         }
 
     def before(self, domain: str, what: str) -> None:
-        """Log an action on a machine, and check its order. Fail first if the test wants that."""
+        """Log an action on a VM, and check its order. Fail first if the test wants that."""
         done = f"{domain.rpartition('-')[2]} {what}"
         self.stop_at(done)
         self.log.append(done)
@@ -121,7 +120,7 @@ class Lab:
             self.hang_up()
 
     def hang_up(self) -> None:
-        # Each host notices the end of the command by itself. So some machines resume before others
+        # Each host notices the end of the command by itself. So some VMs resume before others
         # are restored.
         self.checked, before = False, self.checked
         while self.agents:
@@ -147,7 +146,7 @@ class Lab:
         restore_over_hosts(NAME, self.journal)
 
     def check(self, states: dict[str, DomainState], *, saved: bool = False) -> None:
-        """Check that all machines have these states, and that no command has to repair anything."""
+        """Check that all VMs have these states, and that no command has to repair anything."""
         assert self.states() == states, self.log
         entries = self.journal.entries()
         assert is_saved(entries) == saved

@@ -295,7 +295,7 @@ def test_what_an_ordinary_user_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     helper.touch()
     assert f"it has no privileges: as root, run `chmod u+s {helper}`" in said()
     helper.chmod(0o4755)
-    assert f"qemu-bridge-helper may not connect machines to {BRIDGE}: " in said()
+    assert f"qemu-bridge-helper may not connect VMs to {BRIDGE}: " in said()
     assert f"does not allow it: as root, write `allow {BRIDGE}` into" in said()
     allowed.write_text("allow other\n")
     assert "does not allow it" in said()

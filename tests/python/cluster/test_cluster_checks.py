@@ -10,16 +10,16 @@ import pytest
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.choice import RUNTIMES
 from vicinal.cluster.nodes.container.spec import Bind, ContainerSpec
-from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.network import FarMachine, Link
+from vicinal.cluster.nodes.vm.network import FarVm, Link
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.resource import Held, Resource
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
 from vicinal.cluster.resources.functions import CardResource
 from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.keys import KeysResource
-from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vms import VmResource, VmsResource
 from vicinal.cluster.vm.qemu.choice import find_qemu
 from vicinal.host.functions import helper
 
@@ -35,9 +35,9 @@ def complaints(resource: Resource, released: Held = NOTHING) -> list[str]:
     return []
 
 
-def machine(**values: object) -> Machine:
+def vm(**values: object) -> Vm:
     given = {"owner": "0-solar", "name": "vm", "number": 0, "peers": (), "uri": "qemu:///session"}
-    return Machine(**(given | {"directory": "/tmp/solar", "cpus": 1, "memory_mib": 64} | values))  # type: ignore[arg-type]
+    return Vm(**(given | {"directory": "/tmp/solar", "cpus": 1, "memory_mib": 64} | values))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_missing_tools_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_tools")
-def test_what_machines_lack_is_told_together(tmp_path: Path) -> None:
+def test_what_vms_lack_is_told_together(tmp_path: Path) -> None:
     find_qemu.cache_clear()
     long = str(tmp_path / ("a" * 100))
-    found = complaints(MachinesResource.of((machine(directory=long, uri="test:///default"),)))
+    found = complaints(VmsResource.of((vm(directory=long, uri="test:///default"),)))
     assert found[:2] == ["qemu-system-x86_64 was not found", "ssh-keygen was not found"]
     assert "is not a connection to QEMU" in found[2]
     assert "bytes too long for sockets in it" in found[3]
@@ -136,8 +136,8 @@ def test_a_port_of_a_wire_is_free_or_released() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
-        far = FarMachine(1, "127.0.0.1", "127.0.0.2", port)
-        wired = MachineResource(machine(far=(far,)))
+        far = FarVm(1, "127.0.0.1", "127.0.0.2", port)
+        wired = VmResource(vm(far=(far,)))
         assert complaints(wired) == [
             f"UDP port {port} of 127.0.0.1 cannot be used (address already in use)"
         ]
@@ -146,17 +146,17 @@ def test_a_port_of_a_wire_is_free_or_released() -> None:
     assert complaints(wired) == []
 
 
-def test_devices_taps_and_ports_of_a_machine_are_looked_at_together() -> None:
-    wanted = machine(
+def test_devices_taps_and_ports_of_a_vm_are_looked_at_together() -> None:
+    wanted = vm(
         device="0000:ff:1f.7",
         link=Link("02:00:00:00:00:01", tap="no-such-tap"),
-        far=(FarMachine(1, "192.0.2.1", "192.0.2.2", 10240),),
+        far=(FarVm(1, "192.0.2.1", "192.0.2.2", 10240),),
     )
-    found = complaints(MachineResource(wanted))
+    found = complaints(VmResource(wanted))
     assert [each[:24] for each in found] == [
         "there is no tap 'no-such",
         "0000:ff:1f.7 is no netwo",
         "UDP port 10240 of 192.0.",
     ]
     released = Held(frozenset({"device 0000:ff:1f.7"}))
-    assert len(complaints(MachineResource(wanted), released)) == 2
+    assert len(complaints(VmResource(wanted), released)) == 2

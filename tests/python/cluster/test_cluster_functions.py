@@ -15,7 +15,7 @@ from vicinal.cluster.plan.planning import Plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.functions import function_resources
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_address, owner_of
 
@@ -257,7 +257,7 @@ def test_a_helper_killed_before_it_made_functions_is_repaired(trial: Trial, host
     trial.functions.create("eth1", 1, owner="another")
 
 
-MACHINES = """\
+VMS = """\
 name: lab
 hypervisor: qemu:///{mode}
 nodes:
@@ -266,36 +266,32 @@ region: none
 """
 
 
-def machines(trial: Trial, network: str, mode: str = "system") -> list[Resource]:
+def vms(trial: Trial, network: str, mode: str = "system") -> list[Resource]:
     file = trial.directory / "cluster.yaml"
-    file.write_text(MACHINES.format(network=network, mode=mode))
+    file.write_text(VMS.format(network=network, mode=mode))
     return desired_resources(read_cluster(file), [], [], trial.functions)
 
 
-def test_machines_get_functions(
-    trial: Trial, host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.cluster.resources.machines.Functions", lambda: trial.functions)
-    wanted = {each.key: each for each in machines(trial, "function: {card: mlx5_0}")}
+def test_vms_get_functions(trial: Trial, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vicinal.cluster.resources.vms.Functions", lambda: trial.functions)
+    wanted = {each.key: each for each in vms(trial, "function: {card: mlx5_0}")}
     assert list(wanted)[:3] == ["functions/0000:02:00.0", "function/vm0", "function/vm1"]
-    machine = wanted["machine/vm1"]
-    assert isinstance(machine, MachineResource)
-    assert "function/vm1" in machine.needs
+    vm = wanted["vm/vm1"]
+    assert isinstance(vm, VmResource)
+    assert "function/vm1" in vm.needs
     with pytest.raises(VicinalError, match=r"vicinal\.lab\.vm1 has 0 functions, and needs one"):
-        machine.devices()
+        vm.devices()
     # Ports of such virtual functions come up in the guests, so the host does not wait for them.
     host.cards["0000:02:00.0"].function_state = "1: DOWN"
     for key in list(wanted)[:3]:
         wanted[key].create()
-    assert [each.address for each in machine.devices()] == ["0000:02:08.1"]
+    assert [each.address for each in vm.devices()] == ["0000:02:08.1"]
 
 
-def test_machines_get_whole_cards(
-    trial: Trial, host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.cluster.resources.machines.Functions", lambda: trial.functions)
-    resources = machines(trial, f"device: ['{CARD}', '0000:09:00.0']")
-    found = [each for each in resources if isinstance(each, MachineResource)]
+def test_vms_get_whole_cards(trial: Trial, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vicinal.cluster.resources.vms.Functions", lambda: trial.functions)
+    resources = vms(trial, f"device: ['{CARD}', '0000:09:00.0']")
+    found = [each for each in resources if isinstance(each, VmResource)]
     assert [each.address for each in found[0].devices()] == [CARD]
     with pytest.raises(VicinalError, match=r"0000:09:00\.0 is no network card of this host"):
         found[1].devices()
@@ -310,7 +306,7 @@ def test_machines_get_whole_cards(
 
 def test_a_session_gives_no_devices_away(trial: Trial) -> None:
     with pytest.raises(VicinalError, match="qemu:///session may not assign it"):
-        machines(trial, "function: {card: eth1}", "session")
+        vms(trial, "function: {card: eth1}", "session")
 
 
 def test_only_root_moves_interfaces_into_containers(
@@ -325,4 +321,4 @@ def test_only_root_moves_interfaces_into_containers(
 
 def test_a_guest_sets_up_its_own_address(trial: Trial) -> None:
     with pytest.raises(VicinalError, match="their guests set up the device themselves"):
-        machines(trial, "function: {card: eth1}, address: 10.1.0.1/24")
+        vms(trial, "function: {card: eth1}, address: 10.1.0.1/24")

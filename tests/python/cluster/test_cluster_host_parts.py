@@ -14,9 +14,9 @@ from vicinal.cluster.file.hosts import ClusterHost
 from vicinal.cluster.hosts.host_part import Whole, host_part_of
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.uri import uri_from_here
-from vicinal.cluster.nodes.vm.from_file import machines_of
-from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.network import FarMachine, interfaces
+from vicinal.cluster.nodes.vm.from_file import vms_of
+from vicinal.cluster.nodes.vm.network import FarVm, interfaces
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.vm.devices import UdpWire, Wire
 from vicinal.cluster.vm.guest.identity import card_address
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_hosts_is_said_with_its_line(
 
 
 def test_the_part_of_a_host(tmp_path: Path) -> None:
-    """Each host knows all machines, and which wire leads to which machine."""
+    """Each host knows all VMs, and which wire leads to which VM."""
     cluster = read(
         tmp_path,
         "name: lab\nhosts: [{name: a}, {name: b, hypervisor: 'qemu:///session'}]\n"
@@ -95,23 +95,23 @@ def test_the_part_of_a_host(tmp_path: Path) -> None:
         "qemu:///session",
     )
     cpus, numa = host(1, 1, 2)
-    [machine] = machines_of(host_part, {"vm2": ()}, "region", cpus, numa)
-    assert (machine.number, machine.peers, machine.bridge) == (2, (0, 1), None)
-    assert machine.far == (
-        FarMachine(0, "10.0.0.2", "10.0.0.1", 20001),
-        FarMachine(1, "10.0.0.2", "10.0.0.1", 20002),
+    [vm] = vms_of(host_part, {"vm2": ()}, "region", cpus, numa)
+    assert (vm.number, vm.peers, vm.bridge) == (2, (0, 1), None)
+    assert vm.far == (
+        FarVm(0, "10.0.0.2", "10.0.0.1", 20001),
+        FarVm(1, "10.0.0.2", "10.0.0.1", 20002),
     )
-    assert decode(Machine, json.loads(json.dumps(encode(machine)))) == machine
+    assert decode(Vm, json.loads(json.dumps(encode(vm)))) == vm
     # Both ends of each wire agree on their addresses.
     theirs = host_part_of(json.loads(json.dumps(whole.request("a", with_keys=True))))
-    for other in machines_of(theirs, {"vm0": (), "vm1": ()}, "region", cpus, numa):
-        ours = machine.far[other.number]
-        assert other.far == (FarMachine(2, ours.other, ours.own, ours.port),)
+    for other in vms_of(theirs, {"vm0": (), "vm1": ()}, "region", cpus, numa):
+        ours = vm.far[other.number]
+        assert other.far == (FarVm(2, ours.other, ours.own, ours.port),)
         cards = interfaces(other.files, other.number, other.peers, None, None, other.far)
         assert [type(card) for card in cards] == [Wire, UdpWire]
         assert cards[1].mac == card_address(other.number, 2)
     kinds = [resource.key for resource in desired_resources(host_part, cpus, numa)]
-    assert kinds == ["region/main", "keys/main", "machines/main", "machine/vm2", "guests/main"]
+    assert kinds == ["region/main", "keys/main", "vms/main", "vm/vm2", "guests/main"]
 
 
 def test_wires_of_udp_as_libvirt_has_them() -> None:

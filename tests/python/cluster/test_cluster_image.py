@@ -1,4 +1,4 @@
-"""What a cluster file adds to the image of its machines; tests/guests makes and boots the image."""
+"""What a cluster file adds to the image of its VMs; tests/guests makes and boots the image."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ from cluster_file_support import host, read
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import ImageAdditions
-from vicinal.cluster.nodes.vm.from_file import machines_of
+from vicinal.cluster.nodes.vm.from_file import vms_of
 from vicinal.cluster.nodes.vm.image_additions import additions_key
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.image import building as image
 from vicinal.cluster.vm.image.kind import GuestNetwork, kind_of
 
@@ -38,16 +38,16 @@ def test_a_group_s_own_is_instead_of_that_for_all(tmp_path: Path) -> None:
     assert not c.additions
 
 
-def test_machines_know_theirs_by_what_it_holds(tmp_path: Path) -> None:
+def test_vms_know_theirs_by_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     cluster = read(tmp_path, f"name: x\n{NODES}")
     cpus, numa = host(2, 4, 2)
     placed = {node.name: () for node in cluster.nodes}
-    a, b = machines_of(cluster, placed, None, cpus, numa)
+    a, b = vms_of(cluster, placed, None, cpus, numa)
     assert a.additions_key
     assert b.additions_key
     assert a.additions_key != b.additions_key
-    assert decode(Machine, json.loads(json.dumps(encode(a)))) == a
+    assert decode(Vm, json.loads(json.dumps(encode(a)))) == a
     (tmp_path / "tools/file").touch()
     assert additions_key(a.additions) != a.additions_key
     assert additions_key(ImageAdditions()) == ""
@@ -56,7 +56,7 @@ def test_machines_know_theirs_by_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(
         VicinalError, match=r"image.files names '.*tools', which cannot be read \(no s"
     ):
-        machines_of(cluster, placed, None, cpus, numa)
+        vms_of(cluster, placed, None, cpus, numa)
 
 
 @pytest.mark.parametrize(

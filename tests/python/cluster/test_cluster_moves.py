@@ -1,6 +1,6 @@
-"""Machines that were moved to another host: what the hosts record, and what follows from it.
+"""VMs that were moved to another host: what the hosts record, and what follows from it.
 
-No machine is moved here: tests/guests/hosts/test_cluster_migration.py does that.
+No VM is moved here: tests/guests/hosts/test_cluster_migration.py does that.
 """
 
 import json
@@ -29,7 +29,7 @@ from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import desired_resources
-from vicinal.cluster.resources.machines import MachineResource, MachinesResource
+from vicinal.cluster.resources.vms import VmResource, VmsResource
 
 KEYS = {"user-key.pub": "u", "host-key.pub": "h"}
 FILE = """name: lab
@@ -49,7 +49,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def desired(cluster: Cluster, name: str, moved: dict[str, str]) -> dict[str, Resource]:
-    """The resources that a host should have after machines were moved."""
+    """The resources that a host should have after VMs were moved."""
     request = Whole(cluster, {"a": "10.0.0.1", "b": "10.0.0.2"}, KEYS, moved)
     host_part = host_part_of(json.loads(json.dumps(request.request(name, with_keys=False))))
     cpus, numa = host(1, 2, 1)
@@ -73,13 +73,11 @@ def test_moves_are_remembered(tmp_path: Path, cluster: Cluster) -> None:
     assert (interrupted(entries), moves(entries)) == ([], {"vm1": MOVE})
     assert present_hosts(cluster, entries) == {"vm1": "b"}
     assert on_this_host(entries) == {}
-    assert record.without("vm1").machines == ("vm0",)
+    assert record.without("vm1").vms == ("vm0",)
     assert record.without("vm1").having("vm1") == record
 
 
-def test_who_gives_a_machine_another_host_in_the_file_is_heard(
-    tmp_path: Path, cluster: Cluster
-) -> None:
+def test_who_gives_a_vm_another_host_in_the_file_is_heard(tmp_path: Path, cluster: Cluster) -> None:
     journal = Journal(tmp_path / "journal")
     journal.write(MOVE, Event.MADE)
     changed = replace(cluster, nodes=tuple(replace(each, host="b") for each in cluster.nodes))
@@ -93,24 +91,24 @@ def test_nothing_is_to_be_done_after_a_move(cluster: Cluster) -> None:
     before = {name: desired(cluster, name, {}) for name in ("a", "b")}
     after = {name: desired(cluster, name, {"vm1": "b"}) for name in ("a", "b")}
     for name in ("a", "b"):
-        for key in ("region/main", "keys/main", "machines/main"):
+        for key in ("region/main", "keys/main", "vms/main"):
             assert settings(before[name][key]) == settings(after[name][key])
         assert "bridge/main" not in before[name]
-    machine, common = before["a"]["machine/vm1"], before["b"]["machines/main"]
-    assert isinstance(machine, MachineResource)
-    assert isinstance(common, MachinesResource)
-    moved = MachineResource(common.at_this_host(machine.machine, "br1"))
-    assert settings(moved) == settings(after["b"]["machine/vm1"])
-    assert settings(before["a"]["machine/vm0"]) == settings(after["a"]["machine/vm0"])
-    assert settings(before["b"]["machine/vm2"]) == settings(after["b"]["machine/vm2"])
-    assert "machine/vm1" not in after["a"]
-    assert after["a"]["guests/main"].needs == ("machine/vm0",)
-    assert after["b"]["guests/main"].needs == ("machine/vm1", "machine/vm2")
+    vm, common = before["a"]["vm/vm1"], before["b"]["vms/main"]
+    assert isinstance(vm, VmResource)
+    assert isinstance(common, VmsResource)
+    moved = VmResource(common.at_this_host(vm.vm, "br1"))
+    assert settings(moved) == settings(after["b"]["vm/vm1"])
+    assert settings(before["a"]["vm/vm0"]) == settings(after["a"]["vm/vm0"])
+    assert settings(before["b"]["vm/vm2"]) == settings(after["b"]["vm/vm2"])
+    assert "vm/vm1" not in after["a"]
+    assert after["a"]["guests/main"].needs == ("vm/vm0",)
+    assert after["b"]["guests/main"].needs == ("vm/vm1", "vm/vm2")
 
 
-def test_a_host_without_machines_keeps_what_they_need(cluster: Cluster) -> None:
+def test_a_host_without_vms_keeps_what_they_need(cluster: Cluster) -> None:
     keys = list(desired(cluster, "b", {"vm2": "a"}))
-    assert keys == ["region/main", "keys/main", "machines/main"]
+    assert keys == ["region/main", "keys/main", "vms/main"]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +129,8 @@ def test_bridges_that_cannot_be(tmp_path: Path, old: str, new: str, said: str) -
 
 
 def test_who_has_something_that_does_not_move_is_told(cluster: Cluster) -> None:
-    resource = desired(cluster, "a", {})["machine/vm1"]
-    assert isinstance(resource, MachineResource)
+    resource = desired(cluster, "a", {})["vm/vm1"]
+    assert isinstance(resource, VmResource)
     for changes, said in (
         ({"bridge": None}, "by UDP wires, which do not move: name a bridge of each"),
         ({"bridge_is_ours": True}, "by UDP wires, which do not move"),
@@ -141,19 +139,19 @@ def test_who_has_something_that_does_not_move_is_told(cluster: Cluster) -> None:
         changed: Any = changes
         journal = journal_of("lab.a")
         steps = MoveSteps("lab.a", "vm1")
-        journal.write(MachineResource(replace(resource.machine, **changed)), Event.MADE)
+        journal.write(VmResource(replace(resource.vm, **changed)), Event.MADE)
         with pytest.raises(VicinalError, match=said):
             steps.do(MoveStep.LEAVES, {})
         steps.close()
     steps = MoveSteps("lab.a", "vm1")
     with pytest.raises(VicinalError, match="it already has a virtual machine vm1"):
-        steps.do(MoveStep.COMES, {"machine": encode(resource.machine), "bridge": "br1"})
+        steps.do(MoveStep.COMES, {"vm": encode(resource.vm), "bridge": "br1"})
     with pytest.raises(VicinalError, match="vm1 is not being moved"):
         steps.do(MoveStep.SEND_OUT, {"seconds": 1})
     steps.close()
     steps = MoveSteps("lab.c", "vm1")
     with pytest.raises(VicinalError, match="has no virtual machines of the cluster"):
-        steps.do(MoveStep.COMES, {"machine": encode(resource.machine), "bridge": "br1"})
+        steps.do(MoveStep.COMES, {"vm": encode(resource.vm), "bridge": "br1"})
     assert steps.do(MoveStep.LOOK, {}) == {}
     assert steps.do(MoveStep.STAYS, {}) == {}
     steps.close()

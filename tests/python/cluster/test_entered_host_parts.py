@@ -77,7 +77,7 @@ def test_what_no_region_says_is_refused(monkeypatch: pytest.MonkeyPatch, said: o
         host_parts.traffic(7)
 
 
-def test_a_job_in_machines_of_several_hosts_starts_in_the_first_guest() -> None:
+def test_a_job_in_vms_of_several_hosts_starts_in_the_first_guest() -> None:
     class Ways:
         def in_first_guest(self, _: Job, guests: ClusterGuests) -> list[str]:
             return [each.name for each in guests.guests]

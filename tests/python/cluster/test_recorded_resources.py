@@ -64,12 +64,12 @@ def test_a_journal_s_lines_are_written_again_byte_for_byte(line: str, tmp_path: 
             {"commands": {"first_boot": [], "each_boot": []}},
         ),
         (
-            "machines/main",
+            "vms/main",
             {"directory": "/d", "uri": "qemu:///system", "guests": [], "image": "0f"},
             {"additions": {}, "keys": None},
         ),
         (
-            "machine/vm0",
+            "vm/vm0",
             {
                 "owner": "0-lab",
                 "name": "vm0",

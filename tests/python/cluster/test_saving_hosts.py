@@ -1,6 +1,6 @@
-"""Saving and restoring machines of two hosts: the order of steps, and failures at each step.
+"""Saving and restoring VMs of two hosts: the order of steps, and failures at each step.
 
-No machine runs here (saving_support.py): tests/guests/hosts has real ones.
+No VM runs here (saving_support.py): tests/guests/hosts has real ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from vicinal.cluster.hosts.record import SaveRecord, is_half_saved, on_this_host
 from vicinal.cluster.hosts.saving import SaveStep, SaveSteps, repair_save
 from vicinal.cluster.manager import cluster_state
 from vicinal.cluster.nodes.vm import saving
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.resources.guests import GuestsResource
@@ -47,7 +47,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     connection = libvirt.open("test:///default")
     hypervisor = Hypervisor("test:///default", connection)
-    for module in ("nodes.vm.saving", "resources.machines", "resources.guests"):
+    for module in ("nodes.vm.saving", "resources.vms", "resources.guests"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.hypervisor_at", lambda _: hypervisor)
     monkeypatch.setattr(saving, "QUIET_SECONDS", 0.0)
     for name in ("check_unused", "end_guest_ssh"):
@@ -80,7 +80,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
     for each in (suspend, save, restore, resume):
         monkeypatch.setattr(lifecycle, each.__name__, each)
-    # These machines have no guest to wait for.
+    # These VMs have no guest to wait for.
     monkeypatch.setattr(GuestsResource, "create", lambda _: found.log.append("they are entered"))
     yield found
     found.kill_agents()
@@ -132,10 +132,10 @@ def test_what_fails_on_one_host_has_all_run_on(lab: Lab, step: str, error: BaseE
         host = "a" if step[:3] in ("vm0", "vm1") else "b"
         assert raised.value.message == f"host {host}: no room"
     lab.check(RUNNING)
-    # If QEMU started anew, the machine's console no longer shows that the machine has booted.
+    # If QEMU started anew, the VM's console no longer shows that the VM has booted.
     again = {each.split()[0] for each in lab.log if each.endswith("comes back")}
     assert again == {each.split()[0] for each in lab.log if each.endswith("is saved")}
-    assert {name for name, each in lab.machines.items() if each.saved.exists()} == again
+    assert {name for name, each in lab.vms.items() if each.saved.exists()} == again
     lab.save()
     lab.check(SAVED, saved=True)
 
@@ -143,8 +143,8 @@ def test_what_fails_on_one_host_has_all_run_on(lab: Lab, step: str, error: BaseE
 def test_nothing_is_begun_where_one_host_cannot_save(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unused(machine: Machine) -> None:
-        if machine.name == "vm3":
+    def unused(vm: Vm) -> None:
+        if vm.name == "vm3":
             raise VicinalError("a command of this host runs in vm3", "wait for its end")
 
     monkeypatch.setattr(saving, "check_unused", unused)
@@ -165,7 +165,7 @@ def killing(lab: Lab, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(len(SAVING)))
-def test_hosts_let_their_machines_go_on_when_the_command_is_killed(lab: Lab, at: int) -> None:
+def test_hosts_let_their_vms_go_on_when_the_command_is_killed(lab: Lab, at: int) -> None:
     killing(lab, at)
     with pytest.raises(Killed):
         lab.save()
@@ -215,7 +215,7 @@ def test_a_command_killed_when_only_some_know_that_all_are_saved(
     lab.is_killed()
     saved, running = DomainState.SAVED, DomainState.RUNNING
     assert lab.states() == {"vm0": saved, "vm1": saved, "vm2": running, "vm3": running}
-    lab.checked = False  # the machines of b run, so the check of the order does not hold
+    lab.checked = False  # the VMs of b run, so the check of the order does not hold
     lab.restore()
     lab.check(RUNNING)
 
@@ -234,7 +234,7 @@ def test_what_does_not_come_back_is_waited_for(lab: Lab, step: str) -> None:
         late = step.split()[0]
         assert lab.states() == {**PAUSED, late: DomainState.SAVED}
     else:
-        assert lab.states() == PAUSED  # and machines that had resumed are paused again
+        assert lab.states() == PAUSED  # and VMs that had resumed are paused again
     assert is_half_saved(lab.journal.entries())
     lab.restore()
     lab.check(RUNNING)
@@ -261,7 +261,7 @@ def test_a_host_that_is_lost_meanwhile_is_named_and_the_others_go_on(lab: Lab) -
             raise VicinalError("no", "nobody hears it")
 
     lab.stop_at = lose
-    # Host b does not receive the request to resume, and its machines stay paused.
+    # Host b does not receive the request to resume, and its VMs stay paused.
     lab.checked = False
     with pytest.raises(VicinalError, match="the virtual machines of b may still be paused") as got:
         lab.save()
@@ -280,7 +280,7 @@ def test_a_host_that_is_lost_meanwhile_is_named_and_the_others_go_on(lab: Lab) -
 
 @pytest.mark.parametrize("node", ["vm0", "vm2"])
 def test_none_goes_on_without_one_that_does_not_come_back(lab: Lab, node: str) -> None:
-    """Other machines have written to the region since, and a restore would overwrite that."""
+    """Other VMs have written to the region since, and a restore would overwrite that."""
 
     def fail(what: str) -> None:
         if what in ("vm3 is saved", f"{node} comes back"):
@@ -322,9 +322,9 @@ def test_there_must_be_memory_for_all_before_one_comes_back(
     lab.save()
     lab.log.clear()
 
-    def room(machines: Sequence[Machine]) -> None:
-        assert len(machines) == 2
-        if machines[0].name == "vm2":
+    def room(vms: Sequence[Vm]) -> None:
+        assert len(vms) == 2
+        if vms[0].name == "vm2":
             raise VicinalError("the virtual machines need more memory", "end something else")
 
     monkeypatch.setattr(saving, "check_room", room)
@@ -337,8 +337,8 @@ def test_there_must_be_memory_for_all_before_one_comes_back(
 def test_what_some_host_let_go_on_by_itself_is_saved_again_with_the_others(lab: Lab) -> None:
     lab.save()
     for name in ("vm0", "vm1"):
-        lifecycle.restore(lab.hypervisor, lab.machines[name].domain, paused=True)
-        lab.hypervisor.connection.lookupByName(lab.machines[name].domain).resume()
+        lifecycle.restore(lab.hypervisor, lab.vms[name].domain, paused=True)
+        lab.hypervisor.connection.lookupByName(lab.vms[name].domain).resume()
     lab.save()
     lab.check(SAVED, saved=True)
     assert lab.log.count("vm3 is saved") == 2
@@ -349,8 +349,8 @@ def test_a_record_says_nothing_of_this_host(lab: Lab) -> None:
     assert on_this_host(lab.journal.entries()) == {}
 
 
-def test_a_saved_machine_is_shown_as_saved(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """A stopped machine would boot anew when it is started. A saved one would not."""
+def test_a_saved_vm_is_shown_as_saved(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stopped VM would boot anew when it is started. A saved one would not."""
     host_part = f"{NAME}.a"
     assert {node.state for node in cluster_state(host_part).nodes} == {"running"}
     lab.save()

@@ -1,4 +1,4 @@
-"""Migration of a machine with a virtual function: which host's function it has after any failure.
+"""Migration of a VM with a virtual function: which host's function it has after any failure.
 
 Both cards are fakes (fake_cards.py), and so are both libvirts (fake_libvirt.py), because the tests
 have no card with functions. The steps, the journals and the records of functions are real. In
@@ -33,13 +33,13 @@ from vicinal.cluster.hosts.moving import (
 from vicinal.cluster.hosts.record import HostRecord, all_moves, host_records, moves
 from vicinal.cluster.nodes.vm import migration_host
 from vicinal.cluster.nodes.vm.layout import Files, Made
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.plan.state import cluster_directory, journal_of
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.functions import CardResource, FunctionResource
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import HostFunction
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
@@ -130,35 +130,35 @@ class Lab:
         return {each.key: each for each in found}
 
     def up(self) -> None:
-        """Create the cluster, without the steps that need real machines."""
+        """Create the cluster, without the steps that need real VMs."""
         for name in ("a", "b"):
             journal = journal_of(f"{NAME}.{name}")
             wanted = self.desired(name, {})
             for resource in wanted.values():
                 if isinstance(resource, CardResource | FunctionResource):
                     resource.create()
-                if isinstance(resource, MachineResource):
-                    self._define(name, resource.machine)
+                if isinstance(resource, VmResource):
+                    self._define(name, resource.vm)
                 journal.write(resource, Event.MADE)
-            nodes = tuple(key[8:] for key in wanted if key.startswith("machine/"))
+            nodes = tuple(key.removeprefix("vm/") for key in wanted if key.startswith("vm/"))
             record = HostRecord(
                 NAME, name, nodes, nodes, (), f"10.0.0.{ord(name)}", "qemu:///system", "br0"
             )
             journal_of(NAME).write(record, Event.MADE)
         self.log.clear()
 
-    def _define(self, name: str, machine: Machine) -> None:
-        files = Files(Path(machine.directory))
+    def _define(self, name: str, vm: Vm) -> None:
+        files = Files(Path(vm.directory))
         files.directory.mkdir(parents=True, exist_ok=True)
         for number in range(3):
             files.keys.archive(f"vm{number}").touch()
         for file in (files.kernel, files.system):
             file.touch()
         Made(Accelerator.TCG, "a fake", ()).write(files)
-        assert machine.function is not None
-        given = assigned_to(self.functions(name), machine.function)
-        spec = machine.spec(tuple(HostFunction(each) for each in given))
-        self.libvirts[name].run(machine.domain, domain_xml(spec))
+        assert vm.function is not None
+        given = assigned_to(self.functions(name), vm.function)
+        spec = vm.spec(tuple(HostFunction(each) for each in given))
+        self.libvirts[name].run(vm.domain, domain_xml(spec))
 
     @contextmanager
     def parts(
@@ -183,7 +183,7 @@ class Lab:
         move_node(NAME, journal_of(NAME), NODE, host, 5, lambda _: None)
 
     def where(self) -> dict[str, list[str]]:
-        """The functions of the machine, by the host that runs the machine."""
+        """The functions of the VM, by the host that runs the VM."""
         return {
             name: fake.domains[DOMAIN].functions
             for name, fake in self.libvirts.items()
@@ -198,7 +198,7 @@ class Lab:
         return card.settings[number]["mac"]
 
     def check(self, host: str) -> None:
-        """Check that the machine runs on a host with only its function, and no step is left."""
+        """Check that the VM runs on a host with only its function, and no step is left."""
         other = "b" if host == "a" else "a"
         assert self.where() == {host: self.owned(host)}
         assert len(self.owned(host)) == 1
@@ -206,9 +206,9 @@ class Lab:
         moved = {NODE: host} if host == "b" else {}
         assert {each.node: each.host for each in all_moves(journal_of(NAME).entries())} == moved
         assert set(moves(journal_of(NAME).entries())) == set(moved)
-        machines = {each.host: each.machines for each in host_records(journal_of(NAME).entries())}
-        assert NODE in machines[host]
-        assert NODE not in machines[other]
+        vms = {each.host: each.vms for each in host_records(journal_of(NAME).entries())}
+        assert NODE in vms[host]
+        assert NODE not in vms[other]
         for name in ("a", "b"):
             entries = journal_of(f"{NAME}.{name}").entries()
             assert all(entry.whole for entry in entries.values()), entries
@@ -280,13 +280,13 @@ def test_the_network_finds_its_address_on_one_host_at_a_time(lab: Lab) -> None:
         f"a: its guest gives up {MINE}",
         f"a: reset {MINE}",
         "a: it moves to b",
-        f"b: set up {THEIRS}",  # it is already assigned to the machine
+        f"b: set up {THEIRS}",  # it is already assigned to the VM
         f"b: its guest gets {THEIRS}",
         f"a: release {MINE}",
     ]
     lab.check("b")
     assert (lab.mac("a"), lab.mac("b")) == (NOTHING, mac)
-    # At its next start, the machine also gets this host's function.
+    # At its next start, the VM also gets this host's function.
     kept = lab.libvirts["b"].domains[DOMAIN].kept
     assert 'bus="0x05"' in kept
     assert 'bus="0x01"' not in kept
@@ -328,7 +328,7 @@ STEPS = [
 
 @pytest.mark.parametrize("error", [VicinalError("broken", "mend it"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", STEPS)
-def test_what_fails_leaves_the_machine_and_its_function_at_home(
+def test_what_fails_leaves_the_vm_and_its_function_at_home(
     lab: Lab, step: str, error: BaseException
 ) -> None:
     failed: list[str] = []
@@ -350,7 +350,7 @@ def test_what_fails_leaves_the_machine_and_its_function_at_home(
 
 
 def test_what_cannot_be_rolled_back_is_repaired_by_the_next_command(lab: Lab) -> None:
-    """The target does not take the machine, and the source does not take it back at once."""
+    """The target does not take the VM, and the source does not take it back at once."""
     mac = lab.mac("a")
 
     def fail(what: str) -> None:

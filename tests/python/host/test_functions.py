@@ -197,7 +197,7 @@ def test_what_is_in_use_is_left_alone(tmp_path: Path) -> None:
     functions.create("eth1", 2, owner="demo")
     functions.assign(FIRST, owner="demo")
     host.files(host.device(FIRST) / "net/eth1v0", flags="0x1003")
-    functions.assign(SECOND, owner="machine", vfio=True)
+    functions.assign(SECOND, owner="vm", vfio=True)
     host.files(host.device(SECOND), enable="1")  # as if QEMU had the device open
     writes = len(host.writes)
     with refusal("0000:01:08.0 is in use: its interface eth1v0 is up"):

@@ -82,7 +82,7 @@ def test_cards_and_functions_go_by_all_their_names(host: Card) -> None:
     assert interface_of(functions, "0000:01:00.0") == "eth1"
     assert interface_of(functions, "0000:01:08.1") == "eth1v1"
     assert interface_of(functions, "eth1v0") == "eth1v0"
-    functions.assign("0000:01:08.0", owner="machine", vfio=True)
+    functions.assign("0000:01:08.0", owner="vm", vfio=True)
     with pytest.raises(
         VicinalError, match="it is bound to vfio-pci: set its moderation in the guest"
     ):

@@ -12,12 +12,12 @@ from fake_cards import FakeHelper, FakeHost, igb
 from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.nodes.placement import place_nodes
 from vicinal.cluster.resources.desired import desired_resources
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.host.functions.operations import Functions
 
 SOCKETS, CORES, THREADS = 2, 8, 2
 
-MACHINES = {"machines": 1, "machine": 2, "guests": 1}
+VMS = {"vms": 1, "vm": 2, "guests": 1}
 CONTAINERS = {"containers": 1, "node": 2}
 REGION = {"region": 1}
 # For each example: the number of resources to create, by kind.
@@ -33,16 +33,16 @@ CONSISTS_OF = {
     "container-sriov-plain": {**CONTAINERS, "functions": 1, "function": 2, "interface": 2},
     "bridge": {**CONTAINERS, "cable": 2, **REGION},
     "first-boot": {**CONTAINERS, "commands": 2, **REGION},
-    "vms": {**MACHINES, **REGION},
-    "vm-image": {**MACHINES, **REGION},
-    "vm-per-core": {**MACHINES, **REGION},
-    "vm-per-core-no-region": MACHINES,
-    "vm-per-socket": {**MACHINES, **REGION},
-    "vm-per-numa-node": {**MACHINES, **REGION},
-    "vm-pt": {**MACHINES, **REGION},
-    "vm-pt-plain": MACHINES,
-    "vm-sriov": {**MACHINES, "functions": 1, "function": 2, **REGION},
-    "vm-sriov-plain": {**MACHINES, "functions": 1, "function": 2},
+    "vms": {**VMS, **REGION},
+    "vm-image": {**VMS, **REGION},
+    "vm-per-core": {**VMS, **REGION},
+    "vm-per-core-no-region": VMS,
+    "vm-per-socket": {**VMS, **REGION},
+    "vm-per-numa-node": {**VMS, **REGION},
+    "vm-pt": {**VMS, **REGION},
+    "vm-pt-plain": VMS,
+    "vm-sriov": {**VMS, "functions": 1, "function": 2, **REGION},
+    "vm-sriov-plain": {**VMS, "functions": 1, "function": 2},
 }
 # The processors of the two nodes, on two sockets of eight cores.
 PLACED = {
@@ -71,8 +71,8 @@ def test_what_it_consists_of_on_the_studies_kind_of_host(
         if policy in name:
             assert [placed[node.name] for node in cluster.nodes] == processors
     for each in resources:
-        if isinstance(each, MachineResource):
-            assert each.machine.processors == placed[each.machine.name]
-            assert bool(each.machine.region) is (cluster.region is not None)
-            assert bool(each.machine.device) is ("-pt" in name)
-            assert bool(each.machine.function) is ("-sriov" in name)
+        if isinstance(each, VmResource):
+            assert each.vm.processors == placed[each.vm.name]
+            assert bool(each.vm.region) is (cluster.region is not None)
+            assert bool(each.vm.device) is ("-pt" in name)
+            assert bool(each.vm.function) is ("-sriov" in name)

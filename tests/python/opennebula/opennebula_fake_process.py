@@ -72,9 +72,9 @@ def _with_domains(here: Path, act: Any, *words: Any) -> Any:
     """Only actions that need libvirt's domains load the fake domains, as they load libvirt."""
     from fake_libvirt_files import connected
 
-    from vicinal.integrations.opennebula import machine
+    from vicinal.integrations.opennebula import vm
 
-    vars(machine)["connect"] = partial(connected, here)
+    vars(vm)["connect"] = partial(connected, here)
     return act(*words)
 
 

@@ -24,11 +24,11 @@ from vicinal.host import system
 from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.destination import Step
 from vicinal.integrations.opennebula.held_resources import HeldResources, read_mark
-from vicinal.integrations.opennebula.machine import Machine, Site
 from vicinal.integrations.opennebula.migrate import Arrival
 from vicinal.integrations.opennebula.network import Network
 from vicinal.integrations.opennebula.records import Records
 from vicinal.integrations.opennebula.request import Limits, RegionRequest
+from vicinal.integrations.opennebula.vm import Site, Vm
 from vicinal.region import inspect
 from vicinal.region.format import (
     SECTION,
@@ -132,8 +132,8 @@ class OneHost:
         )
 
     @property
-    def machine(self) -> Machine:
-        return self.site.machine(VM)
+    def vm(self) -> Vm:
+        return self.site.vm(VM)
 
     def call(self, action: str, *arguments: str) -> Call:
         return Call(Path("/remotes/vmm/vicinal") / action, (*arguments, str(VM), self.name))
@@ -238,12 +238,12 @@ class Lab:
         (where,) = [each for each in self.hosts.values() if NAME in each.fake.domains]
         assert where.name == host
         domain = self.domain(host)
-        assert where.machine.runs
+        assert where.vm.runs
         assert domain.regions == [REQUEST.name]
         assert domain.functions == [FUNCTIONS[host]]
         assert domain.guest_addresses == [str(_GUEST_ADDRESS)]
         assert where.region.exists()
-        assert not where.machine.lacks
+        assert not where.vm.lacks
         for each in self.hosts.values():
             assert each.records.lacking() == []
             if each is not where:

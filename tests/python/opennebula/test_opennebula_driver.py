@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from opennebula_support import Host, asks, deployment_file, error_text
 
-from vicinal.integrations.opennebula import driver, machine
+from vicinal.integrations.opennebula import driver, vm
 from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.installation import Installation
 from vicinal.integrations.opennebula.records import Records
@@ -275,7 +275,7 @@ def test_records_that_are_not_believed_are_no_reason_to_keep_other_vms_where_the
     assert host.calls() == [f"{action} one-7 node2 node1 7 node1"]
 
 
-@pytest.mark.parametrize("wrong", ["{", "null", "[]", '{"machines": [42]}'])
+@pytest.mark.parametrize("wrong", ["{", "null", "[]", '{"vms": [42]}'])
 def test_a_vm_is_ended_whatever_the_records_say(host: Host, wrong: str) -> None:
     host.deploy(42)
     record = next(host.state.glob("*.json"))
@@ -298,7 +298,7 @@ def test_an_action_goes_on_though_another_vm_cannot_get_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The other VM's limits cannot be read, but libvirt answers."""
-    monkeypatch.setattr(machine, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(vm, "connect", lambda _: nullcontext())
     (tmp_path / "remotes" / LIMITS_FILE).mkdir(parents=True)
     call = Call(tmp_path / "remotes/vmm/vicinal/cancel", ("one-42", "node1", "42", "node1"))
     known = Records(tmp_path / "state", frozenset)

@@ -1,6 +1,6 @@
 """OpenNebula's driver saves, restores and migrates a VM: every step, and the end of each failure.
 
-These tests use fakes (opennebula_lab.py); tests/guests/opennebula uses real machines.
+These tests use fakes (opennebula_lab.py); tests/guests/opennebula uses real VMs.
 """
 
 import json
@@ -17,7 +17,7 @@ from opennebula_lab import FUNCTIONS, NAME, REQUEST, VM, Lab, Rank, wait_for
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.signals import Ended
-from vicinal.integrations.opennebula import machine
+from vicinal.integrations.opennebula import vm
 from vicinal.integrations.opennebula.destination import reached
 from vicinal.integrations.opennebula.held_resources import (
     HeldFunction,
@@ -37,7 +37,7 @@ GIVES_FUNCTION, GIVES_REGION = f"its guest gives up {MINE}", f"its guest gives u
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    monkeypatch.setattr(machine, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(vm, "_SETTLE_SECONDS", 0.1)
     found = Lab(tmp_path)
     yield found
     found.end()
@@ -125,7 +125,7 @@ def test_a_rank_that_is_dead_or_stopped_is_not_waited_for(lab: Lab) -> None:
 def test_a_rank_that_does_not_leave_keeps_the_vm_running(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "LEAVE_SECONDS", 0.3)
+    monkeypatch.setattr(vm, "LEAVE_SECONDS", 0.3)
     rank = lab.run_rank(0, obeys=False)
     with pytest.raises(VicinalError, match="not all ranks in one-7 leave the region"):
         do_save(lab)
@@ -276,10 +276,10 @@ def test_a_host_that_has_the_domain_already_takes_none(lab: Lab) -> None:
 
 def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> None:
     lab.b.prepare()
-    what = lab.a.machine.held_resources()
+    what = lab.a.vm.held_resources()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
         there.ask("expect", what=json.loads(json.dumps(what.to_json())), placed=ANYWHERE)
-        lab.a.machine.take(what)
+        lab.a.vm.take(what)
         assert lab.a.stock(lab.a.call("migrate", NAME, "b", "a"), 1, b"x") == 0
     repair(lab.a.site, "deploy", without=0)  # the next action on a
     lab.a.records.sweep()
@@ -289,12 +289,12 @@ def test_a_move_whose_driver_is_killed_is_ended_by_the_other_host(lab: Lab) -> N
 def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
     """OpenNebula's script goes on without its driver."""
     lab.b.prepare()
-    what = lab.a.machine.held_resources()
+    what = lab.a.vm.held_resources()
     call = lab.a.call("migrate", NAME, "b", "a")
     script = threading.Timer(1.0, lab.a.stock, (call, 1, b"x"))
     with lab.reach(call, "b", killed=True) as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
-        lab.a.machine.take(what)
+        lab.a.vm.take(what)
         lab.a.records.lacks(VM, something=False)  # simulates an action on a after the VM left
         script.start()
         assert NAME not in lab.b.fake.domains
@@ -304,7 +304,7 @@ def test_so_is_one_whose_vm_comes_only_then(lab: Lab) -> None:
 
 def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
     lab.b.prepare()
-    what = lab.a.machine.held_resources()
+    what = lab.a.vm.held_resources()
     call = lab.a.call("migrate", NAME, "b", "a")
     with lab.reach(call, "b", killed=True) as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
@@ -320,13 +320,13 @@ def test_one_that_never_comes_is_not_waited_for_for_ever(
     monkeypatch.setattr("vicinal.integrations.opennebula.migrate._LOST_SECONDS", 0.5)
     lab.b.prepare()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
-        there.ask("expect", what=lab.a.machine.held_resources().to_json(), placed=ANYWHERE)
+        there.ask("expect", what=lab.a.vm.held_resources().to_json(), placed=ANYWHERE)
     assert lab.is_whole("a")
 
 
 def test_one_that_does_not_come_leaves_nothing(lab: Lab) -> None:
     lab.b.prepare()
-    what = lab.a.machine.held_resources()
+    what = lab.a.vm.held_resources()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b") as there:
         there.ask("expect", what=what.to_json(), placed=ANYWHERE)
         assert lab.b.region.exists()
@@ -355,9 +355,9 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
     if how_far < len(steps):
         lab.fail_at(steps[how_far])
         with pytest.raises(VicinalError):
-            lab.a.machine.take(lab.a.machine.held_resources())
+            lab.a.vm.take(lab.a.vm.held_resources())
     else:
-        lab.a.machine.take(lab.a.machine.held_resources())
+        lab.a.vm.take(lab.a.vm.held_resources())
     assert lab.a.records.lacking() == [VM]
     with lab.a.records.released(VM):  # another action works on the VM
         repair(lab.a.site, "deploy", without=0)
@@ -373,7 +373,7 @@ def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> Non
 def test_one_that_cannot_get_it_does_not_end_the_action_of_another(
     lab: Lab, error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.a.machine.take(lab.a.machine.held_resources())
+    lab.a.vm.take(lab.a.vm.held_resources())
     lab.fail_at(f"a: its guest gets {REQUEST.name}", error=error)
     repair(lab.a.site, "deploy", without=0)
     assert "deploy: Vicinal: VM 7 still lacks some of its resources: " in capsys.readouterr().err
@@ -383,14 +383,14 @@ def test_one_that_cannot_get_it_does_not_end_the_action_of_another(
 
 
 def test_one_that_was_left_standing_still_goes_on(lab: Lab) -> None:
-    lab.a.machine.take(lab.a.machine.held_resources())
+    lab.a.vm.take(lab.a.vm.held_resources())
     lab.domain("a").suspend()
     repair(lab.a.site, "deploy", without=0)
     assert lab.is_whole("a")
 
 
 def test_one_that_ended_lacks_nothing(lab: Lab) -> None:
-    lab.a.machine.take(lab.a.machine.held_resources())
+    lab.a.vm.take(lab.a.vm.held_resources())
     del lab.a.fake.domains[NAME]
     repair(lab.a.site, "deploy", without=0)
     assert lab.a.records.lacking() == []
@@ -399,7 +399,7 @@ def test_one_that_ended_lacks_nothing(lab: Lab) -> None:
 def test_a_vm_that_lacks_something_can_be_saved_all_the_same(lab: Lab) -> None:
     lab.fail_at(f"a: {GIVES_REGION}")
     with pytest.raises(VicinalError):
-        lab.a.machine.take(lab.a.machine.held_resources())
+        lab.a.vm.take(lab.a.vm.held_resources())
     saved(lab)
     lab.a.prepare()
     assert do_restore(lab) == 0
@@ -415,7 +415,7 @@ def test_one_that_ends_while_it_is_looked_at_is_an_error_in_words(
         raise libvirt.libvirtError("it has ended")
 
     monkeypatch.setattr(FakeDomain, "XMLDesc", gone)
-    for look in (lab.a.machine.placement, lab.a.machine.held_resources):
+    for look in (lab.a.vm.placement, lab.a.vm.held_resources):
         with pytest.raises(VicinalError, match="one-7 cannot be read"):
             look()
 
@@ -427,7 +427,7 @@ def test_functions_come_back_by_their_addresses() -> None:
     first, second = (
         HeldFunction(f"<hostdev><alias name='{each}'/></hostdev>", each) for each in ("x", "y")
     )
-    found = dict(machine._paired([first, second], {"0": "y", "1": "other"}))
+    found = dict(vm._paired([first, second], {"0": "y", "1": "other"}))
     assert found == {second: "0", first: "1"}
 
 
@@ -459,6 +459,6 @@ def test_a_note_that_is_none_of_ours_is_refused(values: object) -> None:
 
 
 def test_the_fake_rank_is_taken_for_one_in_a_vm(lab: Lab) -> None:
-    assert machine._slots_in(lab.a.region, None) == []
+    assert vm._slots_in(lab.a.region, None) == []
     assert isinstance(lab.run_rank(3), Rank)
-    assert machine._slots_in(lab.a.region, None) == [3]
+    assert vm._slots_in(lab.a.region, None) == [3]

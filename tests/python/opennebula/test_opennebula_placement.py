@@ -19,7 +19,7 @@ from test_opennebula_moves import do_migrate, do_restore, saved
 from vicinal.base.errors import VicinalError
 from vicinal.host import system
 from vicinal.host.memory_policy import memory_from
-from vicinal.integrations.opennebula import destination, driver, machine, records
+from vicinal.integrations.opennebula import destination, driver, records, vm
 from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.held_resources import Placement, read_placement
 
@@ -33,7 +33,7 @@ BY_SOCKET, IN_TURN = ("0-3", "4-7"), ("0,2,4,6", "1,3,5,7")
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    monkeypatch.setattr(machine, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(vm, "_SETTLE_SECONDS", 0.1)
     found = Lab(tmp_path)
     for each in (PINS, MEMORY):
         found.domain("a")._live.append(ElementTree.fromstring(each))
@@ -104,8 +104,8 @@ def test_one_that_is_given_what_it_lacks_by_the_next_action_too(
 ) -> None:
     from vicinal.integrations.opennebula.save_restore import repair
 
-    what = lab.a.machine.held_resources()
-    lab.a.machine.take(what)
+    what = lab.a.vm.held_resources()
+    lab.a.vm.take(what)
     lab.a.region.unlink()
     for file in lab.a.records.directory.glob("*.json"):
         file.unlink()
@@ -183,7 +183,7 @@ def bare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     lab.a.clean()
     domain = f"<domain type='kvm'><name>{NAME}</name><devices/>{PINS}{MEMORY}</domain>"
     lab.a.fake.run(NAME, domain)
-    assert not lab.a.machine.held_resources()
+    assert not lab.a.vm.held_resources()
 
     def stock(_: Call, document: bytes) -> NoReturn:
         raise _StockError(document)
@@ -191,7 +191,7 @@ def bare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setenv("VICINAL_OPENNEBULA_STATE", str(lab.a.records.directory))
     monkeypatch.setattr(driver, "become_stock", stock)
     monkeypatch.setattr(destination, "reached", lab.reach)
-    monkeypatch.setattr(machine, "site_of", lambda *_: nullcontext(lab.a.site))
+    monkeypatch.setattr(vm, "site_of", lambda *_: nullcontext(lab.a.site))
     monkeypatch.setattr(driver, "saved_description", lambda _: lab.domain("a").XMLDesc())
     lab.log.clear()
     return lab
@@ -233,7 +233,7 @@ def test_one_that_has_only_asked_for_processors_finds_them_there(
             act(bare, action, given, monkeypatch)
     else:
         assert act(bare, action, given, monkeypatch) == given
-    assert bare.a.machine.runs
+    assert bare.a.vm.runs
     for host in (bare.a, bare.b):
         assert host.records.lacking() == []
 

@@ -27,7 +27,7 @@ def one(tmp_path: Path) -> Iterator[Host]:
         host.end(vm)
 
 
-def machine(
+def fake_host(
     directory: Path, *, devices: str = "ivshmem-plain", qemu: int = 0
 ) -> vicinal.host.system.Host:
     """A host with a stand-in for QEMU, and huge pages."""
@@ -55,7 +55,7 @@ def test_all_that_there_is(one: Host, tmp_path: Path) -> None:
     functions.create("eth1", 1, owner="cloud")
     functions.assign("ib0", owner="vm-7")
     (one.remotes / LIMITS_FILE).write_text("REGION_SIZE_MAX=2M\n")
-    lines = shown(one, machine(tmp_path / "machine"), cards, tmp_path / "none")
+    lines = shown(one, fake_host(tmp_path / "host"), cards, tmp_path / "none")
     assert 'VICINAL_IVSHMEM="YES"' in lines
     assert 'VICINAL_REGIONS="0"' in lines
     assert 'VICINAL_REGION_FREE="2"' in lines
@@ -79,7 +79,7 @@ def test_each_line_is_one_of_a_template(one: Host, tmp_path: Path) -> None:
     """This holds for any name of a card."""
     hostile = mlx5(interface='x" ]\nNAME="y\\')
     cards, _ = fake_functions(tmp_path / "fake", hostile)
-    lines = shown(one, machine(tmp_path / "machine"), cards, tmp_path / "none")
+    lines = shown(one, fake_host(tmp_path / "host"), cards, tmp_path / "none")
     value = r'"[^"\\\n]*"'
     form = re.compile(rf"[A-Z_]+(={value}| = \[ [A-Z]+ = {value}(, [A-Z]+ = {value})* \])")
     assert [line for line in lines if not form.fullmatch(line)] == []
@@ -91,7 +91,7 @@ def test_what_cannot_be_found_out_is_said(one: Host, tmp_path: Path) -> None:
     records = tmp_path / "records"
     records.mkdir(mode=0o777)
     records.chmod(0o777)
-    lines = shown(one, machine(tmp_path / "machine", qemu=1), cards, records)
+    lines = shown(one, fake_host(tmp_path / "host", qemu=1), cards, records)
     errors = [line for line in lines if line.startswith("VICINAL_ERROR")]
     assert len(errors) == 2
     assert "QEMU is missing or does not start" in errors[0]
@@ -102,7 +102,7 @@ def test_what_cannot_be_found_out_is_said(one: Host, tmp_path: Path) -> None:
 
 def test_a_qemu_without_ivshmem(one: Host, tmp_path: Path) -> None:
     cards, _ = fake_functions(tmp_path / "fake")
-    host = machine(tmp_path / "machine", devices="e1000")
+    host = fake_host(tmp_path / "host", devices="e1000")
     assert 'VICINAL_IVSHMEM="NO"' in shown(one, host, cards, tmp_path / "none")
 
 

@@ -13,7 +13,7 @@ from fake_cards import ZERO, FakeHelper, FakeHost, fake_functions, igb, mlx5
 from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions, vfio_node
 from vicinal.host.functions.sysfs import read_records
-from vicinal.integrations.slurm import gres, job_functions, machine_functions
+from vicinal.integrations.slurm import gres, job_functions, vm_functions
 from vicinal.integrations.slurm.job_functions import Asked, JobFunctions, parse_gres
 from vicinal.integrations.slurm.lent_functions import LentFunction
 
@@ -242,7 +242,7 @@ def test_nothing_is_swept_where_slurm_does_not_answer(
 def test_one_that_cannot_be_taken_back_keeps_no_other(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine has the function open through vfio-pci. The next sweep tries again."""
+    """A VM has the function open through vfio-pci. The next sweep tries again."""
     slurm.jobs.give(7, [Asked(1, "eth1")])
     slurm.jobs.give(8, [Asked(1, "eth1")])
     (slurm.host.sysfs / "class/net/eth1v0").unlink()
@@ -296,10 +296,10 @@ def test_the_card_bounds_what_a_node_s_function_can(slurm: Slurm) -> None:
     assert slurm.files() == set()
 
 
-def test_a_user_may_open_what_machines_have_until_the_end(slurm: Slurm) -> None:
+def test_a_user_may_open_what_vms_have_until_the_end(slurm: Slurm) -> None:
     lend(slurm, Asked(2, "eth1"))
     slurm.jobs.lend(7, 1000)
-    slurm.jobs.lend(7, 1000)  # as if the machines had ended and were made anew
+    slurm.jobs.lend(7, 1000)  # as if the VMs had ended and were made anew
     groups = [slurm.functions.find(each).group for each in (FIRST, SECOND)]
     for function, group in zip((FIRST, SECOND), groups, strict=True):
         assert slurm.functions.find(function).driver == "vfio-pci"
@@ -330,7 +330,7 @@ def test_a_group_that_somebody_holds_open_unseen(
     lend(slurm)
     slurm.jobs.lend(7, 1000)
     node = vfio_node(slurm.functions.find(FIRST), slurm.host)
-    monkeypatch.setattr("vicinal.integrations.slurm.machine_functions._CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("vicinal.integrations.slurm.vm_functions._CLOSE_SECONDS", 0.1)
     node.unlink()
     node.mkdir()  # opening fails, as it does with EBUSY for a group that is open
     with pytest.raises(VicinalError, match=f"a process still holds {FIRST} open through {node}"):
@@ -352,7 +352,7 @@ def test_only_processes_of_the_job_s_user_are_ended(
         with subprocess.Popen(["sleep", "60"]) as holder:
             proc_directory = Path(f"/proc/{holder.pid}")
             monkeypatch.setattr(
-                machine_functions,
+                vm_functions,
                 "holding",
                 lambda *_, proc_directory=proc_directory: [proc_directory],
             )

@@ -65,7 +65,7 @@ def needs_taps() -> None:
 
 
 @pytest.mark.parametrize("user", [0, NOBODY])
-def test_machines_of_a_host_reach_each_other_and_the_cable(tmp_path: Path, user: int) -> None:
+def test_vms_of_a_host_reach_each_other_and_the_cable(tmp_path: Path, user: int) -> None:
     """The test uses its own network namespace, and a /dev/net/tun that every user may open."""
     needs_taps()
     devices = f"mount -t tmpfs none {tmp_path} && mknod {tmp_path}/tun c 10 200 && "
@@ -91,7 +91,7 @@ def test_a_network_that_root_does_not_join_is_an_error() -> None:
         make_taps(theirs.detach(), 1)
 
 
-def test_more_machines_than_taps_can_be_handed_on() -> None:
+def test_more_vms_than_taps_can_be_handed_on() -> None:
     with pytest.raises(VicinalError, match=f"{MOST_TAPS} can"):
         make_taps(-1, MOST_TAPS + 1)
 

@@ -114,7 +114,7 @@ def test_vlans_of_functions() -> None:
 def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     try:
         files.find_plugin()
-    except VicinalError as error:  # not every machine has Slurm's headers
+    except VicinalError as error:  # not every host has Slurm's headers
         pytest.skip(str(error))
     assert "does not exist" in error_line(
         vicinal("slurm", "install", "--slurm-conf", tmp_path / "none")

@@ -1,7 +1,7 @@
 """OpenNebula's side of its KVM driver: documents, its folder of scripts, and their calls.
 
 The documents were written after its documentation and sources, and come from no installation.
-Stand-ins replace the stock scripts. They start no machine, but write what runs into the file that
+Stand-ins replace the stock scripts. They start no VM, but write what runs into the file that
 libvirt's own test driver reads. So the driver asks the real library.
 """
 
@@ -85,7 +85,7 @@ _DOMAIN = """<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qe
 
 _STOCK = '''\
 #!{python}
-"""A stand-in for OpenNebula's script of this name: starts no machine, but says so to libvirt."""
+"""A stand-in for OpenNebula's script of this name: starts no VM, but says so to libvirt."""
 import os, pathlib, re, signal, sys, time
 
 action, where = pathlib.Path(sys.argv[0]).name, pathlib.Path(os.environ["STAND_IN"])

@@ -218,7 +218,7 @@ def test_names_cannot_break_out_of_the_xml(hypervisor: Hypervisor) -> None:
         ({"interfaces": (Bridge("br0", "52:54"),)}, "'52:54' is not a hardware address"),
     ],
 )
-def test_machines_that_cannot_be_are_refused(change: dict[str, object], message: str) -> None:
+def test_vms_that_cannot_be_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(VicinalError, match=message):
         dataclasses.replace(BASE, **change)  # type: ignore[arg-type]
 
@@ -239,10 +239,10 @@ def test_devices_that_cannot_be_are_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "why"), [("nvdimm", "is a memory module"), ("doorbell", "has a doorbell")]
 )
-def test_a_machine_whose_region_cannot_leave_it_is_not_saved(
+def test_a_vm_whose_region_cannot_leave_it_is_not_saved(
     hypervisor: Hypervisor, kind: str, why: str
 ) -> None:
-    """QEMU would save it: a module would return to its old content while other machines use it."""
+    """QEMU would save it: a module would return to its old content while other VMs use it."""
     define(hypervisor, dataclasses.replace(FULL, region=SPECS[kind].region))
     start(hypervisor, FULL.name)
     with pytest.raises(VicinalError, match=f"cannot be saved: its region {why}"):

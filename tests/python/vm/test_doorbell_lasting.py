@@ -44,7 +44,7 @@ def resource(directory: Path) -> DoorbellResource:
     settings: dict[str, Json] = {
         "directory": str(directory / "doorbell"),
         "region": str(directory / "region"),
-        "machines": 2,
+        "vms": 2,
     }
     found = DoorbellResource.from_settings(settings)
     assert found.settings == settings

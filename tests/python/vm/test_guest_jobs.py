@@ -10,7 +10,7 @@ from launch_support import MPIS, REGION
 
 from vicinal.base.errors import VicinalError
 from vicinal.cli import run
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.vm.guests import VmGuests
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.launch.guest_job import RunningGuestJob, job_command
@@ -85,7 +85,7 @@ def test_the_network_between_hosts_is_only_for_the_region() -> None:
 
 
 class FakeGuests:
-    """The part of machines, or of two guests, that a job needs that prints something and ends."""
+    """The part of VMs, or of two guests, that a job needs that prints something and ends."""
 
     guests = (SimpleNamespace(name="guest0", command=lambda *_: ["true"], run=lambda *_: None),)
     image = SimpleNamespace(has=lambda path: isinstance(path, Path))
@@ -111,8 +111,8 @@ def no_pairs_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("mpi", "count"), [("openmpi", 1), ("mpich", 0)])
 @pytest.mark.usefixtures("no_pairs_library")
-def test_a_job_in_machines_says_that_accumulates_may_be_wrong(mpi: str, count: int) -> None:
-    guests = cast("MachineGuests", FakeGuests())
+def test_a_job_in_vms_says_that_accumulates_may_be_wrong(mpi: str, count: int) -> None:
+    guests = cast("VmGuests", FakeGuests())
     with RunningGuestJob(Job(["/bin/true"], 1, mpi=mpi, path="network"), guests) as job:
         notes = [each for each in job.notes if "accumulates of pairs" in each]
     assert len(notes) == count

@@ -1,6 +1,6 @@
-"""Clusters whose machines' libvirt does not answer: messages about them, and how they end.
+"""Clusters whose VMs' libvirt does not answer: messages about them, and how they end.
 
-No machine starts: a process with a machine's command line stands for a running machine.
+No VM starts: a process with a VM's command line stands for a running VM.
 """
 
 import os
@@ -24,15 +24,15 @@ from vicinal.cluster.hosts.connection import Listener, Request
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.manager import take_down
 from vicinal.cluster.nodes.vm import hypervisor
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.planning import Shown
 from vicinal.cluster.plan.resource import Condition
 from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal_of
-from vicinal.cluster.resources import all_machines
-from vicinal.cluster.resources import machines as machines_module
+from vicinal.cluster.resources import all_vms
+from vicinal.cluster.resources import vms as vms_module
 from vicinal.cluster.resources.desired import desired_resources
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
@@ -54,27 +54,27 @@ def uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def made(uri: str, tmp_path: Path) -> list[Machine]:
-    """The machines of a cluster that was created with this libvirt."""
+def made(uri: str, tmp_path: Path) -> list[Vm]:
+    """The VMs of a cluster that was created with this libvirt."""
     return make(tmp_path, uri)
 
 
-def make(directory: Path, uri: str) -> list[Machine]:
+def make(directory: Path, uri: str) -> list[Vm]:
     cpus, numa = host(1, 4, 1)
     cluster_directory("lab").mkdir(parents=True)
-    machines = []
+    vms = []
     for resource in desired_resources(read(directory, FILE.format(uri=uri)), cpus, numa):
         journal_of("lab").write(resource, Event.MADE)
-        if isinstance(resource, MachineResource):
-            machines.append(resource.machine)
-    machines[0].files.directory.mkdir()
-    return machines
+        if isinstance(resource, VmResource):
+            vms.append(resource.vm)
+    vms[0].files.directory.mkdir()
+    return vms
 
 
 @contextmanager
-def running(machine: Machine) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that looks like the machine's QEMU, as libvirt starts it."""
-    words = ["-name", f"guest={machine.domain},debug-threads=on", f"path={machine.console},x=y"]
+def running(vm: Vm) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks like the VM's QEMU, as libvirt starts it."""
+    words = ["-name", f"guest={vm.domain},debug-threads=on", f"path={vm.console},x=y"]
     command = [sys.executable, "-c", "import time; time.sleep(600)", *words]
     with subprocess.Popen(command) as process:
         try:
@@ -83,54 +83,52 @@ def running(machine: Machine) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def test_status_says_what_is_not_reached(vicinal: Vicinal, made: list[Machine]) -> None:
+def test_status_says_what_is_not_reached(vicinal: Vicinal, made: list[Vm]) -> None:
     done = vicinal("status", "lab")
     assert done.returncode == 1
     assert "cannot be reached" in done.stdout
     assert f"libvirt: {made[0].uri}" in done.stdout
 
 
-def test_down_says_how_to_go_on_without_it(vicinal: Vicinal, made: list[Machine]) -> None:
+def test_down_says_how_to_go_on_without_it(vicinal: Vicinal, made: list[Vm]) -> None:
     line = error_line(vicinal("down", "--quiet", "lab"))
     assert f"libvirt at {made[0].uri} cannot be reached" in line
-    assert line.endswith("never comes back, `vicinal down lab --forget-machines`")
-    # Resources that do not need libvirt are removed; the machines stay in the journal.
+    assert line.endswith("never comes back, `vicinal down lab --forget-vms`")
+    # Resources that do not need libvirt are removed; the VMs stay in the journal.
     assert not made[0].files.directory.exists()
-    assert list(journal_of("lab").entries()) == ["machine/vm0", "machine/vm1"]
+    assert list(journal_of("lab").entries()) == ["vm/vm0", "vm/vm1"]
 
 
-def test_machines_are_forgotten_and_what_runs_of_them_ends(
-    vicinal: Vicinal, made: list[Machine]
-) -> None:
+def test_vms_are_forgotten_and_what_runs_of_them_ends(vicinal: Vicinal, made: list[Vm]) -> None:
     others = replace(made[0], directory="/somebody/elses")
     with running(made[0]) as ours, running(others) as theirs:
-        done = vicinal("down", "--forget-machines", "lab")
+        done = vicinal("down", "--forget-vms", "lab")
         assert done.returncode == 0, done.stderr
         assert ours.wait(60) != 0
         assert theirs.poll() is None
-    for machine in made:
-        left = f"left behind: the domain {machine.domain}, possibly still defined in {machine.uri}"
+    for vm in made:
+        left = f"left behind: the domain {vm.domain}, possibly still defined in {vm.uri}"
         assert left in done.stderr
     assert "lab is down" in done.stderr
     assert cluster_names() == []
     assert not cluster_directory("lab").exists()
 
 
-def test_a_half_taken_down_cluster_is_forgotten_too(vicinal: Vicinal, made: list[Machine]) -> None:
+def test_a_half_taken_down_cluster_is_forgotten_too(vicinal: Vicinal, made: list[Vm]) -> None:
     assert vicinal("down", "lab").returncode == 1
-    assert vicinal("down", "--forget-machines", "lab").returncode == 0
+    assert vicinal("down", "--forget-vms", "lab").returncode == 0
     assert cluster_names() == []
     assert not made[0].files.directory.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has it")
-def test_machines_of_our_own_libvirt_end_where_its_state_was_removed(
+def test_vms_of_our_own_libvirt_end_where_its_state_was_removed(
     uri: str, vicinal: Vicinal, tmp_path: Path
 ) -> None:
     assert uri
-    machine, _ = make(tmp_path, own_uri())
-    assert MachineResource(machine).observe().condition is Condition.ABSENT
-    with running(machine) as process:
+    vm, _ = make(tmp_path, own_uri())
+    assert VmResource(vm).observe().condition is Condition.ABSENT
+    with running(vm) as process:
         done = vicinal("down", "lab")
         assert done.returncode == 0, done.stderr
         assert process.wait(60) != 0
@@ -138,26 +136,26 @@ def test_machines_of_our_own_libvirt_end_where_its_state_was_removed(
 
 
 def test_those_that_a_libvirt_has_are_not_forgotten(
-    made: list[Machine], monkeypatch: pytest.MonkeyPatch
+    made: list[Vm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libvirt (here its test driver) answers after all, so the machines are removed as usual."""
+    """libvirt (here its test driver) answers after all, so the VMs are removed as usual."""
     found = Hypervisor("test:///default", libvirt.open("test:///default"))
-    for module in (all_machines, machines_module):
+    for module in (all_vms, vms_module):
         monkeypatch.setattr(module, "hypervisor_at", lambda _: found)
-    for machine in made:
+    for vm in made:
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
-        console = machine.files.directory / "console"
+        console = vm.files.directory / "console"
         spec = DomainSpec(
-            name=machine.domain,
-            cluster=machine.owner,
-            node=machine.name,
+            name=vm.domain,
+            cluster=vm.owner,
+            node=vm.name,
             boot=boot,
             console=console,
         )
         define(found, spec)
-        start(found, machine.domain)
+        start(found, vm.domain)
     said: list[str] = []
-    assert take_down("lab", forget_machines=True, say=said.append)
+    assert take_down("lab", forget_vms=True, say=said.append)
     assert said == []
     assert [each.name() for each in found.connection.listAllDomains()] == ["test"]
     assert cluster_names() == []
@@ -165,7 +163,7 @@ def test_those_that_a_libvirt_has_are_not_forgotten(
 
 
 def test_a_process_that_does_not_end_is_told(
-    made: list[Machine], monkeypatch: pytest.MonkeyPatch
+    made: list[Vm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hypervisor, "_END_SECONDS", 0.2)
     monkeypatch.setattr("psutil.Process.kill", lambda _: None)
@@ -204,13 +202,13 @@ def test_hosts_are_told_to_forget_theirs(uri: str, monkeypatch: pytest.MonkeyPat
         Event.MADE,
     )
     said: list[str] = []
-    assert take_down("lab", forget_machines=True, say=said.append)
-    assert asked == [(Request.DOWN, {"host_part": "lab.there", "forget_machines": True})]
+    assert take_down("lab", forget_vms=True, say=said.append)
+    assert asked == [(Request.DOWN, {"host_part": "lab.there", "forget_vms": True})]
     assert said == ["there: left behind"]
     assert cluster_names() == []
 
 
-def test_each_machine_is_shown_as_it_is_given_up(made: list[Machine]) -> None:
+def test_each_vm_is_shown_as_it_is_given_up(made: list[Vm]) -> None:
     shown: list[tuple[str, str]] = []
 
     def show(step: Shown) -> None:
@@ -221,7 +219,7 @@ def test_each_machine_is_shown_as_it_is_given_up(made: list[Machine]) -> None:
 
     with pytest.raises(UnreachableError):
         down()()
-    assert ("machine/vm0", "the cluster is removed") in shown
+    assert ("vm/vm0", "the cluster is removed") in shown
     shown.clear()
-    down(forget_machines=True)()
-    assert shown == [(f"machine/{each.name}", "its libvirt is lost") for each in reversed(made)]
+    down(forget_vms=True)()
+    assert shown == [(f"vm/{each.name}", "its libvirt is lost") for each in reversed(made)]

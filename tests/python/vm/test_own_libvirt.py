@@ -1,6 +1,6 @@
 """Vicinal's own libvirt daemon: started once, found again, ended, with clear error messages.
 
-The daemon is real, with its own directories. tests/guests runs machines in it.
+The daemon is real, with its own directories. tests/guests runs VMs in it.
 """
 
 import os
@@ -37,7 +37,7 @@ START = (
     "from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon\n"
     "print(Daemon(Path(sys.argv[1])).start(), flush=True)\n"
 )
-MACHINE = (
+VM = (
     "<domain type='qemu'><name>{}</name><memory>65536</memory>"
     "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
 )
@@ -99,7 +99,7 @@ def other(daemon: Daemon, *before: str) -> subprocess.CompletedProcess[str]:
 
 
 def names(daemon: Daemon) -> list[str]:
-    """The machines that the daemon knows."""
+    """The VMs that the daemon knows."""
     connection = libvirt.open(daemon.uri)
     try:
         return [domain.name() for domain in connection.listAllDomains()]
@@ -109,7 +109,7 @@ def names(daemon: Daemon) -> list[str]:
 
 def define(daemon: Daemon, name: str) -> None:
     connection = libvirt.open(daemon.uri)
-    connection.defineXML(MACHINE.format(name))
+    connection.defineXML(VM.format(name))
     connection.close()
 
 
@@ -154,7 +154,7 @@ def test_of_two_commands_at_once_one_starts_it(daemon: Daemon) -> None:
 
 
 def test_it_is_as_nice_as_any_daemon(daemon: Daemon) -> None:
-    """The starting command may run under `nice`, but machines of other clusters must not."""
+    """The starting command may run under `nice`, but VMs of other clusters must not."""
     assert other(daemon, "nice", "-n", "5").stdout == "True\n"
     process = daemon.process
     assert process is not None
@@ -198,7 +198,7 @@ def test_one_that_was_killed_goes_on_with_what_it_had(daemon: Daemon) -> None:
     assert names(daemon) == []
 
 
-def test_processes_of_another_boot_are_not_taken_for_its_machines(daemon: Daemon) -> None:
+def test_processes_of_another_boot_are_not_taken_for_its_vms(daemon: Daemon) -> None:
     """libvirt would end processes that now have these numbers."""
     daemon.start()
     define(daemon, "kept")

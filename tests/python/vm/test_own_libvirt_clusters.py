@@ -1,6 +1,6 @@
 """Clusters and Vicinal's own libvirt: who starts and ends it, and which libvirt a cluster has.
 
-The daemon is real; no machine starts.
+The daemon is real; no VM starts.
 """
 
 import os
@@ -19,7 +19,7 @@ from command_support import Vicinal, error_line
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Cluster
 from vicinal.cluster.manager import plan_cluster
-from vicinal.cluster.nodes.vm.hypervisor import check_usable, has_machines, hypervisor_at
+from vicinal.cluster.nodes.vm.hypervisor import check_usable, has_vms, hypervisor_at
 from vicinal.cluster.plan.journal import Event
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.plan.state import cluster_directory, cluster_names, journal_of
@@ -32,7 +32,7 @@ from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 
 FILE = "name: lab\nnodes: [{name: vm, backend: vm}]\nregion: none\n"
-MACHINE = (
+VM = (
     "<domain type='qemu'><name>theirs</name><memory>65536</memory>"
     "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
 )
@@ -104,7 +104,7 @@ def test_what_somebody_made_there_by_hand_is_not_lost(daemon: Daemon) -> None:
     resource = begun("lab")
     resource.create()
     connection = libvirt.open(daemon.uri)
-    theirs = connection.defineXML(MACHINE)
+    theirs = connection.defineXML(VM)
     with pytest.raises(VicinalError, match="still has domains of no cluster: theirs: remove"):
         resource.remove()
     assert daemon.answers()
@@ -162,11 +162,11 @@ def test_to_look_starts_nothing(vicinal: Vicinal, daemon: Daemon, tmp_path: Path
     file.write_text(FILE)
     done = vicinal("plan", str(file))
     assert done.returncode == 2, done.stderr
-    # The machines depend on it.
+    # The VMs depend on it.
     lines = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("+")]
-    assert lines == ["libvirt/main", "machines/main", "machine/vm", "guests/main"]
+    assert lines == ["libvirt/main", "vms/main", "vm/vm", "guests/main"]
     check_usable(own_uri())
-    assert not has_machines(own_uri())
+    assert not has_vms(own_uri())
     assert not daemon.directory.exists()
     assert "`vicinal up` starts the daemon" in vicinal("doctor", "libvirt").stdout
     daemon.start()
@@ -186,7 +186,7 @@ def test_without_the_program_it_is_said_before_anything_is_made(
     assert not daemon.directory.exists()
 
 
-def test_a_cluster_stays_with_the_libvirt_that_has_its_machines(
+def test_a_cluster_stays_with_the_libvirt_that_has_its_vms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cluster = read(tmp_path, FILE)
@@ -195,7 +195,7 @@ def test_a_cluster_stays_with_the_libvirt_that_has_its_machines(
         journal_of("lab").write(resource, Event.MADE)
     monkeypatch.setattr(uri_module, "system_answers", lambda _: True)
     reasons = {step.key: step.why for step in plan_cluster(cluster) if step.action == "remove"}
-    assert reasons == dict.fromkeys(("machines/main", "machine/vm", "guests/main"), "it is gone")
+    assert reasons == dict.fromkeys(("vms/main", "vm/vm", "guests/main"), "it is gone")
     # A named libvirt is the one to use. If it does not answer, nothing is removed because of it.
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu:///system")
     with pytest.raises(VicinalError, match="libvirt at qemu:///system cannot be reached"):
@@ -203,7 +203,7 @@ def test_a_cluster_stays_with_the_libvirt_that_has_its_machines(
     monkeypatch.setattr("vicinal.cluster.manager.check_plan", lambda _: None)
     reasons = {step.key: step.why for step in plan_cluster(cluster) if step.action == "remove"}
     assert reasons["libvirt/main"] == "the file no longer has it"
-    assert reasons["machine/vm"] == "the file changes it"
+    assert reasons["vm/vm"] == "the file changes it"
 
 
 def test_an_up_that_cannot_start_it_leaves_nothing(

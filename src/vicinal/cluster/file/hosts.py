@@ -27,7 +27,7 @@ class ClusterHost:
 
 
 @dataclass(frozen=True)
-class HostPartMachine:
+class HostPartVm:
     """A VM of a cluster; the same facts on all hosts of the cluster."""
 
     name: str
@@ -52,7 +52,7 @@ class HostPart:
 
     host: str
     """Name of the host."""
-    machines: tuple[HostPartMachine, ...] = ()
+    vms: tuple[HostPartVm, ...] = ()
     """All VMs of the cluster, in the file's order."""
     containers: tuple[HostPartContainer, ...] = ()
     """All containers of the cluster, in the file's order."""
@@ -76,7 +76,7 @@ class HostPart:
 
     def functions_of(self, card: str) -> int:
         """Return the number of the cluster's VMs with a virtual function of this card."""
-        return sum(machine.card == card for machine in self.machines)
+        return sum(vm.card == card for vm in self.vms)
 
 
 def host_part_name(cluster: str, host: str) -> str:

@@ -57,7 +57,7 @@ FORM = Form(
 )
 
 MOST_NODES = 1024
-MACHINE_BYTES = 1 << 30
+VM_BYTES = 1 << 30
 """Memory of a VM if the file sets none."""
 
 
@@ -225,7 +225,7 @@ def _pins(path: Path, index: int, group: Any, count: int) -> list[tuple[int, ...
 def _memory(group: Any, backend: BackEnd) -> int | None:
     if "memory" in group:
         return _bytes(group["memory"], 0)
-    return MACHINE_BYTES if backend is BackEnd.VM else None
+    return VM_BYTES if backend is BackEnd.VM else None
 
 
 def _commands(group: Mapping[str, Any], values: Mapping[str, Any]) -> Commands:

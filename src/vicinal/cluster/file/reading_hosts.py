@@ -89,7 +89,7 @@ def check_hosts(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalEr
     if "port" in values and len({node.host for node in cluster.of(BackEnd.VM)}) < 2:
         yield VicinalError(
             f"{line_of(path, values, 'port')}: port is for the wires between virtual machines of "
-            "different hosts, and the file has no such machines",
+            "different hosts, and the file has no such VMs",
             "remove it",
         )
 
@@ -110,9 +110,9 @@ def _check_containers(path: Path, cluster: Cluster, values: Any) -> Iterator[Vic
     if not containers:
         return
     position = line_of(path, values, "hosts")
-    if machines := cluster.of(BackEnd.VM):
+    if vms := cluster.of(BackEnd.VM):
         yield VicinalError(
-            f"{position}: {containers[0].name} is a container, and {machines[0].name} a virtual "
+            f"{position}: {containers[0].name} is a container, and {vms[0].name} a virtual "
             "machine: on several hosts both kinds would have the same addresses",
             "give each kind a cluster and a VLAN of its own",
         )

@@ -88,7 +88,7 @@ class FarGuests:
     network = GuestNetwork.VIRTIO
 
     def __init__(self, name: str, records: Sequence[HostRecord]) -> None:
-        others = [node for each in records for node in each.nodes if node not in each.machines]
+        others = [node for each in records for node in each.nodes if node not in each.vms]
         if others:
             raise VicinalError(
                 f"{others[0]} of {name} is a host node, and host nodes of different hosts do "
@@ -96,7 +96,7 @@ class FarGuests:
                 "start the job on the hosts themselves: vicinal run --hosts "
                 + ",".join(record.host for record in records),
             )
-        self.guests = [FarGuest(record, each) for record in records for each in record.machines]
+        self.guests = [FarGuest(record, each) for record in records for each in record.vms]
         self.image = NoImage()
         self._records = records
         self._host_parts = EnteredHostParts(records)

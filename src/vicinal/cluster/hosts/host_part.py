@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.file.hosts import HostPart, HostPartContainer, HostPartMachine
+from vicinal.cluster.file.hosts import HostPart, HostPartContainer, HostPartVm
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
 from vicinal.cluster.file.network import FunctionNetwork
 from vicinal.cluster.file.reading import parse_cluster
@@ -60,14 +60,14 @@ def host_part_of(request: Mapping[str, Any]) -> Cluster:
     moved = {str(node): str(to) for node, to in request["moved"].items()}
     cluster = with_moves(cluster, moved)
     here = {node.name for node in cluster.nodes if node.host == name}
-    machines = tuple(
-        HostPartMachine(node.name, str(node.host), is_joined(node), _card(node))
+    vms = tuple(
+        HostPartVm(node.name, str(node.host), is_joined(node), _card(node))
         for node in cluster.of(BackEnd.VM)
     )
     keys = request["keys"]
     host_part = HostPart(
         host=name,
-        machines=machines,
+        vms=vms,
         containers=tuple(
             HostPartContainer(node.name, str(node.host)) for node in cluster.of(BackEnd.CONTAINER)
         ),
@@ -92,6 +92,6 @@ def _card(node: Node) -> str | None:
     return node.network.card if isinstance(node.network, FunctionNetwork) else None
 
 
-def hosts_with_machines(cluster: Cluster) -> list[str]:
+def hosts_with_vms(cluster: Cluster) -> list[str]:
     """Return the hosts with VMs; they need addresses only if there are at least two."""
     return list(dict.fromkeys(str(node.host) for node in cluster.of(BackEnd.VM)))

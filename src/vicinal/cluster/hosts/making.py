@@ -18,7 +18,7 @@ from vicinal.cluster.hosts.connection import (
     ask_all,
     connected,
 )
-from vicinal.cluster.hosts.host_part import Whole, hosts_with_machines
+from vicinal.cluster.hosts.host_part import Whole, hosts_with_vms
 from vicinal.cluster.hosts.moving import repair_moves
 from vicinal.cluster.hosts.part_creation import PartCreation, PartCreations, Say
 from vicinal.cluster.hosts.record import (
@@ -216,15 +216,15 @@ class _Making:
 
     def _record(self, host: str, facts: dict[str, Any]) -> HostRecord:
         nodes = [node for node in self._cluster.nodes if node.host == host]
-        machines = [node for node in nodes if node.backend is BackEnd.VM]
+        vms = [node for node in nodes if node.backend is BackEnd.VM]
         given = next(each for each in self._cluster.hosts if each.name == host)
         hypervisor = given.hypervisor or self._cluster.hypervisor or str(facts["hypervisor"])
         return HostRecord(
             cluster=self._cluster.name,
             host=host,
             nodes=tuple(node.name for node in nodes),
-            machines=tuple(node.name for node in machines),
-            alone=tuple(node.name for node in machines if not is_joined(node)),
+            vms=tuple(node.name for node in vms),
+            alone=tuple(node.name for node in vms if not is_joined(node)),
             address=self._addresses.get(host, ""),
             hypervisor=hypervisor,
             bridge=given.bridge or "",
@@ -248,7 +248,7 @@ def _addresses(cluster: Cluster, facts: dict[str, dict[str, Any]]) -> dict[str, 
     Empty if fewer than two hosts have VMs. Raises VicinalError for an unknown address, and for two
     hosts with the same address.
     """
-    hosts = hosts_with_machines(cluster)
+    hosts = hosts_with_vms(cluster)
     if len(hosts) < 2:
         return {}
     found: dict[str, str] = {}

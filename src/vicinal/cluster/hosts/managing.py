@@ -42,12 +42,12 @@ def down_over_hosts(
     show: Show,
     lost: Collection[str] = (),
     *,
-    forget_machines: bool = False,
+    forget_vms: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Entry]:
     """Remove the parts on all hosts of a cluster; return the entries of resources on this host.
 
-    The hosts in `lost` get no request and are forgotten. With `forget_machines`, the other hosts
+    The hosts in `lost` get no request and are forgotten. With `forget_vms`, the other hosts
     give up VMs whose libvirt is lost, and `say` gets what may be left. Raises VicinalError if a
     host does not answer or cannot remove its part. The parts of all other hosts are removed then,
     and the records of the failed hosts stay.
@@ -62,7 +62,7 @@ def down_over_hosts(
     with connected(list(records)) as connections:
         for record in records.values():
             journal.write(record, Event.REMOVING)
-        down = _about(records, Request.DOWN, {"forget_machines": forget_machines})
+        down = _about(records, Request.DOWN, {"forget_vms": forget_vms})
         outcomes = ask_all(connections, down, show, say)
     for host in outcomes.answers:
         journal.write(records[host], Event.REMOVED)

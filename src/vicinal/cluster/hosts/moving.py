@@ -20,17 +20,17 @@ from vicinal.cluster.hosts.connection import HostPartConnection, Request, connec
 from vicinal.cluster.hosts.far_libvirt import libvirt_of
 from vicinal.cluster.hosts.record import HostRecord, MoveRecord, host_records, interrupted, moves
 from vicinal.cluster.nodes.vm.from_file import check_may_give_away
-from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.migration_host import LocalMigrationHost
 from vicinal.cluster.nodes.vm.ranks import Endpoint, Return
+from vicinal.cluster.nodes.vm.vm import Vm, write_commands
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Json, Resource, all_of, find
 from vicinal.cluster.plan.state import journal_of, sole_command
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.guests import GuestsResource
-from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vms import VmResource, VmsResource
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import SharedRegion
 
@@ -94,7 +94,7 @@ class RemoteMigrationHost:
     def leaves(self) -> dict[str, Any]:
         """Check that the VM can leave; return the settings of the VM and of its function."""
         self._described = self.ask(MoveStep.LEAVES)
-        return {each: self._described[each] for each in ("machine", "function")}
+        return {each: self._described[each] for each in ("vm", "function")}
 
     def comes(self, what: Mapping[str, Any]) -> None:
         """Check that the VM can come, and prepare its arrival; `what` is the result of leaves()."""
@@ -174,7 +174,7 @@ def move_node(
     `seconds` is the time limit of each step. Raises VicinalError if the move fails; the VM then
     stays on its host.
     """
-    from vicinal.cluster.nodes.vm.migration import move_machine
+    from vicinal.cluster.nodes.vm.migration import move_vm
     from vicinal.cluster.vm.libvirt.migrate import is_whole
 
     entries = journal.entries()
@@ -188,7 +188,7 @@ def move_node(
         journal.write(move, Event.BEGUN)
         try:
             there.comes(leaving)
-            report = move_machine(here, there, seconds=seconds, say=say)
+            report = move_vm(here, there, seconds=seconds, say=say)
         except BaseException:
             with suppress(VicinalError):  # the next command repairs what fails here
                 here.look()  # raises if the host is lost
@@ -242,7 +242,7 @@ def _source(name: str, records: Mapping[str, HostRecord], node: str, host: str) 
     source = next((each for each in records.values() if node in each.nodes), None)
     if source is None:
         raise VicinalError(f"the cluster {name} has no node {node!r}", "check `vicinal status`")
-    if node not in source.machines:
+    if node not in source.vms:
         raise VicinalError(
             f"{node} cannot move from {source.host}: it is not a virtual machine",
             "end its processes, and give the node another host in the file",
@@ -304,14 +304,14 @@ class MoveSteps:
         match step:
             case MoveStep.LEAVES:
                 migration_host = self._look()
-                _check_movable(migration_host.machine)
+                _check_movable(migration_host.vm)
                 migration_host.check_leaves()
                 return _described(migration_host, self._function)
             case MoveStep.COMES:
-                machine = decode(Machine, values["machine"])
-                return self._comes(machine, str(values["bridge"]), values.get("function"))
+                vm = decode(Vm, values["vm"])
+                return self._comes(vm, str(values["bridge"]), values.get("function"))
             case MoveStep.LOOK:
-                if find(self._resources(), MachineResource, self._node) is None:
+                if find(self._resources(), VmResource, self._node) is None:
                     return {}
                 return _described(self._look(), self._function)
             case MoveStep.SEND_OUT:
@@ -360,7 +360,7 @@ class MoveSteps:
 
     def _look(self) -> LocalMigrationHost:
         """Read the VM and its function from the journal."""
-        migration_host = self._migration_host = LocalMigrationHost(self._machine())
+        migration_host = self._migration_host = LocalMigrationHost(self._vm())
         self._function = find(self._resources(), FunctionResource, self._node)
         return migration_host
 
@@ -373,42 +373,40 @@ class MoveSteps:
         self._function.remove()
         journal.write(self._function, Event.REMOVED)
 
-    def _resource(self) -> MachineResource:
-        return MachineResource(self._there.machine)
+    def _resource(self) -> VmResource:
+        return VmResource(self._there.vm)
 
     def _resources(self) -> dict[str, Resource]:
         return recorded_resources(journal_of(self._host_part).entries())
 
-    def _machine(self) -> Machine:
-        found = find(self._resources(), MachineResource, self._node)
+    def _vm(self) -> Vm:
+        found = find(self._resources(), VmResource, self._node)
         if found is None:
             raise VicinalError(
                 f"there is no virtual machine {self._node!r}", "check `vicinal status`"
             )
-        return found.machine
+        return found.vm
 
-    def _comes(
-        self, machine: Machine, bridge: str, function: Mapping[str, Json] | None
-    ) -> dict[str, Any]:
-        """Prepare the VM's arrival; `machine` and `function` are those of its present host."""
-        if machine.owner.partition("-")[0] != str(os.geteuid()):
+    def _comes(self, vm: Vm, bridge: str, function: Mapping[str, Json] | None) -> dict[str, Any]:
+        """Prepare the VM's arrival; `vm` and `function` are those of its present host."""
+        if vm.owner.partition("-")[0] != str(os.geteuid()):
             raise VicinalError(
-                f"{machine.name} belongs to the user {machine.owner.partition('-')[0]}, and the "
+                f"{vm.name} belongs to the user {vm.owner.partition('-')[0]}, and the "
                 f"agent on this host runs as the user {os.geteuid()}",
                 "use the same user number on all hosts",
             )
         resources = self._resources()
-        if find(resources, MachineResource, self._node) is not None:
+        if find(resources, VmResource, self._node) is not None:
             raise VicinalError(
                 f"it already has a virtual machine {self._node}", "check `vicinal status`"
             )
-        common, region = find(resources, MachinesResource), find(resources, RegionResource)
+        common, region = find(resources, VmsResource), find(resources, RegionResource)
         if common is None:
             raise VicinalError(
                 "it has no virtual machines of the cluster",
                 "choose a host with virtual machines in the file, and call `vicinal up`",
             )
-        own = common.at_this_host(machine, bridge)
+        own = common.at_this_host(vm, bridge)
         if own.region is not None:
             if region is None:
                 raise VicinalError("it has no region of the cluster", "call `vicinal up`")
@@ -432,7 +430,7 @@ class MoveSteps:
     def _gone(self) -> None:
         journal = journal_of(self._host_part)
         self._release()
-        self._there.machine.saved.unlink(missing_ok=True)
+        self._there.vm.saved.unlink(missing_ok=True)
         journal.write(self._resource(), Event.REMOVED)
         self._write_guests(without=self._node)
 
@@ -442,18 +440,14 @@ class MoveSteps:
             journal.write(self._function, Event.MADE)
         journal.write(self._resource(), Event.MADE)
         # The console begins after the boot, so that this mark must say that the VM has booted.
-        self._there.machine.saved.touch()
+        self._there.vm.saved.touch()
         self._write_guests(without=None)
 
     def _write_guests(self, without: str | None) -> None:
         """Record the guests to wait for when VMs start: those of the VMs on this host."""
         journal, resources = journal_of(self._host_part), self._resources()
-        machines = tuple(
-            each.machine
-            for each in all_of(resources, MachineResource)
-            if each.machine.name != without
-        )
-        ordered = tuple(sorted(machines, key=lambda each: each.number))
+        vms = tuple(each.vm for each in all_of(resources, VmResource) if each.vm.name != without)
+        ordered = tuple(sorted(vms, key=lambda each: each.number))
         there = find(resources, GuestsResource)
         if ordered:
             journal.write(GuestsResource(ordered), Event.MADE)
@@ -461,21 +455,21 @@ class MoveSteps:
             journal.write(there, Event.REMOVED)
 
 
-def _check_movable(machine: Machine) -> None:
+def _check_movable(vm: Vm) -> None:
     """Raise VicinalError if a VM depends on this host, and so cannot move."""
-    if machine.bridge is None or machine.bridge_is_ours:
+    if vm.bridge is None or vm.bridge_is_ours:
         raise VicinalError(
-            f"{machine.name} cannot move: it reaches other hosts by UDP wires, which do not move",
+            f"{vm.name} cannot move: it reaches other hosts by UDP wires, which do not move",
             "name a bridge of each host under hosts, all in one network",
         )
-    if machine.link is not None:
+    if vm.link is not None:
         raise VicinalError(
-            f"{machine.name} cannot move: it has a card in a network of this host beside its own",
+            f"{vm.name} cannot move: it has a card in a network of this host beside its own",
             "remove its network key, or set it to default",
         )
-    if machine.processors:
+    if vm.processors:
         raise VicinalError(
-            f"{machine.name} cannot move: the placement pins it to processors of this host",
+            f"{vm.name} cannot move: the placement pins it to processors of this host",
             "set placement.policy to none",
         )
 
@@ -487,7 +481,7 @@ def _described(
     region = side.region
     address = None if function is None else function.address
     return {
-        "machine": encode(migration_host.machine),
+        "vm": encode(migration_host.vm),
         "domain": migration_host.domain,
         "accelerator": migration_host.accelerator.value,
         "region": None if region is None else [region.name, region.size_bytes],

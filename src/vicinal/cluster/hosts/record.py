@@ -32,7 +32,7 @@ class HostRecord:
     host: str
     nodes: tuple[str, ...]
     """Names of the host's nodes."""
-    machines: tuple[str, ...]
+    vms: tuple[str, ...]
     """Names of the nodes that are VMs."""
     alone: tuple[str, ...]
     """Names of the VMs that have no network with the other VMs."""
@@ -70,17 +70,17 @@ class HostRecord:
         """Whether this process runs on the host."""
         return Host(self.host).is_this
 
-    def without(self, machine: str) -> "HostRecord":
+    def without(self, vm: str) -> "HostRecord":
         """Return the record after a VM has left the host."""
         return replace(
             self,
-            nodes=tuple(name for name in self.nodes if name != machine),
-            machines=tuple(name for name in self.machines if name != machine),
+            nodes=tuple(name for name in self.nodes if name != vm),
+            vms=tuple(name for name in self.vms if name != vm),
         )
 
-    def having(self, machine: str) -> "HostRecord":
+    def having(self, vm: str) -> "HostRecord":
         """Return the record after a VM has arrived on the host."""
-        return replace(self, nodes=(*self.nodes, machine), machines=(*self.machines, machine))
+        return replace(self, nodes=(*self.nodes, vm), vms=(*self.vms, vm))
 
 
 def host_records(entries: Mapping[str, Entry]) -> list[HostRecord]:

@@ -32,17 +32,17 @@ from vicinal.cluster.hosts.record import (
     is_half_saved,
     is_saved,
 )
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.saving import Saving
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.planning import Action, Step
 from vicinal.cluster.plan.resource import Resource, all_of, find
 from vicinal.cluster.plan.state import journal_of, sole_command
-from vicinal.cluster.resources.all_machines import running_machines
+from vicinal.cluster.resources.all_vms import running_vms
 from vicinal.cluster.resources.desired import recorded_resources
 from vicinal.cluster.resources.guests import GuestsResource
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 
 Say = Callable[[str], None]
 
@@ -239,9 +239,9 @@ class SaveSteps:
         """Execute a step; return the answer's fields. Raises VicinalError."""
         match step:
             case SaveStep.CHECK:
-                self._saving = Saving(running_machines(self._host_part, self._resources()))
+                self._saving = Saving(running_vms(self._host_part, self._resources()))
                 self._saving.check()
-                return {"running": len(self._saving.machines)}
+                return {"running": len(self._saving.vms)}
             case SaveStep.DISCONNECT:
                 self._saving.disconnect()
             case SaveStep.STAND_STILL:
@@ -268,14 +268,14 @@ class SaveSteps:
         return {}
 
     def _look(self) -> dict[str, Any]:
-        found = all_of(self._resources(), MachineResource)
-        self._saving = Saving([each.machine for each in found])
+        found = all_of(self._resources(), VmResource)
+        self._saving = Saving([each.vm for each in found])
         self._saving.check_room()
         states = ("running", "paused", "saved")
         return {state: self._saving.count(state) for state in states}
 
-    def _show_start(self, machine: Machine) -> None:
-        self._show(Step(Action.START, MachineResource(machine), "it is saved"))
+    def _show_start(self, vm: Vm) -> None:
+        self._show(Step(Action.START, VmResource(vm), "it is saved"))
 
     def _resources(self) -> dict[str, Resource]:
         return recorded_resources(journal_of(self._host_part).entries())

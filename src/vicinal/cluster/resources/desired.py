@@ -7,7 +7,7 @@ from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.nodes.container.neighbours import Neighbours
 from vicinal.cluster.nodes.layout import node_address
 from vicinal.cluster.nodes.placement import place_nodes
-from vicinal.cluster.nodes.vm.from_file import machines_of
+from vicinal.cluster.nodes.vm.from_file import vms_of
 from vicinal.cluster.plan.journal import Entry
 from vicinal.cluster.plan.resource import Resource
 from vicinal.cluster.resources.bridge import BridgeResource
@@ -24,9 +24,9 @@ from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.interfaces import CableResource, InterfaceResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
-from vicinal.cluster.resources.machines import MachineResource, MachinesResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.resources.uplink import UplinkResource, head_of
+from vicinal.cluster.resources.vms import VmResource, VmsResource
 from vicinal.host.functions.operations import Functions
 from vicinal.host.topology import Cpu, NumaNode
 
@@ -44,9 +44,9 @@ _KINDS = {
         CableResource,
         CommandsResource,
         BridgeResource,
-        MachinesResource,
+        VmsResource,
         DoorbellResource,
-        MachineResource,
+        VmResource,
         GuestsResource,
         KeysResource,
         LibvirtResource,
@@ -85,7 +85,7 @@ def desired_resources(
         commands = CommandsResource.of(cluster.name, node)
         found += [each for each in (interface, cable, commands) if each is not None]
     if cluster.of(BackEnd.VM):
-        found += _machines(cluster, placed, region, cpus, numa)
+        found += _vms(cluster, placed, region, cpus, numa)
     return found
 
 
@@ -108,7 +108,7 @@ def _head(cluster: Cluster) -> list[Resource]:
     ]
 
 
-def _machines(
+def _vms(
     cluster: Cluster,
     placed: Mapping[str, tuple[int, ...]],
     region: RegionResource | None,
@@ -116,19 +116,13 @@ def _machines(
     numa: Sequence[NumaNode],
 ) -> list[Resource]:
     name = None if region is None else region.path.name
-    machines = machines_of(cluster, placed, name, cpus, numa)
-    bridges = {
-        machine.bridge: machine.owner
-        for machine in machines
-        if machine.bridge and machine.bridge_is_ours
-    }
-    libvirt = LibvirtResource.of(cluster.kept_as, machines[0].uri)
-    doorbell = None if region is None else DoorbellResource.of(machines, region.path)
+    vms = vms_of(cluster, placed, name, cpus, numa)
+    bridges = {vm.bridge: vm.owner for vm in vms if vm.bridge and vm.bridge_is_ours}
+    libvirt = LibvirtResource.of(cluster.kept_as, vms[0].uri)
+    doorbell = None if region is None else DoorbellResource.of(vms, region.path)
     host_part = cluster.host_part
     present = (
-        machines
-        if host_part is None
-        else tuple(m for m in machines if m.name not in host_part.away)
+        vms if host_part is None else tuple(each for each in vms if each.name not in host_part.away)
     )
     keys = None
     if host_part is not None:
@@ -137,9 +131,9 @@ def _machines(
         *([] if libvirt is None else [libvirt]),
         *(BridgeResource(bridge, owner) for bridge, owner in bridges.items()),
         *([] if keys is None else [keys]),
-        MachinesResource.of(machines, host_part, None if keys is None else keys.directory),
+        VmsResource.of(vms, host_part, None if keys is None else keys.directory),
         *([] if doorbell is None else [doorbell]),
-        *map(MachineResource, present),
+        *map(VmResource, present),
         *([GuestsResource(present)] if present else []),
     ]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.resource import Condition, Observation, Undemanding
 from vicinal.cluster.vm.qemu.doorbell import VECTORS
 from vicinal.cluster.vm.qemu.doorbell.running import LastingServer
@@ -22,13 +22,13 @@ class DoorbellResource(Undemanding):
 
     directory: Path
     region: Path
-    machines: int
+    vms: int
 
     @classmethod
-    def of(cls, machines: tuple[Machine, ...], region: Path) -> Self | None:
+    def of(cls, vms: tuple[Vm, ...], region: Path) -> Self | None:
         """Return the server for all VMs of a cluster; None if their devices cannot interrupt."""
-        doorbell = machines[0].doorbell
-        return None if doorbell is None else cls(Path(doorbell).parent, region, len(machines))
+        doorbell = vms[0].doorbell
+        return None if doorbell is None else cls(Path(doorbell).parent, region, len(vms))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class DoorbellResource(Undemanding):
 
     def start(self) -> None:
         """Start the server. Running VMs stay connected to the earlier server."""
-        self._server.start(self.region, clients=self.machines, vectors=VECTORS)
+        self._server.start(self.region, clients=self.vms, vectors=VECTORS)
 
     def stop(self) -> None:
         """End the server; running VMs can still interrupt each other."""

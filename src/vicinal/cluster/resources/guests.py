@@ -13,8 +13,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Files, Made
-from vicinal.cluster.nodes.vm.machine import Machine, write_commands
 from vicinal.cluster.nodes.vm.parallel import run_parallel
+from vicinal.cluster.nodes.vm.vm import Vm, write_commands
 from vicinal.cluster.plan.resource import Condition, Observation, Undemanding
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_lines, consoles_directory
@@ -27,11 +27,11 @@ class GuestsResource(Undemanding):
 
     KIND: ClassVar[str] = "guests"
 
-    machines: tuple[Machine, ...]
+    vms: tuple[Vm, ...]
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(f"machine/{machine.name}" for machine in self.machines)
+        return tuple(f"vm/{vm.name}" for vm in self.vms)
 
     @property
     def runs(self) -> bool:
@@ -41,11 +41,11 @@ class GuestsResource(Undemanding):
         """Check that all guests have booted; absent if no command has waited for them yet."""
         if not self._files.entered.exists():
             return Observation(Condition.ABSENT)
-        for machine in self.machines:
-            if not GuestSsh(machine).alive:
-                return Observation(Condition.STOPPED, f"{machine.name} does not run")
-            if not _has_booted(machine):
-                return Observation(Condition.STOPPED, f"{machine.name} is booting")
+        for vm in self.vms:
+            if not GuestSsh(vm).alive:
+                return Observation(Condition.STOPPED, f"{vm.name} does not run")
+            if not _has_booted(vm):
+                return Observation(Condition.STOPPED, f"{vm.name} is booting")
         return Observation(Condition.READY)
 
     def create(self) -> None:
@@ -55,22 +55,22 @@ class GuestsResource(Undemanding):
         """
         self._files.entered.touch()
         seconds = BOOT_SECONDS * Made.read(self._files).accelerator.patience
-        run_parallel(partial(self._wait, machine, seconds) for machine in self.machines)
-        for machine in self.machines:
-            write_commands(machine, first=False)
+        run_parallel(partial(self._wait, vm, seconds) for vm in self.vms)
+        for vm in self.vms:
+            write_commands(vm, first=False)
 
     def start(self) -> None:
         """Resume restored VMs, and wait for all guests as create() does."""
         from vicinal.cluster.vm.libvirt.lifecycle import resume
 
-        for machine in self.machines:
-            resume(hypervisor_at(machine.uri), machine.domain)
+        for vm in self.vms:
+            resume(hypervisor_at(vm.uri), vm.domain)
         self.create()
 
     def stop(self) -> None:
         """Close the connections to the guests."""
-        for machine in self.machines:
-            end_guest_ssh(machine)
+        for vm in self.vms:
+            end_guest_ssh(vm)
 
     def remove(self) -> None:
         """Close the connections to the guests; the guests end with their VMs."""
@@ -79,34 +79,32 @@ class GuestsResource(Undemanding):
 
     @property
     def _files(self) -> Files:
-        return self.machines[0].files
+        return self.vms[0].files
 
     @staticmethod
-    def _wait(machine: Machine, seconds: float) -> None:
+    def _wait(vm: Vm, seconds: float) -> None:
         # Imported here, so that clusters without VMs need no libvirt.
         from vicinal.cluster.vm.libvirt.lifecycle import wait_until_booted
 
         try:
-            hypervisor = hypervisor_at(machine.uri)
-            if not _has_booted(machine):
-                wait_until_booted(hypervisor, machine.domain, machine.console, seconds)
-            GuestSsh(machine).connect(seconds)
+            hypervisor = hypervisor_at(vm.uri)
+            if not _has_booted(vm):
+                wait_until_booted(hypervisor, vm.domain, vm.console, seconds)
+            GuestSsh(vm).connect(seconds)
         except VicinalError as error:
             # The rollback that follows removes the console's file.
-            kept = _keep_console(machine)
+            kept = _keep_console(vm)
             raise VicinalError(error.message, f"read the whole console in {kept}") from error
 
 
-def _has_booted(machine: Machine) -> bool:
-    return machine.saved.exists() or any(
-        READY_LINE in line for line in console_lines(machine.console)
-    )
+def _has_booted(vm: Vm) -> bool:
+    return vm.saved.exists() or any(READY_LINE in line for line in console_lines(vm.console))
 
 
-def _keep_console(machine: Machine) -> Path:
-    kept = consoles_directory() / f"{machine.domain}.log"
+def _keep_console(vm: Vm) -> Path:
+    kept = consoles_directory() / f"{vm.domain}.log"
     try:
-        shutil.copyfile(machine.console, kept)
+        shutil.copyfile(vm.console, kept)
     except OSError:
-        return machine.console
+        return vm.console
     return kept

@@ -2,8 +2,8 @@
 
     guest      a guest's identity, and the host's ssh connection to it
     image      what guests boot
-    hardware   a machine's processors, memory and devices
-    devices    each device of a machine, for QEMU and for libvirt
+    hardware   a VM's processors, memory and devices
+    devices    each device of a VM, for QEMU and for libvirt
     qemu       guests whose QEMU a command runs, and the server of their doorbells
     libvirt    guests as libvirt domains, and Vicinal's own libvirt daemon
     snapshot   guests that start from a saved state

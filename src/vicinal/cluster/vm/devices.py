@@ -85,7 +85,7 @@ def check_name(what: str, name: str) -> None:
 
 
 class _Region:
-    """What the device of a region may require of the rest of the machine."""
+    """What the device of a region may require of the rest of the VM."""
 
     kernel_words: ClassVar[tuple[str, ...]] = ()
     """Further words of the kernel's command line."""
@@ -104,7 +104,7 @@ class _Region:
 class SharedRegion(_Region):
     """A region in /dev/shm, given by its name, as the memory of an ivshmem device (<shmem>).
 
-    It can be attached and detached while the machine runs.
+    It can be attached and detached while the VM runs.
     """
 
     name: str
@@ -129,8 +129,8 @@ class SharedRegion(_Region):
 class DoorbellRegion(_Region):
     """A region as the memory of an ivshmem device with interrupts: ivshmem-doorbell (<shmem>).
 
-    The server (vicinal.cluster.vm.qemu.doorbell) must run when the machine starts, because it
-    passes the memory to the machine's QEMU.
+    The server (vicinal.cluster.vm.qemu.doorbell) must run when the VM starts, because it
+    passes the memory to the VM's QEMU.
     """
 
     kernel_words: ClassVar[tuple[str, ...]] = ("vicinal.doorbell=1", "intel_iommu=on")
@@ -140,7 +140,7 @@ class DoorbellRegion(_Region):
     server: Path
     """Path of its socket."""
     vectors: int
-    """Number of the machine's interrupt vectors; the server gives each client this number."""
+    """Number of the VM's interrupt vectors; the server gives each client this number."""
 
     def __post_init__(self) -> None:
         check_name("the region", self.name)
@@ -257,7 +257,7 @@ def _check_power_of_two(name: str, size_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A PCI function of the host, such as an SR-IOV virtual function, assigned to the machine.
+    """A PCI function of the host, such as an SR-IOV virtual function, assigned to the VM.
 
     `address` is in the format of lspci -D: 0000:03:00.1.
     """
@@ -331,9 +331,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Wire:
-    """A virtio card joined to a card of one other machine of this host by Unix sockets.
+    """A virtio card joined to a card of one other VM of this host by Unix sockets.
 
-    It needs no privileges. Each machine names its own socket and the other's. Either starts first.
+    It needs no privileges. Each VM names its own socket and the other's. Either starts first.
     """
 
     own: Path
@@ -349,7 +349,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class UdpWire:
-    """A virtio card joined by UDP to a card of one machine of another host, one frame a datagram.
+    """A virtio card joined by UDP to a card of one VM of another host, one frame a datagram.
 
     It needs no privileges. Any program that can send datagrams to the port can send frames.
     """
@@ -371,7 +371,7 @@ class UdpWire:
 
 @dataclass(frozen=True)
 class Multicast:
-    """A virtio card on a multicast network of any number of machines of this host.
+    """A virtio card on a multicast network of any number of VMs of this host.
 
     It needs no privileges, but all processes of the host can listen and send there.
     """
@@ -501,7 +501,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Disk:
-    """A disk image that the machine boots from, or has in addition to its kernel."""
+    """A disk image that the VM boots from, or has in addition to its kernel."""
 
     file: Path
     format: str = "qcow2"

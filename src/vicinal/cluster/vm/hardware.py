@@ -1,6 +1,6 @@
 """A virtual machine's hardware, independent of who runs its QEMU: Vicinal itself or libvirt.
 
-Hardware has what both need: processors, memory, what the machine boots, and its devices, which
+Hardware has what both need: processors, memory, what the VM boots, and its devices, which
 devices.py describes. qemu/command_line.py turns Hardware into QEMU's command line, and
 libvirt/domain_xml.py into a domain's XML.
 """
@@ -29,7 +29,7 @@ class DirectBoot:
 
 @dataclass(frozen=True)
 class Processors:
-    """A machine's processors, and what executes them."""
+    """A VM's processors, and what executes them."""
 
     accelerator: Accelerator
     count: int
@@ -70,11 +70,11 @@ class Processors:
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """A machine's hardware."""
+    """A VM's hardware."""
 
     boot: DirectBoot | Disk
     console: Path
-    """File for the output of the machine's console."""
+    """File for the output of the VM's console."""
     control: Path | None = None
     """Unix socket of the virtio port by which the host connects."""
     firmware_files: tuple[tuple[str, Path], ...] = ()

@@ -114,7 +114,7 @@ def remove(
 ) -> int:
     """Remove kept images or snapshots.
 
-    With the last image of a kind its packages are removed too. With the image that machines of jobs
+    With the last image of a kind its packages are removed too. With the image that VMs of jobs
     boot, its snapshots are removed too.
     """
 

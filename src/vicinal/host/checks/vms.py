@@ -215,7 +215,7 @@ LIBVIRT = Check(
 # Whether this host is a guest with a region: ivshmem devices, and /dev/dax.
 
 _UDEV = (
-    "assign it to the users' group by the udev rule in docs/tutorials/own-machines.md, "
+    "assign it to the users' group by the udev rule in docs/tutorials/own-vms.md, "
     "and join that group"
 )
 _AS_MODULE = "give the guest the region as an nvdimm"

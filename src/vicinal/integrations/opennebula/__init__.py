@@ -13,7 +13,7 @@ files of each program, in the order in which an action runs through them:
     save_restore    save and restore; repair after a driver was killed
     migrate         migrate, on the host that the VM leaves; arrive, on the other host
     destination     the connection to the other host, and its protocol
-    machine         the VM's domain: detaches the VM's resources and attaches them again
+    vm              the VM's domain: detaches the VM's resources and attaches them again
     held_resources  these resources, and the VM's placement, as the domain describes them
 
     network         configures the functions of Vicinal's networks, and releases them

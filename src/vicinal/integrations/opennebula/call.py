@@ -188,7 +188,7 @@ def saved_description(checkpoint: str) -> str | None:
         return None  # the stock script fails likewise, and reports the cause itself
 
 
-def running_machines() -> set[int]:
+def running_vms() -> set[int]:
     """Ids of the VMs whose domains are active, also paused. Raises VicinalError if libvirt
     fails.
     """

@@ -23,7 +23,7 @@ from vicinal.integrations.opennebula.call import (
     log,
     reported,
     run_stock,
-    running_machines,
+    running_vms,
     saved_description,
 )
 from vicinal.integrations.opennebula.records import Records, records_directory
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 def perform(call: Call) -> int:
     """Do an action; returns its exit status. Raises VicinalError if it is refused or fails."""
-    records = Records(records_directory(), running_machines)
+    records = Records(records_directory(), running_vms)
     _repair(call, records)
     if call.action == "deploy":
         # Loaded here: other actions do not need the modules that deploy imports.
@@ -88,7 +88,7 @@ def _on_site(call: Call, records: Records, there: "Destination | None") -> int |
     # Each action imports only its own modules: imports are most of an action's cost.
     if call.action == RESTORE:
         return _restore(call, records)
-    from vicinal.integrations.opennebula.machine import site_of
+    from vicinal.integrations.opennebula.vm import site_of
 
     with site_of(call, records) as site:
         if call.action == ARRIVE:
@@ -121,8 +121,8 @@ def _restore(call: Call, records: Records) -> int | None:
 
         placed.require(call.action, domain_name(call.vm), Host())
         return None
-    from vicinal.integrations.opennebula.machine import site_of
     from vicinal.integrations.opennebula.save_restore import restore
+    from vicinal.integrations.opennebula.vm import site_of
 
     with site_of(call, records) as site:
         return restore(call, site, what, placed)
@@ -189,8 +189,8 @@ def _repair(call: Call, records: Records) -> None:
     try:
         if set(records.lacking()) <= {call.vm}:
             return
-        from vicinal.integrations.opennebula.machine import site_of
         from vicinal.integrations.opennebula.save_restore import repair
+        from vicinal.integrations.opennebula.vm import site_of
 
         with site_of(call, records) as site:
             repair(site, call.action, without=call.vm)

@@ -20,7 +20,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.settings import Settings
 from vicinal.host.functions.sysfs import INFINIBAND, find_card, find_function
-from vicinal.integrations.opennebula.call import log, reported, running_machines
+from vicinal.integrations.opennebula.call import log, reported, running_vms
 from vicinal.integrations.opennebula.documents import given_in_base64
 from vicinal.integrations.opennebula.vf import (
     FREE_SECONDS,
@@ -39,7 +39,7 @@ class Hooks:
     def __init__(
         self,
         functions: Functions,
-        running: Callable[[], AbstractSet[int]] = running_machines,
+        running: Callable[[], AbstractSet[int]] = running_vms,
         free_seconds: float = FREE_SECONDS,
     ) -> None:
         self._functions = functions

@@ -21,8 +21,8 @@ from vicinal.cluster.hosts.connection import Answers, Requests
 from vicinal.integrations.opennebula.call import Call, log
 from vicinal.integrations.opennebula.destination import MARK, Destination, Step
 from vicinal.integrations.opennebula.held_resources import HeldResources, Placement
-from vicinal.integrations.opennebula.machine import Machine, Site
 from vicinal.integrations.opennebula.save_restore import give_again
+from vicinal.integrations.opennebula.vm import Site, Vm
 
 _COMING_SECONDS = 3600.0
 """How long to wait for an arriving VM after the other host went silent."""
@@ -38,47 +38,45 @@ def migrate(call: Call, site: Site, there: Destination) -> int | None:
     has the VM's processors. Raises VicinalError if the VM cannot be moved; then the VM runs here
     with its resources.
     """
-    machine = site.machine(call.vm)
-    what = machine.held_resources()
+    vm = site.vm(call.vm)
+    what = vm.held_resources()
     if not what:
-        if (placed := machine.placement()) != Placement():
+        if (placed := vm.placement()) != Placement():
             there.ask(Step.PLACEMENT, placed=placed.to_json())
         return None
     host, given = call.arguments[1], site.given()
     status: int | None = None
     with site.records.released(call.vm) as hold:
-        there.ask(Step.EXPECT, what=what.to_json(), placed=machine.placement().to_json())
+        there.ask(Step.EXPECT, what=what.to_json(), placed=vm.placement().to_json())
         try:
-            machine.take(what)
+            vm.take(what)
             status = site.stock(call, hold, given)
             if status == 0:
                 there.ask(Step.GIVE)
         except BaseException as error:
-            home = _come_home(call, machine, there, what, given)
+            home = _come_home(call, vm, there, what, given)
             if status != 0 or home or not isinstance(error, VicinalError):
                 raise
             # The VM is on its destination, and OpenNebula has to know that: no error.
             log(call.action, f"the VM runs on {host} without some of its resources ({error})")
         else:
             if status != 0:
-                _come_home(call, machine, there, what, given)
-        if not machine.is_here:
+                _come_home(call, vm, there, what, given)
+        if not vm.is_here:
             site.records.lacks(call.vm, something=False)
         return status
 
 
-def _come_home(
-    call: Call, machine: Machine, there: Destination, what: HeldResources, given: bytes
-) -> bool:
+def _come_home(call: Call, vm: Vm, there: Destination, what: HeldResources, given: bytes) -> bool:
     """Bring the VM back, with its resources; returns whether it runs here."""
-    if not machine.is_here:
+    if not vm.is_here:
         try:
             home = call.arguments[2]
             there.ask(Step.SEND_BACK, to=home, given=base64.b64encode(given).decode())
         except VicinalError as error:
             log(call.action, f"the VM cannot move back: {error}")
-    give_again(call.action, machine, what)
-    return machine.is_here
+    give_again(call.action, vm, what)
+    return vm.is_here
 
 
 class Arrival:
@@ -87,7 +85,7 @@ class Arrival:
     def __init__(self, call: Call, site: Site) -> None:
         self._call = call
         self._site = site
-        self._machine = site.machine(call.vm)
+        self._vm = site.vm(call.vm)
         self._kept = ExitStack()
         self._hold = -1
         self._what = HeldResources()
@@ -114,7 +112,7 @@ class Arrival:
                 placed = Placement.from_json(values["placed"])
                 self._expect(HeldResources.from_json(values["what"]), placed)
             case Step.GIVE:
-                self._machine.give(self._what)
+                self._vm.give(self._what)
                 self._has_all = True
             case Step.SEND_BACK:
                 self._send_back(str(values["to"]), base64.b64decode(values["given"]))
@@ -129,12 +127,12 @@ class Arrival:
         with self._kept:
             began = time.monotonic()
             while not self._has_all and self._waits(time.monotonic() - began):
-                if self._machine.runs:
-                    self._machine.give(self._what)
+                if self._vm.runs:
+                    self._vm.give(self._what)
                     self._has_all = True
                 else:
                     time.sleep(_POLL_SECONDS)
-            if not self._machine.is_here and self._is_ours:
+            if not self._vm.is_here and self._is_ours:
                 self._site.records.lacks(self._call.vm, something=False)
 
     @property
@@ -143,17 +141,17 @@ class Arrival:
 
     def _waits(self, seconds: float) -> bool:
         """Whether to wait for the VM, `seconds` after the other host's last word."""
-        if self._machine.is_here:
+        if self._vm.is_here:
             return seconds < _COMING_SECONDS and self._is_ours
         return not self._over and seconds < _LOST_SECONDS and self._is_ours
 
     def _require(self, placed: Placement) -> None:
-        placed.require(self._call.action, self._machine.name, self._site.host)
+        placed.require(self._call.action, self._vm.name, self._site.host)
 
     def _expect(self, what: HeldResources, placed: Placement) -> None:
-        if self._machine.is_here:
+        if self._vm.is_here:
             raise VicinalError(
-                f"a domain {self._machine.name} exists there already",
+                f"a domain {self._vm.name} exists there already",
                 "find out whose domain this is",
             )
         self._require(placed)
@@ -163,10 +161,10 @@ class Arrival:
         self._what, self._has_all = what, False
 
     def _send_back(self, home: str, given: bytes) -> None:
-        self._machine.take(self._what)
+        self._vm.take(self._what)
         self._has_all = False
         own = self._call.arguments[-1]
-        call = self._call.other("migrate", self._machine.name, home, own)
+        call = self._call.other("migrate", self._vm.name, home, own)
         status = self._site.stock(call, self._hold, given)
         if status != 0:
             raise VicinalError(

@@ -26,7 +26,7 @@ from vicinal.host.functions.sysfs import (
     find_card,
     plain_guid,
 )
-from vicinal.integrations.opennebula.call import reported, running_machines
+from vicinal.integrations.opennebula.call import reported, running_vms
 from vicinal.integrations.opennebula.documents import given_in_base64
 from vicinal.integrations.opennebula.vf import FREE_SECONDS, Assignments, FunctionNic, read_nics
 
@@ -42,7 +42,7 @@ class Network:
     def __init__(
         self,
         functions: Functions,
-        running: Callable[[], AbstractSet[int]] = running_machines,
+        running: Callable[[], AbstractSet[int]] = running_vms,
         free_seconds: float = FREE_SECONDS,
         active_seconds: float = _ACTIVE_SECONDS,
     ) -> None:

@@ -58,7 +58,7 @@ class Record:
     """A region, and the ids of the VMs that keep it."""
 
     request: RegionRequest
-    machines: frozenset[int]
+    vms: frozenset[int]
 
 
 class Records:
@@ -74,7 +74,7 @@ class Records:
 
     def known(self, vm: int) -> bool:
         """Whether a record names the VM. Takes no lock."""
-        return self.directory.is_dir() and any(vm in each.machines for each in self._read())
+        return self.directory.is_dir() and any(vm in each.vms for each in self._read())
 
     @contextmanager
     def held(
@@ -121,11 +121,11 @@ class Records:
 
     def region_of(self, vm: int) -> RegionRequest | None:
         """The region of the VM; None if it has none. Raises VicinalError as all()."""
-        return next((each.request for each in self.all() if vm in each.machines), None)
+        return next((each.request for each in self.all() if vm in each.vms), None)
 
-    def machines_of(self, request: RegionRequest) -> frozenset[int]:
+    def vms_of(self, request: RegionRequest) -> frozenset[int]:
         """The ids of the VMs that keep the region. Raises VicinalError as all()."""
-        found = (each.machines for each in self.all() if each.request.key == request.key)
+        found = (each.vms for each in self.all() if each.request.key == request.key)
         return next(found, frozenset())
 
     def checked_file(self, request: RegionRequest) -> Path:
@@ -270,7 +270,7 @@ class Records:
     ) -> None:
         there = {record.request.key: record for record in self._read()}
         for each in there.values():
-            if vm in each.machines and each.request.key != request.key:
+            if vm in each.vms and each.request.key != request.key:
                 raise VicinalError(
                     f"VM {vm} runs here with the region {each.request.name!r}", "end it first"
                 )
@@ -306,18 +306,18 @@ class Records:
                 "give all VMs of a job the same SIZE and MEMBERS",
             )
         self.checked_file(request)
-        self._write(replace(record, machines=record.machines | {vm}))
+        self._write(replace(record, vms=record.vms | {vm}))
 
     def _sweep(self, running: AbstractSet[int]) -> None:
         """Remove the records and regions of VMs that neither run nor have an action."""
         for record in self._read():
-            left = {vm for vm in record.machines if vm in running or self._is_held(vm)}
+            left = {vm for vm in record.vms if vm in running or self._is_held(vm)}
             if not left:
                 self._remove_region(record.request)
                 self._file(record.request).unlink(missing_ok=True)
                 shutil.rmtree(self.directory / f"{record.request.key}{_RANKS}", ignore_errors=True)
-            elif left != record.machines:
-                self._write(replace(record, machines=frozenset(left)))
+            elif left != record.vms:
+                self._write(replace(record, vms=frozenset(left)))
         self._tidy()
 
     def _remove_region(self, request: RegionRequest) -> None:
@@ -348,7 +348,7 @@ class Records:
                 "job": request.job,
                 "size_bytes": request.size_bytes,
                 "members": request.members,
-                "machines": sorted(record.machines),
+                "vms": sorted(record.vms),
             }
         )
         try:
@@ -364,8 +364,8 @@ class Records:
         for file in sorted(self.directory.glob("*.json")):
             try:
                 values = json.loads(file.read_text())
-                machines = frozenset(int(vm) for vm in values.pop("machines"))
-                record = Record(RegionRequest(**values), machines)
+                vms = frozenset(int(vm) for vm in values.pop("vms"))
+                record = Record(RegionRequest(**values), vms)
             except FileNotFoundError:  # read without the lock: another process removed the file
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:

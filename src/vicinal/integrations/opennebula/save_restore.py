@@ -11,7 +11,7 @@ If a driver is killed in between, the next action on the host attaches the missi
 from vicinal.base.errors import VicinalError
 from vicinal.integrations.opennebula.call import Call, log
 from vicinal.integrations.opennebula.held_resources import HeldResources, Placement
-from vicinal.integrations.opennebula.machine import Machine, Site
+from vicinal.integrations.opennebula.vm import Site, Vm
 
 _LATER = "the next action on this host attaches the rest"
 
@@ -22,20 +22,20 @@ def save(call: Call, site: Site) -> int | None:
     For None the caller runs the stock script. Raises VicinalError if the VM cannot give up its
     resources. If a step fails, the VM runs on with all resources.
     """
-    machine = site.machine(call.vm)
-    what = machine.held_resources()
+    vm = site.vm(call.vm)
+    what = vm.held_resources()
     if not what:
         return None
     given = site.given()
     with site.records.released(call.vm) as hold:
         try:
-            machine.take(what)
+            vm.take(what)
             status = site.stock(call, hold, given)
         except BaseException:
-            give_again(call.action, machine, what)
+            give_again(call.action, vm, what)
             raise
-        if machine.is_here:
-            give_again(call.action, machine, what)
+        if vm.is_here:
+            give_again(call.action, vm, what)
         else:
             site.records.lacks(call.vm, something=False)
         return status
@@ -46,34 +46,34 @@ def restore(call: Call, site: Site, what: HeldResources, placed: Placement) -> i
 
     Raises VicinalError, with the VM still saved, if this host lacks the resources.
     """
-    machine, given = site.machine(call.vm), site.given()
-    placed.require(call.action, machine.name, site.host)
+    vm, given = site.vm(call.vm), site.given()
+    placed.require(call.action, vm.name, site.host)
     with site.kept(call.vm, what, placed.nodes) as hold:
         site.records.lacks(call.vm, something=True)
         status = site.stock(call, hold, given)
-        if not machine.is_here:
+        if not vm.is_here:
             site.records.lacks(call.vm, something=False)
             return status
         try:
-            machine.give(what)
+            vm.give(what)
         except BaseException as error:
-            if _saved_again(call, site, machine, what, hold, given):
+            if _saved_again(call, site, vm, what, hold, given):
                 raise
             log(call.action, f"the VM runs without some of its resources ({error}); {_LATER}")
         return status
 
 
-def give_again(action: str, machine: Machine, what: HeldResources) -> None:
-    """Undo Machine.take(). A failure is logged, and left to the next action."""
+def give_again(action: str, vm: Vm, what: HeldResources) -> None:
+    """Undo Vm.take(). A failure is logged, and left to the next action."""
     try:
-        if machine.is_here:
-            machine.give(what)
+        if vm.is_here:
+            vm.give(what)
     except VicinalError as error:
         log(action, f"the VM runs without some of its resources ({error}); {_LATER}")
 
 
 def _saved_again(
-    call: Call, site: Site, machine: Machine, what: HeldResources, hold: int, given: bytes
+    call: Call, site: Site, vm: Vm, what: HeldResources, hold: int, given: bytes
 ) -> bool:
     """Save a restored VM again, because its resources cannot be attached; returns whether this
     worked.
@@ -82,12 +82,12 @@ def _saved_again(
     """
     checkpoint, host = call.arguments[:2]
     try:
-        machine.take(what)
-        status = site.stock(call.other("save", machine.name, checkpoint, host), hold, given)
+        vm.take(what)
+        status = site.stock(call.other("save", vm.name, checkpoint, host), hold, given)
     except VicinalError as error:
         log(call.action, f"the VM cannot be saved again: {error}")
         return False
-    if status == 0 and not machine.is_here:
+    if status == 0 and not vm.is_here:
         site.records.lacks(call.vm, something=False)
         return True
     return False
@@ -107,14 +107,14 @@ def repair(site: Site, action: str, without: int) -> None:
             log(action, f"VM {vm} still lacks some of its resources: {error}")
 
 
-def _repair(site: Site, vm: int) -> None:
-    with site.records.unattended(vm) as free:
+def _repair(site: Site, vm_id: int) -> None:
+    with site.records.unattended(vm_id) as free:
         if not free:
             return
-        machine = site.machine(vm)
-        what = machine.lacks if machine.is_here else HeldResources()
+        vm = site.vm(vm_id)
+        what = vm.lacks if vm.is_here else HeldResources()
         if not what:
-            site.records.lacks(vm, something=False)
+            site.records.lacks(vm_id, something=False)
             return
-        with site.kept(vm, what, machine.placement().nodes):
-            machine.give(what)
+        with site.kept(vm_id, what, vm.placement().nodes):
+            vm.give(what)

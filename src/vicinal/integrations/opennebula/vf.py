@@ -26,7 +26,7 @@ from vicinal.host.functions.operations import Functions
 from vicinal.host.functions.owners import assigned_to
 from vicinal.host.functions.settings import parse_mac
 from vicinal.host.functions.sysfs import VirtualFunction
-from vicinal.integrations.opennebula.call import domain_name, running_machines
+from vicinal.integrations.opennebula.call import domain_name, running_vms
 from vicinal.integrations.opennebula.documents import parse, shown
 
 DRIVER = "vicinal"
@@ -175,7 +175,7 @@ class Assignments:
         self,
         functions: Functions,
         owner: Callable[[int], str] = owner_of,
-        running: Callable[[], AbstractSet[int]] = running_machines,
+        running: Callable[[], AbstractSet[int]] = running_vms,
         free_seconds: float = FREE_SECONDS,
     ) -> None:
         self._functions = functions

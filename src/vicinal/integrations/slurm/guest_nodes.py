@@ -4,7 +4,7 @@ libvirt.
 So the processes are in the job's control group and accounting, and end with the supervisor, as
 containers do.
 
-On a job with several hosts, the network of the machines is a bridge with taps. Root connects the
+On a job with several hosts, the network of the VMs is a bridge with taps. Root connects the
 bridge to the other hosts. One process holds this network, as its root and as the job's user. The
 process ends with the supervisor.
 """
@@ -25,7 +25,7 @@ from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork
 from vicinal.cluster.nodes.host_network import ip
 from vicinal.cluster.nodes.network import BRIDGE, without_ipv6
-from vicinal.cluster.nodes.vm.machine import commands_text
+from vicinal.cluster.nodes.vm.vm import commands_text
 from vicinal.cluster.vm.guest.identity import keys_of_secret
 from vicinal.cluster.vm.image.building import find_image
 from vicinal.cluster.vm.image.layout import GUESTS_FILE
@@ -60,9 +60,9 @@ _ANSWER_BYTES = 1 << 16
 def make_guests(
     job: NodesJob, cluster: Cluster, nodes: Sequence[Node], region: tuple[Path, int] | None
 ) -> NodeList:
-    """Start the machines, from a snapshot if one exists; `region` is the file and its member slots.
+    """Start the VMs, from a snapshot if one exists; `region` is the file and its member slots.
 
-    Raises VicinalError; machines that were started end with the supervisor.
+    Raises VicinalError; VMs that were started end with the supervisor.
     """
     _check(job, cluster, nodes)
     shares = share_functions(job.functions, nodes)
@@ -128,7 +128,7 @@ def _borrow(job: NodesJob) -> None:
     assert job.channel is not None
     channel = Channel(os.dup(job.channel))
     try:
-        channel.lend_to_machines()
+        channel.lend_to_vms()
     finally:
         channel.close()
 
@@ -180,14 +180,14 @@ def _check(job: NodesJob, cluster: Cluster, nodes: Sequence[Node]) -> None:
     device = cluster.region.device if cluster.region is not None else RegionDevice.IVSHMEM
     if device is not RegionDevice.IVSHMEM:
         raise VicinalError(
-            f"{job.file} gives machines the region as {device}, which cannot be hot-plugged",
+            f"{job.file} gives VMs the region as {device}, which cannot be hot-plugged",
             f"set region.device to {RegionDevice.IVSHMEM}",
         )
     for node in nodes:
         if node.additions or node.hugepages:
             key = "image" if node.additions else "hugepages"
             raise VicinalError(
-                f"{job.file} gives {node.name!r} {key}, which a job's machines cannot have",
+                f"{job.file} gives {node.name!r} {key}, which a job's VMs cannot have",
                 f"remove {key}, or start the cluster inside the job with `vicinal up`",
             )
 
@@ -200,9 +200,9 @@ def make_taps(channel: int, count: int) -> tuple[list[int], int]:
     """
     if count > MOST_TAPS:
         raise VicinalError(
-            f"{count} machines on a host cannot be connected to machines of other hosts: at most "
+            f"{count} VMs on a host cannot be connected to VMs of other hosts: at most "
             f"{MOST_TAPS} can",
-            "use fewer and larger machines",
+            "use fewer and larger VMs",
         )
     reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
@@ -214,7 +214,7 @@ def make_taps(channel: int, count: int) -> tuple[list[int], int]:
         answer, taps, *_ = socket.recv_fds(reader, _ANSWER_BYTES, MOST_TAPS)
     said = json.loads(answer) if answer else {"fault": "it was killed", "remedy": "try again"}
     if "fault" in said:
-        raise VicinalError(f"the machines' network: {said['fault']}", said["remedy"])
+        raise VicinalError(f"the VMs' network: {said['fault']}", said["remedy"])
     return list(taps), int(said["mtu"])
 
 

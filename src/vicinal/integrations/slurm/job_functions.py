@@ -41,8 +41,8 @@ from vicinal.integrations.slurm.defaults import GRES
 from vicinal.integrations.slurm.job_regions import own_directory
 from vicinal.integrations.slurm.job_vlans import vlan_of
 from vicinal.integrations.slurm.lent_functions import bounds, check_bounds, lent
-from vicinal.integrations.slurm.machine_functions import check_for_machines, take_from_machines
 from vicinal.integrations.slurm.queue import active_jobs, jobs_with
+from vicinal.integrations.slurm.vm_functions import check_for_vms, take_from_vms
 from vicinal.mpi.variables import FUNCTION_DEVICES, FUNCTION_INTERFACES, FUNCTIONS
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
@@ -145,7 +145,7 @@ class JobFunctions:
         with self._locked(job):
             try:
                 for address in assigned_to(self._functions, owner_of(job)):
-                    check_for_machines(self._functions, self._functions.find(address))
+                    check_for_vms(self._functions, self._functions.find(address))
                     self._functions.lend(address, owner=owner_of(job), user=user)
             except VicinalError as error:
                 raise _told(job, error) from error
@@ -278,7 +278,7 @@ class JobFunctions:
             function = find_function(self._functions.cards(), address)
             try:
                 if function is not None and function.driver == VFIO:
-                    take_from_machines(self._functions, function)
+                    take_from_vms(self._functions, function)
                 elif function is not None and self._is_away(function):
                     self._functions.recall(address, owner=owner)
                     function = None

@@ -15,7 +15,7 @@ from vicinal.base.errors import VicinalError
 
 UPLINK = "uplink"
 """The name of the cable's end in the nodes' network."""
-_JOIN, _LEND, _LEND_TO_MACHINES = b"n", b"f", b"m"
+_JOIN, _LEND, _LEND_TO_VMS = b"n", b"f", b"m"
 
 
 class Channel:
@@ -46,12 +46,12 @@ class Channel:
             raise _not_lent()
         return f"lent{number}"
 
-    def lend_to_machines(self) -> None:
+    def lend_to_vms(self) -> None:
         """Ask root to bind all functions of the job to vfio-pci, and to let this user open them.
 
         Raises VicinalError if root refuses.
         """
-        if not self._ask(_LEND_TO_MACHINES):
+        if not self._ask(_LEND_TO_VMS):
             raise _not_lent()
 
     def _ask(self, words: bytes, network: Path | None = None) -> bool:

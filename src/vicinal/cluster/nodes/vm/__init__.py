@@ -1,5 +1,5 @@
 """Nodes of a cluster that are virtual machines: their description, networks and ssh connections.
 
-The machines are libvirt domains (vicinal.cluster.vm.libvirt), which outlive the command that
+The VMs are libvirt domains (vicinal.cluster.vm.libvirt), which outlive the command that
 creates them. A directory of the cluster keeps what later commands need.
 """

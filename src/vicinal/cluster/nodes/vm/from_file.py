@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.file.hosts import HostPartMachine
+from vicinal.cluster.file.hosts import HostPartVm
 from vicinal.cluster.file.model import BackEnd, Cluster, Node, Policy, RegionSettings
 from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork, NoNetwork
 from vicinal.cluster.file.reading_network import set_up_in_guests
 from vicinal.cluster.nodes.placement import reserved_cores
 from vicinal.cluster.nodes.vm.image_additions import additions_key
 from vicinal.cluster.nodes.vm.links import check_link, link_of
-from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.network import Link, bridge_for, check_wired, far_machines
+from vicinal.cluster.nodes.vm.network import Link, bridge_for, check_wired, far_vms
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.vm.libvirt.uri import default_uri
 from vicinal.cluster.vm.region_device import RegionDevice
@@ -23,17 +23,17 @@ from vicinal.host.topology import Cpu, NumaNode
 _MIB = 1 << 20
 
 
-def machines_of(
+def vms_of(
     cluster: Cluster,
     placed: Mapping[str, tuple[int, ...]],
     region: str | None,
     cpus: Sequence[Cpu],
     numa: Sequence[NumaNode],
-) -> tuple[Machine, ...]:
-    """The machines, on the processors that placement chose, sharing a region in /dev/shm.
+) -> tuple[Vm, ...]:
+    """The VMs, on the processors that placement chose, sharing a region in /dev/shm.
 
     `placed` maps node names to processors of this host. Raises VicinalError if there are more
-    machines than wires can join, or if a bridge, a tap or libvirt does not allow the request.
+    VMs than wires can join, or if a bridge, a tap or libvirt does not allow the request.
     """
     nodes = cluster.of(BackEnd.VM)
     owner = f"{os.geteuid()}-{cluster.name}"
@@ -44,9 +44,9 @@ def machines_of(
         check_link(uri, link, starts=False)
     keys = {each: additions_key(each) for each in {node.additions for node in nodes}}
     host_part = cluster.host_part
-    machines = _all_machines(nodes) if host_part is None else host_part.machines
-    numbers = {machine.name: number for number, machine in enumerate(machines)}
-    joined = [number for number, machine in enumerate(machines) if machine.joined]
+    vms = _all_vms(nodes) if host_part is None else host_part.vms
+    numbers = {vm.name: number for number, vm in enumerate(vms)}
+    joined = [number for number, vm in enumerate(vms) if vm.joined]
     if host_part is None:
         bridge = bridge_for(owner, uri, len(joined))
     elif host_part.bridge is not None:
@@ -56,20 +56,20 @@ def machines_of(
         check_wired(len(joined))
         bridge = None
     pinned = cluster.placement.policy is not Policy.NONE
-    # QEMU's other threads run on the host's reserved cores, or on the machine's own if none are.
+    # QEMU's other threads run on the host's reserved cores, or on the VM's own if none are.
     reserved = reserved_cores(cluster, cpus) if pinned else ()
     strict = cluster.placement.policy is Policy.NUMA
     device = (cluster.region or RegionSettings()).device
     rings = cluster.region is not None and device is RegionDevice.DOORBELL
     doorbell = str(cluster_directory(cluster.kept_as) / "doorbell" / "socket") if rings else None
     return tuple(
-        Machine(
+        Vm(
             owner=owner,
             name=node.name,
             number=numbers[node.name],
             peers=_others(numbers[node.name], joined),
             uri=uri,
-            directory=str(cluster_directory(cluster.kept_as) / "machines"),
+            directory=str(cluster_directory(cluster.kept_as) / "vms"),
             cpus=node.cpus,
             memory_mib=-(-(node.memory_bytes or 0) // _MIB),
             hugepages=node.hugepages,
@@ -81,7 +81,7 @@ def machines_of(
             doorbell=doorbell,
             bridge=bridge if numbers[node.name] in joined else None,
             bridge_is_ours=host_part is None,
-            far=() if host_part is None else far_machines(host_part, numbers[node.name]),
+            far=() if host_part is None else far_vms(host_part, numbers[node.name]),
             link=links[node.name],
             commands=node.commands,
             additions=node.additions,
@@ -115,12 +115,12 @@ def check_may_give_away(node: str, uri: str) -> None:
         )
 
 
-def _all_machines(nodes: Sequence[Node]) -> tuple[HostPartMachine, ...]:
-    return tuple(HostPartMachine(node.name, "", is_joined(node)) for node in nodes)
+def _all_vms(nodes: Sequence[Node]) -> tuple[HostPartVm, ...]:
+    return tuple(HostPartVm(node.name, "", is_joined(node)) for node in nodes)
 
 
 def is_joined(node: Node) -> bool:
-    """Whether a machine has a network with the other machines."""
+    """Whether a VM has a network with the other VMs."""
     return not isinstance(node.network, NoNetwork)
 
 

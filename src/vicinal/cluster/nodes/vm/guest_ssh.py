@@ -1,8 +1,8 @@
 """The host's ssh connection to a virtual machine of a cluster, which outlives the command.
 
-A machine's virtio port accepts one connection at a time. So the first command that needs the port
+A VM's virtio port accepts one connection at a time. So the first command that needs the port
 starts an ssh that stays and multiplexes later commands (ssh's ControlMaster). It ends with the
-guest, or when a command stops, saves, moves or removes the machine.
+guest, or when a command stops, saves, moves or removes the VM.
 """
 
 import os
@@ -15,9 +15,9 @@ from vicinal.base.daemon import end_all, processes_with
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import OWN_FILE, take_lock
 from vicinal.cluster.nodes.job_nodes import START
-from vicinal.cluster.nodes.vm.hypervisor import has_machines, hypervisor_at
+from vicinal.cluster.nodes.vm.hypervisor import has_vms, hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Made
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.console import console_tail
 from vicinal.cluster.vm.guest.shell import GuestShell
@@ -30,54 +30,54 @@ _END_SECONDS = 5.0
 
 
 class GuestSsh(GuestShell):
-    """Runs commands as the machine's user in a machine that runs."""
+    """Runs commands as the VM's user in a VM that runs."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        files = machine.files
+    def __init__(self, vm: Vm) -> None:
+        self.vm = vm
+        files = vm.files
         super().__init__(
-            machine.name,
+            vm.name,
             files.directory,
             files.keys,
             alive=lambda _: self.alive,
             failure=self.failure,
-            stem=files.stem(machine.number),
+            stem=files.stem(vm.number),
         )
 
     @property
     def alive(self) -> bool:
-        """Whether the machine runs."""
+        """Whether the VM runs."""
         # Imported here, because a cluster without virtual machines needs no libvirt.
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
-        if not has_machines(self.machine.uri):
+        if not has_vms(self.vm.uri):
             return False
-        state = observe(hypervisor_at(self.machine.uri), self.machine.domain)
+        state = observe(hypervisor_at(self.vm.uri), self.vm.domain)
         return state is DomainState.RUNNING
 
     def failure(self, what: str) -> VicinalError:
-        """An error that says what is wrong with this machine, and how its console ends."""
-        tail = " | ".join(console_tail(self.machine.console)) or "nothing"
+        """An error that says what is wrong with this VM, and how its console ends."""
+        tail = " | ".join(console_tail(self.vm.console)) or "nothing"
         return VicinalError(
             f"{self.name}: {what}{self.complaint}; its console ends with: {tail}",
-            f"see the whole console in {self.machine.console}",
+            f"see the whole console in {self.vm.console}",
         )
 
     def enter(self) -> None:
-        """Ensure a connection. Raises VicinalError if the machine does not run or answer."""
+        """Ensure a connection. Raises VicinalError if the VM does not run or answer."""
         if not self.alive:
             raise VicinalError(f"{self.name} does not run", START)
-        self.connect(BOOT_SECONDS * Made.read(self.machine.files).accelerator.patience)
+        self.connect(BOOT_SECONDS * Made.read(self.vm.files).accelerator.patience)
 
     def connect(self, seconds: float) -> None:
-        """Wait until commands can run in the machine, by the present connection or a new one."""
+        """Wait until commands can run in the VM, by the present connection or a new one."""
         with self._alone():
             if not self._connected():
-                end_guest_ssh(self.machine)
+                end_guest_ssh(self.vm)
                 try:
                     super().connect(seconds)
                 except VicinalError:
-                    # A machine that was moved may still believe in the former connection, and take
+                    # A VM that was moved may still believe in the former connection, and take
                     # the first bytes of this one for the end of the former.
                     if not self.alive:
                         raise
@@ -88,7 +88,7 @@ class GuestSsh(GuestShell):
     def close(self) -> None:
         """End the connection, also if another command started it."""
         super().close()
-        end_guest_ssh(self.machine)
+        end_guest_ssh(self.vm)
 
     def _ssh_prefix(self) -> Sequence[str]:
         return ()  # the connection stays when this process ends
@@ -121,22 +121,22 @@ class GuestSsh(GuestShell):
             os.close(held)
 
 
-def end_guest_ssh(machine: Machine) -> None:
-    """End the connection to a machine, if there is one, and wait until it has ended."""
-    master = machine.files.master(machine.number)
+def end_guest_ssh(vm: Vm) -> None:
+    """End the connection to a VM, if there is one, and wait until it has ended."""
+    master = vm.files.master(vm.number)
     option = f"ControlPath={master}"
     connections = processes_with(lambda words: option in words and "-M" in words)
     end_all(connections, gentle_seconds=_END_SECONDS, seconds=_END_SECONDS)
     master.unlink(missing_ok=True)
 
 
-def check_unused(machine: Machine) -> None:
-    """Raise VicinalError if a command of this host runs in the machine: it would be cut off."""
-    option = f"ControlPath={machine.files.master(machine.number)}"
+def check_unused(vm: Vm) -> None:
+    """Raise VicinalError if a command of this host runs in the VM: it would be cut off."""
+    option = f"ControlPath={vm.files.master(vm.number)}"
     is_command = {"-M", "-O"}.isdisjoint
     for process in processes_with(lambda words: option in words and is_command(words)):
         raise VicinalError(
-            f"a command of this host runs in {machine.name}, and would be cut off: "
+            f"a command of this host runs in {vm.name}, and would be cut off: "
             f"{process.info['cmdline'][-1][:60]}",
-            "wait until it ends, or end it; run lasting commands in the machine's background",
+            "wait until it ends, or end it; run lasting commands in the VM's background",
         )

@@ -9,8 +9,8 @@ from vicinal.cluster.nodes.job_nodes import Launchers, check_running
 from vicinal.cluster.nodes.own_region import OwnRegion
 from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh
 from vicinal.cluster.nodes.vm.layout import Files, Made
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.parallel import run_parallel
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
@@ -19,33 +19,33 @@ from vicinal.region import RegionState, inspect
 from vicinal.region.detaching import mark_dead
 
 
-class MachineImage:
-    """The contents of the image that the machines booted."""
+class VmImage:
+    """The contents of the image that the VMs booted."""
 
     def __init__(self, files: Files) -> None:
         self._holds = [Path(each) for each in Made.read(files).holds]
         self._made = files.system.stat().st_mtime
 
     def has(self, path: Path) -> bool:
-        """Whether a file of this host is in the machines with its present contents."""
+        """Whether a file of this host is in the VMs with its present contents."""
         inside = any(path.is_relative_to(directory) for directory in self._holds)
         return inside and path.stat().st_mtime <= self._made
 
 
-class MachineGuests:
-    """All machines of a cluster on this host, in order; implements OwnNodes and ClusterGuests."""
+class VmGuests:
+    """All VMs of a cluster on this host, in order; implements OwnNodes and ClusterGuests."""
 
     network = GuestNetwork.VIRTIO
 
-    def __init__(self, name: str, machines: Sequence[Machine], region: Path | None) -> None:
+    def __init__(self, name: str, vms: Sequence[Vm], region: Path | None) -> None:
         self._name = name
-        self.guests = [GuestSsh(machine) for machine in machines]
+        self.guests = [GuestSsh(vm) for vm in vms]
         self._region = OwnRegion(region)
 
     @cached_property
-    def image(self) -> MachineImage:
-        """The image that the machines booted."""
-        return MachineImage(self.guests[0].machine.files)
+    def image(self) -> VmImage:
+        """The image that the VMs booted."""
+        return VmImage(self.guests[0].vm.files)
 
     def has(self, node: str) -> bool:
         return any(guest.name == node for guest in self.guests)
@@ -63,16 +63,16 @@ class MachineGuests:
 
     @property
     def alone(self) -> frozenset[str]:
-        """Names of the machines without a network with other machines."""
-        machines = [guest.machine for guest in self.guests]
-        return frozenset(each.name for each in machines if not each.peers)
+        """Names of the VMs without a network with other VMs."""
+        vms = [guest.vm for guest in self.guests]
+        return frozenset(each.name for each in vms if not each.peers)
 
     def ended_nodes(self) -> list[str]:
-        """Names of the machines that do not run."""
+        """Names of the VMs that do not run."""
         return [guest.name for guest in self.guests if not guest.alive]
 
     def enter(self) -> None:
-        """Connect to each machine. Raises VicinalError if a machine does not run."""
+        """Connect to each VM. Raises VicinalError if a VM does not run."""
         run_parallel(guest.enter for guest in self.guests)
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
@@ -87,12 +87,12 @@ class MachineGuests:
         """Do nothing: the connections stay open for the next command."""
 
     def inspect_all(self) -> tuple[RegionState, ...]:
-        """The state of the machines' region now; empty without a region."""
+        """The state of the VMs' region now; empty without a region."""
         file = self._region.path
         return () if file is None else (inspect(file, patience=0),)
 
     def check(self, names: Container[str] | None = None) -> None:
-        """Mark members of ended machines as dead in the region, and raise VicinalError.
+        """Mark members of ended VMs as dead in the region, and raise VicinalError.
 
         `names` are the nodes that must still run; None means all.
         """

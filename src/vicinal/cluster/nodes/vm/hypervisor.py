@@ -1,7 +1,7 @@
-"""The connection to libvirt that one command uses for all machines of a cluster.
+"""The connection to libvirt that one command uses for all VMs of a cluster.
 
-A machine can still run although libvirt no longer knows it, for example after libvirt lost its
-state. end_orphan() ends such a machine.
+A VM can still run although libvirt no longer knows it, for example after libvirt lost its
+state. end_orphan() ends such a VM.
 """
 
 import atexit
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
 from vicinal.cluster.vm.libvirt.uri import is_own
 
@@ -43,7 +43,7 @@ def hypervisor_at(uri: str) -> "Hypervisor":
         )
     if urlsplit(uri).path == "/system" and os.geteuid() != 0:
         raise VicinalError(
-            f"libvirt at {uri} would own the machines' files instead of this user",
+            f"libvirt at {uri} would own the VMs' files instead of this user",
             "set `hypervisor` to qemu:///session, or run as root",
         )
     if is_own(uri):
@@ -51,17 +51,17 @@ def hypervisor_at(uri: str) -> "Hypervisor":
     return connected_to(uri)
 
 
-def has_machines(uri: str) -> bool:
-    """Whether libvirt at this URI can have machines.
+def has_vms(uri: str) -> bool:
+    """Whether libvirt at this URI can have VMs.
 
     Vicinal's own libvirt has none if it was never started, or was removed. So no caller has to
-    start it only to look for machines.
+    start it only to look for VMs.
     """
     return not is_own(uri) or Daemon.of_this_user().directory.is_dir()
 
 
 def check_usable(uri: str) -> None:
-    """Raise VicinalError if libvirt visibly cannot have machines; starts no daemon."""
+    """Raise VicinalError if libvirt visibly cannot have VMs; starts no daemon."""
     daemon = Daemon.of_this_user()
     if is_own(uri) and not daemon.answers():
         daemon.check()
@@ -83,42 +83,42 @@ def connected_to(uri: str) -> "Hypervisor":
     return hypervisor
 
 
-def user_of_machines(hypervisor: "Hypervisor") -> tuple[int, int] | None:
-    """This user and group, for the machines' QEMU, if libvirt would otherwise choose a user.
+def user_of_vms(hypervisor: "Hypervisor") -> tuple[int, int] | None:
+    """This user and group, for the VMs' QEMU, if libvirt would otherwise choose a user.
 
     QEMU needs access to this user's files. None for a session's libvirt, which cannot choose.
     """
     return None if hypervisor.qemu_user() is None else (os.geteuid(), os.getegid())
 
 
-def end_orphan(machine: Machine) -> None:
-    """Kill the QEMU of a machine that libvirt does not know, or whose libvirt is lost.
+def end_orphan(vm: Vm) -> None:
+    """Kill the QEMU of a VM that libvirt does not know, or whose libvirt is lost.
 
-    The process is found by the machine's name and by the cluster's files in its command line.
+    The process is found by the VM's name and by the cluster's files in its command line.
     Raises VicinalError if it does not end.
     """
     import psutil
 
-    found = [process for process in psutil.process_iter(["cmdline"]) if _is(process, machine)]
+    found = [process for process in psutil.process_iter(["cmdline"]) if _is(process, vm)]
     for process in found:
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
         except psutil.AccessDenied as error:
-            raise _stays(process, machine) from error
+            raise _stays(process, vm) from error
     deadline = time.monotonic() + _END_SECONDS
     while found := [process for process in found if _runs(process)]:
         if time.monotonic() > deadline:
-            raise _stays(found[0], machine)
+            raise _stays(found[0], vm)
         time.sleep(_POLL_SECONDS)
 
 
-def _is(process: "psutil.Process", machine: Machine) -> bool:
+def _is(process: "psutil.Process", vm: Vm) -> bool:
     words = process.info["cmdline"] or []
-    name = f"guest={machine.domain}"
+    name = f"guest={vm.domain}"
     named = any(word == name or word.startswith(f"{name},") for word in words)
-    return named and any(f"{machine.directory}/" in word for word in words)
+    return named and any(f"{vm.directory}/" in word for word in words)
 
 
 def _runs(process: "psutil.Process") -> bool:
@@ -131,8 +131,8 @@ def _runs(process: "psutil.Process") -> bool:
         return False
 
 
-def _stays(process: "psutil.Process", machine: Machine) -> VicinalError:
+def _stays(process: "psutil.Process", vm: Vm) -> VicinalError:
     return VicinalError(
-        f"{machine.name} still runs, as process {process.pid}, and no libvirt knows it",
+        f"{vm.name} still runs, as process {process.pid}, and no libvirt knows it",
         f"end it as its user or as root: `kill -9 {process.pid}`",
     )

@@ -1,4 +1,4 @@
-"""What a cluster file adds to its machines' image: Debian packages, and files of this host.
+"""What a cluster file adds to its VMs' image: Debian packages, and files of this host.
 
 The additions are a separate archive. Linux unpacks it after the image, so its files replace those
 of the image. Packages are unpacked with all dependencies that the image lacks, and not configured.

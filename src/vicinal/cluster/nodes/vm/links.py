@@ -15,10 +15,10 @@ from vicinal.cluster.nodes.host_network import check_bridge, check_tap
 from vicinal.cluster.nodes.vm.network import Link
 
 HELPERS = (Path("/usr/lib/qemu/qemu-bridge-helper"), Path("/usr/libexec/qemu-bridge-helper"))
-"""Paths of QEMU's helper, which connects machines of unprivileged users to bridges."""
+"""Paths of QEMU's helper, which connects VMs of unprivileged users to bridges."""
 ALLOWED = Path("/etc/qemu/bridge.conf")
-"""The bridges to which the helper may connect machines."""
-_MACHINE = Path("/etc/machine-id")
+"""The bridges to which the helper may connect VMs."""
+_HOST_ID = Path("/etc/machine-id")
 
 
 def link_of(owner: str, node: Node) -> Link | None:
@@ -41,7 +41,7 @@ def local_mac(owner: str, node: str) -> str:
     """
     host = [platform.node()]
     with suppress(OSError):
-        host.append(_MACHINE.read_text().strip())
+        host.append(_HOST_ID.read_text().strip())
     digits = hashlib.sha256("/".join([*host, owner, node]).encode()).hexdigest()[:10]
     return ":".join(["02", *(digits[start : start + 2] for start in range(0, 10, 2))])
 
@@ -49,7 +49,7 @@ def local_mac(owner: str, node: str) -> str:
 def check_link(uri: str, link: Link | None, *, starts: bool) -> None:
     """Raise VicinalError if the bridge or tap of a link is missing, or libvirt may not use it.
 
-    `starts` says that the machine is about to start, so its tap must be free.
+    `starts` says that the VM is about to start, so its tap must be free.
     """
     if link is None:
         return
@@ -62,17 +62,17 @@ def check_link(uri: str, link: Link | None, *, starts: bool) -> None:
 
 
 def _check_helper(bridge: str) -> None:
-    """Raise VicinalError unless QEMU's helper connects an unprivileged user's machines here."""
+    """Raise VicinalError unless QEMU's helper connects an unprivileged user's VMs here."""
     helper = next((each for each in HELPERS if each.exists()), None)
     if helper is None:
         raise VicinalError(
-            "qemu-bridge-helper, which connects an unprivileged user's machines to a bridge, was "
+            "qemu-bridge-helper, which connects an unprivileged user's VMs to a bridge, was "
             "not found",
             "install qemu-system-common, or name a tap of this user",
         )
     if not helper.stat().st_mode & stat.S_ISUID and not _has_capabilities(helper):
         raise VicinalError(
-            f"{helper} may not connect machines to {bridge}: it has no privileges",
+            f"{helper} may not connect VMs to {bridge}: it has no privileges",
             f"as root, run `chmod u+s {helper}`, or name a tap of this user",
         )
     try:
@@ -85,7 +85,7 @@ def _check_helper(bridge: str) -> None:
     known = any(rule[:1] == ["include"] or rule[:2] == ["allow", "all"] for rule in rules)
     if not known and ["allow", bridge] not in [rule[:2] for rule in rules]:
         raise VicinalError(
-            f"qemu-bridge-helper may not connect machines to {bridge}: {ALLOWED} does not allow it",
+            f"qemu-bridge-helper may not connect VMs to {bridge}: {ALLOWED} does not allow it",
             f"as root, write `allow {bridge}` into {ALLOWED}, or name a tap of this user",
         )
 

@@ -4,18 +4,16 @@ from collections.abc import Sequence
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_size
-from vicinal.cluster.nodes.vm.machine import Machine
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.host.system import Host
 from vicinal.host.topology import HugePages, read_huge_pages, read_nodes
 
 
-def check_room(
-    starting: Sequence[Machine], ending: Sequence[Machine] = (), region_bytes: int = 0
-) -> None:
-    """Raise VicinalError if this host has too little memory for the starting machines.
+def check_room(starting: Sequence[Vm], ending: Sequence[Vm] = (), region_bytes: int = 0) -> None:
+    """Raise VicinalError if this host has too little memory for the starting VMs.
 
-    `ending` are machines that end first and so free their memory. `region_bytes` is the size of
-    regions that are created too. Machines that are bound to one NUMA node need their memory there.
+    `ending` are VMs that end first and so free their memory. `region_bytes` is the size of
+    regions that are created too. VMs that are bound to one NUMA node need their memory there.
     """
     if not starting:
         return
@@ -37,8 +35,8 @@ def check_room(
 
 
 def _check(
-    starting: Sequence[Machine],
-    ending: Sequence[Machine],
+    starting: Sequence[Vm],
+    ending: Sequence[Vm],
     available: int,
     pages: Sequence[HugePages],
     where: str,
@@ -60,5 +58,5 @@ def _check(
             )
 
 
-def _bytes(machines: Sequence[Machine], *, huge: bool) -> int:
-    return sum(each.memory_mib << 20 for each in machines if each.hugepages is huge)
+def _bytes(vms: Sequence[Vm], *, huge: bool) -> int:
+    return sum(each.memory_mib << 20 for each in vms if each.hugepages is huge)

@@ -1,7 +1,7 @@
 """Moving a virtual machine of a cluster to another host while jobs run in it.
 
-The machine's ranks leave the region and use the network. The guest gives up the region's device and
-its functions, the machine moves, and gets the devices of the other host. Then its ranks join the
+The VM's ranks leave the region and use the network. The guest gives up the region's device and
+its functions, the VM moves, and gets the devices of the other host. Then its ranks join the
 region there. If a step fails or is interrupted, the earlier steps are undone.
 """
 
@@ -25,36 +25,36 @@ _BACK_SECONDS = 15.0
 
 
 class MigrationHost(Protocol):
-    """What one host does in the move of a machine."""
+    """What one host does in the move of a VM."""
 
     @property
     def domain(self) -> str:
-        """The machine's name in libvirt."""
+        """The VM's name in libvirt."""
 
     @property
     def accelerator(self) -> Accelerator:
-        """What executes machines on this host."""
+        """What executes VMs on this host."""
 
     def check_leaves(self) -> None:
-        """Raise VicinalError if the machine cannot leave this host now."""
+        """Raise VicinalError if the VM cannot leave this host now."""
 
     def check_comes(self) -> None:
-        """Raise VicinalError if this host cannot receive the machine."""
+        """Raise VicinalError if this host cannot receive the VM."""
 
     def send_out(self, seconds: float) -> tuple[Endpoint, ...]:
-        """Make the machine's ranks leave this host's region; see ranks.send_out()."""
+        """Make the VM's ranks leave this host's region; see ranks.send_out()."""
 
     def close(self) -> None:
-        """End the connections to the machine, because a moved guest does not notice their end."""
+        """End the connections to the VM, because a moved guest does not notice their end."""
 
     def call_back(self) -> None:
-        """Let the machine's ranks return to the region; see ranks.call_back()."""
+        """Let the VM's ranks return to the region; see ranks.call_back()."""
 
     def await_back(self, whom: Collection[Endpoint], seconds: float) -> Return:
         """Wait until the ranks are in this host's region; see ranks.await_back()."""
 
     def side(self) -> Side:
-        """What the machine's domain has on this host."""
+        """What the VM's domain has on this host."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +70,21 @@ class Report:
     moved: Moved
 
 
-def move_machine(
+def move_vm(
     here: MigrationHost,
     there: MigrationHost,
     *,
     seconds: float = MOVE_SECONDS,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Move a machine from one host to another; `seconds` is the time limit of each step.
+    """Move a VM from one host to another; `seconds` is the time limit of each step.
 
-    Raises VicinalError if the machine cannot move. The machine and its ranks are then as before.
+    Raises VicinalError if the VM cannot move. The VM and its ranks are then as before.
     """
     here.check_leaves()
     if here.accelerator is not there.accelerator:
         raise VicinalError(
-            f"{here.accelerator.value.upper()} executes machines on this host, and "
+            f"{here.accelerator.value.upper()} executes VMs on this host, and "
             f"{there.accelerator.value.upper()} on the other host",
             "choose a host with the same accelerator",
         )
@@ -98,6 +98,6 @@ def move_machine(
         here.close()
         moved = migrate(here.domain, here.side(), there.side(), seconds=seconds)
         undo.pop_all()
-    say("the machine has moved")
+    say("the VM has moved")
     back = there.await_back(ranks, _BACK_SECONDS)
     return Report(len(ranks), back, left - began, moved)

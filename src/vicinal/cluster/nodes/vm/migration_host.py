@@ -1,4 +1,4 @@
-"""This host in the move of a machine, as its source or as its destination."""
+"""This host in the move of a VM, as its source or as its destination."""
 
 import time
 from collections.abc import Collection
@@ -12,8 +12,8 @@ from vicinal.cluster.nodes.vm import ranks
 from vicinal.cluster.nodes.vm.guest_ssh import QUIET_SECONDS, check_unused, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Made
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.region_device import RegionDevice
@@ -27,118 +27,118 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalMigrationHost:
-    """This host in the move of a machine that runs here, or will run here."""
+    """This host in the move of a VM that runs here, or will run here."""
 
-    machine: Machine
+    vm: Vm
 
     @property
     def domain(self) -> str:
-        """The machine's name in libvirt."""
-        return self.machine.domain
+        """The VM's name in libvirt."""
+        return self.vm.domain
 
     @property
     def accelerator(self) -> Accelerator:
-        """What executes machines on this host. Raises VicinalError if the cluster has none here."""
-        return Made.read(self.machine.files).accelerator
+        """What executes VMs on this host. Raises VicinalError if the cluster has none here."""
+        return Made.read(self.vm.files).accelerator
 
     def check_leaves(self) -> None:
-        """Raise VicinalError if the machine cannot leave this host now."""
+        """Raise VicinalError if the VM cannot leave this host now."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
-        machine = self.machine
-        state = observe(self._hypervisor, machine.domain)
+        vm = self.vm
+        state = observe(self._hypervisor, vm.domain)
         if state is not DomainState.RUNNING:
             raise VicinalError(
-                f"{machine.name} does not run, its state is {state}",
+                f"{vm.name} does not run, its state is {state}",
                 "resume it first: `vicinal start`",
             )
-        if machine.region is not None and machine.region_device != RegionDevice.IVSHMEM:
+        if vm.region is not None and vm.region_device != RegionDevice.IVSHMEM:
             raise VicinalError(
-                f"{machine.name} has its region as {machine.region_device}, which a running "
-                "machine cannot give up",
+                f"{vm.name} has its region as {vm.region_device}, which a running "
+                "VM cannot give up",
                 "set region.device to ivshmem-plain",
             )
-        if machine.device is not None:
+        if vm.device is not None:
             raise VicinalError(
-                f"{machine.name} has the device {machine.device}, which belongs to this host",
+                f"{vm.name} has the device {vm.device}, which belongs to this host",
                 "give its node a function instead, which other hosts can replace",
             )
-        if machine.bridge is None and machine.peers:
+        if vm.bridge is None and vm.peers:
             raise VicinalError(
-                f"wires join {machine.name} to other machines, and wires end on this host",
-                "connect the machines by a bridge",
+                f"wires join {vm.name} to other VMs, and wires end on this host",
+                "connect the VMs by a bridge",
             )
-        if machine.link is not None and machine.link.tap is not None:
+        if vm.link is not None and vm.link.tap is not None:
             raise VicinalError(
-                f"{machine.name} uses the tap {machine.link.tap}, which belongs to this host",
+                f"{vm.name} uses the tap {vm.link.tap}, which belongs to this host",
                 "use a bridge that the other host has too",
             )
-        check_unused(machine)
+        check_unused(vm)
 
     def check_comes(self) -> None:
-        """Raise VicinalError if this host cannot receive the machine."""
+        """Raise VicinalError if this host cannot receive the VM."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
-        machine = self.machine
-        if observe(self._hypervisor, machine.domain) is not DomainState.ABSENT:
+        vm = self.vm
+        if observe(self._hypervisor, vm.domain) is not DomainState.ABSENT:
             raise VicinalError(
-                f"a domain {machine.domain} exists already", "remove it, or choose another host"
+                f"a domain {vm.domain} exists already", "remove it, or choose another host"
             )
         for bridge in self._bridges:
             check_bridge(bridge)
         if self._region_file is not None:
             inspect(self._region_file, patience=0)
-        files = machine.files
-        system = files.system_with(machine.additions_key)
-        for file in (files.kernel, system, files.keys.archive(machine.name)):
+        files = vm.files
+        system = files.system_with(vm.additions_key)
+        for file in (files.kernel, system, files.keys.archive(vm.name)):
             if not file.exists():
                 raise VicinalError(
-                    f"{file} is missing, and {machine.name} boots it",
-                    "choose a host that has machines of the same kind",
+                    f"{file} is missing, and {vm.name} boots it",
+                    "choose a host that has VMs of the same kind",
                 )
-        check_room([machine])
+        check_room([vm])
 
     def send_out(self, seconds: float) -> tuple[ranks.Endpoint, ...]:
-        """Make the machine's ranks leave the region; see ranks.send_out()."""
-        return ranks.send_out(self.machine, seconds=seconds)
+        """Make the VM's ranks leave the region; see ranks.send_out()."""
+        return ranks.send_out(self.vm, seconds=seconds)
 
     def close(self) -> None:
-        """End the connections to the machine, because a moved guest does not notice their end."""
-        end_guest_ssh(self.machine)
+        """End the connections to the VM, because a moved guest does not notice their end."""
+        end_guest_ssh(self.vm)
         time.sleep(QUIET_SECONDS)
 
     def call_back(self) -> None:
-        """Let the machine's ranks return to the region; see ranks.call_back()."""
-        ranks.call_back(self.machine)
+        """Let the VM's ranks return to the region; see ranks.call_back()."""
+        ranks.call_back(self.vm)
 
     def await_back(self, whom: Collection[ranks.Endpoint], seconds: float) -> ranks.Return:
         """Wait until the ranks are in the region; see ranks.await_back()."""
-        return ranks.await_back(self.machine, whom, seconds=seconds)
+        return ranks.await_back(self.vm, whom, seconds=seconds)
 
     def side(self) -> "Side":
-        """What the machine's domain has on this host, without functions."""
+        """What the VM's domain has on this host, without functions."""
         from vicinal.cluster.vm.libvirt.side import Side
 
-        machine = self.machine
+        vm = self.vm
         file = self._region_file
         return Side(
             self._hypervisor,
             region=None if file is None else SharedRegion(file.name, file.stat().st_size),
-            placement=machine.placement,
-            names=(machine.directory, *self._bridges),
+            placement=vm.placement,
+            names=(vm.directory, *self._bridges),
         )
 
     @property
     def _bridges(self) -> list[str]:
-        """The bridge of the machines' own network, and the bridge of the host's network, if any."""
-        link = self.machine.link
-        named = (self.machine.bridge, None if link is None else link.bridge)
+        """The bridge of the VMs' own network, and the bridge of the host's network, if any."""
+        link = self.vm.link
+        named = (self.vm.bridge, None if link is None else link.bridge)
         return [bridge for bridge in named if bridge is not None]
 
     @property
     def _hypervisor(self) -> "Hypervisor":
-        return hypervisor_at(self.machine.uri)
+        return hypervisor_at(self.vm.uri)
 
     @property
     def _region_file(self) -> Path | None:
-        return ranks.region_of(self.machine)
+        return ranks.region_of(self.vm)

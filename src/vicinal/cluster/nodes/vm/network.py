@@ -1,13 +1,13 @@
 """The networks of a cluster's virtual machines: their own, and links to networks of the host.
 
-The machines' own network is isolated. If libvirt may create taps, a bridge of the host joins the
-machines. Otherwise a wire joins each pair of machines: a pair of Unix sockets by which their QEMUs
+The VMs' own network is isolated. If libvirt may create taps, a bridge of the host joins the
+VMs. Otherwise a wire joins each pair of VMs: a pair of Unix sockets by which their QEMUs
 exchange frames. A wire needs no privileges and no process of Vicinal that must be supervised. No
-other program can listen or send on it, unlike on a multicast group. Each machine then has a card
+other program can listen or send on it, unlike on a multicast group. Each VM then has a card
 for each wire, one address on the first card, and a route to each peer through the card of its wire.
 
-Machines of a cluster over several hosts are joined by wires, or by the bridges that the cluster
-file names. Wires between machines of different hosts use UDP. UDP needs no privileges either, but
+VMs of a cluster over several hosts are joined by wires, or by the bridges that the cluster
+file names. Wires between VMs of different hosts use UDP. UDP needs no privileges either, but
 all programs in the hosts' network can listen and send there.
 """
 
@@ -25,7 +25,7 @@ from vicinal.cluster.vm.guest.identity import Card, card_address
 from vicinal.cluster.vm.image.layout import guest_address
 
 MOST_WIRED = 64
-"""Maximum number of machines that wires join: each machine has a PCI device for each peer."""
+"""Maximum number of VMs that wires join: each VM has a PCI device for each peer."""
 
 _FIRST_PORT = 10240
 _PORTS = 16384
@@ -33,8 +33,8 @@ _PORTS = 16384
 
 
 @dataclass(frozen=True)
-class FarMachine:
-    """A machine on another host, and this host's end of the UDP wire to it."""
+class FarVm:
+    """A VM on another host, and this host's end of the UDP wire to it."""
 
     number: int
     own: str
@@ -58,7 +58,7 @@ class FarMachine:
 
 @dataclass(frozen=True)
 class Link:
-    """A machine's card in a network of the host, at an existing bridge or tap."""
+    """A VM's card in a network of the host, at an existing bridge or tap."""
 
     mac: str
     bridge: str | None = None
@@ -74,29 +74,29 @@ class Link:
         return Bridge(str(self.bridge), self.mac)
 
 
-def bridge_for(owner: str, uri: str, machines: int) -> str | None:
-    """Name of the bridge for this number of machines of UID-CLUSTER; None: wires join them.
+def bridge_for(owner: str, uri: str, vms: int) -> str | None:
+    """Name of the bridge for this number of VMs of UID-CLUSTER; None: wires join them.
 
-    Raises VicinalError if there are too many machines for wires.
+    Raises VicinalError if there are too many VMs for wires.
     """
-    if urlsplit(uri).path == "/system" and machines > 2:
+    if urlsplit(uri).path == "/system" and vms > 2:
         # The kernel limits the name of a network interface to 15 characters.
         return f"vicinal-{hashlib.sha256(owner.encode()).hexdigest()[:7]}"
-    if machines > MOST_WIRED:
+    if vms > MOST_WIRED:
         raise VicinalError(
-            f"{machines} virtual machines need a bridge: wires join at most {MOST_WIRED}",
+            f"{vms} virtual machines need a bridge: wires join at most {MOST_WIRED}",
             "use a system libvirt, which has bridges: as root, set `hypervisor: qemu:///system`",
         )
     return None
 
 
-def check_wired(machines: int) -> None:
-    """Raise VicinalError if there are more machines on several hosts than wires can join."""
-    if machines > MOST_WIRED:
+def check_wired(vms: int) -> None:
+    """Raise VicinalError if there are more VMs on several hosts than wires can join."""
+    if vms > MOST_WIRED:
         raise VicinalError(
-            f"{machines} virtual machines on several hosts are too many: wires join at most "
+            f"{vms} virtual machines on several hosts are too many: wires join at most "
             f"{MOST_WIRED}",
-            "use fewer and larger machines",
+            "use fewer and larger VMs",
         )
 
 
@@ -105,25 +105,25 @@ def first_port(cluster: str) -> int:
     return _FIRST_PORT + int(hashlib.sha256(cluster.encode()).hexdigest(), 16) % _PORTS
 
 
-def far_machines(host_part: HostPart, number: int) -> tuple[FarMachine, ...]:
-    """The machines on other hosts that are joined to the machine with this number."""
-    own = host_part.machines[number]
+def far_vms(host_part: HostPart, number: int) -> tuple[FarVm, ...]:
+    """The VMs on other hosts that are joined to the VM with this number."""
+    own = host_part.vms[number]
     if host_part.bridge is not None:
         return ()
     return tuple(
-        FarMachine(
+        FarVm(
             peer,
             host_part.addresses[own.host],
             host_part.addresses[other.host],
             host_part.port + _pair(number, peer),
         )
-        for peer, other in enumerate(host_part.machines)
+        for peer, other in enumerate(host_part.vms)
         if other.host != own.host and own.joined and other.joined
     )
 
 
 def _pair(number: int, peer: int) -> int:
-    """The number of a pair of machines, independent of their order."""
+    """The number of a pair of VMs, independent of their order."""
     low, high = sorted((number, peer))
     return high * (high - 1) // 2 + low
 
@@ -134,9 +134,9 @@ def interfaces(
     peers: tuple[int, ...],
     bridge: str | None,
     link: Link | None,
-    far: Sequence[FarMachine] = (),
+    far: Sequence[FarVm] = (),
 ) -> tuple[Interface, ...]:
-    """The cards of a machine as devices of its domain; `peers` are the machines joined to it."""
+    """The cards of a VM as devices of its domain; `peers` are the VMs joined to it."""
     outside = () if link is None else (link.interface,)
     if bridge is not None:
         return (Bridge(bridge, card_address(number)), *outside)
@@ -144,7 +144,7 @@ def interfaces(
     return (*(_wire(files, number, peer, beyond) for peer in peers), *outside)
 
 
-def _wire(files: Files, number: int, peer: int, far: Mapping[int, FarMachine]) -> Interface:
+def _wire(files: Files, number: int, peer: int, far: Mapping[int, FarVm]) -> Interface:
     mac = card_address(number, peer)
     there = far.get(peer)
     if there is None:

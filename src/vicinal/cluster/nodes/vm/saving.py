@@ -1,8 +1,8 @@
 """Saving all virtual machines of a cluster with their jobs, so that they can continue later.
 
-All machines are paused before the first is saved, and resume after the last is restored. So a
-program in one machine never misses another machine. Each machine is saved with the shared region,
-and all save the same contents, because no machine writes there any more. Ranks stay members of
+All VMs are paused before the first is saved, and resume after the last is restored. So a
+program in one VM never misses another VM. Each VM is saved with the shared region,
+and all save the same contents, because no VM writes there any more. Ranks stay members of
 the region, and do not notice the saving.
 """
 
@@ -13,114 +13,114 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.vm.guest_ssh import QUIET_SECONDS, check_unused, end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.links import check_link
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
+from vicinal.cluster.nodes.vm.vm import Vm
 
 
 class Saving:
-    """The steps for the machines of one host, which can be combined with the steps of other hosts.
+    """The steps for the VMs of one host, which can be combined with the steps of other hosts.
 
     Each step can be repeated. The steps import libvirt, because a cluster without virtual machines
     needs none.
     """
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
-        self.machines = machines
+    def __init__(self, vms: Sequence[Vm]) -> None:
+        self.vms = vms
         self._marked: set[str] = set()
-        """Names of machines whose file `saved` did not exist before."""
+        """Names of VMs whose file `saved` did not exist before."""
 
     def check(self) -> None:
-        """Raise VicinalError if a machine cannot be saved, or a command of this host runs in it."""
+        """Raise VicinalError if a VM cannot be saved, or a command of this host runs in it."""
         from vicinal.cluster.vm.libvirt.lifecycle import check_may_be_saved
 
-        for machine in self.machines:
-            check_may_be_saved(hypervisor_at(machine.uri), machine.domain)
-            check_unused(machine)
+        for vm in self.vms:
+            check_may_be_saved(hypervisor_at(vm.uri), vm.domain)
+            check_unused(vm)
 
     def disconnect(self) -> None:
         """End the host's connections, because a saved guest does not notice their end."""
-        for machine in self.machines:
-            end_guest_ssh(machine)
+        for vm in self.vms:
+            end_guest_ssh(vm)
         time.sleep(QUIET_SECONDS)
 
     def stand_still(self) -> None:
-        """Pause all machines."""
+        """Pause all VMs."""
         from vicinal.cluster.vm.libvirt.lifecycle import suspend
 
-        for machine in self.machines:
-            suspend(hypervisor_at(machine.uri), machine.domain)
+        for vm in self.vms:
+            suspend(hypervisor_at(vm.uri), vm.domain)
 
     def save(self) -> None:
-        """Save the memory of each machine, and end it. All machines of the cluster are paused."""
+        """Save the memory of each VM, and end it. All VMs of the cluster are paused."""
         from vicinal.cluster.vm.libvirt.lifecycle import save
 
-        for machine in self.machines:
-            if not machine.saved.exists():
-                self._marked.add(machine.name)
-                machine.saved.touch()
-            save(hypervisor_at(machine.uri), machine.domain, with_region=True)
+        for vm in self.vms:
+            if not vm.saved.exists():
+                self._marked.add(vm.name)
+                vm.saved.touch()
+            save(hypervisor_at(vm.uri), vm.domain, with_region=True)
 
-    def bring_back(self, show: Callable[[Machine], None] = lambda _: None) -> None:
-        """Restore the saved machines in the paused state; `show` receives each machine.
+    def bring_back(self, show: Callable[[Vm], None] = lambda _: None) -> None:
+        """Restore the saved VMs in the paused state; `show` receives each VM.
 
         Continues after an error, and then raises the first VicinalError.
         """
-        _each_of(lambda machine: self._bring_back(machine, show), self.machines)
+        _each_of(lambda vm: self._bring_back(vm, show), self.vms)
 
     def go_on(self) -> None:
-        """Resume the paused machines. Continues after an error, then raises the first."""
+        """Resume the paused VMs. Continues after an error, then raises the first."""
         from vicinal.cluster.vm.libvirt.lifecycle import resume
 
-        _each_of(lambda machine: resume(hypervisor_at(machine.uri), machine.domain), self.machines)
+        _each_of(lambda vm: resume(hypervisor_at(vm.uri), vm.domain), self.vms)
 
     def undo(self) -> None:
-        """Restore and resume all machines. Raises VicinalError if a machine is not restored.
+        """Restore and resume all VMs. Raises VicinalError if a VM is not restored.
 
-        In that case no machine resumes: a machine that is restored later would overwrite the region
-        with its contents from before the other machines resumed.
+        In that case no VM resumes: a VM that is restored later would overwrite the region
+        with its contents from before the other VMs resumed.
         """
         self.bring_back()
         self.go_on()
 
     def check_room(self) -> None:
-        """Raise VicinalError if this host has too little memory for the saved machines."""
-        check_room([machine for machine in self.machines if self._is(machine, "saved")])
+        """Raise VicinalError if this host has too little memory for the saved VMs."""
+        check_room([vm for vm in self.vms if self._is(vm, "saved")])
 
     @property
     def all_run(self) -> bool:
-        """Whether there are machines and all of them run."""
-        return 0 < len(self.machines) == self.count("running")
+        """Whether there are VMs and all of them run."""
+        return 0 < len(self.vms) == self.count("running")
 
     def count(self, state: str) -> int:
-        """The number of machines in a state, given as a name of lifecycle.DomainState."""
-        return sum(self._is(machine, state) for machine in self.machines)
+        """The number of VMs in a state, given as a name of lifecycle.DomainState."""
+        return sum(self._is(vm, state) for vm in self.vms)
 
     @staticmethod
-    def _is(machine: Machine, state: str) -> bool:
+    def _is(vm: Vm, state: str) -> bool:
         from vicinal.cluster.vm.libvirt.lifecycle import observe
 
-        return observe(hypervisor_at(machine.uri), machine.domain) == state
+        return observe(hypervisor_at(vm.uri), vm.domain) == state
 
-    def _bring_back(self, machine: Machine, show: Callable[[Machine], None]) -> None:
+    def _bring_back(self, vm: Vm, show: Callable[[Vm], None]) -> None:
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, restore
 
-        hypervisor = hypervisor_at(machine.uri)
-        if observe(hypervisor, machine.domain) is DomainState.SAVED:
-            show(machine)
-            check_link(machine.uri, machine.link, starts=True)
-            restore(hypervisor, machine.domain, paused=True)
-            self._marked.discard(machine.name)
-        elif machine.name in self._marked:  # its QEMU did not end, so its console is intact
-            machine.saved.unlink(missing_ok=True)
+        hypervisor = hypervisor_at(vm.uri)
+        if observe(hypervisor, vm.domain) is DomainState.SAVED:
+            show(vm)
+            check_link(vm.uri, vm.link, starts=True)
+            restore(hypervisor, vm.domain, paused=True)
+            self._marked.discard(vm.name)
+        elif vm.name in self._marked:  # its QEMU did not end, so its console is intact
+            vm.saved.unlink(missing_ok=True)
 
 
-def save_machines(machines: Sequence[Machine]) -> None:
-    """Save the memory of all machines of a cluster, which run, and end them.
+def save_vms(vms: Sequence[Vm]) -> None:
+    """Save the memory of all VMs of a cluster, which run, and end them.
 
-    Raises VicinalError if a command of this host runs in a machine, or a machine cannot be saved.
-    All machines then run on as before.
+    Raises VicinalError if a command of this host runs in a VM, or a VM cannot be saved.
+    All VMs then run on as before.
     """
-    saving = Saving(machines)
+    saving = Saving(vms)
     saving.check()
     saving.disconnect()
     try:
@@ -132,18 +132,18 @@ def save_machines(machines: Sequence[Machine]) -> None:
         except VicinalError as other:
             first = error.message if isinstance(error, VicinalError) else "it was interrupted"
             raise VicinalError(
-                f"{first}; {other.message}; no machine resumes before all can",
+                f"{first}; {other.message}; no VM resumes before all can",
                 f"{other.remedy}; then `vicinal start` resumes them",
             ) from error
         raise
 
 
-def _each_of(do: Callable[[Machine], None], machines: Iterable[Machine]) -> None:
-    """Do something with all machines, and then raise the first VicinalError, if any."""
+def _each_of(do: Callable[[Vm], None], vms: Iterable[Vm]) -> None:
+    """Do something with all VMs, and then raise the first VicinalError, if any."""
     failure: VicinalError | None = None
-    for machine in machines:
+    for vm in vms:
         try:
-            do(machine)
+            do(vm)
         except VicinalError as error:
             failure = failure or error
     if failure is not None:

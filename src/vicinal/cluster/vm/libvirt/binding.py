@@ -20,7 +20,7 @@ _WORDS = (
     ("kvm", "check whether KVM works on this host, or let the cluster use TCG"),
     ("cannot allocate memory", "end other programs, or request less memory"),
     ("insufficient memory", "end other programs, or request less memory"),
-    ("initrd is too large", "give the machine more memory"),
+    ("initrd is too large", "give the VM more memory"),
     ("hugepages", "reserve huge pages and mount hugetlbfs, or use no huge pages"),
     ("permission denied", "let the user that QEMU runs as read and write it"),
     ("network not found", "name a bridge that exists"),

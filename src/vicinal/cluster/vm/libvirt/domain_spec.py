@@ -12,7 +12,7 @@ _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
 @dataclass(frozen=True)
 class Placement:
-    """The host's processors and NUMA nodes that the machine uses. Empty: any."""
+    """The host's processors and NUMA nodes that the VM uses. Empty: any."""
 
     processors: tuple[frozenset[int], ...] = ()
     """Allowed processors of each virtual processor."""

@@ -1,4 +1,4 @@
-"""A machine's definition as libvirt's XML.
+"""A VM's definition as libvirt's XML.
 
 libvirt has no elements for wires of Unix sockets and for regions in files outside of /dev/shm.
 These devices go to QEMU's command line, through libvirt's QEMU namespace.
@@ -32,7 +32,7 @@ METADATA = "urn:vicinal:cluster"
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 
 _SPARE_PORTS = 4
-"""Additional PCIe ports, because no port can be added to a running machine."""
+"""Additional PCIe ports, because no port can be added to a running VM."""
 _OWN_DEVICES = 3
 """The controllers of the virtio port and of the disk, and a device that libvirt adds by itself."""
 _SLOT = 0x1E
@@ -66,7 +66,7 @@ def domain_xml(spec: DomainSpec) -> str:
     if spec.interrupts:
         SubElement(features, "ioapic", driver="qemu")
     model = spec.cpu.add_model(domain)
-    if spec.module_bytes:  # QEMU requires it of a machine with slots for memory modules
+    if spec.module_bytes:  # QEMU requires it of a VM with slots for memory modules
         memory = {"id": "0", "memory": str(spec.memory_mib), "unit": "MiB"}
         SubElement(SubElement(model, "numa"), "cell", memory, cpus=_set(range(spec.cpu.most)))
     add_text(domain, "on_poweroff", "destroy")
@@ -99,7 +99,7 @@ def function_xml(function: HostFunction) -> str:
 
 def identity(xml: str) -> tuple[str, str] | None:
     """Cluster and node in a domain's metadata; None: the domain is not Vicinal's."""
-    found = ElementTree.fromstring(xml).find(f"metadata/{{{METADATA}}}machine")
+    found = ElementTree.fromstring(xml).find(f"metadata/{{{METADATA}}}vm")
     if found is None:
         return None
     return found.get("cluster", ""), found.get("node", "")
@@ -138,7 +138,7 @@ def has_device_region(xml: str) -> bool:
 
 def _metadata(domain: Element, spec: DomainSpec) -> None:
     metadata = SubElement(domain, "metadata")
-    SubElement(metadata, f"{{{METADATA}}}machine", cluster=spec.cluster, node=spec.node)
+    SubElement(metadata, f"{{{METADATA}}}vm", cluster=spec.cluster, node=spec.node)
 
 
 def place(domain: Element, placement: Placement) -> None:

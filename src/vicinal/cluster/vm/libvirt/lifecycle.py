@@ -167,20 +167,20 @@ def check_may_be_saved(hypervisor: Hypervisor, name: str) -> None:
 def check_region_may_leave(xml: str, what: str) -> None:
     """Raise VicinalError if a domain has a region by a device that cannot be detached.
 
-    QEMU treats a memory module as the machine's own memory, and would overwrite other machines'
-    messages when the machine continues. With a doorbell, other machines know the device by a
+    QEMU treats a memory module as the VM's own memory, and would overwrite other VMs'
+    messages when the VM continues. With a doorbell, other VMs know the device by a
     number. The server would give it another number, and the guest does not release the device.
     """
     devices = ElementTree.fromstring(xml)
     remedy = "stop it instead, or set region.device to ivshmem-plain"
     if devices.find("devices/memory[@model='nvdimm']") is not None:
         raise VicinalError(
-            f"the domain {what}: its region is a memory module to which other machines write",
+            f"the domain {what}: its region is a memory module to which other VMs write",
             remedy,
         )
     if devices.find("devices/shmem/server") is not None:
         raise VicinalError(
-            f"the domain {what}: its region has a doorbell, which other machines know by a number "
+            f"the domain {what}: its region has a doorbell, which other VMs know by a number "
             "that would change",
             remedy,
         )

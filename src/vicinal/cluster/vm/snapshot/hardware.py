@@ -130,7 +130,7 @@ def with_functions(identity: Identity, functions: Functions) -> Identity:
         raise VicinalError(
             f"{identity.name} has no room for {len(functions)} functions and "
             f"{len(identity.cards)} cards: it has room for {MOST_DEVICES - 1} of both together",
-            "spread the functions over more machines",
+            "spread the functions over more VMs",
         )
     cards = (Card(each.mac, network=each.network or "", name=each.interface) for each in functions)
     drivers = tuple(dict.fromkeys(each.driver for each in functions))

@@ -1,7 +1,7 @@
 """The snapshots that are kept for this user. Each is a directory, which appears only complete.
 
 memory   the guest's memory as a sparse file of the same size; each guest maps it privately
-state    the rest of the machine's state
+state    the rest of the VM's state
 
 A snapshot is valid on this host until the host reboots. A user who can write to a snapshot controls
 all guests that start from it. So only files that nobody but this user can access are accepted.

@@ -236,7 +236,7 @@ class Monitor:
         return answer["return"]
 
     def migrate(self, command: str, file: int) -> None:
-        """Save the machine's state to an open file (`migrate`), or load it from there."""
+        """Save the VM's state to an open file (`migrate`), or load it from there."""
         capability = {"capability": "x-ignore-shared", "state": True}
         self.ask("migrate-set-capabilities", {"capabilities": [capability]})
         self.ask("getfd", {"fdname": "state"}, file)

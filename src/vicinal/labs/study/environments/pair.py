@@ -13,7 +13,7 @@ from vicinal.base.errors import TimeLimitError, VicinalError
 from vicinal.cluster.hosts.guests import FarGuests
 from vicinal.cluster.manager import node_command, open_nodes
 from vicinal.cluster.nodes.container.layout import REGION
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.vm.guests import VmGuests
 from vicinal.cluster.status import ClusterState
 from vicinal.labs.study.environments.nodes import address_of, nodes_of
 from vicinal.labs.study.file.model import Environment
@@ -73,13 +73,13 @@ def pair_on_cluster(
     address = address_of(state, first, on_hosts=on_hosts)
     mark = f"{_MARK}={os.getpid()}-{secrets.token_hex(4)}"
     variables = [f"{name}={value}" for name, value in _variables(environment, state, program)]
-    machines = "vm" in environment.backends
+    vms = "vm" in environment.backends
     inside = _Inside(
         state.name,
         [mark, *variables],
-        machines=machines,
+        vms=vms,
         # The processors of other hosts are not known here.
-        pins=not machines and not state.hosts,
+        pins=not vms and not state.hosts,
     )
     client: subprocess.Popen[bytes] | None = None
     server: subprocess.Popen[bytes] | None = None
@@ -116,14 +116,12 @@ def pair_on_cluster(
 class _Inside:
     """Runs commands in the nodes of a cluster."""
 
-    def __init__(
-        self, cluster: str, variables: Sequence[str], *, machines: bool, pins: bool
-    ) -> None:
+    def __init__(self, cluster: str, variables: Sequence[str], *, vms: bool, pins: bool) -> None:
         self._cluster = cluster
         self._variables = variables
         self._cpus = usable_cpus() if pins else []
-        nodes = open_nodes(cluster) if machines else None
-        self._guests = nodes if isinstance(nodes, MachineGuests | FarGuests) else None
+        nodes = open_nodes(cluster) if vms else None
+        self._guests = nodes if isinstance(nodes, VmGuests | FarGuests) else None
         if self._guests is not None:
             try:
                 self._guests.enter()

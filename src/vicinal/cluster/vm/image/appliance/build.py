@@ -181,7 +181,7 @@ def _scratch(directory: Path) -> Iterator[Path]:
 
 
 def _hand_out(kept: Path, target: Path) -> None:
-    """Copy the appliance to the target, because a machine that runs it changes its copy."""
+    """Copy the appliance to the target, because a VM that runs it changes its copy."""
     if target.exists() and filecmp.cmp(kept, target, shallow=False):
         return
     check_space([(target.parent, _IMAGE_SIZE)])

@@ -23,7 +23,7 @@ FIRMWARE_OFFSET = BOOT_OFFSET + BOOT_SIZE
 FIRMWARE_SIZE = 48 * _MIB
 ROOT_OFFSET = FIRMWARE_OFFSET + FIRMWARE_SIZE
 DISK_SIZE = 4 << 30
-"""Size of the disk as the machine sees it. The image file contains only written parts."""
+"""Size of the disk as the VM sees it. The image file contains only written parts."""
 ROOT_SIZE = DISK_SIZE - ROOT_OFFSET - _MIB  # the partition table's copy is at the end
 
 # Types of partitions from the UEFI specification and from GRUB.

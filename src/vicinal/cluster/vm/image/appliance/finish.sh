@@ -33,7 +33,7 @@ printf '\nbtl = ^uct,openib\nmtl_ofi_provider_include = vicinal\nbtl_ofi_provide
 kernel=$(basename "$(readlink "$root/vmlinuz")")
 [ -s "$root/boot/$kernel" ] && [ -s "$root/initrd.img" ]
 
-# Remove what each machine creates for itself, and what only the build needed.
+# Remove what each VM creates for itself, and what only the build needed.
 rm -f "$root"/etc/ssh/ssh_host_*_key* "$root/etc/apt/apt.conf.d/00mmdebstrap" \
 	"$root/etc/apt/apt.conf.d/99mmdebstrap" "$root/var/lib/systemd/random-seed"
 rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/tmp/*

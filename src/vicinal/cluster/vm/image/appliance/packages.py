@@ -4,7 +4,7 @@ PACKAGES = (
     # A system that boots, has a network and accepts logins.
     "dbus",
     "initramfs-tools",
-    # Name resolution between machines of one network (LLMNR), with link addresses.
+    # Name resolution between VMs of one network (LLMNR), with link addresses.
     "libnss-resolve",
     "libpam-systemd",
     # Not the cloud kernel, which lacks RDMA over Ethernet and the drivers of many functions.
@@ -29,7 +29,7 @@ PACKAGES = (
     "openmpi-bin",
     "openssh-client",
     "rdma-core",
-    # Vicinal's command, and tools to examine the machine.
+    # Vicinal's command, and tools to examine the VM.
     "ethtool",
     "iproute2",
     "iputils-ping",

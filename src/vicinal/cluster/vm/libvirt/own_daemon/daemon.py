@@ -1,7 +1,7 @@
 """A libvirt daemon with all its files in one directory, and the command that starts it.
 
 The daemon has a session of its own, so that a terminal's Ctrl-C and hang-up do not reach it.
-Machines do not need it: they run on when it ends, and the next daemon finds them by the directory.
+VMs do not need it: they run on when it ends, and the next daemon finds them by the directory.
 
     DIRECTORY/libvirt-sock     its socket
     DIRECTORY/claim            locked by the daemon while it lives
@@ -111,7 +111,7 @@ class Daemon:
         """End it and remove its directory; returns whether it did so.
 
         `wanted` returns whether the daemon is still needed. It is called while no other command can
-        start or end the daemon. Running machines are not ended. Raises VicinalError if the daemon
+        start or end the daemon. Running VMs are not ended. Raises VicinalError if the daemon
         does not end.
         """
         if not self.directory.is_dir():
@@ -165,7 +165,7 @@ class Daemon:
             raise UnreachableError(error.message, error.remedy) from error
 
     def _greet(self) -> None:
-        """Wait for an answer: the daemon listens before it has read its settings and machines."""
+        """Wait for an answer: the daemon listens before it has read its settings and VMs."""
         from vicinal.cluster.vm.libvirt.connection import connect  # imports libvirt
 
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from vicinal.base.files import Durability, write_atomically
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS
 
-# Machines run as root and use root's files. A container may lack control groups, namespaces and
+# VMs run as root and use root's files. A container may lack control groups, namespaces and
 # security labels. Pinning works without them.
 _QEMU = """user = "root"
 group = "root"
@@ -22,7 +22,7 @@ stdio_handler = "file"
 def write_settings(directory: Path, cache: Path | None = None) -> None:
     """Write all files that a daemon with this directory needs before it starts.
 
-    What the daemon wrote there itself stays, such as its list of machines, except records of
+    What the daemon wrote there itself stays, such as its list of VMs, except records of
     processes that no longer exist on this host. `cache` is the directory for the capabilities of
     each QEMU, which take seconds to find out; without it they are in `directory`. Raises OSError.
     """
@@ -58,7 +58,7 @@ def _identity(directory: Path) -> str:
 def _copy_names(name: str, directory: Path, wanted: list[str]) -> None:
     """Copy the host's present users or groups, and add `wanted`.
 
-    libvirt requires Debian's users to exist, even if no machine runs as them. Their numbers do not
+    libvirt requires Debian's users to exist, even if no VM runs as them. Their numbers do not
     matter.
     """
     lines = (Path("/etc") / name).read_text().splitlines()

@@ -3,12 +3,12 @@ it; a command's own server ends with the command.
 
 The files of a cluster's server are in a directory of its own:
 
-    DIRECTORY/socket    the machines' devices connect to it
+    DIRECTORY/socket    the VMs' devices connect to it
     DIRECTORY/claim     locked by the server; see base/daemon.py
     DIRECTORY/log       the server's errors
 
-If the server ends, running machines keep their interrupts and run on. A machine that starts needs a
-server, and can interrupt only machines that are connected to the same server.
+If the server ends, running VMs keep their interrupts and run on. A VM that starts needs a
+server, and can interrupt only VMs that are connected to the same server.
 """
 
 import os

@@ -26,7 +26,7 @@ SECRETS = tuple(
     for name in ("PASSWORD", "CRYPTED_PASSWORD", "VICINAL_SSH_KEY", "START_SCRIPT")
     for encoding in ("", "_BASE64")
 )
-"""Variables that cloud-init must not show to all users of the machine."""
+"""Variables that cloud-init must not show to all users of the VM."""
 
 _NIC = re.compile(r"((?:ETH|PCI)\d+)_MAC")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -38,7 +38,7 @@ def network_config(
 ) -> dict[str, Any] | None:
     """cloud-init's network configuration, version 2, of the NICs in a context; None without NICs.
 
-    `names` has the machine's interfaces by hardware address in lower case. `say` receives invalid
+    `names` has the VM's interfaces by hardware address in lower case. `say` receives invalid
     values; such a NIC is configured by DHCP, and so is a NIC without an address.
     """
     ethernets = {}
@@ -102,7 +102,7 @@ def _address(address: str, mask: str) -> str:
 
 
 def _aliases(fields: Mapping[str, str]) -> list[str]:
-    """Further addresses of a NIC, except those that a device outside of the machine has."""
+    """Further addresses of a NIC, except those that a device outside of the VM has."""
     found = []
     for match in sorted(m[1] for m in (re.fullmatch(r"(ALIAS\d+)_IP", k) for k in fields) if m):
         alone = says_yes(fields.get(f"{match}_EXTERNAL", "")) or fields.get(f"{match}_DETACH")

@@ -1,4 +1,4 @@
-"""Files of the machine that a context determines, and the user who owns some of them."""
+"""Files of the VM that a context determines, and the user who owns some of them."""
 
 import os
 from dataclasses import dataclass

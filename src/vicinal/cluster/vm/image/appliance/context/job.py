@@ -2,8 +2,8 @@
 
     VICINAL_HOSTS = "mpi-[0-3]", VICINAL_SSH_KEY_BASE64 = "..."
 
-The key is a private key that all VMs of the job have. Its public half may log in as the machine's
-user. Each machine also signs its own host key with it, so that the machines trust each other.
+The key is a private key that all VMs of the job have. Its public half may log in as the VM's
+user. Each VM also signs its own host key with it, so that the VMs trust each other.
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ _KNOWN = (_HOSTS, _KEY, f"{_KEY}_BASE64")
 _BEGIN = "# From OpenNebula's context, anew at each boot:"
 _END = "# (end of what is from OpenNebula's context)"
 
-# Below the machine's root directory.
+# Below the VM's root directory.
 _KEY_FILE = "etc/ssh/vicinal_job_key"
 _PUBLIC_FILE = f"{_KEY_FILE}.pub"
 _KNOWN_FILE = "etc/ssh/vicinal_known_hosts"
@@ -46,7 +46,7 @@ class Host:
 
     name: str
     address: str | None = None
-    """None: the machines resolve the name among themselves."""
+    """None: the VMs resolve the name among themselves."""
 
 
 def read_hosts(text: str) -> list[Host]:
@@ -110,7 +110,7 @@ def set_up_job(
     try:
         key = decoded(context, _KEY).strip()
         if key and account is None:
-            raise ContextError("the machine has no user who could own it")
+            raise ContextError("the VM has no user who could own it")
     except ContextError as error:
         say(f"key: none, {error}")
         key = ""
@@ -129,7 +129,7 @@ def _write_hosts(root: Path, hosts: Sequence[Host]) -> bool:
     addresses = [f"{host.address} {host.name}" for host in hosts if host.address]
     _put_block(root / "etc/hosts", addresses)
     _put_block(root / "etc/openmpi/openmpi-default-hostfile", [host.name for host in hosts])
-    # Machines of one network resolve names by LLMNR, whatever systemd's default is.
+    # VMs of one network resolve names by LLMNR, whatever systemd's default is.
     wanted = any(host.address is None for host in hosts)
     return put(root / _RESOLVER_FILE, "[Resolve]\nLLMNR=yes\n" if wanted else None)
 

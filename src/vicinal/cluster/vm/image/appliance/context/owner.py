@@ -12,7 +12,7 @@ from vicinal.cluster.vm.image.appliance.context.cloud import password_of, user_o
 from vicinal.cluster.vm.image.appliance.context.files import Account, put
 
 KEYS_FILE = "etc/ssh/vicinal_owner_keys"
-"""Below the machine's root directory, and outside of the user's home, where root writes nothing."""
+"""Below the VM's root directory, and outside of the user's home, where root writes nothing."""
 _SERVER_FILE = "etc/ssh/sshd_config.d/71-vicinal-owner.conf"
 _PASSWORD_SECONDS = 30
 

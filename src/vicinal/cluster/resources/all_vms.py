@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.memory import check_room
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.applying import Show
 from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.planning import Action, Plan, Step
 from vicinal.cluster.plan.resource import Condition, Resource
 from vicinal.cluster.resources.doorbell import DoorbellResource
 from vicinal.cluster.resources.guests import GuestsResource
-from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.vm.libvirt.unreachable import UnreachableError
 
 
@@ -26,11 +26,11 @@ def check_memory(plan: Plan) -> None:
 
     The memory of resources that the plan removes counts as free.
     """
-    starting = _machines(plan, Action.CREATE, Action.START)
+    starting = _vms(plan, Action.CREATE, Action.START)
     ending = [
-        machine
-        for machine in _machines(plan, Action.REMOVE)
-        if MachineResource(machine).observe().condition is Condition.READY
+        vm
+        for vm in _vms(plan, Action.REMOVE)
+        if VmResource(vm).observe().condition is Condition.READY
     ]
     regions = [
         (step.action, step.resource)
@@ -42,24 +42,24 @@ def check_memory(plan: Plan) -> None:
     check_room(starting, ending, taken - freed)
 
 
-def _machines(plan: Plan, *actions: Action) -> list[Machine]:
+def _vms(plan: Plan, *actions: Action) -> list[Vm]:
     return [
-        step.resource.machine
+        step.resource.vm
         for step in plan.steps
-        if step.action in actions and isinstance(step.resource, MachineResource)
+        if step.action in actions and isinstance(step.resource, VmResource)
     ]
 
 
-def running_machines(name: str, resources: Mapping[str, Resource]) -> list[Machine]:
+def running_vms(name: str, resources: Mapping[str, Resource]) -> list[Vm]:
     """Return the running VMs among a cluster's resources on this host.
 
     Raises VicinalError if other nodes run in the cluster, which cannot be saved.
     """
     found = []
     for resource in resources.values():
-        if isinstance(resource, MachineResource):
+        if isinstance(resource, VmResource):
             if resource.observe().condition is Condition.READY:
-                found.append(resource.machine)
+                found.append(resource.vm)
         elif resource.runs and not isinstance(resource, GuestsResource | DoorbellResource):
             raise VicinalError(
                 f"{resource.key} of {name} cannot be saved: it is not a virtual machine",
@@ -78,9 +78,9 @@ def forget_lost(
     forgotten: list[str] = []
     lost: dict[str, bool] = {}
     for key, resource in reversed(list(resources.items())):
-        if not isinstance(resource, MachineResource):
+        if not isinstance(resource, VmResource):
             continue
-        uri = resource.machine.uri
+        uri = resource.vm.uri
         if uri not in lost:
             lost[uri] = _is_lost(uri)
         if lost[uri]:

@@ -1,7 +1,7 @@
 """srun --gres=vf:1 --vicinal=FILE with a real Slurm: functions of fake cards for virtual machines.
 
 What root does for the functions and undoes is real. The kernel that answers (fake_kernel.py) and
-the machines (fake_machines.py) are fakes. tests/guests/functions has real machines.
+the VMs (fake_vms.py) are fakes. tests/guests/functions has real VMs.
 """
 
 import os
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import fake_machines
+import fake_vms
 import psutil
 import pytest
 from fake_kernel import SLOW
@@ -28,20 +28,20 @@ from vicinal.base.errors import VicinalError
 pytestmark = pytest.mark.long
 
 OTHER = 2
-MACHINE = "name: lab\nregion: none\nnodes:\n  - {{name: vm, backend: vm, count: {count}{more}}}\n"
+VM = "name: lab\nregion: none\nnodes:\n  - {{name: vm, backend: vm, count: {count}{more}}}\n"
 NAMED = ", network: {function: {card: eth1}, address: 10.9.0.1/24}"
 
 
-class MachineFunctionHosts(NodeFunctionHosts):
-    """Hosts whose supervisors are real, except for the machines."""
+class VmFunctionHosts(NodeFunctionHosts):
+    """Hosts whose supervisors are real, except for the VMs."""
 
     def installed(self) -> tuple[object, ...]:
         script = self.directory / "fake-python"
-        path = os.pathsep.join([str(Path(fake_machines.__file__).parent), package_path()])
-        program = f"{unprivileged_python()[-1]} {fake_machines.__file__}"
+        path = os.pathsep.join([str(Path(fake_vms.__file__).parent), package_path()])
+        program = f"{unprivileged_python()[-1]} {fake_vms.__file__}"
         script.write_text(
             '#!/bin/sh\n[ "$1" = -I ] || exit\nshift\n'
-            f'export {fake_machines.DRIVERS}="$(cat {self.directory}/drivers)"\n'
+            f'export {fake_vms.DRIVERS}="$(cat {self.directory}/drivers)"\n'
             f'PYTHONPATH={path} exec {program} "$@"\n'
         )
         script.chmod(0o755)
@@ -50,13 +50,13 @@ class MachineFunctionHosts(NodeFunctionHosts):
         return (*options, script)
 
     def set_drivers(self, names: str) -> None:
-        """Set which drivers the machines' kernel has."""
+        """Set which drivers the VMs' kernel has."""
         file = self.directory / "drivers"
         file.write_text(names)
         file.chmod(0o644)
 
     def allocate(self, *, user: int = USER) -> str:
-        """Start a job whose node is a machine. The job's user may open the function's group."""
+        """Start a job whose node is a VM. The job's user may open the function's group."""
         number = super().allocate(user=user)
         assert self.state("node0", FIRST) == ("vfio-pci", f"{user} 600")
         return number
@@ -76,17 +76,17 @@ class MachineFunctionHosts(NodeFunctionHosts):
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[MachineFunctionHosts]:
-    with MachineFunctionHosts.opened() as opened:
+def hosts() -> Iterator[VmFunctionHosts]:
+    with VmFunctionHosts.opened() as opened:
         for count in (2, 4):
-            opened.cluster_file(f"named{count}.yaml", MACHINE.format(count=count, more=NAMED))
+            opened.cluster_file(f"named{count}.yaml", VM.format(count=count, more=NAMED))
         for count in (1, 2):
-            opened.cluster_file(f"{count}.yaml", MACHINE.format(count=count, more=""))
+            opened.cluster_file(f"{count}.yaml", VM.format(count=count, more=""))
         yield opened
 
 
 @pytest.fixture
-def clean(hosts: MachineFunctionHosts) -> Iterator[MachineFunctionHosts]:
+def clean(hosts: VmFunctionHosts) -> Iterator[VmFunctionHosts]:
     """Hosts that have all functions before and after the test, and keep accepting jobs."""
     with hosts.clean():
         yield hosts
@@ -96,9 +96,9 @@ def clean(hosts: MachineFunctionHosts) -> Iterator[MachineFunctionHosts]:
             assert hosts.state(name, function) == ("igbvf", "")
 
 
-def machines(hosts: MachineFunctionHosts, name: str) -> list[int]:
+def vms(hosts: VmFunctionHosts, name: str) -> list[int]:
     [supervisor] = hosts.supervisors(name)
-    return [each.pid for each in supervisor.children() if each.name() == fake_machines.NAME]
+    return [each.pid for each in supervisor.children() if each.name() == fake_vms.NAME]
 
 
 def lockable() -> str:
@@ -110,14 +110,14 @@ def lockable() -> str:
     return "unlimited" if done.returncode == 0 else str(most)
 
 
-# --- what machines have --------------------------------------------------------------------
+# --- what VMs have --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("user", "names"), [(0, ["node0", "node1"]), (USER, ["node0"])])
-def test_each_machine_has_the_function_that_the_file_names(
-    clean: MachineFunctionHosts, user: int, names: list[str]
+def test_each_vm_has_the_function_that_the_file_names(
+    clean: VmFunctionHosts, user: int, names: list[str]
 ) -> None:
-    """Only the job's user may open the function. All memory of the machine may be locked."""
+    """Only the job's user may open the function. All memory of the VM may be locked."""
     show = "echo $VICINAL_FUNCTIONS $VICINAL_FUNCTION_INTERFACES $FI_TCP_IFACE "
     show += "$VICINAL_NET_INTERFACE; sleep 2"
     options = (f"-w{','.join(names)}", "--ntasks-per-node=2", "--label")
@@ -134,7 +134,7 @@ def test_each_machine_has_the_function_that_the_file_names(
             for name in names:
                 for function in (FIRST, SECOND):
                     assert clean.state(name, function) == ("vfio-pci", f"{user} 600")
-                for process in machines(clean, name):
+                for process in vms(clean, name):
                     limits = Path(f"/proc/{process}/limits").read_text().splitlines()
                     [locked] = (each for each in limits if each.startswith("Max locked memory"))
                     assert locked.split()[3:5] == [lockable()] * 2
@@ -144,7 +144,7 @@ def test_each_machine_has_the_function_that_the_file_names(
     assert said == [f"{n}: {(FIRST, SECOND)[n % 2]}{words}" for n in range(2 * len(names))]
 
 
-def test_without_names_functions_are_spread_evenly(clean: MachineFunctionHosts) -> None:
+def test_without_names_functions_are_spread_evenly(clean: VmFunctionHosts) -> None:
     show = "echo $VICINAL_FUNCTION_INTERFACES ${FI_TCP_IFACE-none}"
     done = clean.at_head(*clean.step("1", "vf:eth1:2", "-wnode0", "-n1"), "sh", "-c", show)
     assert done.stdout == "eth1,eth2 none\n", done.stderr
@@ -153,28 +153,28 @@ def test_without_names_functions_are_spread_evenly(clean: MachineFunctionHosts) 
 # --- errors --------------------------------------------------------------------------------
 
 
-def refused(hosts: MachineFunctionHosts, file: str, gres: str, fault: str) -> None:
+def refused(hosts: VmFunctionHosts, file: str, gres: str, fault: str) -> None:
     done = hosts.at_head(*hosts.step(file, gres, "-wnode0", "-n1"), "echo", "ran")
     assert done.returncode != 0
     assert done.stdout == ""
     assert done.stderr.count(fault) == 1, done.stderr
 
 
-def test_an_infiniband_function(clean: MachineFunctionHosts) -> None:
+def test_an_infiniband_function(clean: VmFunctionHosts) -> None:
     refused(clean, "1", "vf:ib0:1", "machines can have only Ethernet functions")
 
 
-def test_functions_that_do_not_come_out_even(clean: MachineFunctionHosts) -> None:
+def test_functions_that_do_not_come_out_even(clean: VmFunctionHosts) -> None:
     refused(clean, "2", "vf:eth1:1", "cannot be spread evenly over its 2 nodes there")
 
 
-def test_more_settings_than_the_card(clean: MachineFunctionHosts) -> None:
+def test_more_settings_than_the_card(clean: VmFunctionHosts) -> None:
     more = NAMED.replace("eth1}", "eth1, vlan: 9}")
-    clean.cluster_file("more.yaml", MACHINE.format(count=1, more=more))
+    clean.cluster_file("more.yaml", VM.format(count=1, more=more))
     refused(clean, "more", "vf:eth1:1", "sets more than the card for the function of 'vm'")
 
 
-def test_a_driver_that_the_guests_lack(clean: MachineFunctionHosts) -> None:
+def test_a_driver_that_the_guests_lack(clean: VmFunctionHosts) -> None:
     clean.set_drivers("mlx5_core")
     try:
         refused(clean, "1", "vf:eth1:1", "the guests' kernel 6.1 does not have it")
@@ -182,7 +182,7 @@ def test_a_driver_that_the_guests_lack(clean: MachineFunctionHosts) -> None:
         clean.set_drivers("igbvf mlx5_core")
 
 
-def test_a_card_that_keeps_its_functions_to_no_vlan(clean: MachineFunctionHosts) -> None:
+def test_a_card_that_keeps_its_functions_to_no_vlan(clean: VmFunctionHosts) -> None:
     clean.set_vlan("node0", "0")
     try:
         refused(
@@ -192,7 +192,7 @@ def test_a_card_that_keeps_its_functions_to_no_vlan(clean: MachineFunctionHosts)
         clean.set_vlan("node0", "7")
 
 
-def test_a_host_whose_iommu_is_off(clean: MachineFunctionHosts) -> None:
+def test_a_host_whose_iommu_is_off(clean: VmFunctionHosts) -> None:
     link = clean.directory / f"cards-node0/sys/bus/pci/devices/{FIRST}/iommu_group"
     group = link.readlink()
     link.unlink()
@@ -202,13 +202,11 @@ def test_a_host_whose_iommu_is_off(clean: MachineFunctionHosts) -> None:
         link.symlink_to(group)
 
 
-@pytest.mark.parametrize("first", ["machines", "none"])
-def test_all_steps_of_a_job_have_them_in_the_same_way(
-    clean: MachineFunctionHosts, first: str
-) -> None:
+@pytest.mark.parametrize("first", ["vms", "none"])
+def test_all_steps_of_a_job_have_them_in_the_same_way(clean: VmFunctionHosts, first: str) -> None:
     value = f"--vicinal={clean.directory}/1.yaml"
     steps = [f"srun {value} true", "srun true"]
-    steps = steps if first == "machines" else steps[::-1]
+    steps = steps if first == "vms" else steps[::-1]
     job = ("salloc", "-Q", "-wnode0", "-n1", "--gres=vf:eth1:1", "--chdir=/", "sh", "-c")
     done = clean.at_head(*become(USER), *job, " && ".join(steps))
     assert done.returncode != 0
@@ -224,7 +222,7 @@ def opens(user: int, then: str) -> tuple[str, ...]:
     return (*become(user), "sh", "-c", f"exec 3<>{group}; {then}", FIRST)
 
 
-def test_a_process_outside_of_the_job_that_has_one_open(clean: MachineFunctionHosts) -> None:
+def test_a_process_outside_of_the_job_that_has_one_open(clean: VmFunctionHosts) -> None:
     """The process is ended with the job. Other processes of the same user are not."""
     number = clean.allocate()
     script = f"{shlex.join(opens(USER, 'exec sleep 611'))} & "
@@ -240,7 +238,7 @@ def test_a_process_outside_of_the_job_that_has_one_open(clean: MachineFunctionHo
         signal_all(clean.at_work("sleep 61"), signal.SIGKILL)
 
 
-def test_another_user_opens_none(clean: MachineFunctionHosts) -> None:
+def test_another_user_opens_none(clean: VmFunctionHosts) -> None:
     number = clean.allocate()
     with pytest.raises(VicinalError, match="ermission denied"):
         clean.cluster.run_in("node0", opens(OTHER, "true"))
@@ -249,12 +247,12 @@ def test_another_user_opens_none(clean: MachineFunctionHosts) -> None:
 
 
 def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(
-    clean: MachineFunctionHosts,
+    clean: VmFunctionHosts,
 ) -> None:
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "sleep", "601") as running:
         try:
-            wait_until(lambda: clean.supervisors("node0") and machines(clean, "node0"))
+            wait_until(lambda: clean.supervisors("node0") and vms(clean, "node0"))
             for program in ("slurmd", "slurmstepd"):
                 signal_all(clean.running("node0", program), signal.SIGKILL)
             signal_all(clean.supervisors("node0"), signal.SIGKILL)
@@ -262,15 +260,15 @@ def test_a_host_that_lost_all_of_a_job_gives_its_functions_back(
             clean.start_slurmd("node0")
             assert clean.at_head("scancel", "--name=lent").returncode == 0
             wait_until(lambda: not clean.owners("node0"))
-            # What would run in the machine runs on the host here, where nothing else ends it.
+            # What would run in the VM runs on the host here, where nothing else ends it.
             signal_all(clean.at_work("sleep 601"), signal.SIGKILL)
             wait_until(clean.nothing_left)
         finally:
             running.kill()
 
 
-def test_machines_that_ended_are_made_anew_with_the_same_functions(
-    clean: MachineFunctionHosts,
+def test_vms_that_ended_are_made_anew_with_the_same_functions(
+    clean: VmFunctionHosts,
 ) -> None:
     number = clean.allocate()
     signal_all(clean.supervisors("node0"), signal.SIGKILL)
@@ -282,7 +280,7 @@ def test_machines_that_ended_are_made_anew_with_the_same_functions(
     assert clean.at_head("scancel", number).returncode == 0
 
 
-def test_a_command_that_was_killed_while_it_lends_one(clean: MachineFunctionHosts) -> None:
+def test_a_command_that_was_killed_while_it_lends_one(clean: VmFunctionHosts) -> None:
     """The request to the helper runs on. The epilog waits for it, and takes the function back."""
     slow = clean.directory / SLOW
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")

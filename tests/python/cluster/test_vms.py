@@ -22,20 +22,20 @@ from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.nodes.placement import place_nodes
 from vicinal.cluster.nodes.vm import memory, saving
-from vicinal.cluster.nodes.vm.from_file import machines_of
-from vicinal.cluster.nodes.vm.hypervisor import user_of_machines
+from vicinal.cluster.nodes.vm.from_file import vms_of
+from vicinal.cluster.nodes.vm.hypervisor import user_of_vms
 from vicinal.cluster.nodes.vm.layout import Files
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.parallel import run_parallel
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.journal import Entry, Event
 from vicinal.cluster.plan.planning import Action, Plan, Step
 from vicinal.cluster.plan.resource import Condition, Observation
 from vicinal.cluster.plan.state import cluster_directory, journal_of
-from vicinal.cluster.resources.all_machines import check_memory
+from vicinal.cluster.resources.all_vms import check_memory
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.desired import desired_resources, recorded_resources
-from vicinal.cluster.resources.machines import MachineResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.vm.guest.identity import make_keys
 from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.libvirt import lifecycle
@@ -63,13 +63,13 @@ region: none
 """
 
 
-def machines(cluster: Cluster, region: str | None = "r") -> tuple[Machine, ...]:
-    """The machines of a cluster on a host with two sockets of four cores with two threads each."""
+def vms(cluster: Cluster, region: str | None = "r") -> tuple[Vm, ...]:
+    """The VMs of a cluster on a host with two sockets of four cores with two threads each."""
     cpus, numa = host(2, 4, 2)
-    return machines_of(cluster, place_nodes(cluster, cpus, numa), region, cpus, numa)
+    return vms_of(cluster, place_nodes(cluster, cpus, numa), region, cpus, numa)
 
 
-def test_what_a_file_says_of_machines(tmp_path: Path) -> None:
+def test_what_a_file_says_of_vms(tmp_path: Path) -> None:
     cluster = read(tmp_path, WHOLE)
     assert cluster.hypervisor == "qemu:///session"
     assert cluster.region is None
@@ -112,11 +112,11 @@ def test_mistakes(tmp_path: Path, old: str, new: str, said: str) -> None:
 
 def test_a_region_can_be_a_memory_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = WHOLE.replace("region: none", "region: {members: 4}")
-    assert {each.region_device for each in machines(read(tmp_path, plain))} == {"ivshmem-plain"}
+    assert {each.region_device for each in vms(read(tmp_path, plain))} == {"ivshmem-plain"}
     cluster = read(tmp_path, WHOLE.replace("region: none", "region: {members: 4, device: nvdimm}"))
-    (machine, *_) = made = machines(cluster)
+    (vm, *_) = made = vms(cluster)
     assert {each.region_device for each in made} == {"nvdimm"}
-    assert decode(Machine, json.loads(json.dumps(encode(machine)))) == machine
+    assert decode(Vm, json.loads(json.dumps(encode(vm)))) == vm
 
     assert cluster.region is not None
     monkeypatch.setattr("vicinal.cluster.resources.region._DIRECTORY", tmp_path)
@@ -140,14 +140,14 @@ def test_a_region_can_interrupt_by_a_server_of_the_clusters(tmp_path: Path) -> N
     cpus, numa = host(2, 4, 2)
     resources = {each.key: each for each in desired_resources(cluster, cpus, numa)}
     keys = list(resources)
-    assert keys.index("region/main") < keys.index("doorbell/main") < keys.index("machine/vm0")
-    # If a server serves another region or another number of machines, the machines are made anew. A
+    assert keys.index("region/main") < keys.index("doorbell/main") < keys.index("vm/vm0")
+    # If a server serves another region or another number of VMs, the VMs are made anew. A
     # dead server has no such effect.
     assert "region/main" in resources["doorbell/main"].needs
-    machine = resources["machine/vm0"]
-    assert isinstance(machine, MachineResource)
-    assert "doorbell/main" in machine.needs
-    assert machine.machine.doorbell == f"{resources['doorbell/main'].settings['directory']}/socket"
+    vm = resources["vm/vm0"]
+    assert isinstance(vm, VmResource)
+    assert "doorbell/main" in vm.needs
+    assert vm.vm.doorbell == f"{resources['doorbell/main'].settings['directory']}/socket"
     for other in ("{members: 4}", "{members: 4, device: nvdimm}", "none"):
         cluster = read(tmp_path, WHOLE.replace("region: none", f"region: {other}"))
         plain = desired_resources(cluster, cpus, numa)
@@ -155,50 +155,48 @@ def test_a_region_can_interrupt_by_a_server_of_the_clusters(tmp_path: Path) -> N
         assert all("doorbell/main" not in each.needs for each in plain)
 
 
-def test_machines_are_pinned_and_qemu_besides(tmp_path: Path) -> None:
-    made = machines(read(tmp_path, WHOLE))
+def test_vms_are_pinned_and_qemu_besides(tmp_path: Path) -> None:
+    made = vms(read(tmp_path, WHOLE))
     assert [each.processors for each in made] == [(1, 2), (3, 4), (5, 6)]
     # Both threads of the core that is reserved for the host.
     assert {each.emulator for each in made} == {(0, 8)}
     assert {each.memory_nodes for each in made} == {()}
     without = WHOLE.replace("  reserve: 1\n", "")
-    assert [each.emulator for each in machines(read(tmp_path, without))] == [(0, 1), (2, 3), (4, 5)]
+    assert [each.emulator for each in vms(read(tmp_path, without))] == [(0, 1), (2, 3), (4, 5)]
     free = WHOLE.replace("policy: core\n  reserve: 1", "policy: none")
-    assert {(each.processors, each.emulator) for each in machines(read(tmp_path, free))} == {
-        ((), ())
-    }
+    assert {(each.processors, each.emulator) for each in vms(read(tmp_path, free))} == {((), ())}
 
 
 def test_memory_comes_from_the_numa_node_where_that_is_the_policy(tmp_path: Path) -> None:
     text = WHOLE.replace("count: 3", "count: 2").replace(
         "policy: core\n  reserve: 1", "policy: numa"
     )
-    made = machines(read(tmp_path, text))
+    made = vms(read(tmp_path, text))
     assert [each.memory_nodes for each in made] == [(0,), (1,)]
     assert [each.processors for each in made] == [(0, 1), (4, 5)]
 
 
-def test_three_machines_are_joined_by_a_bridge_or_by_wires(tmp_path: Path) -> None:
+def test_three_vms_are_joined_by_a_bridge_or_by_wires(tmp_path: Path) -> None:
     system = WHOLE.replace("/session", "/system")
-    bridges = {each.bridge for each in machines(read(tmp_path, system))}
+    bridges = {each.bridge for each in vms(read(tmp_path, system))}
     assert len(bridges) == 1
     assert len(str(bridges.pop())) <= 15
-    two = machines(read(tmp_path, system.replace("count: 3", "count: 2")))
+    two = vms(read(tmp_path, system.replace("count: 3", "count: 2")))
     assert {each.bridge for each in two} == {None}
-    assert {each.bridge for each in machines(read(tmp_path, WHOLE))} == {None}
-    # The host has room for two machines with this placement, and wires connect at most 64.
+    assert {each.bridge for each in vms(read(tmp_path, WHOLE))} == {None}
+    # The host has room for two VMs with this placement, and wires connect at most 64.
     many = WHOLE.replace("count: 3", "count: 65").replace(
         "policy: core\n  reserve: 1", "policy: none"
     )
     with pytest.raises(VicinalError, match="need a bridge: wires join at most 64"):
-        machines(read(tmp_path, many))
+        vms(read(tmp_path, many))
 
 
 def test_each_wire_has_two_ends_and_leads_to_one_neighbour(tmp_path: Path) -> None:
     four = WHOLE.replace("count: 3", "count: 4").replace(
         "policy: core\n  reserve: 1", "policy: none"
     )
-    identities = [each.identity for each in machines(read(tmp_path, four))]
+    identities = [each.identity for each in vms(read(tmp_path, four))]
     cards = {each.address: each.cards for each in identities}
     assert {len(each) for each in cards.values()} == {3}
     assert len({card.mac for each in cards.values() for card in each}) == 12
@@ -212,7 +210,7 @@ def test_each_wire_has_two_ends_and_leads_to_one_neighbour(tmp_path: Path) -> No
 def test_every_guest_gets_its_own_identity(tmp_path: Path) -> None:
     import tarfile
 
-    guests = [each.identity for each in machines(read(tmp_path, WHOLE))]
+    guests = [each.identity for each in vms(read(tmp_path, WHOLE))]
     keys = make_keys(tmp_path, guests)
     for guest in guests:
         with tarfile.open(keys.archive(guest.name)) as tar:
@@ -231,7 +229,7 @@ def test_every_guest_gets_its_own_identity(tmp_path: Path) -> None:
             assert text("etc/ssh/known_hosts").startswith(f"{known} ssh-")
 
 
-def test_machines_are_known_by_their_settings_alone(tmp_path: Path) -> None:
+def test_vms_are_known_by_their_settings_alone(tmp_path: Path) -> None:
     region = "{members: 4, device: ivshmem-doorbell}\n"
     cluster = read(tmp_path, WHOLE.replace("count: 3", "count: 2").replace("none\n", region))
     cpus, numa = host(2, 4, 2)
@@ -247,10 +245,10 @@ def test_machines_are_known_by_their_settings_alone(tmp_path: Path) -> None:
 def test_a_host_out_of_memory_is_known_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = [replace(each, hugepages=False) for each in machines(read(tmp_path, WHOLE))]
+    small = [replace(each, hugepages=False) for each in vms(read(tmp_path, WHOLE))]
 
-    def plan(*made: Machine) -> Plan:
-        return Plan(tuple(Step(Action.CREATE, MachineResource(each), "") for each in made))
+    def plan(*made: Vm) -> Plan:
+        return Plan(tuple(Step(Action.CREATE, VmResource(each), "") for each in made))
 
     room = psutil.virtual_memory()._replace(available=3 << 30)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: room)
@@ -280,7 +278,7 @@ def test_a_path_without_room_for_sockets_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_libvirt_that_cannot_make_them(vicinal: Vicinal, tmp_path: Path) -> None:
-    """The plan asks libvirt which machines exist."""
+    """The plan asks libvirt which VMs exist."""
     file = tmp_path / "cluster.yaml"
     socket = tmp_path / "none"
     file.write_text(
@@ -349,7 +347,7 @@ def test_what_fails_first_is_said_at_once() -> None:
 def test_no_job_over_both_kinds(
     vicinal: Vicinal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Containers and machines share a region but no network."""
+    """Containers and VMs share a region but no network."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     cluster = read(
         tmp_path, "name: lab\nnodes: [{name: box}, {name: vm, backend: vm}]\nregion: none\n"
@@ -364,10 +362,10 @@ def test_no_job_over_both_kinds(
 
 @pytest.fixture
 def hypervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hypervisor]:
-    """libvirt's test driver, which runs nothing, instead of the machines' libvirt."""
+    """libvirt's test driver, which runs nothing, instead of the VMs' libvirt."""
     connection = libvirt.open("test:///default")
     found = Hypervisor("test:///default", connection)
-    for module in ("resources.machines", "nodes.vm.saving"):
+    for module in ("resources.vms", "nodes.vm.saving"):
         monkeypatch.setattr(f"vicinal.cluster.{module}.hypervisor_at", lambda _: found)
     yield found
     for domain in connection.listAllDomains():  # the driver keeps domains until the process ends
@@ -378,13 +376,13 @@ def hypervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hypervisor]:
     connection.close()
 
 
-def test_a_machine_is_what_its_domain_says(hypervisor: Hypervisor, tmp_path: Path) -> None:
-    machine = machines(read(tmp_path, WHOLE))[0]
-    resource = MachineResource(machine)
+def test_a_vm_is_what_its_domain_says(hypervisor: Hypervisor, tmp_path: Path) -> None:
+    vm = vms(read(tmp_path, WHOLE))[0]
+    resource = VmResource(vm)
     spec = DomainSpec(
-        name=machine.domain,
-        cluster=machine.owner,
-        node=machine.name,
+        name=vm.domain,
+        cluster=vm.owner,
+        node=vm.name,
         boot=DirectBoot(Path("/boot/kernel"), Path("/boot/initrd")),
         console=tmp_path / "console",
     )
@@ -413,14 +411,14 @@ def test_qemu_is_this_user_where_it_could_be_another(
 ) -> None:
     """tests/guests/cluster/test_cluster_saving.py has a real QEMU."""
     monkeypatch.setattr(Hypervisor, "qemu_user", lambda _: None)
-    assert user_of_machines(hypervisor) is None
+    assert user_of_vms(hypervisor) is None
     monkeypatch.setattr(Hypervisor, "qemu_user", lambda _: (64055, 64055))
-    assert user_of_machines(hypervisor) == (os.geteuid(), os.getegid())
+    assert user_of_vms(hypervisor) == (os.geteuid(), os.getegid())
 
 
 @pytest.fixture
-def two(hypervisor: Hypervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
-    """Two machines that run, in the test driver."""
+def two(hypervisor: Hypervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Vm]:
+    """Two VMs that run, in the test driver."""
     monkeypatch.setattr(saving, "QUIET_SECONDS", 0.0)
     restore = lifecycle.restore
 
@@ -432,39 +430,37 @@ def two(hypervisor: Hypervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(lifecycle, "restore", restore_paused)
     found = []
-    for each in machines(read(tmp_path, WHOLE), None)[:2]:
-        machine = replace(each, directory=str(tmp_path))
+    for each in vms(read(tmp_path, WHOLE), None)[:2]:
+        vm = replace(each, directory=str(tmp_path))
         boot = DirectBoot(Path("/boot/kernel"), Path("/boot/initrd"))
         console = tmp_path / "console"
         spec = DomainSpec(
-            name=machine.domain,
-            cluster=machine.owner,
-            node=machine.name,
+            name=vm.domain,
+            cluster=vm.owner,
+            node=vm.name,
             boot=boot,
             console=console,
         )
         define(hypervisor, spec)
-        MachineResource(machine).start()
-        found.append(machine)
+        VmResource(vm).start()
+        found.append(vm)
     return found
 
 
-def test_saved_machines_come_back_and_stand_still(
-    two: list[Machine], hypervisor: Hypervisor
-) -> None:
-    saving.save_machines(two)
-    for machine in two:
-        assert observe(hypervisor, machine.domain) is DomainState.SAVED
-        assert MachineResource(machine).observe() == Observation(Condition.STOPPED, "it is saved")
-    for machine in two:
-        MachineResource(machine).start()
-        MachineResource(machine).start()  # stays paused until the other is restored
-        assert observe(hypervisor, machine.domain) is DomainState.PAUSED
-        assert machine.saved.exists()
+def test_saved_vms_come_back_and_stand_still(two: list[Vm], hypervisor: Hypervisor) -> None:
+    saving.save_vms(two)
+    for vm in two:
+        assert observe(hypervisor, vm.domain) is DomainState.SAVED
+        assert VmResource(vm).observe() == Observation(Condition.STOPPED, "it is saved")
+    for vm in two:
+        VmResource(vm).start()
+        VmResource(vm).start()  # stays paused until the other is restored
+        assert observe(hypervisor, vm.domain) is DomainState.PAUSED
+        assert vm.saved.exists()
 
 
 def test_if_one_cannot_be_saved_all_run_on(
-    two: list[Machine], hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
+    two: list[Vm], hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def save_one(_: Hypervisor, name: str, *, with_region: bool) -> None:
         if name == two[1].domain:
@@ -473,17 +469,17 @@ def test_if_one_cannot_be_saved_all_run_on(
 
     monkeypatch.setattr(lifecycle, "save", save_one)
     with pytest.raises(VicinalError, match="no room"):
-        saving.save_machines(two)
-    for machine in two:
-        assert observe(hypervisor, machine.domain) is DomainState.RUNNING
-    # If QEMU started anew, the machine's console no longer shows that the machine has booted.
-    assert [machine.saved.exists() for machine in two] == [True, False]
+        saving.save_vms(two)
+    for vm in two:
+        assert observe(hypervisor, vm.domain) is DomainState.RUNNING
+    # If QEMU started anew, the VM's console no longer shows that the VM has booted.
+    assert [vm.saved.exists() for vm in two] == [True, False]
 
 
 def test_none_goes_on_without_one_that_does_not_come_back(
-    two: list[Machine], hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
+    two: list[Vm], hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other machine has written to the region since, and a restore would overwrite that."""
+    """The other VM has written to the region since, and a restore would overwrite that."""
 
     def save_one(_: Hypervisor, name: str, *, with_region: bool) -> None:
         if name == two[1].domain:
@@ -496,20 +492,20 @@ def test_none_goes_on_without_one_that_does_not_come_back(
     monkeypatch.setattr(lifecycle, "save", save_one)
     restore = lifecycle.restore
     monkeypatch.setattr(lifecycle, "restore", fail)
-    with pytest.raises(VicinalError, match="no room; no memory; no machine resumes"):
-        saving.save_machines(two)
-    states = [observe(hypervisor, machine.domain) for machine in two]
+    with pytest.raises(VicinalError, match="no room; no memory; no VM resumes"):
+        saving.save_vms(two)
+    states = [observe(hypervisor, vm.domain) for vm in two]
     assert states == [DomainState.SAVED, DomainState.PAUSED]
     monkeypatch.setattr(lifecycle, "restore", restore)
-    for machine in two:
-        MachineResource(machine).start()
+    for vm in two:
+        VmResource(vm).start()
 
 
 def test_keys_in_a_guest_are_their_users_alone(tmp_path: Path) -> None:
     """ssh refuses a private key that others can read; sshd refuses directories of other users."""
     import tarfile
 
-    guests = [each.identity for each in machines(read(tmp_path, WHOLE))]
+    guests = [each.identity for each in vms(read(tmp_path, WHOLE))]
     keys = make_keys(tmp_path, guests)
     with tarfile.open(keys.archive(guests[0].name)) as tar:
         modes = {each.name: (each.mode, each.uid) for each in tar}

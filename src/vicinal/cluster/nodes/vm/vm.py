@@ -13,7 +13,7 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.file.model import Commands, ImageAdditions
 from vicinal.cluster.nodes.vm.layout import Files, Made
-from vicinal.cluster.nodes.vm.network import FarMachine, Link, cards, interfaces
+from vicinal.cluster.nodes.vm.network import FarVm, Link, cards, interfaces
 from vicinal.cluster.vm.devices import DoorbellRegion, HostFunction, NvdimmRegion, SharedRegion
 from vicinal.cluster.vm.guest.identity import Identity
 from vicinal.cluster.vm.hardware import DirectBoot
@@ -24,17 +24,17 @@ from vicinal.cluster.vm.region_device import RegionDevice
 
 
 @dataclass(frozen=True)
-class Machine:
+class Vm:
     """A virtual machine as the cluster file requests it."""
 
     owner: str
-    """UID-CLUSTER: the user and the cluster that own the machine."""
+    """UID-CLUSTER: the user and the cluster that own the VM."""
     name: str
     """The node's name."""
     number: int
-    """The machine's index among the cluster's machines, from 0."""
+    """The VM's index among the cluster's VMs, from 0."""
     peers: tuple[int, ...]
-    """Numbers of the other machines in its network."""
+    """Numbers of the other VMs in its network."""
     uri: str
     """URI of the libvirt that creates it."""
     directory: str
@@ -66,11 +66,11 @@ class Machine:
     additions_key: str = ""
     """Key of the additions' contents at the time of the request; see additions_key()."""
     device: str | None = None
-    """PCI address of a whole device of the host that the machine gets."""
+    """PCI address of a whole device of the host that the VM gets."""
     function: str | None = None
     """Owner name of its virtual function in the records of `vicinal functions`."""
-    far: tuple[FarMachine, ...] = ()
-    """Machines on other hosts, each joined to it by a UDP wire."""
+    far: tuple[FarVm, ...] = ()
+    """VMs on other hosts, each joined to it by a UDP wire."""
 
     @property
     def domain(self) -> str:
@@ -79,7 +79,7 @@ class Machine:
 
     @property
     def address(self) -> str:
-        """Its IPv4 address in the machines' own network."""
+        """Its IPv4 address in the VMs' own network."""
         return guest_address(self.number)
 
     @property
@@ -109,13 +109,13 @@ class Machine:
 
     @property
     def saved(self) -> Path:
-        """A file that exists from the saving of the machine until its next boot."""
+        """A file that exists from the saving of the VM until its next boot."""
         return self.files.saved(self.name)
 
     def spec(self, functions: tuple[HostFunction, ...] = ()) -> DomainSpec:
         """The specification of its domain, with these functions of the host.
 
-        Raises VicinalError if the region or the machines' common files are missing.
+        Raises VicinalError if the region or the VMs' common files are missing.
         """
         files, made = self.files, Made.read(self.files)
         return DomainSpec(
@@ -159,14 +159,14 @@ class Machine:
         return SharedRegion(self.region, size)
 
 
-def write_commands(machine: Machine, *, first: bool) -> None:
-    """Write the commands of a machine's next boot; `first` says that it is the first boot."""
-    if not machine.commands:
+def write_commands(vm: Vm, *, first: bool) -> None:
+    """Write the commands of a VM's next boot; `first` says that it is the first boot."""
+    if not vm.commands:
         return
-    file = machine.files.commands(machine.name)
+    file = vm.files.commands(vm.name)
     fresh = file.with_suffix(".part")
     fresh.touch(mode=0o600)
-    fresh.write_text(commands_text(machine.commands, first=first))
+    fresh.write_text(commands_text(vm.commands, first=first))
     fresh.replace(file)
 
 

@@ -1,4 +1,4 @@
-"""The steps of a machine's move, and the steps that a later failure undoes; no machine is moved."""
+"""The steps of a VM's move, and the steps that a later failure undoes; no VM is moved."""
 
 from collections.abc import Callable
 from typing import Any
@@ -76,10 +76,8 @@ def parts(done: list[str], monkeypatch: pytest.MonkeyPatch) -> Parts:
     return make
 
 
-def test_ranks_leave_before_the_machine_does_and_come_back_there(
-    parts: Parts, done: list[str]
-) -> None:
-    report = migration.move_machine(*parts())
+def test_ranks_leave_before_the_vm_does_and_come_back_there(parts: Parts, done: list[str]) -> None:
+    report = migration.move_vm(*parts())
     assert (report.ranks, report.back.back) == (2, 2)
     assert done == [
         *("here check_leaves", "there check_comes", "here send_out", "here close"),
@@ -89,7 +87,7 @@ def test_ranks_leave_before_the_machine_does_and_come_back_there(
 
 def test_where_the_move_fails_ranks_come_back_here(parts: Parts, done: list[str]) -> None:
     with pytest.raises(VicinalError, match="libvirt does not move it"):
-        migration.move_machine(*parts(migrates=False))
+        migration.move_vm(*parts(migrates=False))
     assert done[-2:] == ["migrate", "here call_back"]
 
 
@@ -97,7 +95,7 @@ def test_so_do_they_where_not_all_leave(parts: Parts, done: list[str]) -> None:
     here, there = parts()
     here.fails = "send_out"
     with pytest.raises(VicinalError, match="send_out fails"):
-        migration.move_machine(here, there)
+        migration.move_vm(here, there)
     assert done[-2:] == ["here send_out", "here call_back"]
 
 
@@ -105,7 +103,7 @@ def test_so_do_they_where_not_all_leave(parts: Parts, done: list[str]) -> None:
 def test_nobody_leaves_where_it_cannot_be(parts: Parts, done: list[str], fails: str) -> None:
     here, there = parts(there=Accelerator.KVM if fails else Accelerator.TCG)
     there.fails = fails
-    with pytest.raises(VicinalError, match=fails or "KVM executes machines on this host, and TCG"):
-        migration.move_machine(here, there)
+    with pytest.raises(VicinalError, match=fails or "KVM executes VMs on this host, and TCG"):
+        migration.move_vm(here, there)
     assert "here send_out" not in done
     assert "here call_back" not in done

@@ -1,8 +1,8 @@
 """A user's operations on a cluster of virtual machines, only by `vicinal`, from `up` to `down`.
 
-    python machines_scenario.py DIRECTORY PROGRAM...
+    python vms_scenario.py DIRECTORY PROGRAM...
 
-PROGRAM is `verify` of each MPI library. test_cluster_machines.py runs the scenario, as root and as
+PROGRAM is `verify` of each MPI library. test_cluster_vms.py runs the scenario, as root and as
 an unprivileged user, each with a libvirt of its own. It raises an error if anything is wrong, and
 reports on standard output: one JSON object a line, with `step` and facts.
 """
@@ -148,7 +148,7 @@ def a_command_that_is_killed(trial: Trial) -> None:
     )
     assert up.stderr is not None
     for line in up.stderr:
-        if f"creating machine/{trial.nodes[-1]}" in line:
+        if f"creating vm/{trial.nodes[-1]}" in line:
             break
     up.send_signal(signal.SIGKILL)
     up.wait()
@@ -160,7 +160,7 @@ def a_command_that_is_killed(trial: Trial) -> None:
 
 
 def verify(trial: Trial, program: str, nodes: Sequence[str] = NODES) -> None:
-    """Check every byte of an MPI job's messages among all machines, and the use of the region."""
+    """Check every byte of an MPI job's messages among all VMs, and the use of the region."""
     began = time.monotonic()
     done = trial.call(
         *("run", "--cluster", trial.name, "-n", str(len(nodes)), "--paths", program),
@@ -184,7 +184,7 @@ def verify(trial: Trial, program: str, nodes: Sequence[str] = NODES) -> None:
 
 
 def a_job_that_takes_too_long(trial: Trial, program: str) -> None:
-    """The job ends in all machines."""
+    """The job ends in all VMs."""
     job = ("run", "--cluster", trial.name, "-n", "3", "--timeout", "6")
     done = trial.refused(*job, program, "--rounds", "999999")
     for node in NODES:
@@ -209,7 +209,7 @@ def live(trial: Trial, programs: list[str], *, whole: bool) -> None:
         assert trial.call("exec", "--cluster", trial.name, node, "hostname").stdout == f"{node}\n"
     assert trial.call("exec", node, "sh", "-c", "exit 7", status=7).stdout == ""
     assert trial.call("ssh", node, "echo $USER; hostname").stdout == f"mpi\n{node}\n"
-    # Each machine reaches each other by name.
+    # Each VM reaches each other by name.
     others = " && ".join(f"ssh {node} hostname" for node in trial.nodes[1:])
     heard = trial.call("exec", NODES[0], "sh", "-c", others).stdout
     assert heard.split() == [*trial.nodes[1:]], heard
@@ -233,11 +233,11 @@ def stop_and_start(trial: Trial) -> None:
     trial.call("start", trial.name)
     trial.call("plan", trial.file, status=0)
     trial.call("exec", NODES[0], "test", "!", "-e", "/tmp/of-the-last-boot")
-    # `up` starts a machine again that ended by itself, while the others run on.
+    # `up` starts a VM again that ended by itself, while the others run on.
     trial.call("exec", NODES[1], "touch", "/tmp/kept")
     trial.hypervisor.lookupByName(f"vicinal-{trial.owner}-{NODES[2]}").destroy()
     shown = trial.call("plan", trial.file, status=2).stdout
-    assert "> machine/vm2" in shown, shown
+    assert "> vm/vm2" in shown, shown
     trial.call("up", trial.file)
     trial.call("exec", NODES[1], "test", "-e", "/tmp/kept")
     assert trial.call("exec", NODES[2], "hostname").stdout == f"{NODES[2]}\n"

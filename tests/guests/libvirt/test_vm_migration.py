@@ -1,4 +1,4 @@
-"""A machine moves from one libvirt to another, back and there again, while an MPI job runs in it.
+"""A VM moves from one libvirt to another, back and there again, while an MPI job runs in it.
 
 Both libvirts are the test's own. This host represents two hosts: each has a region and a directory
 of its own, and the bridge is the network of both.
@@ -19,21 +19,21 @@ from pathlib import Path
 import pytest
 from domain_support import private_daemon
 from guest_support import BOUND
-from machines_scenario import Trial
+from vms_scenario import Trial
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.manager import open_nodes
 from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh, end_guest_ssh
-from vicinal.cluster.nodes.vm.guests import MachineGuests
+from vicinal.cluster.nodes.vm.guests import VmGuests
 from vicinal.cluster.nodes.vm.hypervisor import hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Files
-from vicinal.cluster.nodes.vm.machine import Machine
-from vicinal.cluster.nodes.vm.migration import move_machine
+from vicinal.cluster.nodes.vm.migration import move_vm
 from vicinal.cluster.nodes.vm.migration_host import LocalMigrationHost
 from vicinal.cluster.nodes.vm.ranks import Return
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.state import journal_of
 from vicinal.cluster.resources.desired import recorded_resources
-from vicinal.cluster.resources.machines import MachineResource
+from vicinal.cluster.resources.vms import VmResource
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
 from vicinal.cluster.vm.libvirt.side import Side
@@ -44,7 +44,7 @@ from vicinal.mpi.libraries import Mpi
 from vicinal.region import Member, create, inspect
 from vicinal.region.format import Route, SlotState
 
-# The host's ssh connection to a machine outlives the process that starts it.
+# The host's ssh connection to a VM outlives the process that starts it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 JOB_SECONDS = 7200  # the test ends it earlier
@@ -54,7 +54,7 @@ ENDED = "the job has ended"
 
 @dataclass
 class Hosts:
-    """The machine that moves, as described on each of the two hosts."""
+    """The VM that moves, as described on each of the two hosts."""
 
     trial: Trial
     here: LocalMigrationHost
@@ -62,7 +62,7 @@ class Hosts:
 
     def members(self, part: LocalMigrationHost) -> dict[int, Member]:
         """The members of a host's region by rank."""
-        path = Path("/dev/shm") / str(part.machine.region)
+        path = Path("/dev/shm") / str(part.vm.region)
         members = inspect(path).members
         return {
             each.rank: each
@@ -82,22 +82,22 @@ class Hosts:
 
 
 class Misfit(LocalMigrationHost):
-    """A host whose region is smaller than the machine's description says."""
+    """A host whose region is smaller than the VM's description says."""
 
     def check_comes(self) -> None:
         """Skip the early check, so that the move fails late."""
 
     def side(self) -> Side:
-        file = Path("/dev/shm") / str(self.machine.region)
+        file = Path("/dev/shm") / str(self.vm.region)
         return replace(
-            LocalMigrationHost(replace(self.machine, region=None)).side(),
+            LocalMigrationHost(replace(self.vm, region=None)).side(),
             region=SharedRegion(file.name, 1 << 20),
         )
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
-    """Each test leaves the machines where they were, and the fixture finally stops them."""
+    """Each test leaves the VMs where they were, and the fixture finally stops them."""
     with ExitStack() as stack:
         stack.callback(gc.collect)  # warnings about that ssh come while they are ignored
         here_uri, there_uri = (stack.enter_context(private_daemon()) for _ in range(2))
@@ -109,39 +109,39 @@ def hosts() -> Iterator[Hosts]:
         stack.callback(trial.call, "down", trial.name)
         trial.call("up", trial.write(count=RANKS))
         entries = journal_of(trial.name).entries()
-        resource = recorded_resources(entries)["machine/vm2"]
-        assert isinstance(resource, MachineResource)
-        machine = resource.machine
-        other = another_host(machine, there_uri, Path(name) / "there")
+        resource = recorded_resources(entries)["vm/vm2"]
+        assert isinstance(resource, VmResource)
+        vm = resource.vm
+        other = another_host(vm, there_uri, Path(name) / "there")
         stack.callback(take_away, other)
-        yield Hosts(trial, LocalMigrationHost(machine), LocalMigrationHost(other))
+        yield Hosts(trial, LocalMigrationHost(vm), LocalMigrationHost(other))
 
 
-def another_host(machine: Machine, uri: str, directory: Path) -> Machine:
-    """The machine for a host with the same keys and a region of its own."""
+def another_host(vm: Vm, uri: str, directory: Path) -> Vm:
+    """The VM for a host with the same keys and a region of its own."""
     directory.mkdir()
     theirs = Files(directory)
-    for file in (machine.files.kernel, machine.files.system):
+    for file in (vm.files.kernel, vm.files.system):
         os.link(file, directory / file.name)
-    for file in machine.files.directory.iterdir():
+    for file in vm.files.directory.iterdir():
         if file.is_file() and not (directory / file.name).exists():
             shutil.copy2(file, directory / file.name)
-    theirs.console(machine.name).unlink()
-    region = f"{machine.region}-there"
+    theirs.console(vm.name).unlink()
+    region = f"{vm.region}-there"
     create(Path("/dev/shm") / region, members=8, for_guests=True)
-    return replace(machine, uri=uri, directory=str(directory), region=region)
+    return replace(vm, uri=uri, directory=str(directory), region=region)
 
 
-def take_away(machine: Machine) -> None:
-    end_guest_ssh(machine)
-    remove(hypervisor_at(machine.uri), machine.domain)
-    (Path("/dev/shm") / str(machine.region)).unlink()
+def take_away(vm: Vm) -> None:
+    end_guest_ssh(vm)
+    remove(hypervisor_at(vm.uri), vm.domain)
+    (Path("/dev/shm") / str(vm.region)).unlink()
 
 
 def start_job(trial: Trial) -> None:
-    """Start a job inside the first machine, where it outlives the command that starts it."""
+    """Start a job inside the first VM, where it outlives the command that starts it."""
     guests = open_nodes(trial.name)
-    assert isinstance(guests, MachineGuests)
+    assert isinstance(guests, VmGuests)
     program = [str(mpi_program(Mpi.MPICH, "soak")), str(JOB_SECONDS)]
     command, environment = job_command(Job(program=program, ranks=RANKS, mpi=Mpi.MPICH), guests)
     variables = [f"{key}={value}" for key, value in environment.items()]
@@ -190,69 +190,69 @@ def end_job(trial: Trial) -> None:
     assert record["sent"] == record["received"] > 100
 
 
-def test_a_job_goes_on_while_its_machine_moves(hosts: Hosts) -> None:
+def test_a_job_goes_on_while_its_vm_moves(hosts: Hosts) -> None:
     trial, here, there = hosts.trial, hosts.here, hosts.there
     start_job(trial)
     wait_until("all ranks talk", lambda: all_talk(hosts))
-    end_guest_ssh(here.machine)  # as if no command were left
+    end_guest_ssh(here.vm)  # as if no command were left
 
     for source, target in ((here, there), (there, here), (here, there)):
-        report = move_machine(source, target, say=print)
+        report = move_vm(source, target, say=print)
         print(report)
         assert ENDED not in output(trial), output(trial)
         assert (report.ranks, report.back) == (1, Return(back=1, out=0))
-        assert observe(hypervisor_at(source.machine.uri), source.domain) is DomainState.ABSENT
+        assert observe(hypervisor_at(source.vm.uri), source.domain) is DomainState.ABSENT
         if target is here:
             wait_until("all ranks talk again", lambda: all_talk(hosts))
             assert hosts.members(there) == {}
         else:
             go_on_apart(hosts)
-        end_guest_ssh(target.machine)
+        end_guest_ssh(target.vm)
 
     end_job(trial)
-    report = move_machine(there, here, say=print)
+    report = move_vm(there, here, say=print)
     print(report)
     assert (report.ranks, report.back) == (0, Return(0, 0))
-    # The machine belongs to the cluster as before. Each QEMU truncates its console, which no longer
-    # says that the machine has booted. The command records that (cluster/hosts/moving.py).
+    # The VM belongs to the cluster as before. Each QEMU truncates its console, which no longer
+    # says that the VM has booted. The command records that (cluster/hosts/moving.py).
     planned = trial.call("plan", trial.file, status=None).stdout
-    assert "  machine/vm2\n" in planned, planned
+    assert "  vm/vm2\n" in planned, planned
     assert "to create" not in planned, planned
-    assert GuestSsh(here.machine).alive
+    assert GuestSsh(here.vm).alive
 
 
 def test_what_fails_leaves_the_job_as_it_was(hosts: Hosts) -> None:
     trial, here, there = hosts.trial, hosts.here, hosts.there
     start_job(trial)
     wait_until("all ranks talk", lambda: all_talk(hosts))
-    short = Path("/dev/shm") / f"{here.machine.region}-short"
+    short = Path("/dev/shm") / f"{here.vm.region}-short"
     short.write_bytes(bytes(4096))
     try:
         with pytest.raises(VicinalError, match="cannot be attached"):
-            move_machine(here, Misfit(replace(there.machine, region=short.name)), say=print)
+            move_vm(here, Misfit(replace(there.vm, region=short.name)), say=print)
     finally:
         short.unlink()
-    assert observe(hypervisor_at(there.machine.uri), there.domain) is DomainState.ABSENT
+    assert observe(hypervisor_at(there.vm.uri), there.domain) is DomainState.ABSENT
     wait_until("all ranks talk again", lambda: all_talk(hosts))
     end_job(trial)
 
 
 def test_who_cannot_move_is_told(hosts: Hosts) -> None:
     here, there = hosts.here, hosts.there
-    wired = LocalMigrationHost(replace(here.machine, bridge=None))
-    with pytest.raises(VicinalError, match="wires join vm2 to other machines"):
-        move_machine(wired, there)
-    module = LocalMigrationHost(replace(here.machine, region_device="nvdimm"))
-    with pytest.raises(VicinalError, match="as nvdimm, which a running machine"):
-        move_machine(module, there)
+    wired = LocalMigrationHost(replace(here.vm, bridge=None))
+    with pytest.raises(VicinalError, match="wires join vm2 to other VMs"):
+        move_vm(wired, there)
+    module = LocalMigrationHost(replace(here.vm, region_device="nvdimm"))
+    with pytest.raises(VicinalError, match="as nvdimm, which a running VM"):
+        move_vm(module, there)
     with pytest.raises(VicinalError, match=r"a domain .* exists already"):
-        move_machine(here, here)
-    large = LocalMigrationHost(replace(there.machine, memory_mib=1 << 30))
+        move_vm(here, here)
+    large = LocalMigrationHost(replace(there.vm, memory_mib=1 << 30))
     with pytest.raises(VicinalError, match="of memory, and"):
-        move_machine(here, large)
-    lost = LocalMigrationHost(replace(there.machine, bridge="vicinal-nowhere"))
+        move_vm(here, large)
+    lost = LocalMigrationHost(replace(there.vm, bridge="vicinal-nowhere"))
     with pytest.raises(VicinalError, match="there is no bridge 'vicinal-nowhere'"):
-        move_machine(here, lost)
+        move_vm(here, lost)
     hosts.trial.call("stop", hosts.trial.name)
     with pytest.raises(VicinalError, match="vm2 does not run, its state is off"):
-        move_machine(here, there)
+        move_vm(here, there)

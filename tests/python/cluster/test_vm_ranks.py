@@ -1,6 +1,6 @@
-"""Waiting for a moved machine's ranks in the other host's region, and why some ranks do not come.
+"""Waiting for a moved VM's ranks in the other host's region, and why some ranks do not come.
 
-No machine exists here. Commands for the machine run on this host, which shows a fake directory of
+No VM exists here. Commands for the VM run on this host, which shows a fake directory of
 PCI devices. The members of the region are real.
 """
 
@@ -16,8 +16,8 @@ import pytest
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.commands import say_who_is_out
 from vicinal.cluster.nodes.vm import ranks
-from vicinal.cluster.nodes.vm.machine import Machine
 from vicinal.cluster.nodes.vm.ranks import Return, await_back
+from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.region import create
 
 DEVICES = "/sys/bus/pci/devices"
@@ -35,8 +35,8 @@ def program(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def machine(region_path: Path) -> Machine:
-    return Machine(
+def vm(region_path: Path) -> Vm:
+    return Vm(
         owner="0-lab",
         name=os.uname().nodename,
         number=0,
@@ -70,14 +70,14 @@ def member(program: Path, region_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of the machine's devices."""
+    """The directory of the VM's devices."""
     directory = tmp_path / "devices"
     directory.mkdir()
 
     class Guest:
         """This host, with the fake devices. Its user is not root."""
 
-        def __init__(self, _: Machine) -> None:
+        def __init__(self, _: Vm) -> None:
             self.entered = False
 
         def enter(self) -> None:
@@ -116,57 +116,55 @@ def plug(devices: Path, mode: int) -> None:
         each.chmod(0o755)
 
 
-def late(machine: Machine) -> Return:
+def late(vm: Vm) -> Return:
     """The result for a process that lives but is not in the region."""
-    return await_back(machine, [(os.getpid(), 0)], seconds=0.1)
+    return await_back(vm, [(os.getpid(), 0)], seconds=0.1)
 
 
 @pytest.mark.usefixtures("devices")
-def test_who_is_there_is_not_waited_for(machine: Machine, member: subprocess.Popen[str]) -> None:
-    assert await_back(machine, [(member.pid, 0)], seconds=60) == Return(1, 0)
-    assert await_back(machine, [], seconds=60) == Return(0, 0)
+def test_who_is_there_is_not_waited_for(vm: Vm, member: subprocess.Popen[str]) -> None:
+    assert await_back(vm, [(member.pid, 0)], seconds=60) == Return(1, 0)
+    assert await_back(vm, [], seconds=60) == Return(0, 0)
     # A second endpoint of the same process has not joined.
-    assert await_back(machine, [(member.pid, 0), (member.pid, 1)], seconds=0.1).out == 1
+    assert await_back(vm, [(member.pid, 0), (member.pid, 1)], seconds=0.1).out == 1
 
 
 @pytest.mark.usefixtures("devices")
-def test_a_guest_that_does_not_see_the_device(machine: Machine) -> None:
-    create(Path("/dev/shm") / str(machine.region), members=2)
-    found = late(machine)
+def test_a_guest_that_does_not_see_the_device(vm: Vm) -> None:
+    create(Path("/dev/shm") / str(vm.region), members=2)
+    found = late(vm)
     assert (found.back, found.out) == (0, 1)
     assert "does not see the region's device: see its kernel's messages" in found.why
 
 
-def test_a_guest_whose_users_may_not_open_it(machine: Machine, devices: Path) -> None:
-    create(Path("/dev/shm") / str(machine.region), members=2)
+def test_a_guest_whose_users_may_not_open_it(vm: Vm, devices: Path) -> None:
+    create(Path("/dev/shm") / str(vm.region), members=2)
     plug(devices, 0o600 if os.geteuid() == 0 else 0)
     if os.geteuid() != 0 and os.access(devices / "0000:01:00.0/resource2", os.R_OK):
         pytest.skip("this user may open everything")
-    assert "does not let its users open" in late(machine).why
+    assert "does not let its users open" in late(vm).why
 
 
 @pytest.mark.usefixtures("member")
-def test_a_region_that_is_full(
-    machine: Machine, program: Path, region_path: Path, devices: Path
-) -> None:
+def test_a_region_that_is_full(vm: Vm, program: Path, region_path: Path, devices: Path) -> None:
     plug(devices, 0o666)
     with joined(program, region_path):
-        assert "with room for 2 endpoints: raise region.members" in late(machine).why
-    assert "have not joined it" in late(machine).why  # the process of the earlier member is dead
+        assert "with room for 2 endpoints: raise region.members" in late(vm).why
+    assert "have not joined it" in late(vm).why  # the process of the earlier member is dead
 
 
-def test_ranks_that_look_late(machine: Machine, devices: Path) -> None:
-    create(Path("/dev/shm") / str(machine.region), members=2)
+def test_ranks_that_look_late(vm: Vm, devices: Path) -> None:
+    create(Path("/dev/shm") / str(vm.region), members=2)
     plug(devices, 0o666)
-    assert "have not joined it within 0.1 s" in late(machine).why
+    assert "have not joined it within 0.1 s" in late(vm).why
 
 
 @pytest.mark.usefixtures("devices")
-def test_who_has_ended_is_not_missed(machine: Machine) -> None:
-    create(Path("/dev/shm") / str(machine.region), members=2)
+def test_who_has_ended_is_not_missed(vm: Vm) -> None:
+    create(Path("/dev/shm") / str(vm.region), members=2)
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    assert await_back(machine, [(ended.pid, 0)], seconds=0.1) == Return(0, 0)
+    assert await_back(vm, [(ended.pid, 0)], seconds=0.1) == Return(0, 0)
 
 
 def test_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +177,7 @@ def test_the_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Mapped:
-    """A machine that answers each request with the processes in it that map its region."""
+    """A VM that answers each request with the processes in it that map its region."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         self.answers = list(answers)
@@ -190,16 +188,16 @@ class Mapped:
         pass
 
     def run(self, _: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        # After the last answer, the machine repeats it.
+        # After the last answer, the VM repeats it.
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return subprocess.CompletedProcess([], 0, answer, "")
 
 
 def test_who_left_the_region_may_take_its_time_to_unmap_it(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    vm: Vm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Mapped(monkeypatch, "165 soak 600\n", "165 soak 600\n", "")
-    ranks._check_unmapped(machine, {"165"}, 60.0)
+    ranks._check_unmapped(vm, {"165"}, 60.0)
     assert busy.answers == [""]
 
 
@@ -207,8 +205,8 @@ def test_who_left_the_region_may_take_its_time_to_unmap_it(
     ("left", "said"), [({"165"}, "left its region, and still has it"), ({"7"}, "not a rank that")]
 )
 def test_who_keeps_the_region_is_named(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, left: set[str], said: str
+    vm: Vm, monkeypatch: pytest.MonkeyPatch, left: set[str], said: str
 ) -> None:
     Mapped(monkeypatch, "165 soak 600\n")
     with pytest.raises(VicinalError, match=f"process 165 in .* {said} .*: soak 600"):
-        ranks._check_unmapped(machine, left, 0.0)
+        ranks._check_unmapped(vm, left, 0.0)

@@ -1,6 +1,6 @@
-"""The steps in the guest of test_function_machine.py: a job's function goes to a machine.
+"""The steps in the guest of test_function_vm.py: a job's function goes to a VM.
 
-Root does the work of Slurm's plugin, and another user that of the supervisor of a job's machines.
+Root does the work of Slurm's plugin, and another user that of the supervisor of a job's VMs.
 Each step prints a line of JSON, which the test outside checks.
 """
 
@@ -27,7 +27,7 @@ from vicinal.integrations.slurm.job_functions import Asked, JobFunctions
 from vicinal.integrations.slurm.lent_functions import LentFunction
 
 CARD, USER, JOB = "eth0", 1000, 7
-MACHINE, OWN = Path("/machine"), Path("/run/user")
+VM, OWN = Path("/vm"), Path("/run/user")
 CONSOLE = OWN / "node0.console"
 MEMORY_MIB = 128
 NEAR, FAR = "10.9.0.2/24", "10.9.0.1"
@@ -55,19 +55,19 @@ def card(step: str) -> None:
     say(step, card=asdict(functions.cards()[0]))
 
 
-def machine(line: str) -> None:
-    """As the job's user, start the machine, tell it about this function, and wait."""
+def vm(line: str) -> None:
+    """As the job's user, start the VM, tell it about this function, and wait."""
     function = LentFunction.parse(line)
     passed = PassedFunction(function.address, function.driver, function.mac, "eth1", NEAR)
-    environment = ("LD_LIBRARY_PATH=/machine/lib", "QEMU_MODULE_DIR=/machine/modules")
-    qemu = Qemu(("env", *environment, "/machine/qemu", "-L", "/machine/data"))
-    kernel, files = MACHINE / "kernel", MACHINE / "files"
-    write_keys(OWN, dict.fromkeys(_KEYS, "none"))  # the machine has no sshd
+    environment = ("LD_LIBRARY_PATH=/vm/lib", "QEMU_MODULE_DIR=/vm/modules")
+    qemu = Qemu(("env", *environment, "/vm/qemu", "-L", "/vm/data"))
+    kernel, files = VM / "kernel", VM / "files"
+    write_keys(OWN, dict.fromkeys(_KEYS, "none"))  # the VM has no sshd
     identity = with_functions(Identity(0, "node0", "10.1.0.1", ()), (passed,))
     keys = write_archives(OWN, [identity], {"node0": COMMANDS})
     hardware = SnapshotHardware(qemu, Accelerator.TCG, kernel, files, MEMORY_MIB, 1)
     guest = WaitingGuest("node0", OWN, keys, hardware)
-    with (MACHINE / "memory").open("rb") as memory, (MACHINE / "state").open("rb") as state:
+    with (VM / "memory").open("rb") as memory, (VM / "state").open("rb") as state:
         guest.restore(Snapshot(memory.fileno(), state.fileno()))
     try:
         guest.tell(Plugged(None, [], None, (passed,)))
@@ -77,11 +77,11 @@ def machine(line: str) -> None:
     signal.pause()
 
 
-def start_machine(step: str, line: str, locked: int) -> subprocess.Popen[str]:
+def start_vm(step: str, line: str, locked: int) -> subprocess.Popen[str]:
     """The same in a process of the user with this limit of locked memory; returns its output."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, resource.RLIM_INFINITY))
     supervisor = subprocess.Popen(
-        [sys.executable, __file__, "machine", line],
+        [sys.executable, __file__, "vm", line],
         **_as_user(USER),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -96,15 +96,15 @@ def start_machine(step: str, line: str, locked: int) -> subprocess.Popen[str]:
     return supervisor
 
 
-def use_machine(supervisor: subprocess.Popen[str]) -> None:
-    """Wait until the machine has finished its work, and kill it."""
+def use_vm(supervisor: subprocess.Popen[str]) -> None:
+    """Wait until the VM has finished its work, and kill it."""
     deadline = time.monotonic() + _SECONDS
     while "vicinal-guest: ready" not in CONSOLE.read_text(errors="replace"):
         if time.monotonic() > deadline:
             break
         time.sleep(0.2)
     process = Path("/proc") / OWN.joinpath("process").read_text()
-    say("machine", console=CONSOLE.read_text(errors="replace"))
+    say("vm", console=CONSOLE.read_text(errors="replace"))
     say("QEMU", status=process.joinpath("status").read_text())
     card("in use")
     os.kill(int(process.name), signal.SIGKILL)
@@ -167,10 +167,10 @@ def main() -> None:
     done = subprocess.run(other, **_as_user(USER + 1), stderr=subprocess.PIPE, text=True)
     say("another user", errors=done.stderr)
     OWN.mkdir()
-    for each in (OWN, MACHINE / "memory", MACHINE / "state"):
+    for each in (OWN, VM / "memory", VM / "state"):
         os.chown(each, USER, USER)
-    start_machine("too little memory to lock", line, 8 << 20).wait()
-    use_machine(start_machine("enough", line, resource.RLIM_INFINITY))
+    start_vm("too little memory to lock", line, 8 << 20).wait()
+    use_vm(start_vm("enough", line, resource.RLIM_INFINITY))
     card("killed")
     say("notes", notes=jobs.release(JOB))
     card("after")
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["machine"]:
-        machine(sys.argv[2])
+    if sys.argv[1:2] == ["vm"]:
+        vm(sys.argv[2])
     else:
         main()

@@ -1,6 +1,6 @@
 """Clusters of virtual machines from `up` to `down`: as root, and as an unprivileged user.
 
-Both use libvirt daemons of the test. machines_scenario.py has the steps.
+Both use libvirt daemons of the test. vms_scenario.py has the steps.
 """
 
 import json
@@ -25,7 +25,7 @@ from vicinal.mpi.libraries import STANDARD
 
 def play(before: Sequence[str], directory: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Run the scenario; returns the facts of each step, of a repeated step the last."""
-    script = Path(__file__).parents[1] / "support/machines_scenario.py"
+    script = Path(__file__).parents[1] / "support/vms_scenario.py"
     programs = [str(mpi_program(mpi, "verify")) for mpi in STANDARD]
     done = subprocess.run(
         [*before, script, directory, *programs],
@@ -53,7 +53,7 @@ def checkout() -> str:
 def check(facts: Mapping[str, Any], count: int) -> None:
     assert f"the virtual machines need {count * 999}.0 GiB of memory" in facts["memory"]["error"]
     assert "cores, and this host has" in facts["cores"]["error"]
-    assert "machine/vm1 exists already" in facts["clash"]["error"]
+    assert "vm/vm1 exists already" in facts["clash"]["error"]
     status = facts["status"]
     assert status["whole"] is True
     assert [node["name"] for node in status["nodes"]] == [f"vm{n}" for n in range(count)]
@@ -61,7 +61,7 @@ def check(facts: Mapping[str, Any], count: int) -> None:
     assert {node["memory_bytes"] for node in status["nodes"]} == {640 << 20}
     addresses = [f"10.0.0.{n + 1}" for n in range(count)]
     assert [node["address"] for node in status["nodes"]] == addresses
-    # The output says whether the machines are emulated, and why.
+    # The output says whether the VMs are emulated, and why.
     assert status["accelerator"] in ("kvm", "tcg")
     assert any(f"{status['accelerator'].upper()}: " in line for line in facts["up"]["said"])
     assert facts["killed"]["before"] > 0

@@ -1,6 +1,6 @@
 """Root's clusters where no libvirt runs: they share one that Vicinal starts and ends.
 
-tests/python/vm/test_own_libvirt.py tests the daemon without machines.
+tests/python/vm/test_own_libvirt.py tests the daemon without VMs.
 """
 
 import json
@@ -83,8 +83,8 @@ class Trial:
         while self.daemon.process is not None or self.daemon.answers():
             time.sleep(0.01)
 
-    def machines(self) -> dict[str, int]:
-        """The process of each running machine, by its domain."""
+    def vms(self) -> dict[str, int]:
+        """The process of each running VM, by its domain."""
         found = {}
         for process in psutil.process_iter(["cmdline"]):
             for word in process.info["cmdline"] or []:
@@ -113,7 +113,7 @@ def trial() -> Iterator[Trial]:
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name:
         found = Trial(Path(name))
         yield found
-        for process in found.machines().values():
+        for process in found.vms().values():
             os.kill(process, signal.SIGKILL)
         found.daemon.end()
     left = {directory for directory in MOUNTS.values() if directory.exists()} - there
@@ -138,13 +138,13 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
     trial.call("up", second)
     assert trial.daemon.process == process
 
-    # The daemon is killed, and its machines run on.
-    running = trial.machines()
+    # The daemon is killed, and its VMs run on.
+    running = trial.vms()
     assert len(running) == 3
     trial.kill_daemon()
     assert trial.call("exec", "--cluster", trial.name("a"), "vm0", "hostname")[0] == "vm0\n"
     assert trial.daemon.process not in (None, process)
-    assert trial.machines() == running
+    assert trial.vms() == running
     status = json.loads(trial.call("status", "--json", trial.name("a"))[0])
     assert status["whole"] is True
     assert status["libvirt"] == trial.daemon.uri
@@ -152,10 +152,10 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
     assert said.endswith(": 6 unchanged\n")
 
     trial.call("down", trial.name("a"))
-    assert list(trial.machines()) == [f"vicinal-0-{trial.name('b')}-vm"]
+    assert list(trial.vms()) == [f"vicinal-0-{trial.name('b')}-vm"]
     assert trial.daemon.answers()
 
-    # The daemon's state is lost, and no libvirt knows the running machine.
+    # The daemon's state is lost, and no libvirt knows the running VM.
     trial.kill_daemon()
     shutil.rmtree(trial.daemon.directory)
     trial.call("down", trial.name("b"))
@@ -163,7 +163,7 @@ def test_clusters_share_a_libvirt_that_ends_with_the_last(trial: Trial) -> None:
 
 
 def _interrupted(trial: Trial, file: str) -> None:
-    """Ctrl-C reaches the whole group while machines boot: everything is undone in order."""
+    """Ctrl-C reaches the whole group while VMs boot: everything is undone in order."""
     with trial.begin("up", file) as command:
         assert command.stderr is not None
         for line in command.stderr:
@@ -173,7 +173,7 @@ def _interrupted(trial: Trial, file: str) -> None:
                 break
         errors = command.communicate(timeout=GUARD_SECONDS)[1]
     assert command.returncode == 130, errors
-    # The daemon outlived the command long enough to end the machines.
+    # The daemon outlived the command long enough to end the VMs.
     lines = errors.splitlines()
     undone = [line for line in lines if "(rolled back)" in line]
     assert "libvirt/main" in undone[-2], errors

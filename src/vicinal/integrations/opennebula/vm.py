@@ -58,7 +58,7 @@ _HEART_SECONDS = 1.0
 """How long heartbeats are observed; a live member beats ten times in this time."""
 
 
-class Machine:
+class Vm:
     """One VM on this host."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Machine:
         records: Records,
         functions: Callable[[], Functions] = Functions,
     ) -> None:
-        self.vm = vm
+        self.id = vm
         self.name = domain_name(vm)
         self._hypervisor = replace(hypervisor, lent=frozenset({self.name}))
         self._records = records
@@ -96,7 +96,7 @@ class Machine:
         attached again. Raises VicinalError if libvirt or the records fail.
         """
         found = self.lacks
-        request = self._records.region_of(self.vm)
+        request = self._records.region_of(self.id)
         if found.region is None and request is not None:
             for device in self._devices("shmem"):
                 if device.get("name") == request.name:
@@ -118,14 +118,14 @@ class Machine:
                 f"{self.name} is paused, and its guest cannot release the devices of this host",
                 "resume the VM first (onevm resume)",
             )
-        self._records.lacks(self.vm, something=True)
+        self._records.lacks(self.id, something=True)
         write_mark(self._domain(), what)
         with ExitStack() as stack:
             if what.region is not None and self._has_region(what):
                 path = self._records.checked_file(what.region)
                 # One VM of a job at a time: the ranks of each VM must be told from the others'.
                 stack.enter_context(self._records.moving_ranks(what.region))
-                alone = self._records.machines_of(what.region) == {self.vm}
+                alone = self._records.vms_of(what.region) == {self.id}
                 still = None if alone else self._standing_still
                 stack.enter_context(ranks_out(path, still, self.name))
             for address in self._assigned():
@@ -151,7 +151,7 @@ class Machine:
                 ranks_may_return(self._records.checked_file(what.region))
         self._give_functions(what.functions)
         write_mark(self._domain(), None)
-        self._records.lacks(self.vm, something=False)
+        self._records.lacks(self.id, something=False)
 
     def expect(self, what: HeldResources) -> None:
         """Raise VicinalError unless a network has prepared enough functions for the VM on this
@@ -330,9 +330,9 @@ class Site:
     host: Host = field(default_factory=Host)
     """For its processors and NUMA nodes."""
 
-    def machine(self, vm: int) -> Machine:
+    def vm(self, vm_id: int) -> Vm:
         """The VM with this id."""
-        return Machine(vm, self.hypervisor, self.records, self.functions)
+        return Vm(vm_id, self.hypervisor, self.records, self.functions)
 
     def kept(
         self, vm: int, what: HeldResources, nodes: Collection[int] = ()
@@ -342,7 +342,7 @@ class Site:
         A new region is created on the NUMA nodes `nodes`. Raises VicinalError, with nothing
         created, if this host lacks a resource: Records.held().
         """
-        self.machine(vm).expect(what)
+        self.vm(vm).expect(what)
         if what.region is None:
             return self.records.released(vm)
         return self.records.held(vm, what.region, self.limits, nodes)

@@ -1,4 +1,4 @@
-"""A study in virtual machines: two machines for environments with and without a region."""
+"""A study in virtual machines: two VMs for environments with and without a region."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from guest_support import GUARD_SECONDS
 import vicinal
 
 
-def test_two_machines_with_and_without_a_region() -> None:
+def test_two_vms_with_and_without_a_region() -> None:
     script = Path(__file__).parents[1] / "support/study_scenario.py"
     # Not the test's own directory, because sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="vicinal-") as name, private_daemon() as uri:
@@ -35,7 +35,7 @@ def test_two_machines_with_and_without_a_region() -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["clusters"] == []
-    # A program whose libraries the machines lack is left out before any program starts.
+    # A program whose libraries the VMs lack is left out before any program starts.
     assert set(found["lacking"]) == {f"{each}/message" for each in ("network", "region", "wrong")}
     facts = found["environments"]
     for each in facts.values():

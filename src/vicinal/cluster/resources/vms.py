@@ -17,15 +17,15 @@ from vicinal.cluster.nodes.vm.guest_ssh import end_guest_ssh
 from vicinal.cluster.nodes.vm.hypervisor import (
     check_usable,
     end_orphan,
-    has_machines,
+    has_vms,
     hypervisor_at,
-    user_of_machines,
+    user_of_vms,
 )
 from vicinal.cluster.nodes.vm.image_additions import build_additions, join
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.links import check_link
-from vicinal.cluster.nodes.vm.machine import Machine, write_commands
-from vicinal.cluster.nodes.vm.network import FarMachine, cards
+from vicinal.cluster.nodes.vm.network import FarVm, cards
+from vicinal.cluster.nodes.vm.vm import Vm, write_commands
 from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing, Undemanding
 from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.keys import KeysResource
@@ -57,13 +57,13 @@ _BUTTON_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachinesResource(Standing):
+class VmsResource(Standing):
     """What all VMs of a cluster share: the image that they boot, their names and their keys.
 
     If a VM is added or removed, all VMs are recreated, because each knows the names of all.
     """
 
-    KIND: ClassVar[str] = "machines"
+    KIND: ClassVar[str] = "vms"
 
     directory: Path
     uri: str
@@ -78,7 +78,7 @@ class MachinesResource(Standing):
     @classmethod
     def of(
         cls,
-        machines: tuple[Machine, ...],
+        vms: tuple[Vm, ...],
         host_part: HostPart | None = None,
         keys: Path | None = None,
     ) -> Self:
@@ -87,13 +87,13 @@ class MachinesResource(Standing):
         `host_part` lists the VMs on other hosts, and `keys` is the directory of the keys that all
         have.
         """
-        first = machines[0]
+        first = vms[0]
         return cls(
             directory=first.files.directory,
             uri=first.uri,
-            guests=_guests(machines, host_part),
+            guests=_guests(vms, host_part),
             image=image_identity(),
-            additions={each.additions_key: each.additions for each in machines if each.additions},
+            additions={each.additions_key: each.additions for each in vms if each.additions},
             keys=keys,
         )
 
@@ -112,9 +112,9 @@ class MachinesResource(Standing):
         for additions in self.additions.values():
             build_additions(additions, say)
 
-    def at_this_host(self, machine: Machine, bridge: str) -> Machine:
+    def at_this_host(self, vm: Vm, bridge: str) -> Vm:
         """Return this host's counterpart of a VM on another host, for a move to this host."""
-        return replace(machine, uri=self.uri, directory=str(self._files.directory), bridge=bridge)
+        return replace(vm, uri=self.uri, directory=str(self._files.directory), bridge=bridge)
 
     @property
     def _files(self) -> Files:
@@ -180,35 +180,35 @@ class MachinesResource(Standing):
 
 
 @dataclass(frozen=True)
-class MachineResource(Undemanding):
+class VmResource(Undemanding):
     """A node that is a VM."""
 
-    KIND: ClassVar[str] = "machine"
+    KIND: ClassVar[str] = "vm"
 
-    machine: Machine
+    vm: Vm
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
-        return cls(decode(Machine, settings))
+        return cls(decode(Vm, settings))
 
     @property
     def key(self) -> str:
-        return f"{self.KIND}/{self.machine.name}"
+        return f"{self.KIND}/{self.vm.name}"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the VM boots, and what it is connected to."""
-        region = () if self.machine.region is None else ("region/main",)
-        ours = self.machine.bridge is not None and self.machine.bridge_is_ours
+        region = () if self.vm.region is None else ("region/main",)
+        ours = self.vm.bridge is not None and self.vm.bridge_is_ours
         bridge = ("bridge/main",) if ours else ()
-        name = f"{FunctionResource.KIND}/{self.machine.name}"
-        function = () if self.machine.function is None else (name,)
-        doorbell = () if self.machine.doorbell is None else ("doorbell/main",)
-        return (*region, *bridge, *function, "machines/main", *doorbell)
+        name = f"{FunctionResource.KIND}/{self.vm.name}"
+        function = () if self.vm.function is None else (name,)
+        doorbell = () if self.vm.doorbell is None else ("doorbell/main",)
+        return (*region, *bridge, *function, "vms/main", *doorbell)
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        return encode(self.machine)
+        return encode(self.vm)
 
     @property
     def runs(self) -> bool:
@@ -219,15 +219,15 @@ class MachineResource(Undemanding):
         # Imported here and below, so that clusters without VMs need no libvirt.
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe
 
-        if not has_machines(self.machine.uri):
+        if not has_vms(self.vm.uri):
             return Observation(Condition.ABSENT)
-        hypervisor = hypervisor_at(self.machine.uri)
-        state = observe(hypervisor, self.machine.domain)
+        hypervisor = hypervisor_at(self.vm.uri)
+        state = observe(hypervisor, self.vm.domain)
         if state is DomainState.ABSENT:
             return Observation(Condition.ABSENT)
         if not self._is_ours():
             return Observation(
-                Condition.BROKEN, f"the domain {self.machine.domain} belongs to another program"
+                Condition.BROKEN, f"the domain {self.vm.domain} belongs to another program"
             )
         match state:
             case DomainState.RUNNING:
@@ -241,23 +241,23 @@ class MachineResource(Undemanding):
     @property
     def held(self) -> Held:
         """The memory, taps, ports and device of a running VM."""
-        machine = self.machine
+        vm = self.vm
         if self.observe().condition is not Condition.READY:
             return Held()
-        ports = {_port(each) for each in machine.far}
-        memory = 0 if machine.hugepages else machine.memory_mib << 20
+        ports = {_port(each) for each in vm.far}
+        memory = 0 if vm.hugepages else vm.memory_mib << 20
         own = Held(frozenset({*self._taps, *ports}), memory_bytes=memory)
-        return own + held_device(machine.device)
+        return own + held_device(vm.device)
 
     def check(self, released: Held) -> None:
         """Check that its tap or bridge exists, and that its tap, device and ports are free."""
         faults = Faults()
         with faults.catch():
             free = released.things.isdisjoint(self._taps)
-            check_link(self.machine.uri, self.machine.link, starts=free)
+            check_link(self.vm.uri, self.vm.link, starts=free)
         with faults.catch():
-            check_whole_device(Functions(), self.machine.device, released)
-        for each in self.machine.far:
+            check_whole_device(Functions(), self.vm.device, released)
+        for each in self.vm.far:
             if _port(each) not in released.things:
                 with faults.catch():
                     each.check()
@@ -265,7 +265,7 @@ class MachineResource(Undemanding):
 
     @property
     def _taps(self) -> set[str]:
-        link = self.machine.link
+        link = self.vm.link
         return set() if link is None or link.tap is None else {f"tap {link.tap}"}
 
     def create(self) -> None:
@@ -273,11 +273,11 @@ class MachineResource(Undemanding):
         from vicinal.cluster.vm.libvirt.lifecycle import define, start
 
         self._check_link()
-        write_commands(self.machine, first=True)
-        hypervisor = hypervisor_at(self.machine.uri)
-        spec = self.machine.spec(self.devices())
-        define(hypervisor, replace(spec, user=user_of_machines(hypervisor)))
-        start(hypervisor, self.machine.domain)
+        write_commands(self.vm, first=True)
+        hypervisor = hypervisor_at(self.vm.uri)
+        spec = self.vm.spec(self.devices())
+        define(hypervisor, replace(spec, user=user_of_vms(hypervisor)))
+        start(hypervisor, self.vm.domain)
 
     def devices(self) -> tuple[HostFunction, ...]:
         """Return the host's devices of the VM.
@@ -286,11 +286,11 @@ class MachineResource(Undemanding):
         VicinalError if a device cannot be assigned.
         """
         functions, found = Functions(), []
-        if self.machine.device is not None:
-            check_device(functions, self.machine.device)
-            found.append(self.machine.device)
-        if self.machine.function is not None:
-            found.append(assigned_address(functions, self.machine.function))
+        if self.vm.device is not None:
+            check_device(functions, self.vm.device)
+            found.append(self.vm.device)
+        if self.vm.function is not None:
+            found.append(assigned_address(functions, self.vm.function))
         return tuple(map(HostFunction, found))
 
     def start(self) -> None:
@@ -307,64 +307,62 @@ class MachineResource(Undemanding):
             start,
         )
 
-        hypervisor, saved = hypervisor_at(self.machine.uri), self.machine.saved
-        match observe(hypervisor, self.machine.domain):
+        hypervisor, saved = hypervisor_at(self.vm.uri), self.vm.saved
+        match observe(hypervisor, self.vm.domain):
             case DomainState.SAVED:
                 self._check_link()
-                restore(hypervisor, self.machine.domain, paused=True)
+                restore(hypervisor, self.vm.domain, paused=True)
             case DomainState.PAUSED:
                 if not saved.exists():
-                    resume(hypervisor, self.machine.domain)
+                    resume(hypervisor, self.vm.domain)
             case _:
                 self._check_link()
                 saved.unlink(missing_ok=True)
-                start(hypervisor, self.machine.domain)
+                start(hypervisor, self.vm.domain)
 
     def stop(self) -> None:
         """Press the VM's power button, and end the VM if it does not shut down in 30 s."""
         from vicinal.cluster.vm.libvirt.lifecycle import stop
 
-        end_guest_ssh(self.machine)
-        stop(hypervisor_at(self.machine.uri), self.machine.domain, patience=_BUTTON_SECONDS)
+        end_guest_ssh(self.vm)
+        stop(hypervisor_at(self.vm.uri), self.vm.domain, patience=_BUTTON_SECONDS)
 
     def remove(self) -> None:
         """End the VM and undefine its domain, if the domain is this VM."""
         from vicinal.cluster.vm.libvirt.lifecycle import DomainState, observe, remove
 
-        end_guest_ssh(self.machine)
-        if has_machines(self.machine.uri):
-            hypervisor = hypervisor_at(self.machine.uri)
+        end_guest_ssh(self.vm)
+        if has_vms(self.vm.uri):
+            hypervisor = hypervisor_at(self.vm.uri)
             if self._is_ours():
-                remove(hypervisor, self.machine.domain)
-            if observe(hypervisor, self.machine.domain) is not DomainState.ABSENT:
+                remove(hypervisor, self.vm.domain)
+            if observe(hypervisor, self.vm.domain) is not DomainState.ABSENT:
                 return  # it belongs to another program
-        end_orphan(self.machine)
+        end_orphan(self.vm)
 
     def forget(self) -> str:
         """Give up a VM whose libvirt is lost, and return a phrase for what may be left of it.
 
         The VM's processes are ended anyway. Raises VicinalError.
         """
-        end_guest_ssh(self.machine)
-        end_orphan(self.machine)
-        device = self.machine.device
+        end_guest_ssh(self.vm)
+        end_orphan(self.vm)
+        device = self.vm.device
         held = "" if device is None else f", and the device {device}, possibly bound to vfio-pci"
-        return (
-            f"the domain {self.machine.domain}, possibly still defined in {self.machine.uri}{held}"
-        )
+        return f"the domain {self.vm.domain}, possibly still defined in {self.vm.uri}{held}"
 
     def _check_link(self) -> None:
-        check_link(self.machine.uri, self.machine.link, starts=True)
+        check_link(self.vm.uri, self.vm.link, starts=True)
 
     def _is_ours(self) -> bool:
         """Whether the domain of the VM's name is this VM."""
         from vicinal.cluster.vm.libvirt.lifecycle import whose
 
-        found = whose(hypervisor_at(self.machine.uri), self.machine.domain)
-        return found == (self.machine.owner, self.machine.name)
+        found = whose(hypervisor_at(self.vm.uri), self.vm.domain)
+        return found == (self.vm.owner, self.vm.name)
 
 
-def _port(far: FarMachine) -> str:
+def _port(far: FarVm) -> str:
     return f"UDP port {far.own}:{far.port}"
 
 
@@ -381,12 +379,12 @@ def prepare(say: Callable[[str], None] = _silent) -> tuple[GuestImage, Choice]:
     return image, choose_accelerator(find_qemu(), image, say)
 
 
-def _guests(machines: tuple[Machine, ...], host_part: HostPart | None) -> tuple[Identity, ...]:
+def _guests(vms: tuple[Vm, ...], host_part: HostPart | None) -> tuple[Identity, ...]:
     """Return the identities of all VMs of the cluster.
 
     With bridges, by which VMs may move, the list is the same on all hosts.
     """
-    own = [machine.identity for machine in machines]
+    own = [vm.identity for vm in vms]
     found = [*own, *_others(host_part)]
     if host_part is not None and host_part.bridge is not None:
         names = {each.name for each in own}
@@ -402,9 +400,9 @@ def _others(host_part: HostPart | None) -> tuple[Identity, ...]:
     if host_part is None:
         return ()
     return tuple(
-        Identity(number, machine.name, guest_address(number), _cards(host_part, number))
-        for number, machine in enumerate(host_part.machines)
-        if machine.host != host_part.host
+        Identity(number, vm.name, guest_address(number), _cards(host_part, number))
+        for number, vm in enumerate(host_part.vms)
+        if vm.host != host_part.host
     )
 
 

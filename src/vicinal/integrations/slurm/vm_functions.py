@@ -26,7 +26,7 @@ from vicinal.host.functions.sysfs import (
 _CLOSE_SECONDS, _POLL_SECONDS = 10.0, 0.05
 
 
-def check_for_machines(functions: Functions, function: VirtualFunction) -> None:
+def check_for_vms(functions: Functions, function: VirtualFunction) -> None:
     """Raise VicinalError for a function that a job's virtual machines cannot have."""
     card = find_card(functions.cards(), function.physical)
     if card.kind != ETHERNET:
@@ -37,7 +37,7 @@ def check_for_machines(functions: Functions, function: VirtualFunction) -> None:
         )
 
 
-def take_from_machines(functions: Functions, function: VirtualFunction) -> None:
+def take_from_vms(functions: Functions, function: VirtualFunction) -> None:
     """Close a VFIO group to the job's user, and end the user's processes that have it open.
 
     The user can open the group in any process, and pass the descriptor to other processes. On older

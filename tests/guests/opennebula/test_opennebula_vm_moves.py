@@ -1,4 +1,4 @@
-"""OpenNebula's driver saves, restores and moves a real machine, while an MPI job runs in it.
+"""OpenNebula's driver saves, restores and moves a real VM, while an MPI job runs in it.
 
 This host represents two hosts. Each has a libvirt, a /dev/shm and records of its own, the second
 in a mount namespace. A stand-in for ssh enters the namespace. Stand-ins for the stock scripts do by
@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain_scenario import enter, two_machines
+from domain_scenario import enter, two_vms
 from domain_support import private_daemon
 from guest_support import BOUND
 from guest_verify import Pair
@@ -143,7 +143,7 @@ class TwoHosts:
         return {**self.first.variables(how), "PATH": path}
 
     def kill_move(self, when: Callable[[], bool]) -> None:
-        """Begin to move the machine to the second host, and kill the driver."""
+        """Begin to move the VM to the second host, and kill the driver."""
         name = f"one-{MOVES}"
         command = self.command("migrate", name, "node2", "node1", on=1, vm=MOVES)
         with subprocess.Popen(
@@ -159,7 +159,7 @@ class TwoHosts:
         print("migrate", name, "-> killed")
 
     def next_action(self, on: int = 1) -> None:
-        """Call a script for a machine that belongs to nobody."""
+        """Call a script for a VM that belongs to nobody."""
         done = self.act("cancel", "one-99", f"node{on}", on=on, vm=99)
         assert done.returncode == 1  # from the stock script
 
@@ -193,7 +193,7 @@ def namespace(own: Path, seen_as: Path) -> Iterator[Path]:
 
 
 def prepare(hosts: TwoHosts, directory: Path) -> None:
-    """Scripts on both hosts; the moving machine's console has a path on each."""
+    """Scripts on both hosts; the moving VM's console has a path on each."""
     there = directory / "there"
     there.mkdir()
     sides = ((hosts.first, directory, there, 1), (hosts.second, there, directory, 0))
@@ -219,7 +219,7 @@ def prepare(hosts: TwoHosts, directory: Path) -> None:
 
 
 class Trial:
-    """A job of two ranks, one in each machine, of which one machine moves."""
+    """A job of two ranks, one in each VM, of which one VM moves."""
 
     def __init__(self, hosts: TwoHosts, guest: GuestShell) -> None:
         self.hosts = hosts
@@ -286,25 +286,25 @@ class Trial:
 
 
 def domains(*hypervisors: Hypervisor) -> list[set[str]]:
-    """The machines that run on each host."""
+    """The VMs that run on each host."""
     return [{each.name() for each in one.connection.listAllDomains()} for one in hypervisors]
 
 
-def start_machines(
+def start_vms(
     directory: Path, hosts: TwoHosts, hypervisor: Hypervisor
 ) -> tuple[list[GuestShell], object]:
     image = build_image(print)
     accelerator = choose_accelerator(find_qemu(), image, print).accelerator
     keys = make_keys(directory, pair_identities())
-    specs = two_machines(directory, image, keys, accelerator, SharedRegion("unused", 1 << 20))
-    machines = [
+    specs = two_vms(directory, image, keys, accelerator, SharedRegion("unused", 1 << 20))
+    vms = [
         DomainSpec(**{**vars(spec), "name": f"one-{number}", "region": None})
         for number, spec in enumerate(specs, 1)
     ]
-    for vm, spec in enumerate(machines, 1):
+    for vm, spec in enumerate(vms, 1):
         done = deploy(hosts.first, vm, written(spec))
         assert done.returncode == 0, done.stderr
-    return [enter(hypervisor, spec, keys) for spec in machines], image
+    return [enter(hypervisor, spec, keys) for spec in vms], image
 
 
 def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
@@ -324,14 +324,14 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         prepare(hosts, directory)
         here = stack.enter_context(connect(here_uri))
         there = stack.enter_context(connect(there_uri))
-        guests, image = start_machines(directory, hosts, here)
+        guests, image = start_vms(directory, hosts, here)
         trial = Trial(hosts, guests[0])
         trial.start(guests, image)
         guests[1].close()  # the guest would not notice that the connection ends
         trial.talks()
         both = {"one-1", f"one-{MOVES}"}
 
-        # After a failure the machine stays here, with its region and its rank in it.
+        # After a failure the VM stays here, with its region and its rank in it.
         limits = second.remotes / "etc/vmm/vicinal/vicinal.conf"
         allowed = limits.read_text()
         limits.write_text("REGION_SIZE_MAX=8M\n")
@@ -348,7 +348,7 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         assert not hosts.regions[1].exists()
         trial.talks()
 
-        # The driver is killed: the next action gives the machine its missing devices.
+        # The driver is killed: the next action gives the VM its missing devices.
         assert hosts.save("save-killed").returncode < 0
         assert trial.members(1) == 1
         hosts.next_action()
@@ -362,7 +362,7 @@ def test_a_job_goes_on_while_its_vm_is_moved_saved_and_restored() -> None:
         hosts.next_action()
         assert domains(here, there) == [both, set()]
         trial.talks()
-        # While the stock script runs, before the machine moves and after it has moved.
+        # While the stock script runs, before the VM moves and after it has moved.
         assert hosts.move(1, 2, "migrate-orphan").returncode < 0
         trial.wait_until("it is in the other region", lambda: trial.in_second() == 1)
         assert domains(here, there) == [{"one-1"}, {f"one-{MOVES}"}]

@@ -1,6 +1,6 @@
-"""A machine that boots in the guest of functions_guest.py: its files, and its snapshot.
+"""A VM that boots in the guest of functions_guest.py: its files, and its snapshot.
 
-It is like machines of Slurm's jobs: it has the same command line of QEMU, has the same first
+It is like VMs of Slurm's jobs: it has the same command line of QEMU, has the same first
 process, and starts from a snapshot. But QEMU emulates it within an emulated guest, so it does
 little. Its file system has only busybox and the drivers, without MPI and sshd. Its snapshot is made
 outside, where the kernel boots in seconds.
@@ -25,17 +25,17 @@ from vicinal.mpi.environment import GUEST_RESEED_FILE, provider_directory
 MEMORY_MIB = 128
 _MODULES = ("virtio_pci", "virtio_console", "qemu_fw_cfg")
 _NOTHING = ("usr/lib/systemd/systemd-udevd", "usr/bin/udevadm", "usr/sbin/sshd")
-"""Programs that such a machine does not need."""
+"""Programs that such a VM does not need."""
 _DATA = ("bios-256k.bin", "kvmvapic.bin", "linuxboot_dma.bin")
 _DATA_FOLDERS = (Path("/usr/share/qemu"), Path("/usr/share/seabios"))
 _QEMU_MODULES = Path("/usr/lib/x86_64-linux-gnu/qemu")
 _ACCELERATOR = "accel-tcg-x86_64.so"
 
 
-def machine_files(directory: Path) -> dict[str, Path]:
-    """QEMU, the machine and its snapshot, by their paths in the guest in which it boots."""
+def vm_files(directory: Path) -> dict[str, Path]:
+    """QEMU, the VM and its snapshot, by their paths in the guest in which it boots."""
     system = functions_system(print)
-    archive = directory / "machine.cpio"
+    archive = directory / "vm.cpio"
     _write(archive, system)
     memory, state = directory / "memory", directory / "state"
     _save(
@@ -44,13 +44,13 @@ def machine_files(directory: Path) -> dict[str, Path]:
         state,
     )
     program = Path(find_qemu().command[0])
-    files = {"machine/qemu": program.resolve(), "machine/kernel": kernel_of(system)}
-    files |= {"machine/files": archive, "machine/memory": memory, "machine/state": state}
-    files |= {f"machine/lib/{each.name}": each.resolve() for each in _libraries(program)}
-    files[f"machine/modules/{_ACCELERATOR}"] = _QEMU_MODULES / _ACCELERATOR
+    files = {"vm/qemu": program.resolve(), "vm/kernel": kernel_of(system)}
+    files |= {"vm/files": archive, "vm/memory": memory, "vm/state": state}
+    files |= {f"vm/lib/{each.name}": each.resolve() for each in _libraries(program)}
+    files[f"vm/modules/{_ACCELERATOR}"] = _QEMU_MODULES / _ACCELERATOR
     for name in _DATA:
         data = next(each / name for each in _DATA_FOLDERS if (each / name).exists())
-        files[f"machine/data/{name}"] = data.resolve()
+        files[f"vm/data/{name}"] = data.resolve()
     return files
 
 

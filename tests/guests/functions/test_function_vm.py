@@ -1,8 +1,8 @@
-"""A function of an emulated card (igb) that a machine has by VFIO, with the real kernel.
+"""A function of an emulated card (igb) that a VM has by VFIO, with the real kernel.
 
-The guest that runs function_machine_inside.py is emulated, and so is the machine in it. Real are
+The guest that runs function_vm_inside.py is emulated, and so is the VM in it. Real are
 both kernels, vfio-pci and the IOMMU's driver, igb and igbvf, QEMU, root's work for a job, and how a
-supervisor starts a machine and plugs in its function. Slurm is absent.
+supervisor starts a VM and plugs in its function. Slurm is absent.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from function_machine import MEMORY_MIB, machine_files
+from function_vm import MEMORY_MIB, vm_files
 from functions_guest import Work, run_inside
 
 from vicinal.cluster.vm.image.building import find_image
@@ -25,15 +25,15 @@ USER = 1000
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
-    directory = tmp_path_factory.mktemp("machine")
+    directory = tmp_path_factory.mktemp("vm")
     work = Work(
-        "function-machine",
+        "function-vm",
         MODULES,
-        ("function_machine_inside.py",),
+        ("function_vm_inside.py",),
         # With a single permanent processor, QEMU 10 emulates the 16-byte compare-and-swap of the
-        # inner QEMU in another way, and the machine's kernel double-faulted in its allocator.
+        # inner QEMU in another way, and the VM's kernel double-faulted in its allocator.
         processors="2",
-        files=machine_files(directory),
+        files=vm_files(directory),
         memory=1536,
     )
     lines = run_inside(directory, print, work)
@@ -65,8 +65,8 @@ def test_a_user_who_may_not_lock_enough_memory(steps: Steps) -> None:
     assert "lock as much memory as the guest has (ulimit -l)" in error
 
 
-def test_the_machine_has_it_with_the_card_s_address_and_the_file_s(steps: Steps) -> None:
-    console = steps["machine"]["console"]
+def test_the_vm_has_it_with_the_card_s_address_and_the_file_s(steps: Steps) -> None:
+    console = steps["vm"]["console"]
     assert f"link/ether {function(steps, 'lent')['settings']['mac']}" in console
     assert "inet 10.9.0.2/24 scope global eth1" in console
     assert "/sys/class/net/eth1/device/driver -> ../../../bus/pci/drivers/igbvf" in console
@@ -77,7 +77,7 @@ def test_the_machine_has_it_with_the_card_s_address_and_the_file_s(steps: Steps)
 
 
 def test_it_talks_to_another_function_of_the_card(steps: Steps) -> None:
-    console = steps["machine"]["console"]
+    console = steps["vm"]["console"]
     assert "1 packets transmitted, 1 packets received" in console
     assert "vicinal-guest: ready" in console
 
@@ -98,7 +98,7 @@ def test_who_holds_it_open_is_ended_with_the_job(steps: Steps) -> None:
     assert function(steps, "after it was held")["driver"] == "igbvf"
 
 
-# --- the image that machines of jobs boot --------------------------------------------------
+# --- the image that VMs of jobs boot --------------------------------------------------
 
 
 class Emulated(PassedFunction):

@@ -1,9 +1,9 @@
 """The interpreter that makes nodes, on hosts where virtual machines cannot start.
 
-    fake_machines.py -m MODULE ARGUMENT...
+    fake_vms.py -m MODULE ARGUMENT...
 
-A supervisor is real, except for its machines. Each machine is a process that holds the groups of
-its functions open, as QEMU would. Programs for a machine run on the host.
+A supervisor is real, except for its VMs. Each VM is a process that holds the groups of
+its functions open, as QEMU would. Programs for a VM run on the host.
 """
 
 import os
@@ -17,9 +17,9 @@ from vicinal.cluster.vm.snapshot.starting import GuestMake
 from vicinal.integrations.slurm import guest_nodes
 from vicinal.integrations.slurm.staying import let_go, stay
 
-NAME = "fake-machine"
+NAME = "fake-vm"
 DRIVERS = "FAKE_DRIVERS"
-"""The variable with the drivers of functions that the machines' kernel has."""
+"""The variable with the drivers of functions that the VMs' kernel has."""
 
 
 def start(
