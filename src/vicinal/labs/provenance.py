@@ -34,7 +34,7 @@ def describe_origin(mpis: Sequence[Mpi]) -> dict[str, Any]:
     return {
         "created": now(),
         "versions": describe_versions(mpis),
-        "machine": describe_machine(),
+        "host": describe_host(),
     }
 
 
@@ -50,7 +50,7 @@ def changes(facts: Iterable[tuple[str, object, object]], absent: str) -> list[st
     ]
 
 
-def describe_machine() -> dict[str, object]:
+def describe_host() -> dict[str, object]:
     """Processor, cores, memory, virtualization and the load that others make."""
     processor = _processor_fields()
     return {

@@ -72,7 +72,7 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
 }
 """The variables of fi_vicinal(7), each with a function that returns a value's fault as a phrase."""
 
-_OF_ONE_MACHINE = {
+_OF_ONE_HOST = {
     *("VICINAL_REGION", "VICINAL_RANK", JOB, "VICINAL_NET_INTERFACE", "VICINAL_PROFILE")
 }
 """Variables of the provider that do not carry over to another host, or that its launcher sets."""
@@ -111,7 +111,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 def portable_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the provider's variables that mean the same on another host, in either form."""
-    portable = _OF_THE_PROVIDER.keys() - _OF_ONE_MACHINE
+    portable = _OF_THE_PROVIDER.keys() - _OF_ONE_HOST
     return {
         variable: text
         for variable, text in environment.items()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statistics_machines import Machine, noisy, quiet
+from statistics_hosts import SimulatedHost, noisy, quiet
 
 from vicinal.labs.statistics.compare import compare, paired_t
 from vicinal.labs.statistics.correct import Correction, benjamini_hochberg, correct, holm
@@ -108,10 +108,10 @@ def test_hodges_and_lehmanns_estimate_by_hand() -> None:
     assert hodges_lehmann(np.array([6.0, 1.0, 2.0])).value == pytest.approx((2 + 3.5) / 2)
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
-def test_the_signed_rank_interval_holds_the_true_ratio(machine: Machine) -> None:
+@pytest.mark.parametrize("host", [quiet, noisy])
+def test_the_signed_rank_interval_holds_the_true_ratio(host: SimulatedHost) -> None:
     studies = 1000
-    ours, theirs = machine(np.random.default_rng(10), studies, 12)
+    ours, theirs = host(np.random.default_rng(10), studies, 12)
     held = sum(
         signed_rank(0.4 * left, right).shift.holds(0.4)
         for left, right in zip(ours, theirs, strict=True)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from scipy import stats
-from statistics_machines import Machine, noisy, quiet
+from statistics_hosts import SimulatedHost, noisy, quiet
 
 from vicinal.labs.statistics.control import control
 from vicinal.labs.statistics.correct import correct
@@ -15,23 +15,23 @@ from vicinal.labs.statistics.signed_rank import signed_rank, signed_rank_p_value
 BLOCKS = 15
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
-def test_a_machine_without_difference_shows_none_in_95_of_100_seeds(machine: Machine) -> None:
+@pytest.mark.parametrize("host", [quiet, noisy])
+def test_a_host_without_difference_shows_none_in_95_of_100_seeds(host: SimulatedHost) -> None:
     silent = 0
     for seed in range(100):
         random = np.random.default_rng(seed)
-        first, second = machine(random, 1, BLOCKS)
+        first, second = host(random, 1, BLOCKS)
         order = (random.random(BLOCKS) < 0.5).tolist()
         found = control(first[0], second[0], first_ran_first=order)
         silent += not found.differs
     assert silent >= 95
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
-def test_a_whole_family_claims_falsely_no_more_often_than_it_may(machine: Machine) -> None:
+@pytest.mark.parametrize("host", [quiet, noisy])
+def test_a_whole_family_claims_falsely_no_more_often_than_it_may(host: SimulatedHost) -> None:
     # Each study has four comparisons of equal sides, at 0.05 with Holm's correction.
     studies, members = 1000, 4
-    ours, theirs = machine(np.random.default_rng(23), studies * members, BLOCKS)
+    ours, theirs = host(np.random.default_rng(23), studies * members, BLOCKS)
     every = signed_rank_p_values(np.log(ours / theirs)).reshape(studies, members)
     claiming = 0
     for row in every:
@@ -42,7 +42,7 @@ def test_a_whole_family_claims_falsely_no_more_often_than_it_may(machine: Machin
     assert (every <= 0.05).any(axis=1).mean() > 0.12
 
 
-def test_a_machine_that_differs_from_itself_is_found_out() -> None:
+def test_a_host_that_differs_from_itself_is_found_out() -> None:
     first, second = quiet(np.random.default_rng(1), 1, BLOCKS)
     found = control(first[0], second[0] * 1.1)
     assert found.differs

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from scipy import stats
-from statistics_machines import Machine, noisy, quiet
+from statistics_hosts import SimulatedHost, noisy, quiet
 
 from vicinal.labs.statistics.power import (
     MOST_TRIALS,
@@ -19,9 +19,9 @@ from vicinal.labs.statistics.samples import TooFewTrialsError
 from vicinal.labs.statistics.signed_rank import signed_rank_p_values
 
 
-def found_in(machine: Machine, difference: float, trials: int, alpha: float = 0.05) -> float:
+def found_in(host: SimulatedHost, difference: float, trials: int, alpha: float = 0.05) -> float:
     """The share of 4000 simulated studies that find a planted difference."""
-    ours, theirs = machine(np.random.default_rng(31), 4000, trials)
+    ours, theirs = host(np.random.default_rng(31), 4000, trials)
     ratios = np.log(ours * (1 + difference) / theirs)
     return float((signed_rank_p_values(ratios) <= alpha).mean())
 
@@ -34,7 +34,7 @@ def test_a_planted_3_percent_is_found_with_the_stated_power(trials: int) -> None
     assert 0.4 < stated < 0.9
 
 
-def test_a_pilot_tells_the_power_on_a_disturbed_machine() -> None:
+def test_a_pilot_tells_the_power_on_a_disturbed_host() -> None:
     ours, theirs = noisy(np.random.default_rng(37), 20, 60)
     pilots = [noise_of(left, right) for left, right in zip(ours, theirs, strict=True)]
     stated = [power_of(15, difference=0.03, noise=pilot).power for pilot in pilots]

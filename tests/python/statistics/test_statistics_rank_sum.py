@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from statistics_machines import Machine, noisy, quiet
+from statistics_hosts import SimulatedHost, noisy, quiet
 
 from vicinal.labs.statistics.rank_sum import least_rank_sum_p_value, rank_sum, unpaired_equivalence
 
@@ -77,12 +77,12 @@ def test_ties_never_claim_what_the_interval_does_not_show(
         assert 1 / 1.03 - 1e-9 <= equal.interval.low <= equal.interval.high <= 1.03 + 1e-9
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
-def test_equal_sides_are_called_different_no_more_often_than_they_may(machine: Machine) -> None:
+@pytest.mark.parametrize("host", [quiet, noisy])
+def test_equal_sides_are_called_different_no_more_often_than_they_may(host: SimulatedHost) -> None:
     """The trials are independent, like trials of two different days."""
     studies = 1000
-    one, _ = machine(np.random.default_rng(5), studies * 10, 1)
-    other, _ = machine(np.random.default_rng(6), studies * 10, 1)
+    one, _ = host(np.random.default_rng(5), studies * 10, 1)
+    other, _ = host(np.random.default_rng(6), studies * 10, 1)
     claimed = sum(
         rank_sum(left, right).p_value <= 0.05
         for left, right in zip(one.reshape(studies, 10), other.reshape(studies, 10), strict=True)

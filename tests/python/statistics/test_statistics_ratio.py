@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from statistics_machines import Machine, noisy, quiet
+from statistics_hosts import SimulatedHost, noisy, quiet
 
 from vicinal.labs.statistics.ratio import (
     Centre,
@@ -96,15 +96,15 @@ def test_equal_ratios_leave_nothing_to_correct_by(count: int) -> None:
     assert paired_ratio_estimate([3.0], [2.0]).confidence == 0
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
+@pytest.mark.parametrize("host", [quiet, noisy])
 @pytest.mark.parametrize("blocks", [6, 20])
 def test_bca_intervals_hold_the_true_ratio_almost_as_often_as_they_say(
-    machine: Machine, blocks: int
+    host: SimulatedHost, blocks: int
 ) -> None:
     # docs/explanation/statistics.md states 93 to 94 % where 95 % is the target. The median's BCa
     # interval does not depend on the order of magnitude, so each study takes one bootstrap.
     studies = 200
-    ours, theirs = machine(np.random.default_rng(blocks), studies, blocks)
+    ours, theirs = host(np.random.default_rng(blocks), studies, blocks)
     held = sum(
         paired_ratio_estimate(left, right).holds(1)
         for left, right in zip(ours, theirs, strict=True)
@@ -118,11 +118,11 @@ def test_blocks_that_are_disturbed_as_a_whole_do_not_widen_a_paired_ratio() -> N
     assert paired.high - paired.low < (medians.high - medians.low) / 2
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
+@pytest.mark.parametrize("host", [quiet, noisy])
 @pytest.mark.parametrize("blocks", [5, 15])
-def test_fiellers_intervals_hold_the_true_ratio_of_means(machine: Machine, blocks: int) -> None:
+def test_fiellers_intervals_hold_the_true_ratio_of_means(host: SimulatedHost, blocks: int) -> None:
     studies = 2000
-    ours, theirs = machine(np.random.default_rng(blocks), studies, blocks)
+    ours, theirs = host(np.random.default_rng(blocks), studies, blocks)
     held = sum(
         mean_ratio_estimate(left * 0.5, right).holds(0.5)
         for left, right in zip(ours, theirs, strict=True)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from scipy import stats
-from statistics_machines import Floats, Machine, noisy, quiet
+from statistics_hosts import Floats, SimulatedHost, noisy, quiet
 
 from vicinal.labs.statistics.samples import TooFewTrialsError
 from vicinal.labs.statistics.signed_rank import signed_rank_p_values
@@ -40,12 +40,12 @@ def test_boundaries_spend_what_scipys_multivariate_normal_says() -> None:
     assert 1 - inside == pytest.approx(0.05 / 3, abs=1e-4)
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
+@pytest.mark.parametrize("host", [quiet, noisy])
 @pytest.mark.parametrize("cap", [15, 40])
-def test_looking_five_times_is_not_wrong_more_often(machine: Machine, cap: int) -> None:
+def test_looking_five_times_is_not_wrong_more_often(host: SimulatedHost, cap: int) -> None:
     rule = even_rule(cap)
     assert len(rule.looks) == 5
-    ours, theirs = machine(np.random.default_rng(43), STUDIES, cap)
+    ours, theirs = host(np.random.default_rng(43), STUDIES, cap)
     ratios = np.log(ours / theirs)
     wrong = claimed(ratios, rule.looks, rule.levels)
     assert wrong <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / STUDIES)
@@ -60,11 +60,11 @@ def test_comparisons_that_stop_together_share_the_error() -> None:
     assert 0.003 < each <= 0.0125 + 2.6 * np.sqrt(0.0125 / STUDIES)
 
 
-@pytest.mark.parametrize("machine", [quiet, noisy])
-def test_the_interval_that_a_study_stopped_with_holds_the_true_ratio(machine: Machine) -> None:
+@pytest.mark.parametrize("host", [quiet, noisy])
+def test_the_interval_that_a_study_stopped_with_holds_the_true_ratio(host: SimulatedHost) -> None:
     rule = even_rule(30, margin=0.03, precision=0.02)
     studies = 200
-    ours, theirs = machine(np.random.default_rng(53), studies, rule.cap)
+    ours, theirs = host(np.random.default_rng(53), studies, rule.cap)
     held, reasons = 0, set()
     for left, right in zip(ours * 1.03, theirs, strict=True):
         look = watch(rule, left, right)

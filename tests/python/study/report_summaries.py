@@ -269,7 +269,7 @@ def manifest() -> dict[str, Any]:
         "created": "2026-11-23T03:00:00+00:00",
         "seed": 20261123,
         "study": {"name": "quick"},
-        "machine": {
+        "host": {
             "cpu": "Example processor @ 2.6 GHz",
             "cores": 2,
             "threads": 2,
@@ -319,7 +319,7 @@ def hostile() -> Source:
     )
     cells = tuple(replace(each, failures=(HOSTILE,)) for each in made.cells)
     facts = manifest()
-    facts["machine"]["cpu"] = HOSTILE
+    facts["host"]["cpu"] = HOSTILE
     facts["versions"]["kernel"] = HOSTILE
     facts["variables"] = {"FI_PROVIDER": HOSTILE}
     rules = (RuleChecked(HOSTILE, HOSTILE, (f"native, latency: {HOSTILE}",)),)

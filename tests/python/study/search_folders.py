@@ -66,7 +66,7 @@ def search_folder(
         "schema": 1,
         "name": "simulated",
         "asked": {"spec": "simulated.yaml"},
-        "machine": {"cpu": "A simulated processor", "virtual": True},
+        "host": {"cpu": "A simulated processor", "virtual": True},
         "environment": {"emulated": emulated},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -178,7 +178,7 @@ COSTS: Mapping[str, float] = {NATIVE.name: 1.0, NETWORK.name: 12.0, REGION.name:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedHost:
     """Disturbances of trials: factors of their times that change nothing on average."""
 
     trial: float = 0.02
@@ -208,25 +208,25 @@ def trials_of(
     seed: int = 1,
     *,
     costs: Mapping[str, float] = COSTS,
-    machine: Machine | None = None,
+    host: SimulatedHost | None = None,
 ) -> Iterator[Drawn]:
     """The trials of a study, block by block, each block in random order."""
     chance = np.random.default_rng(seed)
-    machine = machine or Machine()
+    host = host or SimulatedHost()
     names = [each.name for each in study.environments if each.name not in study.unavailable]
     controlled = study.design.control
     if controlled is not None:
         names.append(control_name(controlled))
     drift = 0.0
     for block in range(study.design.trials):
-        drift += float(chance.normal(0, machine.block))
+        drift += float(chance.normal(0, host.block))
         for name in chance.permutation(names):
             cost = costs[str(name).removesuffix(control_name(""))]
             for workload in study.workloads:
-                factor = cost * np.exp(drift + chance.normal(0, machine.trial))
-                if chance.random() < machine.hit:
+                factor = cost * np.exp(drift + chance.normal(0, host.trial))
+                if chance.random() < host.hit:
                     factor *= np.exp(chance.exponential(0.25))
-                yield _trial(str(name), workload, block, factor, machine, chance)
+                yield _trial(str(name), workload, block, factor, host, chance)
 
 
 def _trial(
@@ -234,32 +234,30 @@ def _trial(
     workload: Workload,
     block: int,
     factor: float,
-    machine: Machine,
+    host: SimulatedHost,
     chance: np.random.Generator,
 ) -> Drawn:
     series: list[Series] = []
     figures: tuple[Figure, ...] = ()
     if workload.driver == "record":
-        series = _series(workload, factor, machine, chance)
+        series = _series(workload, factor, host, chance)
     else:
         figures = _figures(workload, factor)
-    conditions = {str(key): value for key, value in machine.conditions.items()}
-    conditions[Condition.PROGRAM.value] = {
-        str(key): value for key, value in machine.program.items()
-    }
+    conditions = {str(key): value for key, value in host.conditions.items()}
+    conditions[Condition.PROGRAM.value] = {str(key): value for key, value in host.program.items()}
     return Trial(name, workload.name, block, STARTED, 1.5, conditions, figures), series
 
 
 def _series(
-    workload: Workload, factor: float, machine: Machine, chance: np.random.Generator
+    workload: Workload, factor: float, host: SimulatedHost, chance: np.random.Generator
 ) -> list[Series]:
     collective = workload.operation == "bcast"
     messages = {"latency": 2, "bandwidth": 64}.get(workload.operation, 1)
     found = []
     for size in workload.sizes or (0,):
-        common = np.exp(chance.normal(0, machine.sample, workload.samples))
+        common = np.exp(chance.normal(0, host.sample, workload.samples))
         for rank in range(workload.ranks if collective else max(1, workload.ranks // 2)):
-            own = chance.gamma(1, machine.sample, workload.samples)
+            own = chance.gamma(1, host.sample, workload.samples)
             times = messages * factor * (200 + size / 8) * common * (1 + own)
             found.append(Series(size, rank, messages, times.round().astype(np.int64)))
     return found
@@ -283,7 +281,7 @@ def manifest_of(study: Study, seed: int = 1) -> dict[str, Any]:
         "study": study_to_json(study),
         "created": STARTED,
         "seed": seed,
-        "machine": {
+        "host": {
             "cpu": "simulated",
             "cores": 4,
             "threads": 8,
@@ -305,12 +303,12 @@ def write_result(
     seed: int = 1,
     *,
     costs: Mapping[str, float] = COSTS,
-    machine: Machine | None = None,
+    host: SimulatedHost | None = None,
     failing: Mapping[tuple[str, str], str] | None = None,
 ) -> Result:
     """Write a result of simulated trials; `failing` maps (environment, workload) to a failure."""
     with ResultWriter.create(folder, manifest_of(study, seed)) as writer:
-        for trial, series in trials_of(study, seed, costs=costs, machine=machine):
+        for trial, series in trials_of(study, seed, costs=costs, host=host):
             reason = (failing or {}).get((trial.environment, trial.workload))
             if reason is None:
                 writer.add(trial, series)
@@ -341,12 +339,12 @@ def in_memory(
     *,
     drawn: Sequence[Drawn] | None = None,
     costs: Mapping[str, float] = COSTS,
-    machine: Machine | None = None,
+    host: SimulatedHost | None = None,
     change: Callable[[StoredTrial], StoredTrial] = lambda stored: stored,
 ) -> InMemory:
     """Like write_result(), but much faster, for many studies; `change` may change each trial."""
     stored, kept = [], {}
-    trials = drawn or list(trials_of(study, seed, costs=costs, machine=machine))
+    trials = drawn or list(trials_of(study, seed, costs=costs, host=host))
     for number, (trial, series) in enumerate(trials, 1):
         facts = tuple(
             SeriesFacts(each.size, each.rank, each.messages, len(each.nanoseconds))

@@ -14,8 +14,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.reading import part_cluster
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.labs.study.file.adapt import Fit, adapt, fit_of
+from vicinal.labs.study.file.host_facts import Card, HostFacts, facts_from_json, facts_to_json
 from vicinal.labs.study.file.json_form import study_from_json, study_to_json
-from vicinal.labs.study.file.machine import Card, MachineFacts, facts_from_json, facts_to_json
 from vicinal.labs.study.file.model import Correction, Study, Workload
 from vicinal.labs.study.file.reading import parse_study
 from vicinal.labs.study.file.shipped import list_studies, load_study
@@ -24,7 +24,7 @@ from vicinal.labs.study.running.plan import selected
 from vicinal.labs.study.workloads import drivers
 from vicinal.labs.study.workloads.driver import Tools
 
-SMALL = MachineFacts(
+SMALL = HostFacts(
     cores=2,
     sockets=1,
     numa_nodes=1,
@@ -32,7 +32,7 @@ SMALL = MachineFacts(
     runtimes=("crun",),
     accelerator=Accelerator.KVM,
 )
-LARGE = MachineFacts(
+LARGE = HostFacts(
     cores=24,
     sockets=2,
     numa_nodes=2,
@@ -112,14 +112,14 @@ def test_ranks_that_do_not_poll_share_cores() -> None:
     assert adapt(study(NETWORK, blocking), SMALL).workload("latency").ranks == 2
 
 
-def machines(more: str = "", nodes: str = "", name: str = "region") -> str:
+def vms(more: str = "", nodes: str = "", name: str = "region") -> str:
     inner = f"nodes: [{{name: vm, backend: vm{nodes}}}]{more}"
     return f"{{name: {name}, cluster: {{{inner}}}}}"
 
 
 def test_processors_and_placement() -> None:
     reserved = ", placement: {policy: core, reserve: 1}"
-    vm = study(NETWORK, machines(reserved, ", count: 15"))
+    vm = study(NETWORK, vms(reserved, ", count: 15"))
     adapted = adapt(vm, SMALL)
     assert group(adapted, "region")["count"] == 2
     assert adapted.environment("region").cluster["placement"] == {"policy": "core"}
@@ -128,7 +128,7 @@ def test_processors_and_placement() -> None:
     assert group(adapted, "region")["count"] == 7
     assert adapted.environment("region").cluster["placement"]["reserve"] == 1
     # The machine does not have these sockets.
-    by_socket = study(NETWORK, machines(", placement: {policy: socket}", ", count: 2, cpus: 8"))
+    by_socket = study(NETWORK, vms(", placement: {policy: socket}", ", count: 2, cpus: 8"))
     assert adapt(by_socket, LARGE).adaptations == ()
     adapted = adapt(by_socket, SMALL)
     assert group(adapted, "region") == {"name": "vm", "backend": "vm", "count": 2, "cpus": 1}
@@ -137,22 +137,20 @@ def test_processors_and_placement() -> None:
     assert adapted.environment("region").cluster["placement"] == {"policy": "none"}
 
 
-def test_memory_of_machines_that_are_up_side_by_side() -> None:
+def test_memory_of_vms_that_are_up_side_by_side() -> None:
     wanted = ", count: 2, memory: 6G"
-    both = study(
-        machines(nodes=wanted, name="region"), machines(", region: none", wanted, name="network")
-    )
+    both = study(vms(nodes=wanted, name="region"), vms(", region: none", wanted, name="network"))
     adapted = adapt(both, SMALL)
     assert [group(adapted, name)["memory"] for name in ("region", "network")] == ["2048M", "2048M"]
     assert adapt(both, replace(SMALL, cores=16, memory_bytes=64 << 30)).adaptations == ()
     # Two environments with the same cluster need it only once.
-    shared = study(machines(nodes=wanted, name="region"), machines(nodes=wanted, name="network"))
+    shared = study(vms(nodes=wanted, name="region"), vms(nodes=wanted, name="network"))
     assert group(adapt(shared, SMALL), "region")["memory"] == "4096M"
 
 
-def test_what_a_machine_does_not_have() -> None:
+def test_what_a_host_does_not_have() -> None:
     function = ", network: {function: {card: CARD}}"
-    sriov = study(NETWORK, machines(nodes=f", count: 2{function}"))
+    sriov = study(NETWORK, vms(nodes=f", count: 2{function}"))
     adapted = adapt(sriov, SMALL)
     why = "no card of this machine has verbs and virtual functions (SR-IOV)"
     assert adapted.unavailable == {"region": why}
@@ -163,11 +161,11 @@ def test_what_a_machine_does_not_have() -> None:
     assert fit_of(adapted) is Fit.IN_PART
     assert adapted.environment("region").cluster == sriov.environment("region").cluster
     assert group(adapt(sriov, LARGE), "region")["network"] == {"function": {"card": "ib0"}}
-    whole = study(NETWORK, machines(nodes=", network: {device: 'ffff:ff:1f.7'}"))
+    whole = study(NETWORK, vms(nodes=", network: {device: 'ffff:ff:1f.7'}"))
     assert group(adapt(whole, LARGE), "region")["network"] == {"device": "0000:3b:00.0"}
     assert "network card with verbs" in adapt(whole, SMALL).unavailable["region"]
-    none = replace(SMALL, accelerator=None, no_machines="no QEMU", runtimes=())
-    adapted = adapt(study(NETWORK, machines()), none)
+    none = replace(SMALL, accelerator=None, no_vms="no QEMU", runtimes=())
+    adapted = adapt(study(NETWORK, vms()), none)
     assert adapted.unavailable["region"] == "no QEMU"
     assert "no container runtime is installed" in adapted.unavailable["network"]
     assert fit_of(adapted) is Fit.NOT
@@ -183,7 +181,7 @@ def test_what_a_machine_does_not_have() -> None:
 
 def test_other_hosts_have_to_be_named() -> None:
     hosts = ", hosts: [{name: HOST1}, {name: HOST2}, {name: HOST3}, {name: HOST4}]"
-    far = study(NETWORK, machines(hosts, ", count: 8"))
+    far = study(NETWORK, vms(hosts, ", count: 8"))
     assert adapt(far, SMALL).unavailable == {
         "region": "it needs 4 hosts, and no host besides this one was named: "
         "name the hosts with --host"
@@ -196,7 +194,7 @@ def test_other_hosts_have_to_be_named() -> None:
         ["localhost", "other"],
     )
     assert "environment region: 2 hosts instead of 4" in changes(adapted)
-    named = study(NETWORK, machines(", hosts: [{name: a}, {name: b}]", ", count: 2"))
+    named = study(NETWORK, vms(", hosts: [{name: a}, {name: b}]", ", count: 2"))
     assert adapt(named, SMALL).unavailable == {}
 
 
@@ -267,7 +265,7 @@ def workload(driver: str, operation: str, ranks: int, options: str = "{}") -> st
 
 
 @pytest.mark.parametrize(
-    ("given", "machine", "ranks", "options"),
+    ("given", "facts", "ranks", "options"),
     [
         (("npb", "CG", 32, "{class: C}"), SMALL, 2, {"class": "A"}),
         (("npb", "CG", 2, "{class: C}"), SMALL, 2, {"class": "C"}),
@@ -282,9 +280,9 @@ def workload(driver: str, operation: str, ranks: int, options: str = "{}") -> st
     ],
 )
 def test_smaller_problems_for_fewer_ranks(
-    given: tuple[str, str, int, str], machine: MachineFacts, ranks: int, options: dict[str, Any]
+    given: tuple[str, str, int, str], facts: HostFacts, ranks: int, options: dict[str, Any]
 ) -> None:
-    adapted = adapt(study(workloads=(workload(*given),)), machine).workload("w")
+    adapted = adapt(study(workloads=(workload(*given),)), facts).workload("w")
     assert (adapted.ranks, dict(adapted.options)) == (ranks, options)
 
 
@@ -299,21 +297,21 @@ def test_smaller_problems_for_fewer_ranks(
         (("lammps", "lj", 2, "{steps: 100}"), {"steps": 10}),
     ],
 )
-def test_smaller_problems_for_emulated_machines(
+def test_smaller_problems_for_emulated_vms(
     given: tuple[str, str, int, str], options: dict[str, Any]
 ) -> None:
-    with_machines = study(NETWORK, machines(nodes=", count: 2"), workloads=(workload(*given),))
-    adapted = adapt(with_machines, EMULATED)
+    with_vms = study(NETWORK, vms(nodes=", count: 2"), workloads=(workload(*given),))
+    adapted = adapt(with_vms, EMULATED)
     assert dict(adapted.workload("w").options) == options
-    if options != with_machines.workload("w").options:
-        assert "emulated machines are some twenty times slower" in changes(adapted).values()
+    if options != with_vms.workload("w").options:
+        assert "emulated VMs are some twenty times slower" in changes(adapted).values()
     # Containers are not slow, and neither are virtual machines with KVM.
     for unchanged in (adapt(study(workloads=(workload(*given),)), EMULATED),):
-        assert unchanged.workload("w").options == with_machines.workload("w").options
-    assert adapt(with_machines, SMALL).workload("w").options == with_machines.workload("w").options
+        assert unchanged.workload("w").options == with_vms.workload("w").options
+    assert adapt(with_vms, SMALL).workload("w").options == with_vms.workload("w").options
 
 
-def test_emulated_machines_have_less_to_measure() -> None:
+def test_emulated_vms_have_less_to_measure() -> None:
     stream = (
         "{name: w, driver: record, operation: bandwidth, quantity: bandwidth, sizes: 1..2M}",
         "{name: few, driver: record, operation: put, quantity: latency, sizes: [8, 64K],"
@@ -324,7 +322,7 @@ def test_emulated_machines_have_less_to_measure() -> None:
     )
     asked = study(
         NETWORK,
-        machines(nodes=", count: 2"),
+        vms(nodes=", count: 2"),
         workloads=stream,
         design=more,
         published="[{workload: w, environment: network, values: {4: 1, 8: 2}},"
@@ -372,7 +370,7 @@ def test_workloads_that_cannot_run() -> None:
 
 
 FACTS = st.builds(
-    MachineFacts,
+    HostFacts,
     cores=st.integers(1, 64),
     sockets=st.integers(1, 4),
     numa_nodes=st.integers(1, 4),
@@ -389,18 +387,18 @@ SHIPPED = list_studies()
 
 @settings(max_examples=30, deadline=None)
 @given(FACTS)
-def test_facts_come_back_from_json(machine: MachineFacts) -> None:
-    assert facts_from_json(json.loads(json.dumps(facts_to_json(machine)))) == machine
-    with pytest.raises(VicinalError, match="the stored facts about the machine cannot be read"):
-        facts_from_json({**facts_to_json(machine), "more": 1})
+def test_facts_come_back_from_json(facts: HostFacts) -> None:
+    assert facts_from_json(json.loads(json.dumps(facts_to_json(facts)))) == facts
+    with pytest.raises(VicinalError, match="the stored facts about the host cannot be read"):
+        facts_from_json({**facts_to_json(facts), "more": 1})
 
 
-def check_adapted(whole: Study, machine: MachineFacts) -> None:
+def check_adapted(whole: Study, facts: HostFacts) -> None:
     before = deepcopy(whole)
-    adapted = adapt(whole, machine)
+    adapted = adapt(whole, facts)
     assert whole == before
-    assert adapt(whole, machine) == adapted
-    assert adapt(adapted, machine) == adapted or not adapted.adaptations
+    assert adapt(whole, facts) == adapted
+    assert adapt(adapted, facts) == adapted or not adapted.adaptations
     assert study_from_json(study_to_json(adapted)) == adapted
     there = [each for each in adapted.environments if each.name not in adapted.unavailable]
     for each in there:
@@ -411,11 +409,11 @@ def check_adapted(whole: Study, machine: MachineFacts) -> None:
     for pair in adapted.design.comparisons:
         assert not {pair.base, pair.test} & adapted.unavailable.keys()
     polls = any(each.progress is None for each in there)
-    hosts = max(len(machine.hosts), 1)
+    hosts = max(len(facts.hosts), 1)
     for operation in adapted.workloads:
         if operation.name in adapted.unavailable or not there:
             continue
-        assert operation.ranks <= max(machine.cores * (1 if polls else 4) * hosts, 2)
+        assert operation.ranks <= max(facts.cores * (1 if polls else 4) * hosts, 2)
         assert operation.ranks >= min(whole.workload(operation.name).ranks, 2)
         assert_said(whole.workload(operation.name), operation, adapted)
 
@@ -448,23 +446,23 @@ def bandwidth(operation: str, sizes: str, options: str = "{}", ranks: int = 2) -
 def test_bandwidths_of_a_cache_are_said(
     operation: str, sizes: str, options: str, said: str | None
 ) -> None:
-    machine = replace(SMALL, cache_bytes=8 << 20)
+    facts = replace(SMALL, cache_bytes=8 << 20)
     asked = bandwidth(operation, sizes, options)
-    notes = adapt(asked, machine).notes
+    notes = adapt(asked, facts).notes
     assert len(notes) == (said is not None)
     if said is not None:
         assert notes[0].startswith("workload bw: the memory of messages of ")
         assert f"{said}" in notes[0]
         assert "fits in the last-level cache (8M): these bandwidths are the cache's" in notes[0]
     assert adapt(asked, SMALL).notes == ()  # the machine's cache is unknown
-    assert adapt(adapt(asked, machine), machine) == adapt(asked, machine)
+    assert adapt(adapt(asked, facts), facts) == adapt(asked, facts)
 
 
 def test_latencies_and_what_cannot_be_measured_are_not_said_to_fit_a_cache() -> None:
-    machine = replace(SMALL, cache_bytes=1 << 30)
-    assert adapt(study(), machine).notes == ()
+    facts = replace(SMALL, cache_bytes=1 << 30)
+    assert adapt(study(), facts).notes == ()
     other = bandwidth("bandwidth", "[8]", ranks=4)  # pairs, on as many ranks as fit
-    assert "32 of all ranks" in adapt(other, replace(machine, cores=4)).notes[0]
+    assert "32 of all ranks" in adapt(other, replace(facts, cores=4)).notes[0]
 
 
 def assert_said(asked: Workload, given: Workload, adapted: Study) -> None:
@@ -479,16 +477,16 @@ def assert_said(asked: Workload, given: Workload, adapted: Study) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(SHIPPED), FACTS)
-def test_every_study_on_any_machine(whole: Study, machine: MachineFacts) -> None:
-    check_adapted(whole, machine)
+def test_every_study_on_any_host(whole: Study, facts: HostFacts) -> None:
+    check_adapted(whole, facts)
 
 
 @pytest.mark.parametrize("cores", [1, 24])
-def test_every_study_on_machines_without_cards(cores: int) -> None:
+def test_every_study_on_hosts_without_cards(cores: int) -> None:
     """For example, published figures of a size that a stand-in does not have are left out."""
-    machine = replace(SMALL, cores=cores, runtimes=(), accelerator=None)
+    facts = replace(SMALL, cores=cores, runtimes=(), accelerator=None)
     for whole in SHIPPED:
-        adapted = adapt(whole, machine)
+        adapted = adapt(whole, facts)
         assert study_from_json(study_to_json(adapted)) == adapted
 
 
@@ -511,9 +509,9 @@ def test_a_stand_in_has_other_sizes_or_none() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SHIPPED), st.sampled_from([LARGE, SMALL, EMULATED]), st.data())
-def test_a_part_of_a_study_is_one(whole: Study, machine: MachineFacts, data: st.DataObject) -> None:
+def test_a_part_of_a_study_is_one(whole: Study, facts: HostFacts, data: st.DataObject) -> None:
     """A part chosen by --only names nothing that is gone."""
-    adapted = adapt(whole, machine)
+    adapted = adapt(whole, facts)
     environment = data.draw(st.sampled_from(adapted.environments)).name
     operation = data.draw(st.sampled_from(adapted.workloads)).name
     for only in (f"{environment}/*", f"*/{operation}", f"{environment}/{operation}"):
@@ -521,13 +519,13 @@ def test_a_part_of_a_study_is_one(whole: Study, machine: MachineFacts, data: st.
         assert study_from_json(study_to_json(part)) == part
 
 
-@pytest.mark.parametrize("machine", [LARGE, SMALL, EMULATED], ids=["large", "small", "emulated"])
-def test_drivers_know_what_is_asked_of_them(machine: MachineFacts) -> None:
+@pytest.mark.parametrize("facts", [LARGE, SMALL, EMULATED], ids=["large", "small", "emulated"])
+def test_drivers_know_what_is_asked_of_them(facts: HostFacts) -> None:
     """A program that is not installed is no fault of the study; an unknown option is one."""
     known = drivers()
     tried = 0
     for whole in SHIPPED:
-        adapted = adapt(whole, machine)
+        adapted = adapt(whole, facts)
         mpis = {each.mpi for each in adapted.environments if each.name not in adapted.unavailable}
         for each in adapted.workloads:
             if each.name in adapted.unavailable or each.driver not in known:

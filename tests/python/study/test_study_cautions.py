@@ -16,7 +16,7 @@ from study_results import (
     REGION,
     SMALL,
     Drawn,
-    Machine,
+    SimulatedHost,
     in_memory,
     trials_of,
     write_result,
@@ -33,8 +33,8 @@ from vicinal.labs.study.result.reading import open_result
 from vicinal.labs.study.result.samples import Series
 
 HERE = Path(__file__).parent
-CONDITIONS = dict(Machine().conditions)
-PROGRAM = dict(Machine().program)
+CONDITIONS = dict(SimulatedHost().conditions)
+PROGRAM = dict(SimulatedHost().program)
 
 
 def only(summary: Summary, *words: str) -> str:
@@ -47,12 +47,12 @@ def test_a_result_without_fault_has_no_warning() -> None:
     assert summarise(in_memory(SMALL)).warnings == ()
 
 
-def with_conditions(**values: Any) -> Machine:
-    return Machine(conditions=CONDITIONS | values)
+def with_conditions(**values: Any) -> SimulatedHost:
+    return SimulatedHost(conditions=CONDITIONS | values)
 
 
 @pytest.mark.parametrize(
-    ("machine", "words"),
+    ("host", "words"),
     [
         (
             with_conditions(emulated=True),
@@ -61,14 +61,14 @@ def with_conditions(**values: Any) -> Machine:
         (with_conditions(steal=0.031), ("up to 3 % of processor time", "in 27 trials more than")),
         (with_conditions(load=11.5), ("load was up to 11.5 with 8 threads", "before 27 trials")),
         (
-            Machine(program=PROGRAM | {ProgramFact.RECORDING: 40.0}),
+            SimulatedHost(program=PROGRAM | {ProgramFact.RECORDING: 40.0}),
             ("recording took more than 5 % of a sample in 4 cells", "it is not subtracted"),
         ),
     ],
     ids=["emulated", "stolen", "busy", "recording"],
 )
-def test_what_disturbed_is_said(machine: Machine, words: tuple[str, ...]) -> None:
-    assert only(summarise(in_memory(SMALL, machine=machine)), *words)
+def test_what_disturbed_is_said(host: SimulatedHost, words: tuple[str, ...]) -> None:
+    assert only(summarise(in_memory(SMALL, host=host)), *words)
 
 
 def test_samples_that_hang_together_are_said() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from statistics_machines import Floats, noisy
+from statistics_hosts import Floats, noisy
 from study_results import (
     CONDITIONS,
     NATIVE,
@@ -58,7 +58,7 @@ def noisy_study(seed: int, study: Study, factor: float = 1.0) -> Summary:
     chance = np.random.default_rng(seed)
     sizes = study.workloads[0].sizes
     blocks = study.design.trials
-    machines = {size: noisy(chance, 1, blocks) for size in sizes}
+    hosts = {size: noisy(chance, 1, blocks) for size in sizes}
 
     def trials() -> Iterator[Drawn]:
         for block in range(blocks):
@@ -69,7 +69,7 @@ def noisy_study(seed: int, study: Study, factor: float = 1.0) -> Summary:
                     block,
                     "latency",
                     {
-                        size: cost * machines[size][side][0, block] * chance.lognormal(1, 0.02, 30)
+                        size: cost * hosts[size][side][0, block] * chance.lognormal(1, 0.02, 30)
                         for size in sizes
                     },
                 )
@@ -192,7 +192,7 @@ def test_a_family_that_no_outcome_could_pass_is_too_small_and_one_by_sweeps_is_n
         assert bool(few) == (verdict is Verdict.TOO_FEW)
 
 
-def test_equal_sides_on_a_quiet_machine_are_equivalent() -> None:
+def test_equal_sides_on_a_quiet_host_are_equivalent() -> None:
     study = study_of(12, (8,), (Statistic.MEDIAN,))
     chance = np.random.default_rng(11)
     drawn = [
@@ -218,7 +218,7 @@ def test_only_blocks_that_have_both_sides_are_pairs() -> None:
     assert (compared.ratio.low, compared.ratio.high) == pytest.approx((0.9, 0.9))
 
 
-def test_a_machine_that_differs_from_itself_is_said_first() -> None:
+def test_a_host_that_differs_from_itself_is_said_first() -> None:
     study = replace(SMALL, design=replace(SMALL.design, trials=12))
     costs = {NATIVE.name: 1.0, REGION.name: 1.0}
 

@@ -10,10 +10,10 @@ import pytest
 
 from vicinal.cli import run
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.labs.study.file import machine
+from vicinal.labs.study.file import host_facts
 from vicinal.labs.study.file.adapt import adapt
+from vicinal.labs.study.file.host_facts import HostFacts
 from vicinal.labs.study.file.json_form import study_from_json
-from vicinal.labs.study.file.machine import MachineFacts
 from vicinal.labs.study.file.model import Study
 from vicinal.labs.study.file.reading import parse_study
 from vicinal.labs.study.file.shipped import STUDIES, load_study, study_names
@@ -30,9 +30,9 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -
 
 
 @pytest.fixture(autouse=True)
-def _a_machine_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_host_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same facts on every machine, because the output depends on them."""
-    facts = MachineFacts(
+    facts = HostFacts(
         cores=2,
         sockets=1,
         numa_nodes=1,
@@ -41,7 +41,7 @@ def _a_machine_of_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         accelerator=Accelerator.TCG,
     )
     monkeypatch.setattr(
-        machine, "examine_machine", lambda hosts=(): replace(facts, hosts=tuple(hosts))
+        host_facts, "examine_host", lambda hosts=(): replace(facts, hosts=tuple(hosts))
     )
 
 
@@ -73,7 +73,7 @@ def test_a_study_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not sriov: no card of this machine has verbs" in shown
     assert "workload latency: 2 ranks instead of 14" in shown
     assert re.search(r"\d+ launches in \d+ blocks: about \d+ min", shown)
-    adapted = adapt(study, machine.examine_machine())
+    adapted = adapt(study, host_facts.examine_host())
     assert study_from_json(json.loads(said(capsys, "show", "p2-fig4d", "--json"))) == adapted
     text = said(capsys, "show", "p2-fig4d", "--yaml")
     assert parse_study(STUDIES / "p2-fig4d.yaml", text) == study
@@ -97,7 +97,7 @@ def test_what_is_adapted_is_said_by_rule_when_it_runs(
     monkeypatch.setattr(running, "_conclude", lambda _outcome: 0)
     assert run(["study", "run", "p2-fig4d", "--output", str(tmp_path)]) == 0
     lines = capsys.readouterr().err.splitlines()
-    adapted = adapt(load_study("p2-fig4d"), machine.examine_machine())
+    adapted = adapt(load_study("p2-fig4d"), host_facts.examine_host())
     rules = list(dict.fromkeys(each.why for each in adapted.adaptations))
     assert len(rules) < len(adapted.adaptations)
     assert [line for line in lines if line.startswith("adapted: ")] == [
@@ -145,10 +145,10 @@ def test_a_run_goes_on_with_the_facts_that_it_was_begun_with(
     assert run([*arguments, *given]) == 0
     assert ran[0][1]["study"] == "p2-fig8"
     assert (ran[0][1]["tools"], ran[0][1]["timeout"]) == ({"osu": str(tmp_path)}, 77)
-    assert ran[0][0].workload("lj").options["steps"] == 20  # instead of 200: machines are emulated
-    before = machine.examine_machine()
+    assert ran[0][0].workload("lj").options["steps"] == 20  # instead of 200: VMs are emulated
+    before = host_facts.examine_host()
     known = replace(before, accelerator=Accelerator.KVM)
-    monkeypatch.setattr(machine, "examine_machine", lambda _hosts=(): known)
+    monkeypatch.setattr(host_facts, "examine_host", lambda _hosts=(): known)
     monkeypatch.setattr(running, "_asked_before", lambda _folder: ran[0][1])
     assert run([*arguments, "--resume"]) == 0
     assert ran[1] == ran[0]

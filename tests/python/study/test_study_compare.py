@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         lambda values: values.update(
             created="2026-11-25T00:00:00+00:00",
             versions={**values["versions"], "kernel": "6.13.0"},
-            machine={**values["machine"], "load": 7.0},
+            host={**values["host"], "load": 7.0},
         ),
     )
     return before, after

@@ -90,7 +90,7 @@ def test_a_manifest_says_where_the_result_comes_from(
     assert manifest["seed"] == 7
     assert manifest["versions"]["kernel"] == os.uname().release
     assert "mpich-libfabric" in manifest["versions"]
-    assert manifest["machine"]["threads"] == os.cpu_count()
+    assert manifest["host"]["threads"] == os.cpu_count()
     assert manifest["units"]["nanoseconds"].startswith("ns")
     monkeypatch.setenv("FI_TCP_IFACE", "eth9")
     monkeypatch.setenv("A_PASSWORD", "secret")

@@ -13,7 +13,7 @@ from study_results import (
     REGION,
     SMALL,
     Drawn,
-    Machine,
+    SimulatedHost,
     in_memory,
     trials_of,
 )
@@ -37,7 +37,7 @@ RULES = (
 COLLECTIVE = replace(SMALL, workloads=(replace(BCAST, sizes=(8, 64), samples=500),))
 RATES = replace(SMALL, workloads=(replace(BANDWIDTH, sizes=(8, 64), samples=50),))
 PERFORMANCE = replace(SMALL, workloads=(HPL,))
-PROGRAM = Machine().program
+PROGRAM = SimulatedHost().program
 
 
 def without(values: Any, name: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Broken:
 
     study: Study
     broken_at: tuple[str, ...]
-    machine: Machine | None = None
+    host: SimulatedHost | None = None
     trial: Callable[[Drawn], Drawn] = lambda drawn: drawn
     manifest: Callable[[dict[str, Any]], object] = lambda manifest: manifest
 
@@ -176,7 +176,7 @@ BREAKING = {
                 "native+control, latency: the machine's load was not recorded",
                 "containers-region, latency: the machine's load was not recorded",
             ),
-            machine=Machine(conditions=without(Machine().conditions, Condition.LOAD)),
+            host=SimulatedHost(conditions=without(SimulatedHost().conditions, Condition.LOAD)),
         ),
     ),
     "time, the clock": (
@@ -187,7 +187,7 @@ BREAKING = {
                 f"{name}, latency: its program does not name its clock"
                 for name in ("native", "containers-region")
             ),
-            machine=Machine(program=without(PROGRAM, "clock")),
+            host=SimulatedHost(program=without(PROGRAM, "clock")),
         ),
     ),
     "time, the ranks": (
@@ -198,7 +198,7 @@ BREAKING = {
                 f"{name}, bcast: its program does not say whether ranks begin together"
                 for name in ("native", "containers-region")
             ),
-            machine=Machine(program=without(PROGRAM, "apart")),
+            host=SimulatedHost(program=without(PROGRAM, "apart")),
         ),
     ),
     "bounds": (
@@ -225,7 +225,7 @@ def test_a_result_that_breaks_a_rule(name: str) -> None:
     rule, broken = BREAKING[name]
     control = None if NATIVE.name in broken.study.unavailable else broken.study.design.control
     study = replace(broken.study, design=replace(broken.study.design, control=control))
-    drawn = [broken.trial(each) for each in trials_of(study, machine=broken.machine)]
+    drawn = [broken.trial(each) for each in trials_of(study, host=broken.host)]
     result = in_memory(study, drawn=drawn)
     broken.manifest(result.manifest)
     found = {each.name: each.broken for each in summarise(result).rules}

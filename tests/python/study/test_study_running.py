@@ -243,15 +243,15 @@ def test_environments_of_the_same_nodes_share_them() -> None:
 
 def test_programs_that_virtual_machines_lack() -> None:
     """A job brings only its command's first word and its MPI library into virtual machines."""
-    machines = Environment("machines", "", {"nodes": [{"name": "vm", "backend": "vm"}]})
+    vms = Environment("vms", "", {"nodes": [{"name": "vm", "backend": "vm"}]})
     record = Program([str(mpi_program(Mpi.MPICH, "record"))], 2)
     git = shutil.which("git")
     hidden = Program(["/bin/sh", "-c", f"exec {git} --version"], 2)
-    assert missing_in_guests(machines, record) is None
-    assert "git needs" in (missing_in_guests(machines, Program([str(git)], 2)) or "")
-    assert "git needs git" in (missing_in_guests(machines, hidden) or "")
+    assert missing_in_guests(vms, record) is None
+    assert "git needs" in (missing_in_guests(vms, Program([str(git)], 2)) or "")
+    assert "git needs git" in (missing_in_guests(vms, hidden) or "")
     served = Program(record.command, 2, server=hidden.command)
-    assert "git needs git" in (missing_in_guests(machines, served) or "")
+    assert "git needs git" in (missing_in_guests(vms, served) or "")
     assert missing_in_guests(REGION, hidden) is None
-    has = {**machines.cluster, "image": {"packages": ["git"]}}
-    assert missing_in_guests(replace(machines, cluster=has), hidden) is None
+    has = {**vms.cluster, "image": {"packages": ["git"]}}
+    assert missing_in_guests(replace(vms, cluster=has), hidden) is None

@@ -166,7 +166,7 @@ def test_a_search_is_interrupted_and_gone_on_with(tmp_path: Path, vicinal: Vicin
     assert clusters_left(folder) == []
     manifest = json.loads((folder / "manifest.json").read_text())
     assert len(manifest["resumed"]) == 1
-    assert manifest["machine"]["threads"] == os.cpu_count()
+    assert manifest["host"]["threads"] == os.cpu_count()
     spec.write_text(spec.read_text().replace("poll, block", "poll, adaptive"))
     other = vicinal("tune", "run", spec, "--output", folder, "--resume")
     assert "its knobs changed" in error_line(other)

@@ -182,7 +182,7 @@ def write_guest_demo(result: dict[str, Any], directory: Path) -> list[Path]:
 def _guest_caption(result: dict[str, Any]) -> str:
     guests = result["guests"]
     return (
-        f"two QEMU {guests['qemu'].split()[0]} guests on {result['machine']['cpu']}; "
+        f"two QEMU {guests['qemu'].split()[0]} guests on {result['host']['cpu']}; "
         f"{guests['accelerator_note']}; {result['created'][:10]}"
     )
 

@@ -109,10 +109,10 @@ def _draw(axes: Axes, series: Sequence[Mapping[str, Any]], handles: dict[str, Li
 
 def _caption(result: Mapping[str, Any]) -> str:
     """The conditions under which the result was measured."""
-    machine, conditions = result["machine"], result["conditions"]
-    virtual = ", a virtual machine" if machine["virtual"] else ""
+    host, conditions = result["host"], result["conditions"]
+    virtual = ", a virtual machine" if host["virtual"] else ""
     cpus = " and ".join(map(str, conditions["cpus"]))
     return (
-        f"{machine['cpu']}{virtual}; ranks pinned to CPUs {cpus}; median of "
+        f"{host['cpu']}{virtual}; ranks pinned to CPUs {cpus}; median of "
         f"{conditions['trials']} trials, shade: its interval; {result['created'][:10]}"
     )

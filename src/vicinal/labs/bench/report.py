@@ -138,7 +138,7 @@ def format_cell(value: float | None) -> str:
 def notes(result: Mapping[str, Any]) -> list[str]:
     """What readers must know about how a result was measured."""
     lines = [f"Done without {limitation}." for limitation in result["conditions"]["limitations"]]
-    load = result["machine"]["load"]
+    load = result["host"]["load"]
     if load > BUSY_LOAD and not result["conditions"]["realtime"]:
         lines.append(
             f"Others kept this machine busy when it began (load {load:.1f}): "

@@ -151,8 +151,8 @@ def run_bench(plan: BenchPlan) -> dict[str, Any]:
 
 
 def _conditions(head: Mapping[str, Any]) -> dict[str, Any]:
-    machine = {name: value for name, value in head["machine"].items() if name != "load"}
-    return {**head["versions"], **head["conditions"], **machine}
+    host = {name: value for name, value in head["host"].items() if name != "load"}
+    return {**head["versions"], **head["conditions"], **host}
 
 
 def _runnable(group: Group) -> Group:

@@ -59,7 +59,7 @@ def facts(manifest: Mapping[str, Any], study: Study) -> Iterator[Fact]:
     )
     yield Fact("Measured", _text(manifest.get("created")))
     yield Fact("Seed", _text(manifest.get("seed")))
-    yield from _machine(manifest.get("machine") or {})
+    yield from _host(manifest.get("host") or {})
     for name, value in (manifest.get("versions") or {}).items():
         yield Fact(f"Version of {name}", _text(value))
     variables = manifest.get("variables") or {}
@@ -70,28 +70,28 @@ def facts(manifest: Mapping[str, Any], study: Study) -> Iterator[Fact]:
     )
 
 
-def _machine(machine: Mapping[str, Any]) -> Iterator[Fact]:
-    virtual = ", a virtual machine itself" if machine.get("virtual") else ""
+def _host(host: Mapping[str, Any]) -> Iterator[Fact]:
+    virtual = ", a virtual machine itself" if host.get("virtual") else ""
     yield Fact(
         "Processor",
-        f"{_text(machine.get('cpu'))}: {_text(machine.get('cores'))} cores,"
-        f" {_text(machine.get('threads'))} threads{virtual}",
+        f"{_text(host.get('cpu'))}: {_text(host.get('cores'))} cores,"
+        f" {_text(host.get('threads'))} threads{virtual}",
     )
-    memory = machine.get("memory_bytes")
+    memory = host.get("memory_bytes")
     if isinstance(memory, int | float):
         yield Fact("Memory", f"{memory / _GIB:.1f} GiB")
-    yield Fact("Load at the beginning", _text(machine.get("load")))
-    cards = [card for card in machine.get("network") or [] if isinstance(card, Mapping)]
+    yield Fact("Load at the beginning", _text(host.get("load")))
+    cards = [card for card in host.get("network") or [] if isinstance(card, Mapping)]
     for card in cards:
         words = [f"{name} {value}" for name, value in card.items() if value and name != "name"]
         yield Fact(f"Network card {_text(card.get('name'))}", ", ".join(words))
     if not cards:
         yield Fact("Network cards", "none that are hardware or a hypervisor's")
-    for name, value in (machine.get("hypervisor") or {}).items():
+    for name, value in (host.get("hypervisor") or {}).items():
         yield Fact(f"Hypervisor: {name}", _text(value))
     known = {"cpu", "cores", "threads", "virtual", "memory_bytes", "load", "network", "hypervisor"}
-    for name in sorted(set(machine) - known):
-        yield Fact(name.replace("_", " ").capitalize(), _text(machine[name]))
+    for name in sorted(set(host) - known):
+        yield Fact(name.replace("_", " ").capitalize(), _text(host[name]))
 
 
 def _text(value: Any) -> str:

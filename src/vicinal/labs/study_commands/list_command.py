@@ -23,11 +23,11 @@ def list_(
     command also names nodes that a killed study left behind.
     """
     from vicinal.labs.study.file.adapt import adapt, fit_of
-    from vicinal.labs.study.file.machine import examine_machine
+    from vicinal.labs.study.file.host_facts import examine_host
     from vicinal.labs.study.file.shipped import list_studies
 
-    machine = examine_machine(host or ())
-    studies = [(each, fit_of(adapt(each, machine))) for each in list_studies()]
+    facts = examine_host(host or ())
+    studies = [(each, fit_of(adapt(each, facts))) for each in list_studies()]
     if not as_json:
         from vicinal.cluster.owners import left_behind
         from vicinal.labs.study_commands.showing import show_list

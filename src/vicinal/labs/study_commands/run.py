@@ -111,7 +111,7 @@ def run(
     check_variables(os.environ)
     with told("reading the study", quiet=quiet or not sys.stderr.isatty()):
         from vicinal.labs.study.file.adapt import adapt, by_rule
-        from vicinal.labs.study.file.machine import examine_machine, facts_from_json, facts_to_json
+        from vicinal.labs.study.file.host_facts import examine_host, facts_from_json, facts_to_json
         from vicinal.labs.study.file.shipped import load_study, study_names
         from vicinal.labs.study.file.trials import warnings_of
         from vicinal.labs.study.running.plan import selected
@@ -140,7 +140,7 @@ def run(
             }.items()
             if path is not None
         },
-        "machine": None,
+        "host_facts": None,
     }
     if resume:
         if host:
@@ -152,11 +152,11 @@ def run(
         asked = {name: value or before.get(name) for name, value in asked.items()}
         asked["tools"] = tools_before | (asked["tools"] or {})
     # A run may change what is known of a machine, for example of KVM. The study must not change.
-    known = asked["machine"]
+    known = asked["host_facts"]
     with told("examining " + (", ".join(host) if host else "this machine")):
-        machine = facts_from_json(known) if known else examine_machine(host or ())
-    asked["machine"] = facts_to_json(machine)
-    chosen = selected(adapt(loaded, machine), asked["only"] or [])
+        facts = facts_from_json(known) if known else examine_host(host or ())
+    asked["host_facts"] = facts_to_json(facts)
+    chosen = selected(adapt(loaded, facts), asked["only"] or [])
     if asked["trials"] is not None:
         design = replace(chosen.design, trials=asked["trials"], most_trials=None)
         chosen = replace(chosen, design=design)

@@ -53,8 +53,8 @@ def show(
     `vicinal study run` says which programs the study needs, before anything starts.
     """
     from vicinal.labs.study.file.adapt import adapt
+    from vicinal.labs.study.file.host_facts import examine_host
     from vicinal.labs.study.file.json_form import study_to_json
-    from vicinal.labs.study.file.machine import examine_machine
     from vicinal.labs.study.file.reading import whole_text
     from vicinal.labs.study.file.shipped import load_study, study_file
     from vicinal.labs.study_commands.showing import show_study
@@ -65,7 +65,7 @@ def show(
     if as_yaml:
         typer.echo(whole_text(study_file(study)), nl=False)
         return
-    adapted = adapt(found, examine_machine(host or ()))
+    adapted = adapt(found, examine_host(host or ()))
     if as_json:
         typer.echo(json.dumps(study_to_json(adapted), indent=1, ensure_ascii=False))
     else:

@@ -88,7 +88,7 @@ def _of_trials(trials: Sequence[StoredTrial]) -> Iterator[str]:
 
 
 def _of_load(result: Result) -> Iterator[str]:
-    threads = result.manifest["machine"]["threads"]
+    threads = result.manifest["host"]["threads"]
     loads = [_number(stored.trial.conditions, Condition.LOAD) for stored in result.trials]
     busy = [load for load in loads if load > threads]
     if busy:

@@ -191,10 +191,10 @@ def _judged(family: list[_Sides], design: Design) -> Iterator[CellsCompared]:
 
 def _differences(before: Result, after: Result, study: Study, other: Study) -> Iterator[Difference]:
     """Differences of machine, versions and variables, then of the studies."""
-    for part in ("machine", "versions", "variables"):
+    for part in ("host", "versions", "variables"):
         sides = [dict(_leaves(each.manifest[part], f"{part}.")) for each in (before, after)]
         for side in sides:
-            side.pop("machine.load", None)  # momentary; each trial has its own
+            side.pop("host.load", None)  # momentary; each trial has its own
         yield from _unequal(*sides)
     yield from _unequal(dict(_asked(study)), dict(_asked(other)))
 

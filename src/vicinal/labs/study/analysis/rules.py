@@ -123,7 +123,7 @@ def _percentiles(evidence: Evidence) -> Iterator[str]:
 
 def _factors(evidence: Evidence) -> Iterator[str]:
     manifest = evidence.result.manifest
-    for part in ("machine", "versions"):
+    for part in ("host", "versions"):
         for name, value in _leaves(manifest[part]):
             if value == "unknown":
                 yield f"manifest: {part}.{name} is unknown"

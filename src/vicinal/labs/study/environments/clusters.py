@@ -5,7 +5,7 @@ An environment without a region sends its messages over the network of nodes tha
 the region's counters prove it. So the study compares paths, and not two sets of equal nodes.
 
 All clusters run side by side from the first trial to the last, so that each block can contain each
-environment. Idle nodes cost little: two emulated machines used 0.3 % of a core each.
+environment. Idle nodes cost little: two emulated VMs used 0.3 % of a core each.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Adapts a study to a machine, by the rules in docs/reference/study-file.md.
 
-    study = adapt(load_study("p2-fig4"), examine_machine())
+    study = adapt(load_study("p2-fig4"), examine_host())
 
-The outcome depends only on the study and the facts about the machine. Every change is an Adaptation
+The outcome depends only on the study and the facts about the host. Every change is an Adaptation
 of the study, with its rule. Parts that the machine cannot provide stay in the study and are
 unavailable, with the reason. Nothing is measured under the name of something else: a stand-in keeps
 its own name. It takes over the comparisons of the part that it stands for. Figures that were
@@ -20,9 +20,9 @@ from vicinal.labs.study.file.adapt_workloads import (
     less_blocks,
     less_of_workload,
     published_of_sizes,
-    ranks_of_machine,
+    ranks_of_host,
 )
-from vicinal.labs.study.file.machine import MachineFacts
+from vicinal.labs.study.file.host_facts import HostFacts
 from vicinal.labs.study.file.model import (
     Adaptation,
     Comparison,
@@ -47,7 +47,7 @@ class Fit(StrEnum):
     NOT = "not here"
 
 
-def adapt(study: Study, machine: MachineFacts) -> Study:
+def adapt(study: Study, facts: HostFacts) -> Study:
     """The study as this machine can run it. A study that was already adapted stays unchanged."""
     if study.adaptations or study.unavailable:
         return study
@@ -56,15 +56,15 @@ def adapt(study: Study, machine: MachineFacts) -> Study:
     environments: list[Environment] = []
     for environment in study.environments:
         try:
-            environments.append(fit_environment(environment, machine, adaptations))
+            environments.append(fit_environment(environment, facts, adaptations))
         except Unavailable as lacking:
             unavailable[environment.name] = str(lacking)
             environments.append(environment)
     fitted = replace(study, environments=tuple(environments))
-    study = _fit_workloads(fitted, study, machine, adaptations, unavailable)
+    study = _fit_workloads(fitted, study, facts, adaptations, unavailable)
     study = published_of_sizes(let_stand_in(study, unavailable, adaptations))
-    study = share_memory(study, machine, unavailable, adaptations)
-    if _emulated(study.environments, unavailable, machine):
+    study = share_memory(study, facts, unavailable, adaptations)
+    if _emulated(study.environments, unavailable, facts):
         study = less_blocks(replace(study, unavailable=unavailable), adaptations)
     # Stand-ins that are not needed were removed: remove their adaptations too.
     names = {each.name for each in study.environments} | {each.name for each in study.workloads}
@@ -73,7 +73,7 @@ def adapt(study: Study, machine: MachineFacts) -> Study:
         adaptations=tuple(each for each in adaptations if subject_of(each) in {None, *names}),
         unavailable={name: why for name, why in unavailable.items() if name in names},
     )
-    said = (note for note in cache_notes(study, machine) if note not in study.notes)
+    said = (note for note in cache_notes(study, facts) if note not in study.notes)
     return replace(study, notes=(*study.notes, *said))
 
 
@@ -103,21 +103,21 @@ def by_rule(adaptations: Iterable[Adaptation]) -> dict[str, list[str]]:
 def _fit_workloads(
     study: Study,
     asked: Study,
-    machine: MachineFacts,
+    facts: HostFacts,
     adaptations: list[Adaptation],
     unavailable: dict[str, str],
 ) -> Study:
     needed = _needed(study.environments, unavailable)
     most = min(
-        (ranks_of_machine(asked.environment(each.name), each, machine) for each in needed),
+        (ranks_of_host(asked.environment(each.name), each, facts) for each in needed),
         default=max(each.ranks for each in study.workloads),
     )
-    emulated = _emulated(study.environments, unavailable, machine)
+    emulated = _emulated(study.environments, unavailable, facts)
     workloads: list[Workload] = []
     for workload in study.workloads:
         changes: list[Adaptation] = []
         try:
-            fitted = fit_workload(workload, machine, most, emulated, changes)
+            fitted = fit_workload(workload, facts, most, emulated, changes)
             if emulated:
                 fitted = less_of_workload(fitted, changes)
             _check_new(fitted, workloads, unavailable)
@@ -141,10 +141,10 @@ def _needed(environments: Sequence[Environment], unavailable: dict[str, str]) ->
 
 
 def _emulated(
-    environments: Sequence[Environment], unavailable: dict[str, str], machine: MachineFacts
+    environments: Sequence[Environment], unavailable: dict[str, str], facts: HostFacts
 ) -> bool:
     """Whether emulated virtual machines take part."""
-    return machine.emulated and any(
+    return facts.emulated and any(
         "vm" in each.backends for each in _needed(environments, unavailable)
     )
 

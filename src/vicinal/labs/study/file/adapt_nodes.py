@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vicinal.base.sizes import parse_size
-from vicinal.labs.study.file.machine import MachineFacts
+from vicinal.labs.study.file.host_facts import HostFacts
 from vicinal.labs.study.file.model import Adaptation, Environment, Study
 from vicinal.labs.study.file.reading_environments import plain
 from vicinal.mpi.libraries import STANDARD, Mpi
@@ -39,7 +39,7 @@ class Unavailable(Exception):  # noqa: N818 - not an error
 
 
 def fit_environment(
-    environment: Environment, machine: MachineFacts, adaptations: list[Adaptation]
+    environment: Environment, facts: HostFacts, adaptations: list[Adaptation]
 ) -> Environment:
     """The environment as this machine can provide it; appends the changes to `adaptations`.
 
@@ -49,12 +49,12 @@ def fit_environment(
         raise Unavailable(environment.unsupported)
     cluster: dict[str, Any] = deepcopy(plain(environment.cluster))
     changes = _Changes(environment.name)
-    hosts = _fit_hosts(cluster, machine, changes)
+    hosts = _fit_hosts(cluster, facts, changes)
     for group in cluster["nodes"]:
-        _check_back_end(group, environment.mpi, machine)
-        _fit_network(group, machine, hosts)
-    _check_verbs(environment, cluster, machine)
-    _fit_processors(cluster, machine, hosts, changes)
+        _check_back_end(group, environment.mpi, facts)
+        _fit_network(group, facts, hosts)
+    _check_verbs(environment, cluster, facts)
+    _fit_processors(cluster, facts, hosts, changes)
     adaptations += changes.made
     return replace(environment, cluster=cluster)
 
@@ -80,18 +80,18 @@ def hosts_of(cluster: Mapping[str, Any]) -> int:
     return len(cluster.get("hosts", ())) or 1
 
 
-def _fit_hosts(cluster: dict[str, Any], machine: MachineFacts, changes: _Changes) -> int:
+def _fit_hosts(cluster: dict[str, Any], facts: HostFacts, changes: _Changes) -> int:
     """Replace the hosts' names by names of this machine's hosts. Returns the number of hosts."""
     asked = [host["name"] for host in cluster.get("hosts", ())]
     if not any(HOST.fullmatch(name) for name in asked):
         return len(asked) or 1
-    if len(machine.hosts) < 2:
+    if len(facts.hosts) < 2:
         raise Unavailable(
             f"it needs {len(asked)} hosts, and no host besides this one was named: "
             "name the hosts with --host"
         )
-    kept = min(len(asked), len(machine.hosts))
-    names = dict(zip(asked[:kept], machine.hosts[:kept], strict=True))
+    kept = min(len(asked), len(facts.hosts))
+    names = dict(zip(asked[:kept], facts.hosts[:kept], strict=True))
     if kept < len(asked):
         changes.add(f"{kept} hosts instead of {len(asked)}", _FEWER_HOSTS)
     cluster["hosts"] = [host | {"name": names[host["name"]]} for host in cluster["hosts"][:kept]]
@@ -110,22 +110,22 @@ def _fit_hosts(cluster: dict[str, Any], machine: MachineFacts, changes: _Changes
     return kept
 
 
-def _check_back_end(group: Mapping[str, Any], mpi: Mpi, machine: MachineFacts) -> None:
+def _check_back_end(group: Mapping[str, Any], mpi: Mpi, facts: HostFacts) -> None:
     backend = group.get("backend", "container")
-    if backend == "vm" and machine.accelerator is None:
-        raise Unavailable(machine.no_machines or "no virtual machine can be started")
+    if backend == "vm" and facts.accelerator is None:
+        raise Unavailable(facts.no_vms or "no virtual machine can be started")
     if backend == "vm" and mpi not in STANDARD:
         raise Unavailable(f"the image of virtual machines does not contain {mpi.full_name}")
     if backend != "container":
         return
     runtime = group.get("runtime")
-    if not machine.runtimes:
+    if not facts.runtimes:
         raise Unavailable("no container runtime is installed: install crun, runc or bubblewrap")
-    if runtime is not None and runtime not in machine.runtimes:
+    if runtime is not None and runtime not in facts.runtimes:
         raise Unavailable(f"the container runtime {runtime} is not installed: install it")
 
 
-def _fit_network(group: dict[str, Any], machine: MachineFacts, hosts: int) -> None:
+def _fit_network(group: dict[str, Any], facts: HostFacts, hosts: int) -> None:
     network = group.get("network")
     if not isinstance(network, dict):
         return
@@ -133,21 +133,21 @@ def _fit_network(group: dict[str, Any], machine: MachineFacts, hosts: int) -> No
         wanted = -(-count_of(group) // hosts)
         card = network["function"]["card"]
         if card == CARD:
-            _give_card(network, machine, wanted)
-        elif not machine.cards:
+            _give_card(network, facts, wanted)
+        elif not facts.cards:
             raise Unavailable("no card of this machine can have virtual functions (SR-IOV)")
     given = network.get("device", [])
     devices = [given] if isinstance(given, str) else given
     if DEVICE in devices:
-        if not machine.devices:
+        if not facts.devices:
             raise Unavailable("this machine has no network card with verbs to give to a node")
         # Hosts are equal, so their cards have the same address.
-        names = [machine.devices[0] if each == DEVICE else each for each in devices]
+        names = [facts.devices[0] if each == DEVICE else each for each in devices]
         network["device"] = names[0] if isinstance(given, str) else names
 
 
-def _give_card(network: dict[str, Any], machine: MachineFacts, wanted: int) -> None:
-    fit = [each for each in machine.cards if each.rdma]
+def _give_card(network: dict[str, Any], facts: HostFacts, wanted: int) -> None:
+    fit = [each for each in facts.cards if each.rdma]
     if not fit:
         raise Unavailable("no card of this machine has verbs and virtual functions (SR-IOV)")
     best = max(fit, key=lambda each: each.functions)
@@ -159,9 +159,7 @@ def _give_card(network: dict[str, Any], machine: MachineFacts, wanted: int) -> N
     network["function"]["card"] = best.name
 
 
-def _check_verbs(
-    environment: Environment, cluster: Mapping[str, Any], machine: MachineFacts
-) -> None:
+def _check_verbs(environment: Environment, cluster: Mapping[str, Any], facts: HostFacts) -> None:
     """Raise Unavailable if the environment's variables select verbs and a node has no RDMA
     device.
     """
@@ -170,25 +168,25 @@ def _check_verbs(
     for group in cluster["nodes"]:
         network = group.get("network")
         own = isinstance(network, dict) and ("function" in network or "device" in network)
-        if not own and (group.get("backend") == "vm" or not machine.rdma):
+        if not own and (group.get("backend") == "vm" or not facts.rdma):
             raise Unavailable("this machine has no RDMA device with an active port")
 
 
 def _fit_processors(
-    cluster: dict[str, Any], machine: MachineFacts, hosts: int, changes: _Changes
+    cluster: dict[str, Any], facts: HostFacts, hosts: int, changes: _Changes
 ) -> None:
     """Reduce nodes and their processors to the number of cores."""
     placement = cluster.get("placement", {"policy": "none"})
     reserve = placement.get("reserve", 0)
-    if reserve and machine.cores - reserve < 2:
+    if reserve and facts.cores - reserve < 2:
         changes.add("no core is reserved for the host", _LEFT_TO_HOST)
         placement.pop("reserve")
         reserve = 0
-    room = max(machine.cores - reserve, 1)
+    room = max(facts.cores - reserve, 1)
     _fit_counts(cluster, hosts, max(room, 2 if hosts == 1 else 1), changes)
     nodes = _nodes_a_host(cluster, hosts)
     if placement["policy"] in ("socket", "numa"):
-        _fit_groups(placement, machine, nodes, changes)
+        _fit_groups(placement, facts, nodes, changes)
     for group in cluster["nodes"]:
         asked, most = group.get("cpus", 1), max(room // nodes, 1)
         if asked > most:
@@ -218,12 +216,10 @@ def _set_count(group: dict[str, Any], count: int) -> None:
                 holder[key] = holder[key][:count]
 
 
-def _fit_groups(
-    placement: dict[str, Any], machine: MachineFacts, nodes: int, changes: _Changes
-) -> None:
+def _fit_groups(placement: dict[str, Any], facts: HostFacts, nodes: int, changes: _Changes) -> None:
     """Keep one node for each socket or NUMA node only if the machine has enough of them."""
     policy = placement["policy"]
-    there = machine.sockets if policy == "socket" else machine.numa_nodes
+    there = facts.sockets if policy == "socket" else facts.numa_nodes
     if nodes > there:
         kind = "socket" if policy == "socket" else "NUMA node"
         changes.add(
@@ -243,7 +239,7 @@ def _processors_a_host(cluster: Mapping[str, Any], hosts: int) -> int:
 
 def share_memory(
     study: Study,
-    machine: MachineFacts,
+    facts: HostFacts,
     unavailable: Mapping[str, str],
     adaptations: list[Adaptation],
 ) -> Study:
@@ -255,7 +251,7 @@ def share_memory(
         if environment.name not in unavailable and environment.cluster not in clusters:
             clusters.append(environment.cluster)
     wanted = sum(_memory(cluster) for cluster in clusters)
-    budget = machine.memory_bytes // 2
+    budget = facts.memory_bytes // 2
     if wanted <= budget:
         return study
     environments = tuple(
@@ -288,7 +284,7 @@ def _shrink(environment: Environment, part: float, adaptations: list[Adaptation]
         nodes.append({**group, "memory": f"{fewer >> 20}M"})
         adaptations.append(
             Adaptation(
-                f"environment {environment.name}: machines of {fewer >> 20} MiB instead of "
+                f"environment {environment.name}: VMs of {fewer >> 20} MiB instead of "
                 f"{asked >> 20}",
                 _HALF,
             )

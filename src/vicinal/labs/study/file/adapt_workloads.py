@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from vicinal.labs.study.file.adapt_nodes import Unavailable, count_of, hosts_of
-from vicinal.labs.study.file.machine import MachineFacts
+from vicinal.labs.study.file.host_facts import HostFacts
 from vicinal.labs.study.file.model import Adaptation, Environment, Quantity, Study, Workload
 from vicinal.labs.study.file.reading_sizes import show
 from vicinal.labs.study.file.trials import trials_needed
@@ -29,7 +29,7 @@ _WAITING = 4
 _ONE_A_CORE = "at most one rank for each core if ranks poll, four if they do not, and at least 2"
 _GRID = "a grid has as many places as there are ranks, and as many rows as before if possible"
 _SMALLER = "each rank has as much to do as in the study"
-_EMULATED = "emulated machines are some twenty times slower"
+_EMULATED = "emulated VMs are some twenty times slower"
 
 _PAIRS = ("latency", "bandwidth", "bidirectional", "put", "get", "accumulate", "put-bidirectional")
 _SQUARES = ("BT", "SP")
@@ -42,7 +42,7 @@ _APART = 4
 _WINDOW = 8
 _BLOCKS = 8
 
-_WHY = "emulated machines are slow: fewer sizes, messages in flight and blocks of each"
+_WHY = "emulated VMs are slow: fewer sizes, messages in flight and blocks of each"
 _IN_FLIGHT = ("bandwidth", "bidirectional")
 """Operations with 64 messages in flight unless the workload sets another window."""
 _USUAL_WINDOW = 64
@@ -55,13 +55,13 @@ _MOST_IN_FLIGHT_BYTES = 32 << 20
 """Bytes that the program allows in flight, with at least one message."""
 
 
-def ranks_of_machine(asked: Environment, fitted: Environment, machine: MachineFacts) -> int:
+def ranks_of_host(asked: Environment, fitted: Environment, facts: HostFacts) -> int:
     """The number of ranks for which an environment, fitted to the machine, has room."""
     polls = fitted.path is not MessagePath.REGION or fitted.progress not in (
         Progress.ADAPTIVE,
         Progress.BLOCK,
     )
-    cores = machine.cores * hosts_of(fitted.cluster)
+    cores = facts.cores * hosts_of(fitted.cluster)
     if _processors(fitted) < _processors(asked):
         cores = min(cores, _processors(fitted))
     return max(cores * (1 if polls else _WAITING), 2)
@@ -75,7 +75,7 @@ def _processors(environment: Environment) -> int:
 
 def fit_workload(
     workload: Workload,
-    machine: MachineFacts,
+    facts: HostFacts,
     most: int,
     emulated: bool,
     adaptations: list[Adaptation],
@@ -86,7 +86,7 @@ def fit_workload(
     """
     if workload.unsupported is not None:
         raise Unavailable(workload.unsupported)
-    if workload.driver == "perftest" and not machine.rdma:
+    if workload.driver == "perftest" and not facts.rdma:
         raise Unavailable(
             "verbs need an RDMA device with an active port, and this machine has none"
         )
@@ -269,9 +269,9 @@ def _some(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def cache_notes(study: Study, machine: MachineFacts) -> Iterator[str]:
+def cache_notes(study: Study, facts: HostFacts) -> Iterator[str]:
     """A sentence for each workload whose bandwidths are those of a cache of the machine."""
-    cache = machine.cache_bytes
+    cache = facts.cache_bytes
     if not cache:
         return
     for workload in study.workloads:

@@ -19,7 +19,7 @@ def make_manifest(study: dict[str, Any], mpis: Sequence[Mpi], *, seed: int) -> d
     `study` is the adapted study, with its `name`: design, environments, workloads and adaptations.
     """
     origin = describe_origin(mpis)
-    origin["machine"] |= {"network": describe_network(), "hypervisor": describe_hypervisor()}
+    origin["host"] |= {"network": describe_network(), "hypervisor": describe_hypervisor()}
     return {
         "schema": SCHEMA,
         "study": study,

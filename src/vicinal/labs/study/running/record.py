@@ -20,7 +20,7 @@ _LONGEST_SEED = 32
 
 _CHANGES = ("unavailable",)
 """Keys of a study that may differ at a resumption, because they depend on the machine."""
-_OF_THE_MACHINE = ("cpu", "cores", "threads", "memory_bytes", "virtual")
+_OF_THE_HOST = ("cpu", "cores", "threads", "memory_bytes", "virtual")
 
 
 class Record:
@@ -129,8 +129,8 @@ def _check_same(folder: Path, manifest: Mapping[str, Any], study: Study, seed: i
 def differences(before: Mapping[str, Any], now_is: Mapping[str, Any]) -> list[str]:
     """What differs on this machine from the earlier run, as phrases."""
     pairs = [
-        (f"{name} of the machine", before["machine"].get(name), now_is["machine"].get(name))
-        for name in _OF_THE_MACHINE
+        (f"{name} of the host", before["host"].get(name), now_is["host"].get(name))
+        for name in _OF_THE_HOST
     ]
     for kind, words in (("versions", "version of {}"), ("variables", "the variable {}")):
         pairs += [

@@ -26,7 +26,7 @@ def read_searched(folder: Path) -> Searched:
             name=str(found["name"]),
             title=str(found["title"]),
             ended=str(found["ended"]),
-            host=_host(manifest.get("machine") or {}),
+            host=_host(manifest.get("host") or {}),
             emulated=bool((manifest.get("environment") or {}).get("emulated")),
             trials=int(found["trials"]),
             knobs=tuple(found["knobs"]),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Machine = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
+SimulatedHost = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
 """(random numbers, studies, blocks) -> the trials of two sides that are the same."""
 
 

@@ -1,4 +1,4 @@
-"""The facts about a machine that the adaptation of a study needs."""
+"""The facts about a host that the adaptation of a study needs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,8 +22,8 @@ class Card:
 
 
 @dataclass(frozen=True)
-class MachineFacts:
-    """Cores, memory, cards and back ends of a machine, as far as studies depend on them."""
+class HostFacts:
+    """Cores, memory, cards and back ends of a host, as far as studies depend on them."""
 
     cores: int
     """Usable cores; a core with several hardware threads counts once."""
@@ -34,7 +34,7 @@ class MachineFacts:
     """Container runtimes that can create nodes."""
     accelerator: Accelerator | None
     """The accelerator of virtual machines; None if none can be started."""
-    no_machines: str = ""
+    no_vms: str = ""
     """Why no virtual machine can be started."""
     cards: tuple[Card, ...] = ()
     devices: tuple[str, ...] = ()
@@ -52,14 +52,14 @@ class MachineFacts:
         return self.accelerator is Accelerator.TCG
 
 
-def facts_to_json(facts: MachineFacts) -> dict[str, Any]:
+def facts_to_json(facts: HostFacts) -> dict[str, Any]:
     """The facts as the manifest of a result contains them; a resumed run adapts its study
     by them.
     """
     return asdict(facts)
 
 
-def facts_from_json(values: dict[str, Any]) -> MachineFacts:
+def facts_from_json(values: dict[str, Any]) -> HostFacts:
     """The inverse of facts_to_json(). Raises VicinalError if the values are not facts."""
     try:
         found: dict[str, Any] = {
@@ -69,18 +69,18 @@ def facts_from_json(values: dict[str, Any]) -> MachineFacts:
         found["cards"] = tuple(Card(**card) for card in values["cards"])
         if values["accelerator"] is not None:
             found["accelerator"] = Accelerator(values["accelerator"])
-        return MachineFacts(**found)
+        return HostFacts(**found)
     except (KeyError, TypeError, ValueError) as error:
         raise VicinalError(
-            f"the stored facts about the machine cannot be read ({type(error).__name__}: {error})",
+            f"the stored facts about the host cannot be read ({type(error).__name__}: {error})",
             "start a new run in another folder with --output",
         ) from error
 
 
-def examine_machine(hosts: Sequence[str] = ()) -> MachineFacts:
-    """Read the facts about this machine. Starts and changes nothing.
+def examine_host(hosts: Sequence[str] = ()) -> HostFacts:
+    """Read the facts about this host. Starts and changes nothing.
 
-    Whether KVM works is known if a guest was started since the machine booted. Otherwise virtual
+    Whether KVM works is known if a guest was started since the host booted. Otherwise virtual
     machines are assumed to be emulated, which may be wrong.
     """
     from vicinal.cluster.nodes.container.choice import available_runtimes
@@ -95,14 +95,14 @@ def examine_machine(hosts: Sequence[str] = ()) -> MachineFacts:
     nodes = read_nodes(host)
     rdma = list(read_rdma_devices(host))
     accelerator, why = _accelerator()
-    return MachineFacts(
+    return HostFacts(
         cores=len({min(usable.intersection(cpu.siblings)) for cpu in cpus}) or len(usable),
         sockets=len({cpu.socket for cpu in cpus}) or 1,
         numa_nodes=sum(1 for node in nodes if usable.intersection(node.cpus)) or 1,
         memory_bytes=_memory(host),
         runtimes=tuple(runtime.name for runtime in available_runtimes()),
         accelerator=accelerator,
-        no_machines=why,
+        no_vms=why,
         cards=tuple(
             Card(
                 name=(card.device.interfaces or (card.device.address,))[0],
