@@ -17,6 +17,8 @@ from vicinal.command_app import build_app
 def commands(group: Any, path: str, context: Any) -> Iterator[tuple[str, Any, Any]]:
     """Every command below a group, with its full name and its context."""
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         inner = type(context)(command, info_name=name, parent=context)
         if hasattr(command, "commands"):
             yield from commands(command, f"{path}{name} ", inner)

@@ -80,7 +80,7 @@ static bool is_of_mpi(spank_t spank)
 }
 
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
-		      uint32_t tasks, struct node_functions *functions, char *fault, size_t length)
+		      uint32_t tasks, struct node_vfs *vfs, char *fault, size_t length)
 {
 	char directory[PATH_MAX] = "";
 	char file[PATH_MAX];
@@ -102,7 +102,7 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 		.most = settings->max_size,
 		.is_ending = job_state_is_ending,
 		.settings = settings,
-		.functions = functions->count > 0 ? functions : NULL,
+		.vfs = vfs->count > 0 ? vfs : NULL,
 	};
 
 	if (settings->python == NULL) {
@@ -134,36 +134,36 @@ int job_nodes_prepare(spank_t spank, const struct settings *settings, const stru
 	}
 	order.groups = others;
 	order.groups_count = groups > 0 ? (size_t)groups : 0;
-	const char *arguments[20 + 2 * NODE_FUNCTIONS_MAX] = {settings->python,
-							      "-I",
-							      "-m",
-							      "vicinal.integrations.slurm.supervisor",
-							      file,
-							      "--directory",
-							      settings->directory,
-							      "--job",
-							      number(jobs, order.job),
-							      "--hosts",
-							      number(all, host.hosts),
-							      "--host",
-							      number(own, host.host),
-							      "--tasks",
-							      number(slots, tasks),
-							      "--max-size",
-							      number(most, settings->max_size)};
+	const char *arguments[20 + 2 * NODE_VFS_MAX] = {settings->python,
+							"-I",
+							"-m",
+							"vicinal.integrations.slurm.supervisor",
+							file,
+							"--directory",
+							settings->directory,
+							"--job",
+							number(jobs, order.job),
+							"--hosts",
+							number(all, host.hosts),
+							"--host",
+							number(own, host.host),
+							"--tasks",
+							number(slots, tasks),
+							"--max-size",
+							number(most, settings->max_size)};
 	size_t count = 17;
 
 	if (settings->network_port == 0)
 		arguments[count++] = "--host-network";
 	else if (host.hosts > 1)
 		order.join = job_network_join;
-	if (order.join != NULL || order.functions != NULL) {
+	if (order.join != NULL || order.vfs != NULL) {
 		arguments[count++] = "--channel";
 		arguments[count++] = number(channel, SUPERVISOR_CHANNEL);
 	}
-	for (uint32_t i = 0; i < functions->count; i++) {
-		arguments[count++] = "--function";
-		arguments[count++] = functions->lines[i];
+	for (uint32_t i = 0; i < vfs->count; i++) {
+		arguments[count++] = "--vf";
+		arguments[count++] = vfs->lines[i];
 	}
 	order.arguments = arguments;
 	if (supervisor_start(&order, &supervisor, fault, length) != 0)
@@ -313,16 +313,15 @@ static void become_runner(spank_t spank, const struct settings *settings, const 
 }
 
 /*
- * Set the task's variables for the functions of its node, and for the interface that connects all
+ * Set the task's variables for the VFs of its node, and for the interface that connects all
  * nodes.
  */
-static int tell_of_functions(spank_t spank, const struct node_list *list)
+static int tell_of_vfs(spank_t spank, const struct node_list *list)
 {
-	static const char *const names[] = {"VICINAL_FUNCTIONS", "VICINAL_FUNCTION_INTERFACES",
-					    "VICINAL_FUNCTION_DEVICES"};
+	static const char *const names[] = {"VICINAL_VFS", "VICINAL_VF_INTERFACES", "VICINAL_VF_DEVICES"};
 
-	for (size_t i = 0; i < NODE_FUNCTION_WORDS && list->functions[i][0] != '\0'; i++) {
-		const char *words = strcmp(list->functions[i], "-") != 0 ? list->functions[i] : "";
+	for (size_t i = 0; i < NODE_VF_WORDS && list->vfs[i][0] != '\0'; i++) {
+		const char *words = strcmp(list->vfs[i], "-") != 0 ? list->vfs[i] : "";
 
 		if (spank_setenv(spank, names[i], words, 1) != ESPANK_SUCCESS)
 			return -1;
@@ -352,7 +351,7 @@ int job_nodes_enter(spank_t spank, const struct settings *settings, char *fault,
 	}
 	if (find_pmix(spank, &server, fault, length) != 0)
 		return -1;
-	if (tell_of_functions(spank, &list) != 0) {
+	if (tell_of_vfs(spank, &list) != 0) {
 		(void)snprintf(fault, length, "vicinal: the task's variables cannot be set");
 		return -1;
 	}

@@ -11,7 +11,7 @@
 
 #include <slurm/spank.h>
 
-#include "node_functions.h"
+#include "node_vfs.h"
 #include "request.h"
 #include "settings.h"
 
@@ -23,11 +23,11 @@ int job_nodes_check(const struct request *request, char *fault, size_t length);
 
 /*
  * Create the nodes before a step has tasks, if they do not exist: the first step on a host creates
- * them. `tasks` is the number of tasks for which there must be room. `functions` are the job's
- * functions for its nodes on this host. Returns 0, or -1 with the reason in `fault`.
+ * them. `tasks` is the number of tasks for which there must be room. `vfs` are the job's
+ * VFs for its nodes on this host. Returns 0, or -1 with the reason in `fault`.
  */
 int job_nodes_prepare(spank_t spank, const struct settings *settings, const struct request *request,
-		      uint32_t tasks, struct node_functions *functions, char *fault, size_t length);
+		      uint32_t tasks, struct node_vfs *vfs, char *fault, size_t length);
 
 /*
  * In slurmstepd, while all tasks of a step wait: tell the step's PMIx server, if there is one, the

@@ -50,13 +50,13 @@ static int read_region(const char *text, struct node_list *list)
 	return *rest == '\0' ? 0 : -1;
 }
 
-static int read_functions(const char *text, char words[NODE_FUNCTION_WORDS][NODE_FUNCTIONS_MOST_BYTES])
+static int read_vfs(const char *text, char words[NODE_VF_WORDS][NODE_VFS_MOST_BYTES])
 {
-	for (size_t i = 0; i < NODE_FUNCTION_WORDS; i++) {
+	for (size_t i = 0; i < NODE_VF_WORDS; i++) {
 		const size_t length = strcspn(text, " ");
 
-		if (length == 0 || length >= NODE_FUNCTIONS_MOST_BYTES ||
-		    (text[length] == '\0') != (i == NODE_FUNCTION_WORDS - 1))
+		if (length == 0 || length >= NODE_VFS_MOST_BYTES ||
+		    (text[length] == '\0') != (i == NODE_VF_WORDS - 1))
 			return -1;
 		memcpy(words[i], text, length);
 		words[i][length] = '\0';
@@ -80,7 +80,7 @@ static int read_lines(FILE *file, uint32_t wanted, struct node_list *list)
 {
 	char line[RECORD_LINE_MAX];
 	struct node node;
-	char words[NODE_FUNCTION_WORDS][NODE_FUNCTIONS_MOST_BYTES];
+	char words[NODE_VF_WORDS][NODE_VFS_MOST_BYTES];
 
 	*list = (struct node_list){0};
 	while (fgets(line, sizeof(line), file) != NULL) {
@@ -97,10 +97,10 @@ static int read_lines(FILE *file, uint32_t wanted, struct node_list *list)
 			result = read_whole_process(line + 9, &list->identity);
 		else if (strncmp(line, "interface ", 10) == 0)
 			result = read_interface(line + 10, list);
-		else if (strncmp(line, "functions ", 10) == 0) {
-			result = read_functions(line + 10, words);
+		else if (strncmp(line, "vfs ", 4) == 0) {
+			result = read_vfs(line + 4, words);
 			if (result == 0 && list->count == wanted + 1)
-				memcpy(list->functions, words, sizeof(words));
+				memcpy(list->vfs, words, sizeof(words));
 		} else if (strncmp(line, "node ", 5) == 0) {
 			node = (struct node){0};
 			result = read_node(line + 5, &node);

@@ -7,8 +7,8 @@
  *  identity PROCESS BEGAN              the process whose user namespace tasks in containers use
  *  node NAME container PROCESS BEGAN   the first process of a container
  *  node NAME exec                      a program runs the tasks
- *  functions ADDRESSES INTERFACES DEVICES   functions of the preceding node; `-` for none
- *  interface NAME                      the interface that connects the nodes, if it is a function's
+ *  vfs ADDRESSES INTERFACES DEVICES   VFs of the preceding node; `-` for none
+ *  interface NAME                      the interface that connects the nodes, if it is a VF's
  *
  * Process numbers are from the supervisor's PID namespace. The supervisor belongs to the user, so
  * its list deserves no more trust than the user.
@@ -23,8 +23,8 @@
 #include "process.h"
 
 #define NODE_NAME_MAX 64U
-#define NODE_FUNCTION_WORDS 3U
-#define NODE_FUNCTIONS_MOST_BYTES 1024U
+#define NODE_VF_WORDS 3U
+#define NODE_VFS_MOST_BYTES 1024U
 
 struct node {
 	char name[NODE_NAME_MAX];
@@ -38,9 +38,8 @@ struct node_list {
 	uint32_t members;
 	struct process identity; /* 0 if tasks use the containers' user namespace */
 	char interface[NODE_NAME_MAX];
-	struct node node; /* the node of the task */
-	char functions[NODE_FUNCTION_WORDS]
-		      [NODE_FUNCTIONS_MOST_BYTES]; /* functions of that node; empty if not listed */
+	struct node node;                             /* the node of the task */
+	char vfs[NODE_VF_WORDS][NODE_VFS_MOST_BYTES]; /* VFs of that node; empty if not listed */
 };
 
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * plugin.c - Slurm's option --vicinal: a region for each job on each of its hosts, and the
- * variables for its tasks; or nodes from a cluster file (job_nodes.h); and SR-IOV functions for
- * jobs that have them as GRES (functions.h). docs/how-to/slurm.md describes installation and use.
+ * variables for its tasks; or nodes from a cluster file (job_nodes.h); and SR-IOV VFs for
+ * jobs that have them as GRES (vfs.h). docs/how-to/slurm.md describes installation and use.
  *
  * The first step on a host creates the region, not the prolog. A prolog that fails drains the node,
  * but most failures here are a user's request for more memory than the host has. The prolog also
@@ -22,7 +22,6 @@
 #include <slurm/spank.h>
 
 #include "command.h"
-#include "functions.h"
 #include "job_nodes.h"
 #include "job_region.h"
 #include "job_secret.h"
@@ -30,6 +29,7 @@
 #include "request.h"
 #include "settings.h"
 #include "task_variables.h"
+#include "vfs.h"
 
 #define SAID_MAX 1024U
 #define NUMBER_MAX 24U
@@ -45,8 +45,8 @@ SPANK_PLUGIN(vicinal, 1)
 static struct settings settings;
 static struct request request;
 static bool is_asked;
-/* The job's functions for its nodes on this host. */
-static struct node_functions node_functions;
+/* The job's VFs for its nodes on this host. */
+static struct node_vfs node_vfs;
 /* Why this step cannot run. Its tasks print this text and end, see slurm_spank_task_init(). */
 static char refusal[SAID_MAX];
 
@@ -245,8 +245,8 @@ static void prepare_nodes(spank_t spank)
 	/*
 	 * The file of variables is read here, because tasks may see other files than this process.
 	 */
-	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), &node_functions,
-			      refusal, sizeof(refusal)) == 0 &&
+	if (job_nodes_prepare(spank, &settings, &request, expected_tasks(spank, tasks), &node_vfs, refusal,
+			      sizeof(refusal)) == 0 &&
 	    is_in_nodes(spank)) {
 		job_secret_hide(spank);
 		(void)task_variables_set(spank, settings.variables, "", refusal, sizeof(refusal));
@@ -269,8 +269,7 @@ VISIBLE int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments
 		return 0;
 	const bool in_nodes = is_asked && request.file[0] != '\0';
 
-	if (functions_prepare(spank, &settings, in_nodes ? &node_functions : NULL, refusal,
-			      sizeof(refusal)) != 0 ||
+	if (vfs_prepare(spank, &settings, in_nodes ? &node_vfs : NULL, refusal, sizeof(refusal)) != 0 ||
 	    !is_asked)
 		return 0;
 	if (in_nodes)
@@ -343,7 +342,7 @@ VISIBLE int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 	if (job_region_remove(settings.directory, job) > 0)
 		slurm_error("vicinal: regions of job %" PRIu32 " in %s could not be removed", job,
 			    settings.directory);
-	const bool over = functions_end(&settings, job);
+	const bool over = vfs_end(&settings, job);
 
 	if (!over && !job_region_any_idle(settings.directory))
 		return 0;

@@ -51,7 +51,7 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 	*settings = (struct settings){.max_size = MAX_SIZE_DEFAULT, .network_port = NETWORK_PORT_DEFAULT};
 	for (int i = 0; i < count; i++) {
 		const char *size = value_of(arguments[i], "max_size");
-		const char *functions = value_of(arguments[i], "functions");
+		const char *vfs = value_of(arguments[i], "vfs");
 		const char *network = value_of(arguments[i], "network");
 		const char *vlans = value_of(arguments[i], "vlans");
 		int good = size != NULL && size_read(size, &settings->max_size) == 0;
@@ -63,8 +63,8 @@ int settings_read(int count, char **arguments, struct settings *settings, const 
 			settings->vlans = vlans;
 			good = 1;
 		}
-		if (functions != NULL && functions[0] != '\0') {
-			settings->functions = functions;
+		if (vfs != NULL && vfs[0] != '\0') {
+			settings->vfs = vfs;
 			good = 1;
 		}
 		for (size_t j = 0; j < paths && !good; j++) {

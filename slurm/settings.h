@@ -10,8 +10,8 @@
  *  max_size=SIZE    the largest region that a user may request; default 4G
  *  network=PORT     UDP port of the separate network that the nodes of a job over several hosts
  *                   share, or `host`: the nodes use the hosts' network; default 330
- *  functions=NAME   jobs have SR-IOV functions as GRES of this name; default: they have none
- *  vlans=FIRST-LAST functions of a job's nodes are in a VLAN of the job, one of these; default:
+ *  vfs=NAME         jobs have virtual functions as GRES of this name; default: they have none
+ *  vlans=FIRST-LAST VFs of a job's nodes are in a VLAN of the job, one of these; default:
  *                   in the VLANs that the card configures
  *
  * `vicinal slurm install` writes all of them.
@@ -27,7 +27,7 @@ struct settings {
 	const char *python; /* may be NULL */
 	const char *directory;
 	const char *variables;
-	const char *functions;
+	const char *vfs;
 	const char *vlans; /* may be NULL */
 	uint64_t max_size;
 	uint16_t network_port; /* 0: nodes use the hosts' network */

@@ -131,7 +131,7 @@ struct ends {
 };
 
 /*
- * Permit the user to open the job's functions. A VM with a function has all of its memory locked,
+ * Permit the user to open the job's VFs. A VM with a VF has all of its memory locked,
  * so the limit is raised.
  */
 static int grant_to_vms(const struct supervisor_order *order, const struct ends *ends, char *said,
@@ -139,9 +139,8 @@ static int grant_to_vms(const struct supervisor_order *order, const struct ends 
 {
 	static const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
 
-	if (order->functions == NULL ||
-	    node_functions_grant_to_vms(order->functions, order->settings, order->job, order->user, said,
-					length) != 0)
+	if (order->vfs == NULL ||
+	    node_vfs_grant_to_vms(order->vfs, order->settings, order->job, order->user, said, length) != 0)
 		return -1;
 	int directory = process_open(ends->supervisor);
 
@@ -168,8 +167,8 @@ static int serve(const struct supervisor_order *order, struct ends *ends,
 			       "vicinal: the network of the nodes was not created by the job's user");
 		return -1;
 	}
-	if (asked->request == SUPERVISOR_GRANT && order->functions != NULL)
-		return node_functions_grant(order->functions, asked->function, network, said, length);
+	if (asked->request == SUPERVISOR_GRANT && order->vfs != NULL)
+		return node_vfs_grant(order->vfs, asked->vf, network, said, length);
 	if (asked->request != SUPERVISOR_JOIN || order->join == NULL || ends->joined)
 		return -1;
 	ends->joined = true;
@@ -332,7 +331,7 @@ static int make(const struct supervisor_order *order, int record, struct supervi
 	int go[2];
 	int output[2];
 	int channel[2] = {-1, -1};
-	const bool asks = order->join != NULL || order->functions != NULL;
+	const bool asks = order->join != NULL || order->vfs != NULL;
 	int result = -1;
 
 	if (pipe2(go, O_CLOEXEC) != 0)

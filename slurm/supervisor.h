@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "node_functions.h"
+#include "node_vfs.h"
 #include "settings.h"
 #include "supervisor_record.h"
 
@@ -39,8 +39,8 @@ struct supervisor_order {
 	 * is nothing to connect.
 	 */
 	int (*join)(const struct supervisor_order *order, int between, int nodes, char *said, size_t length);
-	const struct settings *settings;  /* for join() and for the functions of nodes */
-	struct node_functions *functions; /* functions for the nodes; NULL if there are none */
+	const struct settings *settings; /* for join() and for the VFs of nodes */
+	struct node_vfs *vfs;            /* VFs for the nodes; NULL if there are none */
 };
 
 /*

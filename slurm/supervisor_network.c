@@ -116,7 +116,7 @@ struct supervisor_asked supervisor_network_receive(int channel)
 	    part->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(&asked.network, CMSG_DATA(part), sizeof(int));
 	asked.request = request_of(words, got, asked.network >= 0);
-	asked.function = words[1];
+	asked.vf = words[1];
 	if (asked.network >= 0 && asked.request == SUPERVISOR_SILENT) {
 		(void)close(asked.network);
 		asked.network = -1;

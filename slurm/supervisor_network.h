@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * supervisor_network.h - a network across the hosts of a job, and SR-IOV functions in the networks
+ * supervisor_network.h - a network across the hosts of a job, and SR-IOV VFs in the networks
  * of its nodes: both the supervisor's side, and the side of the process that starts it
  * (supervisor.h).
  *
@@ -15,8 +15,8 @@
  *
  * Networks are passed as open files, never as numbers of processes. After the first message, the
  * user controls what the supervisor sends: `n` with the network to connect, and `f` and a number
- * with the network into which that function is to move (node_functions.h). `m` without a file
- * requests all functions for virtual machines. Each request is answered when it is done.
+ * with the network into which that VF is to move (node_vfs.h). `m` without a file
+ * requests all VFs for virtual machines. Each request is answered when it is done.
  */
 #ifndef VICINAL_SLURM_SUPERVISOR_NETWORK_H
 #define VICINAL_SLURM_SUPERVISOR_NETWORK_H
@@ -50,8 +50,8 @@ enum supervisor_request {
 
 struct supervisor_asked {
 	enum supervisor_request request;
-	int network;       /* an open file for the first two requests, or -1 */
-	uint32_t function; /* index of the function to move into the network */
+	int network; /* an open file for the first two requests, or -1 */
+	uint32_t vf; /* index of the VF to move into the network */
 };
 
 /* Receive the next request from the channel. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* task_variables.h - the variables by which tasks use a region or functions. */
+/* task_variables.h - the variables by which tasks use a region or VFs. */
 #ifndef VICINAL_SLURM_TASK_VARIABLES_H
 #define VICINAL_SLURM_TASK_VARIABLES_H
 

@@ -21,7 +21,7 @@ PARTS = {
     "vicinal.launch.detach_command": ("region",),
     "vicinal.labs.bench.guest_commands": ("guests",),
     "vicinal.cluster.vm.image_commands": ("image",),
-    "vicinal.host.functions.commands": ("functions",),
+    "vicinal.host.vf.commands": ("vf",),
     "vicinal.integrations.opennebula.commands": ("opennebula",),
     "vicinal.integrations.slurm.commands": ("slurm",),
     "vicinal.labs.bench.commands": ("demo", "bench"),

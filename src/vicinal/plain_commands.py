@@ -10,7 +10,7 @@ PLAIN = {
     ("study", "list"): "vicinal.labs.study_commands.list_command:list_",
     ("slurm", "region"): "vicinal.integrations.slurm.plugin_commands:region",
     ("slurm", "sweep"): "vicinal.integrations.slurm.plugin_commands:sweep",
-    ("slurm", "functions"): "vicinal.integrations.slurm.plugin_commands:functions",
+    ("slurm", "vfs"): "vicinal.integrations.slurm.plugin_commands:vfs",
     ("slurm", "lend"): "vicinal.integrations.slurm.plugin_commands:lend",
     ("slurm", "release"): "vicinal.integrations.slurm.plugin_commands:release",
     ("slurm", "network"): "vicinal.integrations.slurm.plugin_commands:network",
@@ -26,9 +26,9 @@ def plain_call(words: Sequence[str]) -> Callable[[], int | None] | None:
     else:
         return None
     module, _, name = target.partition(":")
-    function = getattr(importlib.import_module(module), name)
+    vf = getattr(importlib.import_module(module), name)
     try:
-        values = values_of(function, words[length:])
+        values = values_of(vf, words[length:])
     except NotInOrderError:
         return None
-    return lambda: function(**values)
+    return lambda: vf(**values)

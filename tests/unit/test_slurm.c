@@ -131,8 +131,8 @@ static void test_arguments_of_the_plugin(void **state)
 	char relative[] = "directory=run";
 	char unknown[] = "colour=red";
 	char bad_size[] = "max_size=much";
-	char functions[] = "functions=vf";
-	char no_functions[] = "functions=";
+	char vfs[] = "vfs=vf";
+	char no_vfs[] = "vfs=";
 	char *good[] = {command, directory, variables, most};
 	char port[] = "network=4789";
 	char host[] = "network=host";
@@ -142,7 +142,7 @@ static void test_arguments_of_the_plugin(void **state)
 	char vlans[] = "vlans=1000-1999";
 	char no_vlans[] = "vlans=";
 	char word_vlans[] = "vlans=all";
-	char *wrong_ones[] = {relative, unknown,   bad_size, no_functions, bad_port,
+	char *wrong_ones[] = {relative, unknown,   bad_size, no_vfs,    bad_port,
 			      no_port,  word_port, no_vlans, word_vlans};
 	struct settings settings;
 	const char *wrong = NULL;
@@ -155,11 +155,11 @@ static void test_arguments_of_the_plugin(void **state)
 	assert_int_equal(settings.max_size, MOST);
 	assert_int_equal(settings_read(2, good, &settings, &wrong), -1);
 	assert_string_equal(wrong, "variables");
-	assert_null(settings.functions);
+	assert_null(settings.vfs);
 	assert_null(settings.vlans);
-	good[3] = functions;
+	good[3] = vfs;
 	assert_int_equal(settings_read(4, good, &settings, &wrong), 0);
-	assert_string_equal(settings.functions, "vf");
+	assert_string_equal(settings.vfs, "vf");
 	/* Only root can have this port, unless an administrator chooses another. */
 	assert_true(settings.network_port > 0 && settings.network_port < 1024);
 	good[3] = vlans;

@@ -175,7 +175,7 @@ static void test_what_is_asked_for_with_a_network(void **state)
 		const char *words;
 		size_t length;
 		enum supervisor_request request;
-		uint32_t function;
+		uint32_t vf;
 	} cases[] = {{"n", 1, SUPERVISOR_JOIN, 0},        {"f\0", 2, SUPERVISOR_GRANT, 0},
 		     {"f\377", 2, SUPERVISOR_GRANT, 255}, {"f", 1, SUPERVISOR_SILENT, 0},
 		     {"n\0", 2, SUPERVISOR_SILENT, 0},    {"m", 1, SUPERVISOR_SILENT, 0},
@@ -190,7 +190,7 @@ static void test_what_is_asked_for_with_a_network(void **state)
 		assert_int_equal(asked.request, cases[i].request);
 		assert_int_equal(asked.network >= 0, asked.request != SUPERVISOR_SILENT);
 		if (asked.network >= 0) {
-			assert_int_equal(asked.function, cases[i].function);
+			assert_int_equal(asked.vf, cases[i].vf);
 			(void)close(asked.network);
 		}
 	}

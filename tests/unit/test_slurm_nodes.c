@@ -225,23 +225,23 @@ static void test_tasks_are_spread_over_nodes_in_a_row(void **state)
 	assert_int_equal(list.node.process.began, 20);
 }
 
-static void test_tasks_are_told_of_their_node_s_functions(void **state)
+static void test_tasks_are_told_of_their_node_s_vfs(void **state)
 {
-	static const char text[] = "interface eth1\nnode a container 1 10\nfunctions 0000:01:08.0 eth1 -\n"
-				   "node b container 2 20\nfunctions 0000:01:08.1,0000:02:08.0 eth1 mlx5_1\n"
+	static const char text[] = "interface eth1\nnode a container 1 10\nvfs 0000:01:08.0 eth1 -\n"
+				   "node b container 2 20\nvfs 0000:01:08.1,0000:02:08.0 eth1 mlx5_1\n"
 				   "node c container 3 30\n";
 	struct node_list list;
 
 	(void)state;
 	assert_int_equal(read_list(text, 1, 3, &list), 0);
 	assert_string_equal(list.interface, "eth1");
-	assert_string_equal(list.functions[0], "0000:01:08.1,0000:02:08.0");
-	assert_string_equal(list.functions[1], "eth1");
-	assert_string_equal(list.functions[2], "mlx5_1");
+	assert_string_equal(list.vfs[0], "0000:01:08.1,0000:02:08.0");
+	assert_string_equal(list.vfs[1], "eth1");
+	assert_string_equal(list.vfs[2], "mlx5_1");
 	assert_int_equal(read_list(text, 0, 3, &list), 0);
-	assert_string_equal(list.functions[2], "-");
+	assert_string_equal(list.vfs[2], "-");
 	assert_int_equal(read_list(text, 2, 3, &list), 0);
-	assert_string_equal(list.functions[0], "");
+	assert_string_equal(list.vfs[0], "");
 }
 
 static void test_lists_that_are_none(void **state)
@@ -259,9 +259,9 @@ static void test_lists_that_are_none(void **state)
 		"node a exec\nidentity 0 0\n",
 		"node a exec\nregion file:/r\n",
 		"node a exec\nregion file:/r many\n",
-		"node a exec\nfunctions 0000:01:08.0 eth1\n",
-		"node a exec\nfunctions 0000:01:08.0 eth1 - -\n",
-		"node a exec\nfunctions  eth1 -\n",
+		"node a exec\nvfs 0000:01:08.0 eth1\n",
+		"node a exec\nvfs 0000:01:08.0 eth1 - -\n",
+		"node a exec\nvfs  eth1 -\n",
 		"node a exec\ninterface \n",
 		"node aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa exec\n",
 	};
@@ -384,7 +384,7 @@ int main(void)
 		cmocka_unit_test(test_a_record_from_before_the_host_was_started_anew),
 		cmocka_unit_test(test_records_are_listed),
 		cmocka_unit_test(test_tasks_are_spread_over_nodes_in_a_row),
-		cmocka_unit_test(test_tasks_are_told_of_their_node_s_functions),
+		cmocka_unit_test(test_tasks_are_told_of_their_node_s_vfs),
 		cmocka_unit_test(test_lists_that_are_none),
 		cmocka_unit_test(test_a_name_has_room_for_its_end),
 		cmocka_unit_test(test_no_link_is_taken_for_a_list),

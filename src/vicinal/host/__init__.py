@@ -2,6 +2,6 @@
 
 `system.py` gives access to the host's files and programs. The modules beside it read facts
 (`pci.py`, `topology.py`, ...), `checks/` judges the facts, and `doctor.py` runs the checks.
-`functions/` assigns SR-IOV functions; only this package changes the host. Nothing here knows
+`vf/` assigns SR-IOV VFs; only this package changes the host. Nothing here knows
 guests, MPI libraries or clusters.
 """

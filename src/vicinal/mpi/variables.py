@@ -77,13 +77,13 @@ _OF_ONE_HOST = {
 }
 """Variables of the provider that do not carry over to another host, or that its launcher sets."""
 
-FUNCTIONS = "VICINAL_FUNCTIONS"
-FUNCTION_INTERFACES = "VICINAL_FUNCTION_INTERFACES"
-FUNCTION_DEVICES = "VICINAL_FUNCTION_DEVICES"
-"""Variables that tell the tasks of Slurm's jobs about their SR-IOV functions."""
+VFS = "VICINAL_VFS"
+VF_INTERFACES = "VICINAL_VF_INTERFACES"
+VF_DEVICES = "VICINAL_VF_DEVICES"
+"""Variables that tell the tasks of Slurm's jobs about their SR-IOV VFs."""
 
 _OF_THE_COMMAND = {
-    *("VICINAL_PROVIDER_DIR", FUNCTIONS, FUNCTION_INTERFACES, FUNCTION_DEVICES),
+    *("VICINAL_PROVIDER_DIR", VFS, VF_INTERFACES, VF_DEVICES),
     *(mpi_variable(mpi) for mpi in Mpi),
 }
 

@@ -26,7 +26,7 @@ def test_the_first_boot_says_what_was_found(vm: Vm) -> None:
     assert re.fullmatch(
         rf"region: ivshmem device [0-9a-f:.]+, {size} MiB, for the group mpi", report[0]
     )
-    assert "functions: none" in report
+    assert "VFs: none" in report
     assert any(re.fullmatch(r"network: \w+ 10\.0\.2\.15/24", line) for line in report)
     assert "packages: all needed packages are installed" in report
     assert re.fullmatch(r"doctor: \d+ passed, \d+ warnings, 0 failed: see .*", report[-1])

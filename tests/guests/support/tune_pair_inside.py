@@ -1,5 +1,5 @@
 """The first steps of both guests of test_tune_moderation.py, as root: each gets a virtual function
-of its igb card with an address, and Soft-RoCE on the function; the cards are joined by a wire.
+of its igb card with an address, and Soft-RoCE on the VF; the cards are joined by a wire.
 """
 
 import os
@@ -32,7 +32,7 @@ SMALL = 64
 
 
 def address(number: int) -> str:
-    """Of a guest's function."""
+    """Of a guest's VF."""
     return f"10.9.0.{number}"
 
 
@@ -51,7 +51,7 @@ def names() -> dict[str, str]:
 
 
 def connect(number: int) -> str:
-    """Set up the function on the wire; returns its interface."""
+    """Set up the VF on the wire; returns its interface."""
     card = names()["igb"]
     device = Path("/sys/class/net", card, "device")
     run(f"ip link set {card} up")
@@ -62,17 +62,17 @@ def connect(number: int) -> str:
     run(f"ip link set {card} vf 0 mac 52:54:00:00:02:{number:02x}")
     autoprobe.write_text("1")
     Path("/sys/bus/pci/drivers_probe").write_text((device / "virtfn0").resolve().name)
-    function = names()["igbvf"]
-    run(f"ip addr add {address(number)}/24 dev {function}")
-    run(f"ip link set {function} up")
+    vf = names()["igbvf"]
+    run(f"ip addr add {address(number)}/24 dev {vf}")
+    run(f"ip link set {vf} up")
     drivers = Path("/etc/libibverbs.d")
     drivers.mkdir()
     (drivers / "rxe.driver").write_text("driver rxe\n")
-    run(f"rdma link add {RDMA} type rxe netdev {function}")
+    run(f"rdma link add {RDMA} type rxe netdev {vf}")
     state = Path(f"/sys/class/infiniband/{RDMA}/ports/1/state")
     while "ACTIVE" not in state.read_text():
         time.sleep(0.1)
-    return function
+    return vf
 
 
 def channel() -> tuple[TextIO, TextIO]:

@@ -125,10 +125,10 @@ def measure(phase: str) -> dict[str, object]:
     return {"values": values, "evidence": add_work(counted, work)}
 
 
-def answer(applier: Applier, work: Work, function: str, line: str) -> dict[str, object]:
+def answer(applier: Applier, work: Work, vf: str, line: str) -> dict[str, object]:
     question = json.loads(line)
-    if "function" in question:
-        return {"function": function}
+    if "vf" in question:
+        return {"vf": vf}
     if "read" in question:
         return {"value": applier.knob(question["read"]).read()}
     try:
@@ -141,7 +141,7 @@ def answer(applier: Applier, work: Work, function: str, line: str) -> dict[str, 
 def main() -> None:
     """Answer until the end of the input."""
     questions, answers = channel()
-    function = connect(NEAR)
+    vf = connect(NEAR)
 
     def say(found: dict[str, object]) -> None:
         answers.write(json.dumps(found) + "\n")
@@ -151,15 +151,13 @@ def main() -> None:
     with sole_command(STATE):
         applier = Applier(TunedHost(), STATE / "journal")
         applier.recover()
-        say(
-            {"function": function} if json.loads(questions.readline()) == {"function": True} else {}
-        )
+        say({"vf": vf} if json.loads(questions.readline()) == {"vf": True} else {})
         with applier.temporarily() as work:
             for line in questions:
                 if json.loads(line) == {"end": True}:
                     break
-                say(answer(applier, work, function, line))
-        say({"value": applier.knob(f"{function}/rx-usecs").read()})
+                say(answer(applier, work, vf, line))
+        say({"value": applier.knob(f"{vf}/rx-usecs").read()})
 
 
 main()

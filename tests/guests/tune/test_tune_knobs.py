@@ -9,7 +9,7 @@ from typing import Any
 
 import pyroute2
 import pytest
-from functions_guest import Work, run_inside
+from vf_guest import Work, run_inside
 
 from vicinal.labs.tune.knobs.coalescing import PARTS
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyroute2
 import pytest
-from functions_guest import Work, asked_inside
+from vf_guest import Work, asked_inside
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.tune.search.blocks import Budget
@@ -62,7 +62,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Any, str]
         ask, _ = pool.map(stack.enter_context, pair)
         for end in ends:
             end.close()
-        knob = f"{ask({'function': True})['function']}/rx-usecs"
+        knob = f"{ask({'vf': True})['vf']}/rx-usecs"
 
         def measure(setting: Setting, phase: str) -> Measured:
             found = ask({"setting": dict(setting), "phase": phase})
@@ -91,7 +91,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Any, str]
 
 
 def rates(found: Found, knob: str, value: int, phase: str) -> list[float]:
-    """Interrupts of the function's queues per second, in each trial of a phase with the value."""
+    """Interrupts of the VF's queues per second, in each trial of a phase with the value."""
     device = knob.partition("/")[0]
     return [
         sum(count for name, count in trial.evidence["interrupts"].items() if device in name)

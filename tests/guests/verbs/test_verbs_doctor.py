@@ -38,25 +38,25 @@ def test_the_region_is_found_and_its_memory_measured(hosts: GuestPair, found: Fi
     assert device["facts"]["attribute"] is None  # only root may see it
 
 
-def test_the_card_and_its_function_are_found(found: Findings) -> None:
+def test_the_card_and_its_vf_are_found(found: Findings) -> None:
     card = found["sriov"][0]
     assert (card["facts"]["driver"], card["facts"]["limit"], card["facts"]["created"]) == (
         "igb",
         7,
         1,
     )
-    (function,) = card["facts"]["functions"]
-    assert (function["driver"], function["use"]) == ("igbvf", "host")
+    (vf,) = card["facts"]["vfs"]
+    assert (vf["driver"], vf["use"]) == ("igbvf", "host")
     assert any("the link is up" in finding["text"] for finding in found["sriov"])
 
 
-def test_a_function_that_no_iommu_guards_fails(found: Findings) -> None:
+def test_a_vf_that_no_iommu_guards_fails(found: Findings) -> None:
     assert found["iommu"][0]["status"] == "fail"
     assert "intel-iommu" in found["iommu"][0]["remedy"]
     assert any("are in no IOMMU group" in finding["text"] for finding in found["sriov"])
 
 
-def test_rdma_on_the_function_is_active(found: Findings) -> None:
+def test_rdma_on_the_vf_is_active(found: Findings) -> None:
     (port,) = found["infiniband"]
     assert port["status"] == "pass"
     assert (port["facts"]["device"], port["facts"]["link_layer"]) == ("rxe0", "Ethernet")

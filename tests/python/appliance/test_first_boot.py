@@ -111,7 +111,7 @@ def vm(tmp_path: Path) -> Vm:
 def test_a_vm_that_was_given_nothing_boots(vm: Vm) -> None:
     assert vm.boot() == [
         "region: none; the host gives none to this VM",
-        "functions: none",
+        "VFs: none",
         "network: no address",
         "packages: all needed packages are installed",
         "doctor: 3 passed, 2 warnings, 1 failed: see /var/lib/vicinal/doctor.json",
@@ -136,11 +136,11 @@ def test_regions_are_handed_to_their_users(vm: Vm) -> None:
     assert vm.calls == [f"chgrp mpi {resource}", f"chmod 0660 {resource}"]
 
 
-def test_functions_are_found_with_their_ports(vm: Vm) -> None:
+def test_vfs_are_found_with_their_ports(vm: Vm) -> None:
     kind = {"class": "0x020700"}
-    function = vm.pci("0000:00:06.0", "mlx5_core", vendor="0x15b3", device="0x101e", **kind)
-    (function / "infiniband/mlx5_0").mkdir(parents=True)
-    (function / "net/ib0").mkdir(parents=True)
+    vf = vm.pci("0000:00:06.0", "mlx5_core", vendor="0x15b3", device="0x101e", **kind)
+    (vf / "infiniband/mlx5_0").mkdir(parents=True)
+    (vf / "net/ib0").mkdir(parents=True)
     port = vm.sys / "class/infiniband/mlx5_0/ports/1"
     port.mkdir(parents=True)
     (port / "state").write_text("4: ACTIVE\n")
@@ -148,8 +148,8 @@ def test_functions_are_found_with_their_ports(vm: Vm) -> None:
     vm.pci("0000:00:07.0", "virtio-pci", vendor="0x1af4", device="0x1041", **kind)
     vm.pci("0000:00:08.0", vendor="0x8086", device="0x1520", **{"class": "0x020000"})
     report = vm.boot()
-    assert "function: 0000:00:06.0, driver mlx5_core, known as ib0 mlx5_0" in report
-    assert "function: 0000:00:08.0, driver none, known as nothing" in report
+    assert "VF: 0000:00:06.0, driver mlx5_core, known as ib0 mlx5_0" in report
+    assert "VF: 0000:00:08.0, driver none, known as nothing" in report
     assert "rdma: mlx5_0 port 1 is 4: ACTIVE, link InfiniBand" in report
     assert not any("0000:00:07.0" in line for line in report)
 

@@ -23,7 +23,7 @@ from vicinal.cluster.nodes.container.passthrough import show_devices
 from vicinal.cluster.nodes.container.spec import ContainerSpec
 from vicinal.cluster.plan.state import sole_command
 from vicinal.cluster.resources.interfaces import InterfaceResource
-from vicinal.host.functions.operations import Functions
+from vicinal.host.vf.operations import Vfs
 
 CARD = "0000:01:00.0"
 CABLE, END = "eth7", "eth8"
@@ -51,7 +51,7 @@ def main(base: Path, name: str) -> None:
     subprocess.run(["ip", "link", "add", CABLE, "type", "veth", "peer", "name", END], check=True)
     subprocess.run(["ip", "link", "set", END, "up"], check=True)
     host = Host(base / "fake", igb())
-    functions = Functions(host, FakeHelper(host))
+    vfs = Vfs(host, FakeHelper(host))
     base = base / "containers"
     node = ContainerSpec(cluster=name, name="node0")
 
@@ -71,7 +71,7 @@ def main(base: Path, name: str) -> None:
 
     def interface(device: str = CARD) -> InterfaceResource:
         address = IPv4Interface("10.7.0.1/24")
-        return InterfaceResource(name, "node0", device, address, base, functions)
+        return InterfaceResource(name, "node0", device, address, base, vfs)
 
     def state(step: str) -> None:
         observed = interface().observe()

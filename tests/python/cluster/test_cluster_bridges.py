@@ -25,7 +25,7 @@ from vicinal.cluster.nodes.network import find_tool
 from vicinal.cluster.nodes.vm import links
 from vicinal.cluster.nodes.vm.links import check_link, link_of, local_mac
 from vicinal.cluster.resources.interfaces import CableResource
-from vicinal.host.functions.settings import parse_mac
+from vicinal.host.vf.settings import parse_mac
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
 

@@ -15,13 +15,13 @@ from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.resource import Held, Resource
 from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
-from vicinal.cluster.resources.functions import CardResource
 from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vfs import CardResource
 from vicinal.cluster.resources.vms import VmResource, VmsResource
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.host.functions import helper
+from vicinal.host.vf import helper
 
 NOTHING = Held()
 HUGE = 1 << 60
@@ -87,7 +87,7 @@ def test_all_that_a_container_would_not_see_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_who_may_not_change_functions_is_told_before(
+def test_who_may_not_change_vfs_is_told_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -99,7 +99,7 @@ def test_who_may_not_change_functions_is_told_before(
     (tmp_path / "helper").mkdir()
     assert complaints(card) == []
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert complaints(card) == ["changing SR-IOV functions needs root, and sudo was not found"]
+    assert complaints(card) == ["changing SR-IOV VFs needs root, and sudo was not found"]
 
 
 def region(path: Path, members: int = 4, section_bytes: int = 960 << 10) -> RegionResource:

@@ -13,10 +13,10 @@ from vicinal.cluster.file.model import BackEnd, Mount, Policy
 from vicinal.cluster.file.network import (
     BridgeNetwork,
     DeviceNetwork,
-    FunctionNetwork,
     Network,
     NoNetwork,
     TapNetwork,
+    VfNetwork,
 )
 from vicinal.cluster.file.reading import load_schema, read_cluster
 from vicinal.cluster.file.reading_region import check_members
@@ -75,10 +75,10 @@ def test_what_a_file_need_not_say(tmp_path: Path) -> None:
 
 
 def test_networks_of_several_nodes(tmp_path: Path) -> None:
-    function = "{card: eth1, mac: '52:54:00:00:00:ff', vlan: 7, spoof_check: false}"
-    text = f"count: 2, network: {{function: {function}, address: 10.1.0.1/24}}"
+    vf = "{card: eth1, mac: '52:54:00:00:00:ff', vlan: 7, spoof_check: false}"
+    text = f"count: 2, network: {{vf: {vf}, address: 10.1.0.1/24}}"
     nodes = read(tmp_path, f"name: a\nnodes: [{{name: n, {text}}}]\n").nodes
-    networks = [node.network for node in nodes if isinstance(node.network, FunctionNetwork)]
+    networks = [node.network for node in nodes if isinstance(node.network, VfNetwork)]
     settings = [network.settings for network in networks]
     assert [each.mac for each in settings] == ["52:54:00:00:00:ff", "52:54:00:00:01:00"]
     assert [str(network.address) for network in networks] == ["10.1.0.1/24", "10.1.0.2/24"]
@@ -119,7 +119,7 @@ def test_hosts_have_devices_and_taps_of_the_same_name(tmp_path: Path) -> None:
             read(tmp_path, f"name: a\nhosts: [{{name: x}}]\n{nodes}\n")
 
 
-FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
+VF = "network: {vf: {card: eth1, mac: '52:54:00:00:00:01'}}"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
         ("{name: n, backend: host, count: 2}", "the host node n0 is this host itself"),
         ("{name: n, backend: host}, {name: m}", "is this host itself, and cannot be beside m"),
         ("{name: n, backend: host, memory: 1G}", "and memory is only for container or vm"),
-        (f"{{name: n, backend: host, {FUNCTION}}}", "a host node has its host's network"),
+        (f"{{name: n, backend: host, {VF}}}", "a host node has its host's network"),
         ("{name: n, backend: host, network: none}", "yaml:2: nodes[0].network is for containers"),
-        (f"{{name: n, {FUNCTION}}}, {{name: m, {FUNCTION}}}", "n and m would both have the hard"),
+        (f"{{name: n, {VF}}}, {{name: m, {VF}}}", "n and m would both have the hard"),
         ("{name: n, network: {}}", "yaml:2: nodes[0].network names no kind of network: name one"),
         ("{name: n, network: {bridge: a, device: '0000:03:00.0'}}", "names device and bridge: nam"),
         ("{name: n, network: some}", "yaml:2: nodes[0].network cannot be"),
@@ -150,8 +150,8 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
             "yaml:2: nodes[0].network.mac: 01:2 is no",
         ),
         (
-            "{name: n, network: {function: {card: e}, mac: '52:54:00:00:00:01'}}",
-            "network.mac is only for a bridge or a tap: remove it, or set it under function",
+            "{name: n, network: {vf: {card: e}, mac: '52:54:00:00:00:01'}}",
+            "network.mac is only for a bridge or a tap: remove it, or set it under vf",
         ),
         (
             "{name: n, network: {bridge: b, address: 10.1.0.1}}",
@@ -161,22 +161,22 @@ FUNCTION = "network: {function: {card: eth1, mac: '52:54:00:00:00:01'}}"
             "{name: n, backend: vm, network: {device: '0000:03:00.0', address: 10.1.0.1/24}}",
             "their guests set up the device themselves",
         ),
-        ("{name: n, network: {function: {}}}", "nodes[0].network.function has no card: add it"),
-        ("{name: n, network: {function: {card: e, mtu: 9}}}", "unknown key mtu in nodes[0].netw"),
-        ("{name: n, network: {function: {card: e, mac: '01:2'}}}", "01:2 is no hardware address"),
-        ("{name: n, network: {function: {card: e, guid: '0x0'}}}", "0x0 is no GUID"),
-        ("{name: n, network: {function: {card: e, pkey: 0x8000}}}", "function.pkey cannot be"),
+        ("{name: n, network: {vf: {}}}", "nodes[0].network.vf has no card: add it"),
+        ("{name: n, network: {vf: {card: e, mtu: 9}}}", "unknown key mtu in nodes[0].netw"),
+        ("{name: n, network: {vf: {card: e, mac: '01:2'}}}", "01:2 is no hardware address"),
+        ("{name: n, network: {vf: {card: e, guid: '0x0'}}}", "0x0 is no GUID"),
+        ("{name: n, network: {vf: {card: e, pkey: 0x8000}}}", "vf.pkey cannot be"),
         (
             "{name: n, count: 2, network: {device: '0000:03:00.0'}}",
             "yaml:2: nodes[0].network.device has 1 names, and",
         ),
         ("{name: n, network: {device: eth1}}", "nodes[0].network.device cannot be"),
         (
-            "{name: n, count: 3, network: {function: {card: e}, address: 10.1.0.1/30}}",
+            "{name: n, count: 3, network: {vf: {card: e}, address: 10.1.0.1/30}}",
             "10.1.0.3 cannot be a node's address in 10.1.0.0/30",
         ),
         (
-            "{name: n, network: {function: {card: e}, address: ten}}",
+            "{name: n, network: {vf: {card: e}, address: ten}}",
             "write an address such as 10.1.0.1/24",
         ),
     ],

@@ -28,7 +28,7 @@ name: a
 hosts: [{name: x, bridge: b, address: 10.0.0.1}, {name: y, hypervisor: "qemu:///session"}]
 nodes:
 - {name: n, backend: vm, count: 2, memory: 64M, host: [x, y], image: {files: {a: /b}},
-   network: {function: {card: e, mac: "52:54:00:00:00:01", vlan: 3, pkey: 4}}}
+   network: {vf: {card: e, mac: "52:54:00:00:00:01", vlan: 3, pkey: 4}}}
 - {name: c, pin: ["0"], mounts: ["/a:/b:ro"], first_boot: ["x"], runtime: crun,
    network: {bridge: br0, mac: "52:54:00:00:00:03", address: 10.1.0.1/24}}
 placement: {policy: explicit, reserve: 0}

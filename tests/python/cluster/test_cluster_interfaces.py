@@ -1,6 +1,6 @@
 """Interfaces that are moved into containers and back by the real kernel (interfaces_inside.py).
 
-tests/guests/functions/test_guest_functions.py has interfaces of a network card and of its virtual
+tests/guests/vf/test_guest_vfs.py has interfaces of a network card and of its virtual
 functions.
 """
 

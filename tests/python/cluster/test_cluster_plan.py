@@ -18,7 +18,7 @@ from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.planning import Plan, check_plan, make_plan, removal
 from vicinal.cluster.plan.resource import Condition, Held, Json, Observation
 from vicinal.cluster.plan.state import cluster_names, journal_of, sole_command
-from vicinal.host.functions import helper
+from vicinal.host.vf import helper
 
 
 @dataclass

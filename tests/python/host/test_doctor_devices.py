@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from fake_host import MLX4, MLX4_FUNCTION, FakeHost, xeon_with_mlx5
+from fake_host import MLX4, MLX4_VF, FakeHost, xeon_with_mlx5
 
 import vicinal.region
 from vicinal.host import shared_device
@@ -99,18 +99,18 @@ def test_without_vfio_devices_cannot_be_handed_over(fake: FakeHost) -> None:
 # SR-IOV
 
 
-def test_functions_and_who_uses_them(tmp_path: Path) -> None:
+def test_vfs_and_who_uses_them(tmp_path: Path) -> None:
     host = xeon_with_mlx5(tmp_path / "fake").host()
     (card,) = read_physical_functions(host)
     assert (card.limit, card.created, card.by_sysfs) == (8, 4, True)
-    assert [each.use for each in card.functions] == [Use.GUEST, Use.RESERVED, Use.HOST, Use.FREE]
-    assert card.functions[0].holders == ("qemu-system-x86 (4711)",)
-    assert card.functions[2].device.rdma_devices == ("mlx5_3",)
+    assert [each.use for each in card.vfs] == [Use.GUEST, Use.RESERVED, Use.HOST, Use.FREE]
+    assert card.vfs[0].holders == ("qemu-system-x86 (4711)",)
+    assert card.vfs[2].device.rdma_devices == ("mlx5_3",)
 
     findings = list(check_sriov(host))
     assert statuses(findings) == ["pass", "pass"]
-    assert "4 of 8 functions created: 1 in guests (qemu-system-x86 (4711))" in findings[0].text
-    assert [each["use"] for each in findings[0].facts["functions"]] == [
+    assert "4 of 8 VFs created: 1 in guests (qemu-system-x86 (4711))" in findings[0].text
+    assert [each["use"] for each in findings[0].facts["vfs"]] == [
         "guest",
         "reserved",
         "host",
@@ -122,24 +122,24 @@ def test_functions_and_who_uses_them(tmp_path: Path) -> None:
 def test_the_newer_files_of_vfio_name_holders_too(fake: FakeHost) -> None:
     fake.iommu()
     fake.card(CARD)
-    device_directory = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
+    device_directory = fake.vf(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
     fake.directory(f"{device_directory}/vfio-dev/vfio3")
     fake.file("proc/99/comm", "qemu")
     fake.link("proc/99/fd/7", "/dev/vfio/devices/vfio3")
     (card,) = read_physical_functions(fake.host())
-    assert card.functions[0].holders == ("qemu (99)",)
+    assert card.vfs[0].holders == ("qemu (99)",)
 
 
-def test_that_a_guest_has_a_function_shows_without_the_process(fake: FakeHost) -> None:
+def test_that_a_guest_has_a_vf_shows_without_the_process(fake: FakeHost) -> None:
     fake.card(CARD)
-    device_directory = fake.function(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
+    device_directory = fake.vf(CARD, 0, "0000:3b:00.1", driver="vfio-pci", group=20)
     fake.file(f"{device_directory}/enable", 1)
     (card,) = read_physical_functions(fake.host())
-    assert (card.functions[0].use, card.functions[0].holders) == (Use.GUEST, ())
+    assert (card.vfs[0].use, card.vfs[0].holders) == (Use.GUEST, ())
     assert first(check_sriov(fake.host())).text.endswith("created: 1 in guests")
 
 
-def test_a_card_without_functions_passes_with_what_it_could_have(fake: FakeHost) -> None:
+def test_a_card_without_vfs_passes_with_what_it_could_have(fake: FakeHost) -> None:
     fake.card(CARD)
     finding = first(check_sriov(fake.host()))
     assert finding.status is Status.PASS
@@ -147,7 +147,7 @@ def test_a_card_without_functions_passes_with_what_it_could_have(fake: FakeHost)
 
 
 @pytest.mark.parametrize("limit", [0, None])
-def test_firmware_without_functions_fails_with_the_tool_that_changes_it(
+def test_firmware_without_vfs_fails_with_the_tool_that_changes_it(
     fake: FakeHost, limit: int | None
 ) -> None:
     fake.card(CARD, limit=limit, interfaces=())
@@ -163,22 +163,22 @@ def test_a_card_of_another_maker_gets_no_tool_of_mellanox(fake: FakeHost) -> Non
     assert "mstconfig" not in finding.remedy
 
 
-def test_a_function_in_a_guest_is_not_taken_for_a_card_that_is_off(fake: FakeHost) -> None:
+def test_a_vf_in_a_guest_is_not_taken_for_a_card_that_is_off(fake: FakeHost) -> None:
     fake.file("proc/cpuinfo", "flags\t\t: fpu hypervisor")
     fake.device("0000:05:00.0", "0x15b3 0x101c", driver="mlx5_core")
     assert one(check_sriov(fake.host())).status is Status.SKIP
 
 
-def test_fewer_functions_than_were_asked_for_fails(fake: FakeHost) -> None:
+def test_fewer_vfs_than_were_asked_for_fails(fake: FakeHost) -> None:
     device_directory = fake.card(CARD)
-    fake.function(CARD, 0, "0000:3b:00.1", group=20)
+    fake.vf(CARD, 0, "0000:3b:00.1", group=20)
     fake.file(f"{device_directory}/sriov_numvfs", 4)
     finding = first(check_sriov(fake.host()))
     assert finding.status is Status.FAIL
-    assert "4 functions are enabled, but 1 exist" in finding.text
+    assert "4 VFs are enabled, but 1 exist" in finding.text
 
 
-def test_connectx3_makes_functions_by_a_parameter(fake: FakeHost) -> None:
+def test_connectx3_makes_vfs_by_a_parameter(fake: FakeHost) -> None:
     fake.card(CARD, MLX4, driver="mlx4_core", limit=16, interfaces=())
     finding = one(check_sriov(fake.host()))
     assert finding.status is Status.WARN
@@ -187,7 +187,7 @@ def test_connectx3_makes_functions_by_a_parameter(fake: FakeHost) -> None:
 
 def test_a_shared_group_cannot_be_given_away(fake: FakeHost) -> None:
     fake.card(CARD)
-    fake.function(CARD, 0, "0000:3b:00.1", group=20)
+    fake.vf(CARD, 0, "0000:3b:00.1", group=20)
     fake.device("0000:3b:00.7", "0x8086 0x1234", group=20)
     finding = list(check_sriov(fake.host()))[-1]
     assert finding.status is Status.FAIL
@@ -220,7 +220,7 @@ def test_an_active_port_passes_with_its_subnet_manager(fake: FakeHost) -> None:
 
 def test_a_zero_guid_fails_with_the_commands_that_set_it(fake: FakeHost) -> None:
     fake.card(CARD)
-    fake.function(CARD, 2, "0000:3b:00.3", driver="mlx5_core", group=20)
+    fake.vf(CARD, 2, "0000:3b:00.3", driver="mlx5_core", group=20)
     zero = "0000:0000:0000:0000"
     fake.rdma(
         "mlx5_3", "0000:3b:00.3", guid=zero, node_guid=zero, state="1: DOWN", link="3: Disabled"
@@ -228,18 +228,18 @@ def test_a_zero_guid_fails_with_the_commands_that_set_it(fake: FakeHost) -> None
     finding = one(check_infiniband(fake.host()))
     assert finding.status is Status.FAIL
     assert "port and node GUID are zero, and the port is DOWN" in finding.text
-    assert "vicinal functions assign 0000:3b:00.3" in finding.remedy
+    assert "vicinal vf assign 0000:3b:00.3" in finding.remedy
     assert "--node-guid GUID --port-guid GUID" in finding.remedy
 
 
 def test_a_zero_guid_of_connectx3_has_no_node_to_set(fake: FakeHost) -> None:
     fake.card(CARD, MLX4, driver="mlx4_core")
     fake.rdma("mlx4_0", CARD)
-    fake.function(CARD, 1, "0000:3b:00.2", MLX4_FUNCTION, driver="mlx4_core", group=20)
+    fake.vf(CARD, 1, "0000:3b:00.2", MLX4_VF, driver="mlx4_core", group=20)
     fake.rdma("mlx4_2", "0000:3b:00.2", guid="0000:0000:0000:0000", state="1: DOWN")
     _, finding = check_infiniband(fake.host())
     assert finding.status is Status.FAIL
-    assert "vicinal functions assign 0000:3b:00.2" in finding.remedy
+    assert "vicinal vf assign 0000:3b:00.2" in finding.remedy
     assert "--node-guid" not in finding.remedy
 
 
@@ -253,16 +253,16 @@ def test_a_guid_that_the_subnet_manager_assigns_is_none_that_is_missing(fake: Fa
     fake.card(CARD, MLX4, driver="mlx4_core")
     device_directory = fake.rdma("mlx4_0", CARD)
     for number in (1, 2):
-        fake.function(CARD, number - 1, f"0000:3b:00.{number}", MLX4_FUNCTION, group=20 + number)
+        fake.vf(CARD, number - 1, f"0000:3b:00.{number}", MLX4_VF, group=20 + number)
     fake.file(f"{device_directory}/iov/ports/1/admin_guids/1", "0x0")
     fake.file(f"{device_directory}/iov/ports/1/admin_guids/2", "0x0014050000000002")
     assert statuses(check_infiniband(fake.host())) == ["pass"]
     fake.file(f"{device_directory}/iov/ports/1/admin_guids/2", "0xffffffffffffffff")
     _, deleted = check_infiniband(fake.host())
-    assert deleted.facts["functions"] == [2]
+    assert deleted.facts["vfs"] == [2]
 
 
-def test_functions_whose_guids_the_card_says_are_unset(fake: FakeHost) -> None:
+def test_vfs_whose_guids_the_card_says_are_unset(fake: FakeHost) -> None:
     device_directory = fake.card(CARD)
     fake.rdma("mlx5_0", CARD)
     for number, guid in enumerate(("00:11:22:33:44:55:66:77", "00:00:00:00:00:00:00:00")):
@@ -270,7 +270,7 @@ def test_functions_whose_guids_the_card_says_are_unset(fake: FakeHost) -> None:
             fake.file(f"{device_directory}/sriov/{number}/{kind}", guid)
     _, unset = check_infiniband(fake.host())
     assert unset.status is Status.WARN
-    assert unset.facts["functions"] == [1]
+    assert unset.facts["vfs"] == [1]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def loaded_by(*words: str, state: Path | None = None) -> set[str]:
 def registered(command: str | None) -> list[str]:
     group = typer.main.get_command(build_app(command))
     assert isinstance(group, typer.core.TyperGroup)
-    return list(group.commands)
+    return [name for name, each in group.commands.items() if not each.hidden]
 
 
 def test_each_part_registers_what_is_said_of_it() -> None:
@@ -53,6 +53,16 @@ def test_each_part_registers_what_is_said_of_it() -> None:
     for names in PARTS.values():
         for name in names:
             assert registered(name) == list(names)
+
+
+def test_the_former_name_of_vf_is_a_hidden_alias() -> None:
+    group = typer.main.get_command(build_app("functions"))
+    assert isinstance(group, typer.core.TyperGroup)
+    alias, current = group.commands["functions"], group.commands["vf"]
+    assert isinstance(alias, typer.core.TyperGroup)
+    assert isinstance(current, typer.core.TyperGroup)
+    assert alias.hidden
+    assert list(alias.commands) == list(current.commands)
 
 
 @pytest.mark.parametrize("word", ["--help", "nonsense", ""])
@@ -191,7 +201,7 @@ def test_installed_packages_are_compiled() -> None:
     assert [str(each) for each in modules if not is_compiled(each)] == []
 
 
-@pytest.mark.parametrize("command", ["region", "sweep", "functions", "lend", "release"])
+@pytest.mark.parametrize("command", ["region", "sweep", "vfs", "lend", "release"])
 def test_what_slurm_calls_loads_little(command: str) -> None:
     """The start of each job waits for these commands."""
     words = [sys.executable, "-c", LOADED, "slurm", command, "--help"]
@@ -256,8 +266,8 @@ def test_typer_reads_the_same_parameters(command: tuple[str, ...], target: str) 
     assert isinstance(found, typer.core.TyperCommand)
     shown = {each.name: each for each in found.params}
     module, _, name = target.partition(":")
-    function = getattr(importlib.import_module(module), name)
-    parameters = inspect.signature(function).parameters
+    vf = getattr(importlib.import_module(module), name)
+    parameters = inspect.signature(vf).parameters
     assert list(shown) == list(parameters)
     for name, each in parameters.items():
         required = each.default is inspect.Parameter.empty

@@ -86,6 +86,8 @@ def test_every_mark_is_understood() -> None:
 
 def commands(group: Any, path: str = "vicinal") -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
+        if command.hidden:
+            continue
         if hasattr(command, "commands"):
             yield from commands(command, f"{path} {name}")
         else:

@@ -13,7 +13,7 @@ from vicinal.cluster.file.reading import read_cluster
 from vicinal.cluster.nodes.placement import place_nodes
 from vicinal.cluster.resources.desired import desired_resources
 from vicinal.cluster.resources.vms import VmResource
-from vicinal.host.functions.operations import Functions
+from vicinal.host.vf.operations import Vfs
 
 SOCKETS, CORES, THREADS = 2, 8, 2
 
@@ -29,8 +29,8 @@ CONSISTS_OF = {
     "container-per-numa-node": {**CONTAINERS, **REGION},
     "container-pt": {**CONTAINERS, "interface": 2, **REGION},
     "container-pt-plain": {**CONTAINERS, "interface": 2},
-    "container-sriov": {**CONTAINERS, "functions": 1, "function": 2, "interface": 2, **REGION},
-    "container-sriov-plain": {**CONTAINERS, "functions": 1, "function": 2, "interface": 2},
+    "container-sriov": {**CONTAINERS, "vfs": 1, "vf": 2, "interface": 2, **REGION},
+    "container-sriov-plain": {**CONTAINERS, "vfs": 1, "vf": 2, "interface": 2},
     "bridge": {**CONTAINERS, "cable": 2, **REGION},
     "first-boot": {**CONTAINERS, "commands": 2, **REGION},
     "vms": {**VMS, **REGION},
@@ -41,8 +41,8 @@ CONSISTS_OF = {
     "vm-per-numa-node": {**VMS, **REGION},
     "vm-pt": {**VMS, **REGION},
     "vm-pt-plain": VMS,
-    "vm-sriov": {**VMS, "functions": 1, "function": 2, **REGION},
-    "vm-sriov-plain": {**VMS, "functions": 1, "function": 2},
+    "vm-sriov": {**VMS, "vfs": 1, "vf": 2, **REGION},
+    "vm-sriov-plain": {**VMS, "vfs": 1, "vf": 2},
 }
 # The processors of the two nodes, on two sockets of eight cores.
 PLACED = {
@@ -64,7 +64,7 @@ def test_what_it_consists_of_on_the_studies_kind_of_host(
     fake = FakeHost(tmp_path, igb())
     cluster = read_cluster(CHECKOUT / f"examples/{name}.yaml")
     cpus, numa = host(SOCKETS, CORES, THREADS)
-    resources = desired_resources(cluster, cpus, numa, Functions(fake, FakeHelper(fake)))
+    resources = desired_resources(cluster, cpus, numa, Vfs(fake, FakeHelper(fake)))
     assert Counter(each.key.partition("/")[0] for each in resources) == CONSISTS_OF[name]
     placed = place_nodes(cluster, cpus, numa)
     for policy, processors in PLACED.items():
@@ -75,4 +75,4 @@ def test_what_it_consists_of_on_the_studies_kind_of_host(
             assert each.vm.processors == placed[each.vm.name]
             assert bool(each.vm.region) is (cluster.region is not None)
             assert bool(each.vm.device) is ("-pt" in name)
-            assert bool(each.vm.function) is ("-sriov" in name)
+            assert bool(each.vm.vf) is ("-sriov" in name)

@@ -123,8 +123,8 @@ def test_nothing_that_is_in_the_tree_is_unknown() -> None:
 
 def test_imports_are_followed_through_support_and_modules() -> None:
     files = changes.Imports(CHECKOUT).files_of(["tests/python/slurm"])
-    assert "src/vicinal/integrations/slurm/job_functions.py" in files, "which the tests import"
-    assert "src/vicinal/host/functions/infiniband.py" in files, "which a module imports"
+    assert "src/vicinal/integrations/slurm/job_vfs.py" in files, "which the tests import"
+    assert "src/vicinal/host/vf/infiniband.py" in files, "which a module imports"
     assert "src/vicinal/launch/running.py" in files, (
         "which a module of tests/python/support imports"
     )

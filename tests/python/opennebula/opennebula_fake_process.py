@@ -82,7 +82,7 @@ def _with_domains(here: Path, act: Any, *words: Any) -> Any:
 def _cards(here: Path) -> Iterator[None]:
     from fake_cards import FakeHelper
 
-    from vicinal.host.functions import helper, operations
+    from vicinal.host.vf import helper, operations
 
     kept = here / "cards.pickle"
     host = pickle.loads(kept.read_bytes())
@@ -92,11 +92,11 @@ def _cards(here: Path) -> Iterator[None]:
         subprocess.run(helper._command(), input="{}", capture_output=True, text=True)
         return fake(operation, **fields)
 
-    class Functions(operations.Functions):
+    class Vfs(operations.Vfs):
         def __init__(self) -> None:
             super().__init__(host, ask)
 
-    vars(operations)["Functions"] = Functions
+    vars(operations)["Vfs"] = Vfs
     try:
         yield
     finally:

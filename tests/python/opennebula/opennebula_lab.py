@@ -1,4 +1,4 @@
-"""Two hosts of OpenNebula in this process, one of which runs a VM with a region and a function.
+"""Two hosts of OpenNebula in this process, one of which runs a VM with a region and a VF.
 
 Fakes replace the cards (fake_cards.py), and libvirt with its guests (fake_libvirt.py). A rank here
 is a member of the region that counts a heartbeat, and leaves on request. The stock scripts are
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fake_cards import fake_functions, igb
+from fake_cards import fake_vfs, igb
 from fake_libvirt import FakeDomain, FakeLibvirt
 from test_opennebula_network import first_of, nic, nics
 
@@ -43,17 +43,17 @@ from vicinal.region.format import (
 VM = 7
 NAME = f"one-{VM}"
 REQUEST = RegionRequest(5, "job42", 8 << 20, 16)
-FUNCTIONS = {"a": first_of("igb", 0), "b": first_of("igb", 1)}
-"""The function that OpenNebula chose for the VM, on each host."""
+VFS = {"a": first_of("igb", 0), "b": first_of("igb", 1)}
+"""The VF that OpenNebula chose for the VM, on each host."""
 _BEAT_SECONDS = 0.02
 _GUEST_ADDRESS = {
     "type": "pci",
     "domain": "0x0000",
     "bus": "0x00",
     "slot": "0x09",
-    "function": "0x0",
+    "vf": "0x0",
 }
-"""The function's PCI address in the guest, which stays the same."""
+"""The VF's PCI address in the guest, which stays the same."""
 
 
 class Rank:
@@ -105,14 +105,14 @@ class OneHost:
         self.regions = directory / "shm"
         self.regions.mkdir(parents=True)
         self.fake = FakeLibvirt(name, lab.before)
-        _, self.functions = fake_functions(directory / "card", igb())
-        self.functions.create(igb().address, 2, owner="cloud")
+        _, self.vfs = fake_vfs(directory / "card", igb())
+        self.vfs.create(igb().address, 2, owner="cloud")
         running = lambda: {int(each.removeprefix("one-")) for each in self.fake.domains}  # noqa: E731
         self.records = Records(directory / "state", running, self.regions)
         self.limits = Limits()
         self.host = system.Host()
         """The processors and NUMA nodes of this machine."""
-        self.network = Network(self.functions, running, free_seconds=0.2)
+        self.network = Network(self.vfs, running, free_seconds=0.2)
 
     @property
     def region(self) -> Path:
@@ -125,7 +125,7 @@ class OneHost:
             hypervisor,
             self.records,
             self.limits,
-            lambda: self.functions,
+            lambda: self.vfs,
             self.stock,
             lambda: b"x",
             self.host,
@@ -140,7 +140,7 @@ class OneHost:
 
     def prepare(self) -> None:
         """Do what OpenNebula asks of the network's driver before the VM starts or arrives."""
-        self.network.prepare(VM, nics(nic(FUNCTIONS[self.name])))
+        self.network.prepare(VM, nics(nic(VFS[self.name])))
 
     def clean(self) -> None:
         assert self.network.clean(VM, []) == []
@@ -240,7 +240,7 @@ class Lab:
         domain = self.domain(host)
         assert where.vm.runs
         assert domain.regions == [REQUEST.name]
-        assert domain.functions == [FUNCTIONS[host]]
+        assert domain.vfs == [VFS[host]]
         assert domain.guest_addresses == [str(_GUEST_ADDRESS)]
         assert where.region.exists()
         assert not where.vm.lacks
@@ -264,7 +264,7 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 
 def _domain() -> str:
-    bus, slot, function = FUNCTIONS["a"][5:7], FUNCTIONS["a"][8:10], FUNCTIONS["a"][-1]
+    bus, slot, function = VFS["a"][5:7], VFS["a"][8:10], VFS["a"][-1]
     address = " ".join(f"{key}='{value}'" for key, value in _GUEST_ADDRESS.items())
     return f"""<domain type='kvm'><name>{NAME}</name><devices>
 <hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0x0000'

@@ -71,9 +71,9 @@ def main(times: int) -> None:
             "cancel, of a VM with a region": lambda: host.end(9),
             "save, no region": lambda: host.end(1, "save"),
             "snapshot_create, refused": lambda: host.end(9, "snapshot_create"),
-            "network's pre, no functions": lambda: network("pre"),
-            "network's post, no functions": lambda: network("post"),
-            "network's clean, no functions": lambda: network("clean"),
+            "network's pre, no VFs": lambda: network("pre"),
+            "network's post, no VFs": lambda: network("post"),
+            "network's clean, no VFs": lambda: network("clean"),
             "hook's pre, no rates": lambda: network("pre.d/vicinal", "bridge"),
             "hook's pre, rates elsewhere": lambda: network(
                 "pre.d/vicinal", "bridge", "<MAX_TX_RATE>8</MAX_TX_RATE>"

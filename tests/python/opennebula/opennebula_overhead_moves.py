@@ -1,4 +1,4 @@
-"""Part of opennebula_overhead.py: actions on VMs with a region or a function, on fake hosts.
+"""Part of opennebula_overhead.py: actions on VMs with a region or a VF, on fake hosts.
 
 opennebula_fake_process.py lists the fakes. The guest gives up a device at once, and a stand-in for
 ssh starts the other host's script: the figures contain neither a guest's time nor a network's. The
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fake_cards import FakeCard, fake_functions, igb, mlx5
+from fake_cards import FakeCard, fake_vfs, igb, mlx5
 from fake_libvirt_files import domain_file, start_domain
 from opennebula_fake_process import HOST, STILL
 from opennebula_lab import Rank
@@ -198,14 +198,14 @@ class FakeHosts:
 
 
 class FakeCards:
-    """A host with a card; a VM has some of the card's functions."""
+    """A host with a card; a VM has some of the card's VFs."""
 
     def __init__(self, directory: Path, card: FakeCard, kind: str, count: int) -> None:
         directory.mkdir()
         self.host = Host(directory)
         prepare(self.host)
-        fake, functions = fake_functions(directory / "card", card)
-        functions.create(card.address, 4, owner="cloud")
+        fake, vfs = fake_vfs(directory / "card", card)
+        vfs.create(card.address, 4, owner="cloud")
         (directory / "cards.pickle").write_bytes(pickle.dumps(fake))
         nics = [nic(first_of(kind, at), mac=f"02:00:0a:00:00:0{at}") for at in range(count)]
         self.given = base64.b64encode(document(*nics)).decode()
@@ -262,7 +262,7 @@ def trials(directory: Path) -> dict[str, Callable[[], Took]]:
                 return hosts.measure(action)
 
             found[f"{action}, {words}"] = measure
-    for count, words in ((1, "a function"), (4, "four functions")):
+    for count, words in ((1, "a VF"), (4, "four VFs")):
         for kind, card in (("igb", igb()), ("mlx5", mlx5())):
             cards = FakeCards(directory / f"{kind}-{count}", card, kind, count)
             for action in ("pre", "clean"):

@@ -16,10 +16,10 @@ from test_opennebula_network import Trial, document, first_of, network, nic
 from test_opennebula_network import nics as own_nics
 
 from vicinal.base.errors import VicinalError
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import assigned_to
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.owners import assigned_to
 from vicinal.integrations.opennebula.hooks import Hooks, main
-from vicinal.integrations.opennebula.vf import FunctionNic, read_nics
+from vicinal.integrations.opennebula.vf import VfNic, read_nics
 
 RATES = "<MIN_TX_RATE>100</MIN_TX_RATE><MAX_TX_RATE>500</MAX_TX_RATE>"
 DISABLED = "<LINK_STATE>Disable</LINK_STATE>"
@@ -42,7 +42,7 @@ for hook in sorted(pathlib.Path(f"{{action}}.d").glob("*")):
 '''
 
 
-def nics(*written: str, driver: str = "bridge") -> Sequence[FunctionNic]:
+def nics(*written: str, driver: str = "bridge") -> Sequence[VfNic]:
     found = read_nics(document(*written), driver)[1]
     assert found is not None
     return found
@@ -53,7 +53,7 @@ def bridged(more: str = "", *, number: int = 0, driver: str = "bridge") -> str:
 
 
 def hooks(trial: Trial) -> Hooks:
-    return Hooks(trial.functions, lambda: trial.running, free_seconds=0.2)
+    return Hooks(trial.vfs, lambda: trial.running, free_seconds=0.2)
 
 
 def remember(trial: Trial, number: int = 0) -> dict[str, str]:
@@ -61,7 +61,7 @@ def remember(trial: Trial, number: int = 0) -> dict[str, str]:
 
 
 def put_on_vfio(trial: Trial) -> Path:
-    """Bind the function to vfio-pci, as libvirt does, or an administrator does permanently."""
+    """Bind the VF to vfio-pci, as libvirt does, or an administrator does permanently."""
     device = trial.host.device(first_of("igb"))
     trial.host.write(device / "driver_override", "vfio-pci\n")
     trial.host.write(device / "driver/unbind", device.name)
@@ -90,7 +90,7 @@ def test_rates_and_link_state_are_set_and_nothing_else(trial: Trial) -> None:
     assert trial.owners() == ["one-net-7", ""]
     assert hooks(trial).clean(7, nics(bridged(more))) == []
     assert trial.state() == trial.before
-    assert trial.host.writes == []  # libvirt chooses the function's driver
+    assert trial.host.writes == []  # libvirt chooses the VF's driver
 
 
 def test_what_is_not_named_is_not_said(trial: Trial) -> None:
@@ -137,7 +137,7 @@ def test_infiniband_is_not_for_opennebulas_drivers(tmp_path: Path) -> None:
 
 
 def test_all_of_a_vm_or_none(trial: Trial) -> None:
-    trial.functions.assign(first_of("igb", 1), owner="vicinal.lab.node0")
+    trial.vfs.assign(first_of("igb", 1), owner="vicinal.lab.node0")
     there = trial.state()
     with pytest.raises(VicinalError, match=r"08\.1 is assigned to vicinal\.lab\.node0"):
         hooks(trial).prepare(7, nics(bridged(RATES), bridged(RATES, number=1)))
@@ -162,7 +162,7 @@ def test_tried_again_with_less_the_rest_is_gone(trial: Trial) -> None:
 
 @pytest.mark.parametrize("asks", [RATES, ""])
 def test_what_an_ended_vm_has_left_is_not_for_the_next(trial: Trial, asks: str) -> None:
-    """The driver of VM 7 was killed; OpenNebula knows that the function is free."""
+    """The driver of VM 7 was killed; OpenNebula knows that the VF is free."""
     before = remember(trial)
     hooks(trial).prepare(7, nics(bridged(DISABLED)))
     hooks(trial).prepare(8, nics(bridged(asks)))
@@ -173,7 +173,7 @@ def test_what_an_ended_vm_has_left_is_not_for_the_next(trial: Trial, asks: str) 
     assert trial.state() == trial.before
 
 
-def test_the_function_of_a_vm_that_runs_is_not_taken(trial: Trial) -> None:
+def test_the_vf_of_a_vm_that_runs_is_not_taken(trial: Trial) -> None:
     hooks(trial).prepare(7, nics(bridged(RATES)))
     trial.running.add(7)
     with pytest.raises(VicinalError, match="is assigned to one-net-7"):
@@ -182,7 +182,7 @@ def test_the_function_of_a_vm_that_runs_is_not_taken(trial: Trial) -> None:
 
 
 def test_networks_of_ours_and_of_others_take_over_from_each_other(trial: Trial) -> None:
-    ours = network(trial.functions, trial.running)
+    ours = network(trial.vfs, trial.running)
     hooks(trial).prepare(7, nics(bridged(DISABLED)))
     ours.prepare(8, own_nics(nic(first_of("igb"))))
     assert (trial.owners(), remember(trial)["state"]) == (["one-8", ""], "auto")
@@ -194,7 +194,7 @@ def test_networks_of_ours_and_of_others_take_over_from_each_other(trial: Trial) 
 
 def test_it_is_none_of_those_that_saving_and_moving_detach(trial: Trial) -> None:
     hooks(trial).prepare(7, nics(bridged(RATES)))
-    assert assigned_to(trial.functions, "one-7") == []
+    assert assigned_to(trial.vfs, "one-7") == []
 
 
 def test_one_that_comes_or_goes_is_meant_alone(trial: Trial) -> None:
@@ -209,8 +209,8 @@ def test_one_that_comes_or_goes_is_meant_alone(trial: Trial) -> None:
     assert trial.owners() == ["one-net-7", ""]
 
 
-def test_who_has_the_function_keeps_it(trial: Trial) -> None:
-    """For OpenNebula, administrators bind functions to vfio-pci permanently."""
+def test_who_has_the_vf_keeps_it(trial: Trial) -> None:
+    """For OpenNebula, administrators bind VFs to vfio-pci permanently."""
     device = put_on_vfio(trial)
     there = trial.state()
     hooks(trial).prepare(7, nics(bridged(RATES)))
@@ -220,7 +220,7 @@ def test_who_has_the_function_keeps_it(trial: Trial) -> None:
     assert trial.host.given == []  # the hook did not change who may open it
 
 
-def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
+def test_a_vm_ends_though_its_vf_does_not_come_free(trial: Trial) -> None:
     hooks(trial).prepare(7, nics(bridged(RATES)))
     device = trial.host.device(first_of("igb"))
     trial.host.files(device / "net/eth1v0", flags="0x1003")
@@ -277,10 +277,10 @@ def test_a_vm_without_rates_starts_no_python(one: Host, action: str) -> None:
     assert acts(one, action, document("x" * 2_000_000)).returncode == 0
     hook = one.remotes / f"vnm/bridge/{action}.d/vicinal"
     records = one.directory / "records.json"
-    text = hook.read_text().replace(str(Functions().host.records / "records.json"), str(records))
+    text = hook.read_text().replace(str(Vfs().host.records / "records.json"), str(records))
     hook.write_text(text)
     assert acts(one, action, document(bridged())).returncode == 0
-    records.write_text('{"functions": {"0000:01:08.0": {"owner": "one-net-7"}}}')
+    records.write_text('{"vfs": {"0000:01:08.0": {"owner": "one-net-7"}}}')
     assert acts(one, action, document(bridged())).returncode == 1  # the record may be this VM's
 
 
@@ -310,7 +310,7 @@ def test_a_hook_does_it_and_says_what_it_could_not(
     capsys: pytest.CaptureFixture[str],
     card: str,
 ) -> None:
-    monkeypatch.setattr("vicinal.integrations.opennebula.hooks.Functions", lambda: trial.functions)
+    monkeypatch.setattr("vicinal.integrations.opennebula.hooks.Vfs", lambda: trial.vfs)
     given = base64.b64encode(document(bridged(RATES)))
     before = remember(trial)
     for action in ("pre", "clean"):
@@ -428,5 +428,5 @@ def test_drivers_that_run_none_are_refused(
 def test_hooks_look_at_the_helpers_records(one: Host) -> None:
     """A script without Vicinal's Python has to know the path of the records."""
     text = (installed(one).remotes / "vnm/bridge/pre.d/vicinal").read_text()
-    assert f"'{Functions().host.records / 'records.json'}'" in text
+    assert f"'{Vfs().host.records / 'records.json'}'" in text
     assert "@" not in text.replace('"$@"', "")

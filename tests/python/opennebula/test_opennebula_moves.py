@@ -13,15 +13,15 @@ from signal import SIGTERM
 import libvirt
 import pytest
 from fake_libvirt import FakeDomain
-from opennebula_lab import FUNCTIONS, NAME, REQUEST, VM, Lab, Rank, wait_for
+from opennebula_lab import NAME, REQUEST, VFS, VM, Lab, Rank, wait_for
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.signals import Ended
 from vicinal.integrations.opennebula import vm
 from vicinal.integrations.opennebula.destination import reached
 from vicinal.integrations.opennebula.held_resources import (
-    HeldFunction,
     HeldResources,
+    HeldVf,
     Placement,
     read_placement,
     saved_mark,
@@ -31,8 +31,8 @@ from vicinal.integrations.opennebula.save_restore import repair, restore, save
 from vicinal.region.format import RequestedRoute
 
 ANYWHERE = Placement().to_json()
-MINE, THEIRS = FUNCTIONS["a"], FUNCTIONS["b"]
-GIVES_FUNCTION, GIVES_REGION = f"its guest gives up {MINE}", f"its guest gives up {REQUEST.name}"
+MINE, THEIRS = VFS["a"], VFS["b"]
+GIVES_VF, GIVES_REGION = f"its guest gives up {MINE}", f"its guest gives up {REQUEST.name}"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def do_save(lab: Lab) -> int | None:
 
 
 def do_restore(lab: Lab, host: str = "a") -> int:
-    """Restore the VM on a host whose network driver has set up a function of that host."""
+    """Restore the VM on a host whose network driver has set up a VF of that host."""
     where = lab.hosts[host]
     what = lab.saved()
     assert what is not None
@@ -65,7 +65,7 @@ def do_migrate(lab: Lab) -> int | None:
 
 
 def saved(lab: Lab) -> None:
-    """Save the VM, and clean its functions as OpenNebula does."""
+    """Save the VM, and clean its VFs as OpenNebula does."""
     assert do_save(lab) == 0
     lab.a.clean()
     lab.log.clear()
@@ -77,7 +77,7 @@ def saved(lab: Lab) -> None:
 def test_a_vm_gives_up_what_it_has_and_gets_it_again(lab: Lab) -> None:
     rank = lab.run_rank(0)
     assert do_save(lab) == 0
-    assert lab.log == [f"a: {GIVES_FUNCTION}", f"a: {GIVES_REGION}", "a: stock save"]
+    assert lab.log == [f"a: {GIVES_VF}", f"a: {GIVES_REGION}", "a: stock save"]
     assert not rank.is_in
     assert not lab.a.region.exists()
     assert lab.a.records.lacking() == []
@@ -141,7 +141,7 @@ def test_a_vm_that_stands_still_is_left_alone(lab: Lab) -> None:
     assert lab.is_whole("a")
 
 
-@pytest.mark.parametrize("step", [GIVES_FUNCTION, GIVES_REGION, "stock save"])
+@pytest.mark.parametrize("step", [GIVES_VF, GIVES_REGION, "stock save"])
 @pytest.mark.parametrize("error", [None, Ended(SIGTERM)])
 def test_where_saving_fails_the_vm_runs_on_with_all(
     lab: Lab, step: str, error: BaseException | None
@@ -167,7 +167,7 @@ def test_a_host_that_does_not_have_it_does_not_restore(lab: Lab, prepared: bool)
         with pytest.raises(VicinalError, match="exists already"):
             do_restore(lab, "b")
     else:
-        with pytest.raises(VicinalError, match="1 SR-IOV functions, and this host has prepared 0"):
+        with pytest.raises(VicinalError, match="1 SR-IOV VFs, and this host has prepared 0"):
             do_restore(lab, "b")
     assert lab.log == []
     assert lab.checkpoint.domains.keys() == {NAME}
@@ -213,7 +213,7 @@ def test_a_vm_moves_and_has_that_of_the_other_host(lab: Lab) -> None:
     assert do_migrate(lab) == 0
     assert lab.log == [
         "b: expect",
-        f"a: {GIVES_FUNCTION}",
+        f"a: {GIVES_VF}",
         f"a: {GIVES_REGION}",
         "a: stock migrate",
         "b: give",
@@ -227,7 +227,7 @@ def test_a_vm_moves_and_has_that_of_the_other_host(lab: Lab) -> None:
 
 STEPS = [
     "b: expect",
-    f"a: {GIVES_FUNCTION}",
+    f"a: {GIVES_VF}",
     f"a: {GIVES_REGION}",
     "a: stock migrate",
     "b: give",
@@ -351,7 +351,7 @@ def test_a_name_that_is_no_hosts_is_not_given_to_ssh(lab: Lab, host: str) -> Non
 def test_the_next_action_gives_a_vm_what_it_lacks(lab: Lab, how_far: int) -> None:
     """The driver was killed after `how_far` steps, so it undid nothing."""
     rank = lab.run_rank(0)
-    steps = [f"a: {GIVES_FUNCTION}", f"a: {GIVES_REGION}"]
+    steps = [f"a: {GIVES_VF}", f"a: {GIVES_REGION}"]
     if how_far < len(steps):
         lab.fail_at(steps[how_far])
         with pytest.raises(VicinalError):
@@ -423,9 +423,9 @@ def test_one_that_ends_while_it_is_looked_at_is_an_error_in_words(
 # --- what a VM has to get again ------------------------------------------------------------
 
 
-def test_functions_come_back_by_their_addresses() -> None:
+def test_vfs_come_back_by_their_addresses() -> None:
     first, second = (
-        HeldFunction(f"<hostdev><alias name='{each}'/></hostdev>", each) for each in ("x", "y")
+        HeldVf(f"<hostdev><alias name='{each}'/></hostdev>", each) for each in ("x", "y")
     )
     found = dict(vm._paired([first, second], {"0": "y", "1": "other"}))
     assert found == {second: "0", first: "1"}
@@ -444,8 +444,8 @@ VALUES = HeldResources(REQUEST, "<shmem/>").to_json()
         {**VALUES, "region": {**VALUES["region"], "size_bytes": 5 << 20}},
         {**VALUES, "region": {**VALUES["region"], "more": 1}},
         {**VALUES, "region_device": "<disk/>"},
-        {**VALUES, "functions": [{"device": "<disk/>", "identity": ""}]},
-        {**VALUES, "functions": 1},
+        {**VALUES, "vfs": [{"device": "<disk/>", "identity": ""}]},
+        {**VALUES, "vfs": 1},
     ],
 )
 def test_a_note_that_is_none_of_ours_is_refused(values: object) -> None:

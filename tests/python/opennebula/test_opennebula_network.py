@@ -1,4 +1,4 @@
-"""OpenNebula's networks of SR-IOV functions: composed documents, fake cards (fake_cards.py)."""
+"""OpenNebula's networks of SR-IOV VFs: composed documents, fake cards (fake_cards.py)."""
 
 import base64
 import io
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from fake_cards import FakeCard, FakeHelper, FakeHost, fake_functions, igb, mlx4, mlx5
+from fake_cards import FakeCard, FakeHelper, FakeHost, fake_vfs, igb, mlx4, mlx5
 from opennebula_support import Host, error_text
 
 from vicinal.base.errors import VicinalError
 from vicinal.cli import run
-from vicinal.host.functions.operations import Functions
+from vicinal.host.vf.operations import Vfs
 from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.driver import perform
 from vicinal.integrations.opennebula.network import Network, guid_of, main
-from vicinal.integrations.opennebula.vf import FunctionNic, read_nics
+from vicinal.integrations.opennebula.vf import VfNic, read_nics
 
 MAC = "02:00:0a:00:00:07"
 GUID = "02:00:0a:ff:fe:00:00:07"
@@ -42,39 +42,39 @@ def document(*nics: str, vm: int = 7) -> bytes:
     return f"<VM><ID>{vm}</ID><UID>5</UID><TEMPLATE>{text}</TEMPLATE></VM>".encode()
 
 
-def nics(*written: str) -> Sequence[FunctionNic]:
+def nics(*written: str) -> Sequence[VfNic]:
     found = read_nics(document(*written))[1]
     assert found is not None
     return found
 
 
 class Trial:
-    """A host with a card of which OpenNebula may assign two functions."""
+    """A host with a card of which OpenNebula may assign two VFs."""
 
     def __init__(self, directory: Path, card: FakeCard) -> None:
-        self.host, self.functions = fake_functions(directory, card)
+        self.host, self.vfs = fake_vfs(directory, card)
         self.card = card
         if card.kind == "mlx4":  # created when its module is loaded
             for number in range(2):
-                self.host.make_function(card, number)
+                self.host.make_vf(card, number)
             table = self.host.device(card.address) / f"infiniband/{card.rdma}/iov/ports/1/pkeys"
             self.host.files(table, **{"0": "0xffff", "1": "0x8005"})
         else:
-            self.functions.create(card.address, 2, owner="cloud")
+            self.vfs.create(card.address, 2, owner="cloud")
         self.running: set[int] = set()
-        self.network = network(self.functions, self.running)
+        self.network = network(self.vfs, self.running)
         self.before = self.state()
 
     def state(self) -> list[object]:
-        """The visible state of all functions."""
-        return [each for card in self.functions.cards() for each in card.functions]
+        """The visible state of all VFs."""
+        return [each for card in self.vfs.cards() for each in card.vfs]
 
     def owners(self) -> list[str]:
-        return [each.owner for card in self.functions.cards() for each in card.functions]
+        return [each.owner for card in self.vfs.cards() for each in card.vfs]
 
 
-def network(functions: Functions, running: set[int]) -> Network:
-    return Network(functions, lambda: running, free_seconds=0.2, active_seconds=0.2)
+def network(vfs: Vfs, running: set[int]) -> Network:
+    return Network(vfs, lambda: running, free_seconds=0.2, active_seconds=0.2)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def trial(tmp_path: Path) -> Trial:
 # --- documents -----------------------------------------------------------------------------
 
 
-def test_the_functions_of_our_networks_are_read() -> None:
+def test_the_vfs_of_our_networks_are_read() -> None:
     more = "<VLAN_ID>5</VLAN_ID><TRUST>YES</TRUST><SPOOFCHK>no</SPOOFCHK>"
     vm, found = read_nics(
         document(
@@ -96,7 +96,7 @@ def test_the_functions_of_our_networks_are_read() -> None:
     )
     assert vm == 7
     assert found == [
-        FunctionNic("0000:02:08.1", MAC, 5, False, True, None, None, None, 3, attached=False),
+        VfNic("0000:02:08.1", MAC, 5, False, True, None, None, None, 3, attached=False),
     ]
 
 
@@ -127,7 +127,7 @@ def test_where_another_drivers_nic_comes_or_goes_ours_are_not_meant(comes: str) 
         (document(nic("0000:02:08.0", mac="01:00:5e:00:00:01")), "no hardware address"),
         (document(nic("0000:02:08.0", "<VLAN_ID>-1</VLAN_ID>")), "VLAN_ID is '-1'"),
         (document(nic("0000:02:08.0", "<TRUST>maybe</TRUST>")), "TRUST is 'maybe'"),
-        (document(nic("0000:02:08.0"), nic("0000:02:08.0")), "has the function 0000:02:08.0 twice"),
+        (document(nic("0000:02:08.0"), nic("0000:02:08.0")), "has the VF 0000:02:08.0 twice"),
         (b"<!DOCTYPE VM [<!ENTITY a 'a'>]>" + document(), "declares a document type"),
     ],
 )
@@ -140,10 +140,10 @@ def test_documents_that_cannot_be_are_refused(written: bytes, said: str) -> None
 # --- before the VM boots, and after --------------------------------------------------------
 
 
-def test_a_function_has_its_guids_before_the_vm_boots(trial: Trial) -> None:
+def test_a_vf_has_its_guids_before_the_vm_boots(trial: Trial) -> None:
     address = first_of("mlx5")
     trial.network.prepare(7, nics(nic(address)))
-    given = trial.functions.find(address)
+    given = trial.vfs.find(address)
     assert (given.owner, given.driver) == ("one-7", "vfio-pci")
     assert (given.settings["node_guid"], given.settings["port_guid"]) == (GUID, GUID)
     assert given.settings["policy"] == "auto"
@@ -273,14 +273,14 @@ def test_rates_and_states_that_cannot_be_are_refused(tmp_path: Path, more: str, 
     assert trial.state() == trial.before
 
 
-def test_an_infiniband_function_has_no_rate(trial: Trial) -> None:
-    with pytest.raises(VicinalError, match="InfiniBand functions have none"):
+def test_an_infiniband_vf_has_no_rate(trial: Trial) -> None:
+    with pytest.raises(VicinalError, match="InfiniBand VFs have none"):
         trial.network.prepare(7, nics(nic(first_of("mlx5"), "<MAX_TX_RATE>8</MAX_TX_RATE>")))
     assert trial.state() == trial.before
 
 
-def test_all_functions_of_a_vm_or_none(trial: Trial) -> None:
-    trial.functions.assign(first_of("mlx5", 1), owner="vicinal.lab.node0")
+def test_all_vfs_of_a_vm_or_none(trial: Trial) -> None:
+    trial.vfs.assign(first_of("mlx5", 1), owner="vicinal.lab.node0")
     there = trial.state()
     both = nics(nic(first_of("mlx5")), nic(first_of("mlx5", 1), mac="02:00:0a:00:00:08"))
     with pytest.raises(VicinalError, match=r"08\.1 is assigned to vicinal\.lab\.node0"):
@@ -288,10 +288,10 @@ def test_all_functions_of_a_vm_or_none(trial: Trial) -> None:
     assert trial.state() == there
 
 
-def test_all_functions_of_a_vm_are_one_start_of_the_helper(trial: Trial) -> None:
+def test_all_vfs_of_a_vm_are_one_start_of_the_helper(trial: Trial) -> None:
     both = nics(nic(first_of("mlx5")), nic(first_of("mlx5", 1), mac="02:00:0a:00:00:08"))
     helper = FakeHelper(trial.host)
-    ours = network(Functions(trial.host, helper), trial.running)
+    ours = network(Vfs(trial.host, helper), trial.running)
     ours.prepare(7, both)
     assert trial.owners() == ["one-7", "one-7"]
     assert ours.clean(7, []) == []
@@ -318,7 +318,7 @@ def test_tried_again_with_less_the_rest_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_an_ended_vm_has_left_goes_to_the_next(trial: Trial) -> None:
-    """The VM's driver was killed; OpenNebula knows that the function is free."""
+    """The VM's driver was killed; OpenNebula knows that the VF is free."""
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     trial.running.add(7)
     with pytest.raises(VicinalError, match="is assigned to one-7"):
@@ -342,7 +342,7 @@ def test_one_that_is_detached_goes_alone(trial: Trial) -> None:
     assert trial.network.clean(7, nics(*both)) == []  # repeated calls are allowed
 
 
-def test_a_vm_ends_though_its_function_does_not_come_free(trial: Trial) -> None:
+def test_a_vm_ends_though_its_vf_does_not_come_free(trial: Trial) -> None:
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     trial.host.files(trial.host.device(first_of("mlx5")), enable="1")
     [note] = trial.network.clean(7, [])
@@ -369,7 +369,7 @@ def test_a_network_that_changes_reaches_the_vms_in_it(tmp_path: Path) -> None:
     assert trial.state() == trial.before
 
 
-def test_another_vms_function_is_not_changed(tmp_path: Path) -> None:
+def test_another_vms_vf_is_not_changed(tmp_path: Path) -> None:
     trial = Trial(tmp_path, igb())
     trial.network.prepare(7, nics(nic(first_of("igb"))))
     with pytest.raises(VicinalError, match="belongs to one-7"):
@@ -400,7 +400,7 @@ def one(tmp_path: Path) -> Host:
 
 
 @pytest.mark.parametrize("action", ["pre", "post", "clean", "update_nic"])
-def test_scripts_of_vms_without_functions_do_nothing(one: Host, action: str) -> None:
+def test_scripts_of_vms_without_vfs_do_nothing(one: Host, action: str) -> None:
     done = call(one, action, document(nic("0000:02:08.0", driver="bridge")), "one-7", "3")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -409,31 +409,29 @@ def test_scripts_of_vms_without_functions_do_nothing(one: Host, action: str) -> 
 def test_scripts_leave_a_vm_alone_to_which_another_drivers_nic_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    """The VM's own function is in use: clean would release it, and pre not set it up again."""
+    """The VM's own VF is in use: clean would release it, and pre not set it up again."""
     trial = Trial(tmp_path, mlx5())
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
     trial.host.files(trial.host.device(first_of("mlx5")), enable="1")
     before = trial.state()
     comes = "<NIC><VN_MAD>bridge</VN_MAD><NIC_ID>2</NIC_ID><ATTACH>YES</ATTACH></NIC>"
     given = base64.b64encode(document(nic(first_of("mlx5")), comes))
-    monkeypatch.setattr(
-        "vicinal.integrations.opennebula.network.Functions", lambda: trial.functions
-    )
+    monkeypatch.setattr("vicinal.integrations.opennebula.network.Vfs", lambda: trial.vfs)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     main(Path("/remotes/vnm/vicinal") / action, ["one-7"])
     assert trial.state() == before
 
 
-def test_a_snapshot_of_a_vm_with_functions_is_refused(
+def test_a_snapshot_of_a_vm_with_vfs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libvirt refuses it, because vfio-pci saves nothing, but the stock script hides the cause."""
     trial = Trial(tmp_path, mlx5())
     trial.network.prepare(7, nics(nic(first_of("mlx5"))))
-    monkeypatch.setattr("vicinal.host.functions.operations.Functions", lambda: trial.functions)
+    monkeypatch.setattr("vicinal.host.vf.operations.Vfs", lambda: trial.vfs)
     monkeypatch.setenv("VICINAL_OPENNEBULA_STATE", str(tmp_path / "state"))
     script = tmp_path / "vmm/vicinal/snapshot_create"
-    with pytest.raises(VicinalError, match="VM 7 has SR-IOV functions"):
+    with pytest.raises(VicinalError, match="VM 7 has SR-IOV VFs"):
         perform(Call(script, ("one-7", "0", "7", "node1")))
 
     class Stock(BaseException):

@@ -274,7 +274,7 @@ def test_what_cannot_be_is_told_and_nothing_is_started(host: Host) -> None:
 def test_a_region_comes_from_its_vms_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_policy: Callable[[], tuple[int, int]]
 ) -> None:
-    """The memory policy during creation; tests/guests/functions/test_numa.py checks the pages."""
+    """The memory policy during creation; tests/guests/vf/test_numa.py checks the pages."""
     seen = []
 
     def watched(*words: Any, **more: Any) -> object:

@@ -159,7 +159,7 @@ def test_a_host_that_says_nothing_of_nodes_is_not_refused(lab: Lab) -> None:
     assert lab.is_whole("b")
 
 
-# --- VMs without a region and without functions of Vicinal ---------------------------------
+# --- VMs without a region and without VFs of Vicinal ---------------------------------
 
 ASKED = "<VICINAL_PINNING><PROCESSORS>NODE</PROCESSORS></VICINAL_PINNING>"
 NAMED = "<NAME>VICINAL_PINNING</NAME>"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_cards import FakeHost, fake_functions, igb, mlx5
+from fake_cards import FakeHost, fake_vfs, igb, mlx5
 from opennebula_support import Host, asks
 
 import vicinal.host.system
@@ -45,31 +45,31 @@ def fake_host(
 
 
 def shown(one: Host, host: vicinal.host.system.Host, cards: FakeHost, records: Path) -> list[str]:
-    found = attributes(one.remotes, host=host, functions=cards, records=records)
+    found = attributes(one.remotes, host=host, vfs=cards, records=records)
     return [show(each) for each in found]
 
 
 def test_all_that_there_is(one: Host, tmp_path: Path) -> None:
-    cards, functions = fake_functions(tmp_path / "fake", mlx5(), igb())
-    functions.create("ib0", 2, owner="cloud")
-    functions.create("eth1", 1, owner="cloud")
-    functions.assign("ib0", owner="vm-7")
+    cards, vfs = fake_vfs(tmp_path / "fake", mlx5(), igb())
+    vfs.create("ib0", 2, owner="cloud")
+    vfs.create("eth1", 1, owner="cloud")
+    vfs.assign("ib0", owner="vm-7")
     (one.remotes / LIMITS_FILE).write_text("REGION_SIZE_MAX=2M\n")
     lines = shown(one, fake_host(tmp_path / "host"), cards, tmp_path / "none")
     assert 'VICINAL_IVSHMEM="YES"' in lines
     assert 'VICINAL_REGIONS="0"' in lines
     assert 'VICINAL_REGION_FREE="2"' in lines
-    assert 'VICINAL_FUNCTIONS="3"' in lines
-    assert 'VICINAL_FUNCTIONS_FREE="2"' in lines
+    assert 'VICINAL_VFS="3"' in lines
+    assert 'VICINAL_VFS_FREE="2"' in lines
     [card] = [line for line in lines if line.startswith("VICINAL_CARD") and "infiniband" in line]
-    assert 'NAMES = "ib0 mlx5_0", MOST = "4", FUNCTIONS = "2", FREE = "1"' in card
+    assert 'NAMES = "ib0 mlx5_0", MOST = "4", VFS = "2", FREE = "1"' in card
     [given] = [line for line in lines if 'OWNER = "vm-7"' in line]
     assert 'FREE = "NO"' in given
-    # The assigned function has a GUID; the other function has none yet.
+    # The assigned VF has a GUID; the other VF has none yet.
     number, guid = re.findall(r'NUMBER = "(\d)".*GUID = "([0-9a-f:]{23})"', given)[0]
     set_by_card = cards.device("0000:02:00.0") / "sriov" / number / "port"
     assert guid == set_by_card.read_text().strip()
-    assert [line for line in lines if "GUID" in line and "VICINAL_FUNCTION " in line] == [given]
+    assert [line for line in lines if "GUID" in line and "VICINAL_VF " in line] == [given]
     assert 'VICINAL_HUGE_PAGES_FREE="1030"' in lines
     assert 'VICINAL_HUGE_PAGES = [ SIZE = "2048", ALL = "4", FREE = "3" ]' in lines
     assert not [line for line in lines if line.startswith("VICINAL_ERROR")]
@@ -78,7 +78,7 @@ def test_all_that_there_is(one: Host, tmp_path: Path) -> None:
 def test_each_line_is_one_of_a_template(one: Host, tmp_path: Path) -> None:
     """This holds for any name of a card."""
     hostile = mlx5(interface='x" ]\nNAME="y\\')
-    cards, _ = fake_functions(tmp_path / "fake", hostile)
+    cards, _ = fake_vfs(tmp_path / "fake", hostile)
     lines = shown(one, fake_host(tmp_path / "host"), cards, tmp_path / "none")
     value = r'"[^"\\\n]*"'
     form = re.compile(rf"[A-Z_]+(={value}| = \[ [A-Z]+ = {value}(, [A-Z]+ = {value})* \])")
@@ -87,7 +87,7 @@ def test_each_line_is_one_of_a_template(one: Host, tmp_path: Path) -> None:
 
 def test_what_cannot_be_found_out_is_said(one: Host, tmp_path: Path) -> None:
     """All other attributes are still there."""
-    cards, _ = fake_functions(tmp_path / "fake", igb())
+    cards, _ = fake_vfs(tmp_path / "fake", igb())
     records = tmp_path / "records"
     records.mkdir(mode=0o777)
     records.chmod(0o777)
@@ -96,12 +96,12 @@ def test_what_cannot_be_found_out_is_said(one: Host, tmp_path: Path) -> None:
     assert len(errors) == 2
     assert "QEMU is missing or does not start" in errors[0]
     assert "is open to other users" in errors[1]
-    assert 'VICINAL_FUNCTIONS="0"' in lines
+    assert 'VICINAL_VFS="0"' in lines
     assert not [line for line in lines if line.startswith(("VICINAL_IVSHMEM", "VICINAL_REGION"))]
 
 
 def test_a_qemu_without_ivshmem(one: Host, tmp_path: Path) -> None:
-    cards, _ = fake_functions(tmp_path / "fake")
+    cards, _ = fake_vfs(tmp_path / "fake")
     host = fake_host(tmp_path / "host", devices="e1000")
     assert 'VICINAL_IVSHMEM="NO"' in shown(one, host, cards, tmp_path / "none")
 

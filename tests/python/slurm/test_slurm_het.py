@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from launch_support import GUARD_SECONDS
-from slurm_functions_support import FIRST, FunctionHosts
 from slurm_option_support import (
     REGIONS,
     OptionHosts,
@@ -14,8 +13,9 @@ from slurm_option_support import (
     let_components_start,
     wait_until,
 )
+from slurm_vfs_support import FIRST, VfHosts
 
-from vicinal.integrations.slurm.job_functions import owner_of
+from vicinal.integrations.slurm.job_vfs import owner_of
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
 
@@ -42,7 +42,7 @@ class HetHosts(OptionHosts):
         return f"--vicinal={self.directory}/two.yaml"
 
 
-class HetFunctionHosts(FunctionHosts):
+class HetVfHosts(VfHosts):
     """Two hosts with virtual functions."""
 
     def prepare(self) -> None:
@@ -193,13 +193,13 @@ def test_a_component_that_is_cancelled_ends_alone_and_the_first_ends_all(clean: 
     wait_until(lambda: not sleeping(clean) and not any(map(clean.supervisors, clean.names)))
 
 
-# --- functions -----------------------------------------------------------------------------
+# --- VFs -----------------------------------------------------------------------------
 
 
-def test_functions_for_each_component() -> None:
-    show = ("sh", "-c", "echo $SLURMD_NODENAME $VICINAL_FUNCTIONS; exec sleep 600")
+def test_vfs_for_each_component() -> None:
+    show = ("sh", "-c", "echo $SLURMD_NODENAME $VICINAL_VFS; exec sleep 600")
     part = ("-n1", "--gres=vf:eth1:1")
-    with HetFunctionHosts.opened() as hosts, hosts.clean():
+    with HetVfHosts.opened() as hosts, hosts.clean():
         parts = ("-wnode0", *part, *show, BETWEEN, "-wnode1", *part, *show)
         with hosts.start("srun", "--job-name=het", "--chdir=/", *parts) as running:
             wait_until(lambda: all(hosts.running(name, "sleep") for name in hosts.names))

@@ -103,12 +103,12 @@ def test_a_path_that_plugstack_conf_cannot_hold() -> None:
             files.include_text(good, good, good, Path(bad), good, 1024)
 
 
-def test_vlans_of_functions() -> None:
+def test_vlans_of_vfs() -> None:
     good = Path("/usr/bin/vicinal")
     paths = (good,) * 5
-    text = files.include_text(*paths, 1024, functions=True, vlans=range(1000, 2000))
-    assert " functions=vf vlans=1000-1999\n" in text
-    assert "vlans" not in files.include_text(*paths, 1024, functions=True)
+    text = files.include_text(*paths, 1024, vfs=True, vlans=range(1000, 2000))
+    assert " vfs=vf vlans=1000-1999\n" in text
+    assert "vlans" not in files.include_text(*paths, 1024, vfs=True)
 
 
 def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     conf = tmp_path / "slurm.conf"
     conf.write_text("JobContainerType=job_container/tmpfs\n")
     vlans = ("slurm", "install", "--slurm-conf", conf, "--vlans", "1-9")
-    assert "applies only to functions: add --functions" in error_line(vicinal(*vlans))
+    assert "applies only to VFs: add --vfs" in error_line(vicinal(*vlans))
     options = ("--slurm-conf", conf, "--directory", "/dev/shm/vicinal-slurm-test")
     before = vicinal("slurm", "check", *options)
     assert before.returncode == 1
@@ -137,7 +137,7 @@ def test_the_commands(vicinal: Vicinal, tmp_path: Path) -> None:
     assert "is hidden from jobs by job_container/tmpfs" in after.stdout
     # `check` knows the options of `install`. An option with another value is a difference.
     told = (
-        *("--max-size", "1G", "--mpi", "mpich", "--functions", "--vlans", "5-9"),
+        *("--max-size", "1G", "--mpi", "mpich", "--vfs", "--vlans", "5-9"),
         *("--host-network", "--python", "/usr/bin/python3"),
     )
     assert vicinal("slurm", "install", *options, *told).returncode == 0

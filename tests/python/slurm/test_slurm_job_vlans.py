@@ -1,24 +1,24 @@
-"""A VLAN for the functions of each job's nodes: a real Slurm, and fake cards (fake_kernel.py)."""
+"""A VLAN for the VFs of each job's nodes: a real Slurm, and fake cards (fake_kernel.py)."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 from fake_kernel import VLAN
-from slurm_functions_support import FIRST
-from slurm_node_functions_support import USER, NodeFunctionHosts
+from slurm_node_vfs_support import USER, NodeVfHosts
 from slurm_option_support import become, wait_until
 from slurm_shared_hosts import SharedHosts
+from slurm_vfs_support import FIRST
 
 from vicinal.base.errors import VicinalError
-from vicinal.integrations.slurm.job_functions import owner_of
+from vicinal.integrations.slurm.job_vfs import owner_of
 from vicinal.integrations.slurm.job_vlans import parse_vlans, vlan_of
 from vicinal.integrations.slurm.queue import names_gres
 
 OTHER = 2
 FILE = """name: lab
 nodes:
-  - {name: node, count: 2, network: {function: {card: eth1}, address: 10.9.0.1/24}}
+  - {name: node, count: 2, network: {vf: {card: eth1}, address: 10.9.0.1/24}}
 region: none
 """
 # Nodes of a job send the job's number to all that hear it. The other job's nodes have the same
@@ -43,15 +43,15 @@ print(*sorted(heard), sep=",")
 
 
 @pytest.fixture(scope="module")
-def hosts(shared_hosts: SharedHosts) -> NodeFunctionHosts:
-    found = shared_hosts.get(NodeFunctionHosts)
+def hosts(shared_hosts: SharedHosts) -> NodeVfHosts:
+    found = shared_hosts.get(NodeVfHosts)
     found.cluster_file("lab.yaml", FILE)
     return found
 
 
 @contextmanager
-def allocated(hosts: NodeFunctionHosts, user: int) -> Iterator[str]:
-    """A job on both hosts, with one node and one function on each. Yields the job's number."""
+def allocated(hosts: NodeVfHosts, user: int) -> Iterator[str]:
+    """A job on both hosts, with one node and one VF on each. Yields the job's number."""
     name = f"vlans-{user}"
     options = ("-N2", "--ntasks-per-node=1", "--gres=vf:eth1:1", f"--job-name={name}")
     file = f"--vicinal={hosts.directory}/lab.yaml"
@@ -65,13 +65,13 @@ def allocated(hosts: NodeFunctionHosts, user: int) -> Iterator[str]:
         wait_until(lambda: not hosts.at_head("squeue", "-h", f"--jobs={number}").stdout)
 
 
-def step(hosts: NodeFunctionHosts, user: int, number: str, *command: str) -> tuple[str, ...]:
+def step(hosts: NodeVfHosts, user: int, number: str, *command: str) -> tuple[str, ...]:
     file = f"--vicinal={hosts.directory}/lab.yaml"
     options = (f"--jobid={number}", "--chdir=/", "-N2", "--ntasks-per-node=1")
     return (*become(user), "srun", file, *options, *command)
 
 
-def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str]]]:
+def heard_by_two_jobs(hosts: NodeVfHosts) -> tuple[list[str], list[set[str]]]:
     """The numbers of two users' jobs that run at once, and what the nodes of each job receive."""
     with ExitStack() as jobs:
         users = (USER, OTHER)
@@ -88,22 +88,22 @@ def heard_by_two_jobs(hosts: NodeFunctionHosts) -> tuple[list[str], list[set[str
 
 
 @pytest.mark.long
-def test_jobs_at_once_do_not_hear_each_other(clean: NodeFunctionHosts) -> None:
-    """Two hosts, each with one function of either job. Both jobs use the same addresses."""
+def test_jobs_at_once_do_not_hear_each_other(clean: NodeVfHosts) -> None:
+    """Two hosts, each with one VF of either job. Both jobs use the same addresses."""
     with clean.with_vlans("1000-1999"):
         numbers, heard = heard_by_two_jobs(clean)
     assert heard == [{f"{numbers[0]} node0", f"{numbers[0]} node1"}] * 2
 
 
 @pytest.mark.long
-def test_in_one_vlan_they_do(clean: NodeFunctionHosts) -> None:
+def test_in_one_vlan_they_do(clean: NodeVfHosts) -> None:
     numbers, heard = heard_by_two_jobs(clean)
     assert {word.split()[0] for each in heard for word in each} == set(numbers)
 
 
 @pytest.mark.long
 def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(
-    clean: NodeFunctionHosts,
+    clean: NodeVfHosts,
 ) -> None:
     with clean.with_vlans("1000-1999"), allocated(clean, USER) as number:
         done = clean.at_head(*step(clean, USER, number, "true"))
@@ -118,7 +118,7 @@ def test_a_job_has_its_vlan_on_all_hosts_and_the_card_has_its_own_again(
 
 
 @pytest.mark.long
-def test_a_job_does_not_get_another_one_s(clean: NodeFunctionHosts) -> None:
+def test_a_job_does_not_get_another_one_s(clean: NodeVfHosts) -> None:
     """Only one VLAN exists: the second job ends with a message, and the host takes other jobs."""
     with clean.with_vlans("5-5"):
         with allocated(clean, USER) as first, allocated(clean, OTHER) as second:

@@ -2,7 +2,7 @@
 
     report_large.py FOLDER [--calls]
 
-With --calls the program counts calls of functions, which takes longer. The time is only the
+With --calls the program counts calls of VFs, which takes longer. The time is only the
 processor time of this process from its start, because others may use the same cores. The samples
 are random; another process draws and writes them.
 """

@@ -2,7 +2,7 @@
 
     result_large.py FOLDER SERIES [--calls]
 
-With --calls the program counts calls of functions, which takes longer. The time is only the
+With --calls the program counts calls of VFs, which takes longer. The time is only the
 processor time of this process, because others may use the same cores.
 """
 

@@ -149,8 +149,8 @@ def test_memory_of_vms_that_are_up_side_by_side() -> None:
 
 
 def test_what_a_host_does_not_have() -> None:
-    function = ", network: {function: {card: CARD}}"
-    sriov = study(NETWORK, vms(nodes=f", count: 2{function}"))
+    vf = ", network: {vf: {card: CARD}}"
+    sriov = study(NETWORK, vms(nodes=f", count: 2{vf}"))
     adapted = adapt(sriov, SMALL)
     why = "no card of this machine has verbs and virtual functions (SR-IOV)"
     assert adapted.unavailable == {"region": why}
@@ -160,7 +160,7 @@ def test_what_a_host_does_not_have() -> None:
     )
     assert fit_of(adapted) is Fit.IN_PART
     assert adapted.environment("region").cluster == sriov.environment("region").cluster
-    assert group(adapt(sriov, LARGE), "region")["network"] == {"function": {"card": "ib0"}}
+    assert group(adapt(sriov, LARGE), "region")["network"] == {"vf": {"card": "ib0"}}
     whole = study(NETWORK, vms(nodes=", network: {device: 'ffff:ff:1f.7'}"))
     assert group(adapt(whole, LARGE), "region")["network"] == {"device": "0000:3b:00.0"}
     assert "network card with verbs" in adapt(whole, SMALL).unavailable["region"]
@@ -205,7 +205,7 @@ STAND_IN = (
 CONTAINERS = STAND_IN.replace("virtio", "containers").replace(", backend: vm", "")
 SRIOV = (
     "{name: sriov, path: network, cluster: {nodes: [{name: vm, backend: vm, count: 2, "
-    "network: {function: {card: CARD}}}], region: none}}"
+    "network: {vf: {card: CARD}}}], region: none}}"
 )
 FIGURES = (
     "[{workload: latency, environment: sriov, value: 1.2}, {workload: latency, environment: "

@@ -219,7 +219,7 @@ def test_what_was_measured_in_another_place_is_marked() -> None:
     study = replace(
         SMALL,
         environments=(NATIVE, REGION, stand_in),
-        unavailable={REGION.name: "no card with functions"},
+        unavailable={REGION.name: "no card with VFs"},
         published=(figure(environment=REGION.name), figure()),
     )
     costs = {NATIVE.name: 1.0, stand_in.name: 2.0}

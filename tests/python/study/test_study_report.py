@@ -346,7 +346,7 @@ LARGE_CALLS, LARGE_BYTES = 4_000_000, 1 << 30
 
 @pytest.mark.long
 def test_no_plot_does_work_for_each_of_ten_million_samples(tmp_path: Path) -> None:
-    """A separate process measures its memory and counts calls of functions."""
+    """A separate process measures its memory and counts calls of VFs."""
     script = CHECKOUT / "tests/python/study/report_large.py"
     done = subprocess.run(
         [sys.executable, script, tmp_path / "result", "--calls"],

@@ -37,7 +37,7 @@ WRITER = HERE / "result_writer.py"
 KILLS = 10
 LARGE_BYTES = 1 << 30
 LARGE_CALLS, SERIES_CALLS = 300_000, 1500
-"""Calls of functions: twice those for ten million samples, and those for one series."""
+"""Calls of VFs: twice those for ten million samples, and those for one series."""
 
 TRIAL = Trial("native", "latency", 0, result_writer.STARTED, 1.5)
 

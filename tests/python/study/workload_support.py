@@ -1,4 +1,4 @@
-"""Helper functions of the tests of workload drivers."""
+"""Helper VFs of the tests of workload drivers."""
 
 import subprocess
 from pathlib import Path
@@ -49,7 +49,7 @@ def figures(measured: Measured) -> dict[tuple[str, int | None, str], float]:
 
 
 def stand_in(directory: Path, name: str, mpi: Mpi) -> Path:
-    """A stand-in for a program, linked with the MPI library and without any function."""
+    """A stand-in for a program, linked with the MPI library and without any VF."""
     source = directory / f"{name}.c"
     source.write_text("#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n")
     compiler = installation(mpi).prefix / "bin" / "mpicc"

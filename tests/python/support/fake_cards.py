@@ -2,7 +2,7 @@
 
 The fakes stand for hardware that is not available here (mlx4, mlx5, broken firmware). Files and
 answers are the drivers' own, as far as the privileged helper uses them. The real kernel, with an
-emulated Ethernet card, is in tests/guests/functions/test_guest_functions.py.
+emulated Ethernet card, is in tests/guests/vf/test_guest_vfs.py.
 """
 
 import json
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.base.errors import VicinalError
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.privileged.requests import PROTOCOL
-from vicinal.host.functions.privileged.service import perform
-from vicinal.host.functions.privileged.system import VFIO, Host, RefusedError
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.privileged.requests import PROTOCOL
+from vicinal.host.vf.privileged.service import perform
+from vicinal.host.vf.privileged.system import VFIO, Host, RefusedError
 
 ZERO = "00:00:00:00:00:00:00:00"
 
@@ -27,13 +27,13 @@ class FakeCard:
 
     address: str
     driver: str
-    function_driver: str
+    vf_driver: str
     device_class: str = "0x020000"
     interface: str = ""
     rdma: str = ""
     most: int = 4
     made_at_most: int | None = None
-    """The most functions that the firmware makes, without an error. None: as many as it says."""
+    """The most VFs that the firmware makes, without an error. None: as many as it says."""
     error: int = 0
     """The error of a write to sriov_numvfs."""
     kind: str = "ethernet"
@@ -42,7 +42,7 @@ class FakeCard:
     port_state: str = "4: ACTIVE"
     port_link: str = "5: LinkUp"
     subnet_manager: str = "0x1"
-    function_state: str = "4: ACTIVE"
+    vf_state: str = "4: ACTIVE"
     settings: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
@@ -127,7 +127,7 @@ class FakeHost(Host):
             "trust": texts["trust"] == "on",
         }
 
-    def function(self, card: FakeCard, number: int) -> str:
+    def vf(self, card: FakeCard, number: int) -> str:
         return f"{card.address[:-4]}{8 + number // 8:02x}.{number % 8}"
 
     def _make_card(self, card: FakeCard) -> None:
@@ -149,27 +149,27 @@ class FakeHost(Host):
             raise OSError(16, "Device or resource busy")
         for number in range(now):
             (device / f"virtfn{number}").unlink()
-            function = self.function(card, number)
-            self._unbind(function)
-            shutil.rmtree(self.device(function))
+            vf = self.vf(card, number)
+            self._unbind(vf)
+            shutil.rmtree(self.device(vf))
         made = count if card.made_at_most is None else min(count, card.made_at_most)
         self.files(device, sriov_numvfs=str(made))
         for number in range(made):
-            self.make_function(card, number)
+            self.make_vf(card, number)
 
-    def make_function(self, card: FakeCard, number: int) -> None:
-        device, address = self.device(card.address), self.function(card, number)
-        function = self.device(address)
-        self.files(function, driver_override="", enable="0", **{"class": card.device_class})
-        (function / "physfn").symlink_to(device)
+    def make_vf(self, card: FakeCard, number: int) -> None:
+        device, address = self.device(card.address), self.vf(card, number)
+        vf = self.device(address)
+        self.files(vf, driver_override="", enable="0", **{"class": card.device_class})
+        (vf / "physfn").symlink_to(device)
         group_number = 20 + 10 * list(self.cards).index(card.address) + number
         group = self.sysfs / f"kernel/iommu_groups/{group_number}"
         (group / "devices").mkdir(parents=True, exist_ok=True)
         member = group / "devices" / address
         if not member.is_symlink():
-            member.symlink_to(function)
-        (function / "iommu_group").symlink_to(group)
-        (device / f"virtfn{number}").symlink_to(function)
+            member.symlink_to(vf)
+        (vf / "iommu_group").symlink_to(group)
+        (device / f"virtfn{number}").symlink_to(vf)
         card.settings[number] = {
             "mac": "00:00:00:00:00:00",
             "vlan": "0",
@@ -189,24 +189,24 @@ class FakeHost(Host):
             self.files(iov / "ports/1/pkeys", **{"0": "0xffff", "1": "0x8001", "2": "0x0000"})
         self._probe(address)
 
-    def _card_of(self, function: str) -> tuple[FakeCard, int]:
-        physical = self.link(self.device(function) / "physfn")
-        return self.cards[physical], self.functions(physical).index(function)
+    def _card_of(self, vf: str) -> tuple[FakeCard, int]:
+        physical = self.link(self.device(vf) / "physfn")
+        return self.cards[physical], self.vfs(physical).index(vf)
 
-    def _unbind(self, function: str) -> None:
-        device = self.device(function)
+    def _unbind(self, vf: str) -> None:
+        device = self.device(vf)
         (device / "driver").unlink(missing_ok=True)
         for kind in ("net", "infiniband"):
-            for each in self.names(function, kind):
+            for each in self.names(vf, kind):
                 (self.sysfs / "class/net" / each).unlink(missing_ok=True)
             shutil.rmtree(device / kind, ignore_errors=True)
         if group := self.link(device / "iommu_group"):
             (self.groups / group).unlink(missing_ok=True)
 
-    def _probe(self, function: str) -> None:
-        device = self.device(function)
-        card, number = self._card_of(function)
-        driver = self.read(device / "driver_override") or card.function_driver
+    def _probe(self, vf: str) -> None:
+        device = self.device(vf)
+        card, number = self._card_of(vf)
+        driver = self.read(device / "driver_override") or card.vf_driver
         if not driver:
             return
         drivers = self.sysfs / "bus/pci/drivers" / driver
@@ -216,11 +216,11 @@ class FakeHost(Host):
             (self.groups / self.link(device / "iommu_group")).touch(0o600)
         elif card.kind == "ethernet":
             mac = card.settings[number]["mac"]
-            self._interface(function, f"{card.interface}v{number}", mac)
+            self._interface(vf, f"{card.interface}v{number}", mac)
         else:
-            self._function_port(card, number, function)
+            self._vf_port(card, number, vf)
 
-    def _function_port(self, card: FakeCard, number: int, function: str) -> None:
+    def _vf_port(self, card: FakeCard, number: int, vf: str) -> None:
         own = self.device(card.address) / "sriov" / str(number)
         guid = self.read(own / "port") if own.is_dir() else card.settings[number].get("port_guid")
         if card.kind == "mlx4":
@@ -230,8 +230,8 @@ class FakeHost(Host):
         digits = (guid or ZERO).replace(":", "")
         guid = ":".join(digits[start : start + 4] for start in (0, 4, 8, 12))
         down = not digits.strip("0") or self.read(own / "policy") == "Down"
-        state = "1: DOWN" if down else card.function_state
-        self._rdma(function, f"{card.rdma}v{number}", card, state, guid)
+        state = "1: DOWN" if down else card.vf_state
+        self._rdma(vf, f"{card.rdma}v{number}", card, state, guid)
 
     def _interface(self, address: str, name: str, mac: str) -> None:
         directory = self.device(address) / "net" / name
@@ -264,10 +264,10 @@ class FakeHelper:
             raise VicinalError(*error.args) from None
 
 
-def fake_functions(directory: Path, *cards: FakeCard, user: int = 0) -> tuple[FakeHost, Functions]:
-    """A fake host with cards, and the functions of that host."""
+def fake_vfs(directory: Path, *cards: FakeCard, user: int = 0) -> tuple[FakeHost, Vfs]:
+    """A fake host with cards, and the VFs of that host."""
     host = FakeHost(directory, *cards)
-    return host, Functions(host, FakeHelper(host, user))
+    return host, Vfs(host, FakeHelper(host, user))
 
 
 def igb() -> FakeCard:

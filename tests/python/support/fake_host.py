@@ -15,8 +15,8 @@ flags\t\t: fpu vmx sse2
 """
 GUEST = XEON.replace("vmx", "hypervisor")
 
-MLX5, MLX5_FUNCTION = "0x15b3 0x101b", "0x15b3 0x101c"
-MLX4, MLX4_FUNCTION = "0x15b3 0x1003", "0x15b3 0x1004"
+MLX5, MLX5_VF = "0x15b3 0x101b", "0x15b3 0x101c"
+MLX4, MLX4_VF = "0x15b3 0x1003", "0x15b3 0x1004"
 IVSHMEM = "0x1af4 0x1110"
 
 _INFINIBAND, _ETHERNET, _MEMORY = "0x020700", "0x020000", "0x050000"
@@ -128,12 +128,12 @@ class FakeHost:
             self.file(f"{directory}/sriov_numvfs", 0)
         return directory
 
-    def function(
+    def vf(
         self,
         card: str,
         number: int,
         address: str,
-        ids: str = MLX5_FUNCTION,
+        ids: str = MLX5_VF,
         *,
         driver: str | None = None,
         group: int | None = None,
@@ -247,7 +247,7 @@ def xeon_with_mlx5(root: Path) -> FakeHost:
     fake.card(card)
     fake.rdma("mlx5_0", card)
     for number, driver in enumerate(("vfio-pci", "vfio-pci", "mlx5_core", None)):
-        fake.function(card, number, f"0000:3b:00.{number + 1}", driver=driver, group=20 + number)
+        fake.vf(card, number, f"0000:3b:00.{number + 1}", driver=driver, group=20 + number)
     fake.holds_vfio(4711, "qemu-system-x86", 20)
     fake.rdma("mlx5_3", "0000:3b:00.3", guid="0011:2233:4455:6677")
     return fake

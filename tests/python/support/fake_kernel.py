@@ -4,11 +4,11 @@
 
 Commands ask it through fake_kernel_asked.py.
 
-The cards and their settings are files (fake_cards.py). The interface of an Ethernet function is a
+The cards and their settings are files (fake_cards.py). The interface of an Ethernet VF is a
 real tap that this process holds open. When the tap is closed, the interface disappears from its
-network, as if a driver had been removed from a function. All other functions of a VLAN receive the
-frames of one function, on all hosts. The fake cards do not check forged addresses. Of vfio-pci
-there are two features: a group has a file, and a function that is open cannot be removed from
+network, as if a driver had been removed from a VF. All other VFs of a VLAN receive the
+frames of one VF, on all hosts. The fake cards do not check forged addresses. Of vfio-pci
+there are two features: a group has a file, and a VF that is open cannot be removed from
 vfio-pci.
 """
 
@@ -28,11 +28,11 @@ from typing import Any
 
 from fake_cards import FakeHost, igb, mlx5
 
-from vicinal.host.functions.privileged.system import VFIO, Host, RefusedError
-from vicinal.host.functions.sysfs import holding
+from vicinal.host.vf.privileged.system import VFIO, Host, RefusedError
+from vicinal.host.vf.sysfs import holding
 
 NAME = "fake-kernel"
-FUNCTIONS = 2
+VFS = 2
 VLAN = "7"
 SLOW = "slow"
 """A file beside the sockets. While it exists, drivers take their time to leave."""
@@ -54,13 +54,13 @@ class Kernel(FakeHost):
         self._directory = directory
         super().__init__(directory / f"cards-{name}", igb(), mlx5())
         for card in self.cards.values():
-            self.write(self.device(card.address) / "sriov_numvfs", str(FUNCTIONS))
+            self.write(self.device(card.address) / "sriov_numvfs", str(VFS))
             for settings in card.settings.values():
                 settings["vlan"] = VLAN
-        for number in range(FUNCTIONS):  # the state after a GUID is set and a driver has read it
-            function = self.device(f"0000:02:08.{number}")
-            self.files(function / f"infiniband_verbs/uverbs{number}", dev="231:192")
-            port = function / f"infiniband/mlx5_0v{number}/ports/1"
+        for number in range(VFS):  # the state after a GUID is set and a driver has read it
+            vf = self.device(f"0000:02:08.{number}")
+            self.files(vf / f"infiniband_verbs/uverbs{number}", dev="231:192")
+            port = vf / f"infiniband/mlx5_0v{number}/ports/1"
             self.files(port, state="4: ACTIVE", gids__0="fe80:0000:0000:0000:0000:02ff:fe00:0001")
         self.files(self.sysfs / "bus/pci", drivers_probe="")
         self.groups = Path("/dev/vfio")
@@ -77,12 +77,12 @@ class Kernel(FakeHost):
             Host().run("ip", "link", "set", "dev", name, "address", mac)
         return tap
 
-    def _unbind(self, function: str) -> None:
-        while (self._directory / SLOW).exists() or self._is_opened(function):
+    def _unbind(self, vf: str) -> None:
+        while (self._directory / SLOW).exists() or self._is_opened(vf):
             time.sleep(0.05)
-        if function in self._taps:
-            os.close(self._taps.pop(function))
-        super()._unbind(function)
+        if vf in self._taps:
+            os.close(self._taps.pop(vf))
+        super()._unbind(vf)
 
     def _is_opened(self, address: str) -> bool:
         """Whether a program has it open by VFIO: the group counts, because only groups are
@@ -91,9 +91,9 @@ class Kernel(FakeHost):
         return self.link(self.device(address) / "driver") == VFIO and any(holding(self, address))
 
     def look(self) -> None:
-        """Update each function's interface in this host's network, and whether it is open."""
+        """Update each VF's interface in this host's network, and whether it is open."""
         for physical in self.cards:
-            for address in self.functions(physical):
+            for address in self.vfs(physical):
                 opened = int(self._is_opened(address))
                 if self.read(self.device(address) / "enable") != str(opened):
                     self.files(self.device(address), enable=str(opened))
@@ -129,7 +129,7 @@ class Kernel(FakeHost):
         return (name.decode(), struct.unpack_from("H", answer, 16)[0]) if own else None
 
     def forward(self, tap: int, wire: socket.socket, others: list[str]) -> bool:
-        """Pass a function's frame to all others; False if the tap ended with its network."""
+        """Pass a VF's frame to all others; False if the tap ended with its network."""
         try:
             frame = os.read(tap, 65536)
         except BlockingIOError:
@@ -145,7 +145,7 @@ class Kernel(FakeHost):
         return True
 
     def deliver(self, tagged: bytes, source: int = -1) -> None:
-        """Give a frame to this host's functions in the frame's VLAN."""
+        """Give a frame to this host's VFs in the frame's VLAN."""
         (vlan,) = struct.unpack_from("!H", tagged)
         for address, tap in self._taps.items():
             if tap != source and self._vlan(address) == vlan:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vicinal.host.functions.privileged import service
-from vicinal.host.functions.privileged.system import Host, RefusedError
+from vicinal.host.vf.privileged import service
+from vicinal.host.vf.privileged.system import Host, RefusedError
 
 _PCI = Path("/sys/bus/pci")
 _PHYSICAL = ("eth1", "ib0")

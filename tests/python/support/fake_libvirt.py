@@ -15,15 +15,15 @@ from xml.etree import ElementTree
 import libvirt
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.devices import function_address
+from vicinal.cluster.vm.devices import pci_function_address
 
 LATE_SECONDS = 0.5
 
 
 def described(device: ElementTree.Element) -> str:
-    """A device in words: the address of a function, or the name of a region."""
+    """A device in words: the address of a VF, or the name of a region."""
     name = device.get("name")
-    return function_address(device) if name is None else name
+    return pci_function_address(device) if name is None else name
 
 
 def _error(code: int, text: str = "nothing") -> libvirt.libvirtError:
@@ -80,13 +80,13 @@ class FakeDomain:
                 ElementTree.SubElement(device, "alias", name=f"device{number}")
 
     @property
-    def functions(self) -> list[str]:
-        """The host's functions that the running domain has."""
-        return [function_address(each) for each in self._live.iterfind("devices/hostdev")]
+    def vfs(self) -> list[str]:
+        """The host's VFs that the running domain has."""
+        return [pci_function_address(each) for each in self._live.iterfind("devices/hostdev")]
 
     @property
     def guest_addresses(self) -> list[str]:
-        """The guest's addresses of the functions."""
+        """The guest's addresses of the VFs."""
         found = (each.find("address") for each in self._live.iterfind("devices/hostdev"))
         return ["" if each is None else str(each.attrib) for each in found]
 
@@ -169,7 +169,7 @@ class FakeDomain:
         host.domains[self._name] = copy
 
     def migrate3(self, to: FakeLibvirt, parameters: dict[str, Any], _: int) -> None:
-        assert not self.functions  # QEMU refuses to move functions
+        assert not self.vfs  # QEMU refuses to move VFs
         try:
             self._host.act(f"it moves to {to.host}")
         except VicinalError as error:

@@ -3,7 +3,7 @@
     fake_vms.py -m MODULE ARGUMENT...
 
 A supervisor is real, except for its VMs. Each VM is a process that holds the groups of
-its functions open, as QEMU would. Programs for a VM run on the host.
+its VFs open, as QEMU would. Programs for a VM run on the host.
 """
 
 import os
@@ -19,7 +19,7 @@ from vicinal.integrations.slurm.staying import let_go, stay
 
 NAME = "fake-vm"
 DRIVERS = "FAKE_DRIVERS"
-"""The variable with the drivers of functions that the VMs' kernel has."""
+"""The variable with the drivers of VFs that the VMs' kernel has."""
 
 
 def start(
@@ -31,8 +31,8 @@ def start(
         reader, writer = os.pipe()
         process = os.fork()
         if process == 0:
-            for function in guest.functions:
-                group = Path(f"/sys/bus/pci/devices/{function.address}/iommu_group").readlink().name
+            for vf in guest.vfs:
+                group = Path(f"/sys/bus/pci/devices/{vf.address}/iommu_group").readlink().name
                 os.open(f"/dev/vfio/{group}", os.O_RDWR)
             Path("/proc/self/comm").write_text(NAME)
             os.write(writer, b"y")
@@ -40,7 +40,7 @@ def start(
             stay()
         os.close(writer)
         if os.read(reader, 1) != b"y":
-            sys.exit("vicinal: the functions cannot be opened")
+            sys.exit("vicinal: the VFs cannot be opened")
         started.append(SimpleNamespace(name=guest.name, process=process))
     return started
 

@@ -24,9 +24,9 @@ from vicinal.cluster.vm.devices import (
     Disk,
     DoorbellRegion,
     FileRegion,
-    HostFunction,
     Multicast,
     NvdimmRegion,
+    PciFunction,
     SharedRegion,
     Tap,
     Wire,
@@ -71,7 +71,7 @@ FULL = dataclasses.replace(
     hugepages=True,
     placement=Placement((frozenset({3}), frozenset({1})), frozenset({0, 2}), frozenset({0})),
     region=SharedRegion("job-1", 16 * MIB),
-    functions=(HostFunction("0000:3b:1f.7"),),
+    pci_functions=(PciFunction("0000:3b:1f.7"),),
     interfaces=(
         Bridge("br0", "52:54:00:00:00:01"),
         Tap("tap0", "52:54:00:00:00:02"),
@@ -233,7 +233,7 @@ def test_devices_that_cannot_be_are_refused() -> None:
     with pytest.raises(VicinalError, match="choose a multiple of 2 MiB"):
         NvdimmRegion(Path("/a"), MIB)
     with pytest.raises(VicinalError, match=r"'3b:00\.1' is not a PCI address: write it as"):
-        HostFunction("3b:00.1")
+        PciFunction("3b:00.1")
 
 
 @pytest.mark.parametrize(

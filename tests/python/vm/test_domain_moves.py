@@ -16,17 +16,21 @@ from test_domain_library import FULL, MIB
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.devices import HostFunction, SharedRegion
+from vicinal.cluster.vm.devices import PciFunction, SharedRegion
 from vicinal.cluster.vm.libvirt import domain_devices, migrate
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
-from vicinal.cluster.vm.libvirt.domain_devices import attach_function, detach_function, has_function
+from vicinal.cluster.vm.libvirt.domain_devices import (
+    attach_pci_function,
+    detach_pci_function,
+    has_pci_function,
+)
 from vicinal.cluster.vm.libvirt.domain_spec import Placement
-from vicinal.cluster.vm.libvirt.domain_xml import domain_xml, function_device, function_xml
+from vicinal.cluster.vm.libvirt.domain_xml import domain_xml, pci_function_device, pci_function_xml
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, define, observe, start, suspend
 from vicinal.cluster.vm.libvirt.migrate import flags_for, settle
 from vicinal.cluster.vm.libvirt.side import Side, described_for
 
-OTHER_FUNCTION = HostFunction("0000:41:00.2")
+OTHER_FUNCTION = PciFunction("0000:41:00.2")
 MOVING = replace(
     FULL, console=Path("/here/console"), control=Path("/here/port"), name="vicinal-papers-b"
 )
@@ -34,13 +38,13 @@ NOWHERE = Hypervisor("test:///nowhere", None)  # type: ignore[arg-type]
 HERE = Side(
     NOWHERE,
     region=SharedRegion("job-1", 16 * MIB),
-    functions=MOVING.functions,
+    pci_functions=MOVING.pci_functions,
     names=("/here", "br0", "/tmp"),
 )
 THERE = Side(
     NOWHERE,
     region=SharedRegion("job-2", 16 * MIB),
-    functions=(OTHER_FUNCTION,),
+    pci_functions=(OTHER_FUNCTION,),
     placement=Placement((frozenset({7}), frozenset({8})), frozenset({6})),
     names=("/there/too", "br9", "/var/tmp"),
 )
@@ -85,8 +89,8 @@ def test_it_runs_on_the_other_hosts_processors_and_has_its_function() -> None:
     assert [each.get("cpuset") for each in domain.iterfind("cputune/emulatorpin")] == ["6"]
     assert domain.find("numatune") is None
     text = ElementTree.tostring(domain, encoding="unicode")
-    assert function_device(text, MOVING.functions[0]) is None
-    assert function_device(text, OTHER_FUNCTION) is not None
+    assert pci_function_device(text, MOVING.pci_functions[0]) is None
+    assert pci_function_device(text, OTHER_FUNCTION) is not None
     # Without another placement, the definition's placement applies.
     same = elsewhere(there=replace(THERE, placement=None))
     assert [each.get("cpuset") for each in same.iterfind("cputune/vcpupin")] == ["3", "1"]
@@ -118,10 +122,10 @@ def test_what_libvirts_schema_says_of_it(sides: tuple[Side, Side]) -> None:
     xml = described_for(domain_xml(MOVING), HERE, THERE)
     validate = libvirt.VIR_DOMAIN_DEFINE_VALIDATE
     sides[0].hypervisor.connection.defineXMLFlags(xml, validate)
-    devices = ElementTree.fromstring(domain_xml(replace(MOVING, functions=())))
+    devices = ElementTree.fromstring(domain_xml(replace(MOVING, pci_functions=())))
     parent = devices.find("devices")
     assert parent is not None
-    parent.append(ElementTree.fromstring(function_xml(OTHER_FUNCTION)))
+    parent.append(ElementTree.fromstring(pci_function_xml(OTHER_FUNCTION)))
     text = ElementTree.tostring(devices, encoding="unicode").replace(MOVING.name, "vicinal-c")
     sides[1].hypervisor.connection.defineXMLFlags(text, validate)
 
@@ -224,24 +228,24 @@ class FakeDomain:
 def fake(
     monkeypatch: pytest.MonkeyPatch, on_asked: Callable[[FakeDomain], None]
 ) -> tuple[FakeDomain, Hypervisor]:
-    domain = FakeDomain(on_asked, [function_xml(FULL.functions[0])])
+    domain = FakeDomain(on_asked, [pci_function_xml(FULL.pci_functions[0])])
     monkeypatch.setattr(domain_devices, "ours", lambda *_: domain)
     return domain, Hypervisor("fake", domain)  # type: ignore[arg-type]
 
 
 def test_a_guest_gives_a_function_up_and_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
     domain, hypervisor = fake(monkeypatch, FakeDomain.let_go)
-    (function,) = FULL.functions
-    assert has_function(hypervisor, FULL.name, function)
-    detach_function(hypervisor, FULL.name, function, seconds=5)
-    detach_function(hypervisor, FULL.name, function, seconds=5)  # again: nothing to do
-    assert not has_function(hypervisor, FULL.name, function)
+    (function,) = FULL.pci_functions
+    assert has_pci_function(hypervisor, FULL.name, function)
+    detach_pci_function(hypervisor, FULL.name, function, seconds=5)
+    detach_pci_function(hypervisor, FULL.name, function, seconds=5)  # again: nothing to do
+    assert not has_pci_function(hypervisor, FULL.name, function)
     assert len(domain.calls) == 1
     assert domain.calls[0].startswith("ua-function-")
     assert (domain.said, domain.listeners) == (None, {})
-    attach_function(hypervisor, FULL.name, OTHER_FUNCTION)
-    attach_function(hypervisor, FULL.name, OTHER_FUNCTION)
-    assert has_function(hypervisor, FULL.name, OTHER_FUNCTION)
+    attach_pci_function(hypervisor, FULL.name, OTHER_FUNCTION)
+    attach_pci_function(hypervisor, FULL.name, OTHER_FUNCTION)
+    assert has_pci_function(hypervisor, FULL.name, OTHER_FUNCTION)
     assert len(domain.devices) == 1
 
 
@@ -257,9 +261,9 @@ def test_a_guest_that_keeps_a_function(
 ) -> None:
     domain, hypervisor = fake(monkeypatch, on_asked)
     with pytest.raises(VicinalError, match=said):
-        detach_function(hypervisor, FULL.name, FULL.functions[0], seconds=0.1)
-    assert has_function(hypervisor, FULL.name, FULL.functions[0])
+        detach_pci_function(hypervisor, FULL.name, FULL.pci_functions[0], seconds=0.1)
+    assert has_pci_function(hypervisor, FULL.name, FULL.pci_functions[0])
     # If the guest only did not answer yet, it gets no second request.
     with pytest.raises(VicinalError):
-        detach_function(hypervisor, FULL.name, FULL.functions[0], seconds=0.1)
+        detach_pci_function(hypervisor, FULL.name, FULL.pci_functions[0], seconds=0.1)
     assert len(domain.calls) == (2 if on_asked is FakeDomain.refuse else 1)

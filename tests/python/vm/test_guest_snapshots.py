@@ -24,10 +24,10 @@ from vicinal.cluster.vm.qemu.choice import QEMU, Qemu
 from vicinal.cluster.vm.snapshot import store
 from vicinal.cluster.vm.snapshot.hardware import (
     MOST_DEVICES,
-    PassedFunction,
+    PassedVf,
     SnapshotHardware,
     Sockets,
-    with_functions,
+    with_vfs,
 )
 from vicinal.cluster.vm.snapshot.waiting import Monitor, WaitingGuest
 
@@ -330,19 +330,19 @@ def test_a_qemu_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     guest.stop()
 
 
-# --- functions that are passed through -----------------------------------------------------
+# --- VFs that are passed through -----------------------------------------------------
 
 
-def test_a_guest_is_told_of_the_functions_that_it_is_given(tmp_path: Path) -> None:
-    functions = tuple(
-        PassedFunction(f"0000:01:08.{number}", driver, f"02:00:00:00:00:0{number}", name, address)
+def test_a_guest_is_told_of_the_vfs_that_it_is_given(tmp_path: Path) -> None:
+    vfs = tuple(
+        PassedVf(f"0000:01:08.{number}", driver, f"02:00:00:00:00:0{number}", name, address)
         for number, (driver, name, address) in enumerate(
             [("igbvf", "eth1", "10.9.0.1/24"), ("igbvf", "eth2", None), ("iavf", "eth3", None)]
         )
     )
-    assert functions[0].device == {"driver": "vfio-pci", "host": "0000:01:08.0"}
+    assert vfs[0].device == {"driver": "vfio-pci", "host": "0000:01:08.0"}
     card = Card("52:54:00:00:ff:ff")
-    identity = with_functions(Identity(0, "a", "10.0.0.1", (card,)), functions)
+    identity = with_vfs(Identity(0, "a", "10.0.0.1", (card,)), vfs)
     names = ("user-key", "user-key.pub", "host-key", "host-key.pub")
     write_keys(tmp_path, dict.fromkeys(names, ""))
     archive = write_archives(tmp_path, [identity]).archive("a")
@@ -356,9 +356,9 @@ def test_a_guest_is_told_of_the_functions_that_it_is_given(tmp_path: Path) -> No
     assert "drivers='igbvf iavf'" in told
 
 
-def test_more_functions_than_a_guest_has_room_for() -> None:
-    functions = (PassedFunction("0000:01:08.0", "igbvf", "02:00:00:00:00:00", "eth1"),)
+def test_more_vfs_than_a_guest_has_room_for() -> None:
+    vfs = (PassedVf("0000:01:08.0", "igbvf", "02:00:00:00:00:00", "eth1"),)
     cards = tuple(Card(f"52:54:00:00:00:{number:02x}") for number in range(MOST_DEVICES - 2))
-    with_functions(Identity(0, "a", "10.0.0.1", cards), functions)
-    with pytest.raises(VicinalError, match="a has no room for 2 functions and 22 cards"):
-        with_functions(Identity(0, "a", "10.0.0.1", cards), functions * 2)
+    with_vfs(Identity(0, "a", "10.0.0.1", cards), vfs)
+    with pytest.raises(VicinalError, match="a has no room for 2 VFs and 22 cards"):
+        with_vfs(Identity(0, "a", "10.0.0.1", cards), vfs * 2)

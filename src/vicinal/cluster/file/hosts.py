@@ -35,7 +35,7 @@ class HostPartVm:
     joined: bool
     """Whether the VM is in a network with the other VMs."""
     card: str | None = None
-    """Name in the file of the card of the VM's virtual function; None: the VM has no function."""
+    """Name in the file of the card of the VM's virtual function; None: the VM has no VF."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class HostPart:
         """Whether VMs can move between this host and other hosts of the cluster."""
         return self.bridge is not None and len(self.addresses) > 1
 
-    def functions_of(self, card: str) -> int:
+    def vfs_of(self, card: str) -> int:
         """Return the number of the cluster's VMs with a virtual function of this card."""
         return sum(vm.card == card for vm in self.vms)
 

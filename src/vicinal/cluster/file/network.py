@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
-from vicinal.host.functions.settings import Settings
+from vicinal.host.vf.settings import Settings
 
 
 @dataclass(frozen=True)
-class FunctionNetwork:
+class VfNetwork:
     """A virtual function of a card of the host, only for this node."""
 
     card: str
@@ -15,7 +15,7 @@ class FunctionNetwork:
     settings: Settings
     """Addresses that the file does not set are chosen when the card is read."""
     address: IPv4Interface | None
-    """Address of the function's interface; only if Vicinal sets the interface up."""
+    """Address of the VF's interface; only if Vicinal sets the interface up."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class NoNetwork:
     """No network: nodes share only the region."""
 
 
-Network = FunctionNetwork | DeviceNetwork | BridgeNetwork | TapNetwork | NoNetwork
+Network = VfNetwork | DeviceNetwork | BridgeNetwork | TapNetwork | NoNetwork
 """All except NoNetwork are additions to the network that the back end provides by default."""
 
 

@@ -16,21 +16,21 @@ from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.file.network import (
     BridgeNetwork,
     DeviceNetwork,
-    FunctionNetwork,
     Network,
     NoNetwork,
     TapNetwork,
+    VfNetwork,
     address_of,
 )
-from vicinal.host.functions.settings import Settings, parse_guid, parse_mac
+from vicinal.host.vf.settings import Settings, parse_guid, parse_mac
 
 _PLAIN = ("vlan", "qos", "spoof_check", "trust", "min_rate", "max_rate", "link_state", "port")
-"""Keys of `function` that have the names and values of settings."""
+"""Keys of `vf` that have the names and values of settings."""
 
 _CARDS_OF_OURS = ("bridge", "tap")
 """Kinds of networks for which Vicinal creates the node's card and chooses its hardware address."""
-_KINDS = ("function", "device", *_CARDS_OF_OURS)
-_ANY_KIND = "one function, device, bridge or tap"
+_KINDS = ("vf", "device", *_CARDS_OF_OURS)
+_ANY_KIND = "one vf, device, bridge or tap"
 
 
 def read_networks(
@@ -56,15 +56,15 @@ def read_networks(
     kind = kinds[0]
     if "mac" in given and kind not in _CARDS_OF_OURS:
         raise VicinalError(
-            f"{position}.mac is only for a bridge or a tap", "remove it, or set it under function"
+            f"{position}.mac is only for a bridge or a tap", "remove it, or set it under vf"
         )
     faults = Faults()
     addresses = faults.attempt(_addresses, position, given.get("address"), count)
-    if kind == "function":
-        settings = faults.attempt(_settings, position, given["function"], count)
+    if kind == "vf":
+        settings = faults.attempt(_settings, position, given["vf"], count)
         faults.check()
-        card = str(given["function"]["card"])
-        return [FunctionNetwork(card, settings[n], addresses[n]) for n in range(count)]
+        card = str(given["vf"]["card"])
+        return [VfNetwork(card, settings[n], addresses[n]) for n in range(count)]
     if kind == "device":
         devices = faults.attempt(_one_each, position, given, "device", count)
         faults.check()
@@ -113,7 +113,7 @@ def _check_once(
 def _set_of(networks: Sequence[tuple[str, Network | None]], name: str) -> list[tuple[str, str]]:
     found = []
     for node, network in networks:
-        if isinstance(network, FunctionNetwork):
+        if isinstance(network, VfNetwork):
             value = getattr(network.settings, name)
             if value is not None:
                 found.append((node, str(value)))
@@ -181,13 +181,13 @@ def _settings(position: str, given: Mapping[str, Any], count: int) -> list[Setti
     common = Settings(**plain, pkey=None if pkey is None else int(str(pkey), 0))
     if common.pkey is not None and not 0 < common.pkey & 0x7FFF <= common.pkey <= 0xFFFF:
         raise VicinalError(
-            f"{position}.function.pkey cannot be {pkey}", "write a key from 0x0001 to 0xffff"
+            f"{position}.vf.pkey cannot be {pkey}", "write a key from 0x0001 to 0xffff"
         )
     try:
         macs = _following(given.get("mac"), parse_mac, count, 6)
         guids = _following(given.get("guid"), parse_guid, count, 8)
     except VicinalError as error:
-        raise VicinalError(f"{position}.function: {error.message}", error.remedy) from error
+        raise VicinalError(f"{position}.vf: {error.message}", error.remedy) from error
     return [
         replace(common, mac=macs[number], node_guid=guids[number], port_guid=guids[number])
         for number in range(count)

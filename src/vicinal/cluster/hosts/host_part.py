@@ -8,7 +8,7 @@ from typing import Any
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import HostPart, HostPartContainer, HostPartVm
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
-from vicinal.cluster.file.network import FunctionNetwork
+from vicinal.cluster.file.network import VfNetwork
 from vicinal.cluster.file.reading import parse_cluster
 from vicinal.cluster.hosts.record import with_moves
 from vicinal.cluster.nodes.vm.from_file import is_joined
@@ -88,8 +88,8 @@ def host_part_of(request: Mapping[str, Any]) -> Cluster:
 
 
 def _card(node: Node) -> str | None:
-    """Return the file's name of the card of a node's function; None without a function."""
-    return node.network.card if isinstance(node.network, FunctionNetwork) else None
+    """Return the file's name of the card of a node's VF; None without a VF."""
+    return node.network.card if isinstance(node.network, VfNetwork) else None
 
 
 def hosts_with_vms(cluster: Cluster) -> list[str]:

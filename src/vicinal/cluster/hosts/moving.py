@@ -27,9 +27,9 @@ from vicinal.cluster.plan.journal import Event, Journal
 from vicinal.cluster.plan.resource import Json, Resource, all_of, find
 from vicinal.cluster.plan.state import journal_of, sole_command
 from vicinal.cluster.resources.desired import recorded_resources
-from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.guests import GuestsResource
 from vicinal.cluster.resources.region import RegionResource
+from vicinal.cluster.resources.vfs import VfResource
 from vicinal.cluster.resources.vms import VmResource, VmsResource
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import SharedRegion
@@ -53,9 +53,9 @@ class MoveStep(StrEnum):
     CLOSE = "close"
     """Close the host's connections to the VM."""
     WITHDRAW = "withdraw"
-    """The guest has released its function, whose addresses the other host will use."""
+    """The guest has released its VF, whose addresses the other host will use."""
     ANNOUNCE = "announce"
-    """Set up the host's function, which the guest is about to get, or to get back."""
+    """Set up the host's VF, which the guest is about to get, or to get back."""
     CALL_BACK = "call back"
     """Let the VM's ranks return to the host's region."""
     AWAIT_BACK = "await back"
@@ -92,9 +92,9 @@ class RemoteMigrationHost:
         return Accelerator(self._described["accelerator"])
 
     def leaves(self) -> dict[str, Any]:
-        """Check that the VM can leave; return the settings of the VM and of its function."""
+        """Check that the VM can leave; return the settings of the VM and of its VF."""
         self._described = self.ask(MoveStep.LEAVES)
-        return {each: self._described[each] for each in ("vm", "function")}
+        return {each: self._described[each] for each in ("vm", "vf")}
 
     def comes(self, what: Mapping[str, Any]) -> None:
         """Check that the VM can come, and prepare its arrival; `what` is the result of leaves()."""
@@ -131,7 +131,7 @@ class RemoteMigrationHost:
     def side(self) -> "Side":
         """Return the domain's host, devices and callbacks for libvirt's part of the move."""
         # Imported here and below, so that commands without moves need no libvirt.
-        from vicinal.cluster.vm.devices import HostFunction
+        from vicinal.cluster.vm.devices import PciFunction
         from vicinal.cluster.vm.libvirt.side import Side
 
         address = self.record.address
@@ -139,7 +139,7 @@ class RemoteMigrationHost:
             libvirt_of(self.record),
             transport=f"tcp://{address}" if address else None,
             region=region_of(self._described),
-            functions=tuple(HostFunction(str(each)) for each in self._described["functions"]),
+            pci_functions=tuple(PciFunction(str(each)) for each in self._described["vfs"]),
             announce=lambda: self._do(MoveStep.ANNOUNCE),
             withdraw=lambda: self._do(MoveStep.WITHDRAW),
             names=tuple(self._described["names"]),
@@ -292,8 +292,8 @@ class MoveSteps:
         self._lock = ExitStack()
         self._lock.enter_context(sole_command(host_part))
         self._migration_host: LocalMigrationHost | None = None
-        self._function: FunctionResource | None = None
-        """The function of this host that the VM has or will get."""
+        self._vf: VfResource | None = None
+        """The VF of this host that the VM has or will get."""
 
     def close(self) -> None:
         """Unlock the part."""
@@ -306,14 +306,14 @@ class MoveSteps:
                 migration_host = self._look()
                 _check_movable(migration_host.vm)
                 migration_host.check_leaves()
-                return _described(migration_host, self._function)
+                return _described(migration_host, self._vf)
             case MoveStep.COMES:
                 vm = decode(Vm, values["vm"])
-                return self._comes(vm, str(values["bridge"]), values.get("function"))
+                return self._comes(vm, str(values["bridge"]), values.get("vf"))
             case MoveStep.LOOK:
                 if find(self._resources(), VmResource, self._node) is None:
                     return {}
-                return _described(self._look(), self._function)
+                return _described(self._look(), self._vf)
             case MoveStep.SEND_OUT:
                 # Incomplete while it moves, so that a job does not count the VM as lost.
                 journal_of(self._host_part).write(self._resource(), Event.REMOVING)
@@ -324,9 +324,9 @@ class MoveSteps:
             case MoveStep.CLOSE:
                 self._there.close()
             case MoveStep.WITHDRAW:
-                self._its_function.withdraw()
+                self._its_vf.withdraw()
             case MoveStep.ANNOUNCE:
-                self._its_function.announce()
+                self._its_vf.announce()
             case MoveStep.CALL_BACK:
                 self._there.call_back()
                 journal_of(self._host_part).write(self._resource(), Event.MADE)
@@ -350,28 +350,28 @@ class MoveSteps:
         return self._migration_host
 
     @property
-    def _its_function(self) -> FunctionResource:
-        if self._function is None:
+    def _its_vf(self) -> VfResource:
+        if self._vf is None:
             raise VicinalError(
-                f"{self._node} has no function on this host",
+                f"{self._node} has no VF on this host",
                 "call `vicinal migrate`, which reserves one",
             )
-        return self._function
+        return self._vf
 
     def _look(self) -> LocalMigrationHost:
-        """Read the VM and its function from the journal."""
+        """Read the VM and its VF from the journal."""
         migration_host = self._migration_host = LocalMigrationHost(self._vm())
-        self._function = find(self._resources(), FunctionResource, self._node)
+        self._vf = find(self._resources(), VfResource, self._node)
         return migration_host
 
     def _release(self) -> None:
-        """Release the function that the VM had on this host, or was to get."""
-        if self._function is None:
+        """Release the VF that the VM had on this host, or was to get."""
+        if self._vf is None:
             return
         journal = journal_of(self._host_part)
-        journal.write(self._function, Event.REMOVING)
-        self._function.remove()
-        journal.write(self._function, Event.REMOVED)
+        journal.write(self._vf, Event.REMOVING)
+        self._vf.remove()
+        journal.write(self._vf, Event.REMOVED)
 
     def _resource(self) -> VmResource:
         return VmResource(self._there.vm)
@@ -387,8 +387,8 @@ class MoveSteps:
             )
         return found.vm
 
-    def _comes(self, vm: Vm, bridge: str, function: Mapping[str, Json] | None) -> dict[str, Any]:
-        """Prepare the VM's arrival; `vm` and `function` are those of its present host."""
+    def _comes(self, vm: Vm, bridge: str, vf: Mapping[str, Json] | None) -> dict[str, Any]:
+        """Prepare the VM's arrival; `vm` and `vf` are those of its present host."""
         if vm.owner.partition("-")[0] != str(os.geteuid()):
             raise VicinalError(
                 f"{vm.name} belongs to the user {vm.owner.partition('-')[0]}, and the "
@@ -414,13 +414,13 @@ class MoveSteps:
         migration_host = LocalMigrationHost(own)
         migration_host.check_comes()
         wanted = None
-        if function is not None:
+        if vf is not None:
             check_may_give_away(own.name, own.uri)
-            wanted = FunctionResource.from_settings(function).at_this_host()
+            wanted = VfResource.from_settings(vf).at_this_host()
         write_commands(own, first=False)
-        self._migration_host, self._function = migration_host, wanted
+        self._migration_host, self._vf = migration_host, wanted
         journal = journal_of(self._host_part)
-        # The VM first, because a command that finds its record looks for its function too.
+        # The VM first, because a command that finds its record looks for its VF too.
         journal.write(self._resource(), Event.BEGUN)
         if wanted is not None:
             journal.write(wanted, Event.BEGUN)
@@ -436,8 +436,8 @@ class MoveSteps:
 
     def _arrived(self) -> None:
         journal = journal_of(self._host_part)
-        if self._function is not None:
-            journal.write(self._function, Event.MADE)
+        if self._vf is not None:
+            journal.write(self._vf, Event.MADE)
         journal.write(self._resource(), Event.MADE)
         # The console begins after the boot, so that this mark must say that the VM has booted.
         self._there.vm.saved.touch()
@@ -474,20 +474,18 @@ def _check_movable(vm: Vm) -> None:
         )
 
 
-def _described(
-    migration_host: LocalMigrationHost, function: FunctionResource | None
-) -> dict[str, Any]:
+def _described(migration_host: LocalMigrationHost, vf: VfResource | None) -> dict[str, Any]:
     side = migration_host.side()
     region = side.region
-    address = None if function is None else function.address
+    address = None if vf is None else vf.address
     return {
         "vm": encode(migration_host.vm),
         "domain": migration_host.domain,
         "accelerator": migration_host.accelerator.value,
         "region": None if region is None else [region.name, region.size_bytes],
         "names": list(side.names),
-        "function": None if function is None else dict(function.settings),
-        "functions": [] if address is None else [address],
+        "vf": None if vf is None else dict(vf.settings),
+        "vfs": [] if address is None else [address],
     }
 
 

@@ -10,7 +10,7 @@ from vicinal.base.directories import state_directory
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.files import lock, take_lock
 from vicinal.cluster.plan.journal import Journal
-from vicinal.host.functions.helper import kept_open
+from vicinal.host.vf.helper import kept_open
 
 _LOCK_SECONDS = 10.0
 

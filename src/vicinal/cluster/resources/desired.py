@@ -14,11 +14,6 @@ from vicinal.cluster.resources.bridge import BridgeResource
 from vicinal.cluster.resources.commands import CommandsResource
 from vicinal.cluster.resources.containers import ContainerResource, ContainersResource
 from vicinal.cluster.resources.doorbell import DoorbellResource
-from vicinal.cluster.resources.functions import (
-    CardResource,
-    FunctionResource,
-    function_resources,
-)
 from vicinal.cluster.resources.guests import GuestsResource
 from vicinal.cluster.resources.host_node import HostNodeResource
 from vicinal.cluster.resources.interfaces import CableResource, InterfaceResource
@@ -26,16 +21,21 @@ from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
 from vicinal.cluster.resources.region import RegionResource
 from vicinal.cluster.resources.uplink import UplinkResource, head_of
+from vicinal.cluster.resources.vfs import (
+    CardResource,
+    VfResource,
+    vf_resources,
+)
 from vicinal.cluster.resources.vms import VmResource, VmsResource
-from vicinal.host.functions.operations import Functions
 from vicinal.host.topology import Cpu, NumaNode
+from vicinal.host.vf.operations import Vfs
 
 _KINDS = {
     kind.KIND: kind
     for kind in (
         RegionResource,
         CardResource,
-        FunctionResource,
+        VfResource,
         HostNodeResource,
         ContainersResource,
         UplinkResource,
@@ -58,7 +58,7 @@ def desired_resources(
     cluster: Cluster,
     cpus: Sequence[Cpu],
     numa: Sequence[NumaNode],
-    functions: Functions | None = None,
+    vfs: Vfs | None = None,
 ) -> list[Resource]:
     """Return all resources of a cluster file on this host, in order of creation.
 
@@ -70,7 +70,7 @@ def desired_resources(
     containers = cluster.of(BackEnd.CONTAINER)
     stays = {node.name: node in containers for node in cluster.nodes}
     found: list[Resource] = [] if region is None else [region]
-    found += function_resources(cluster, functions or Functions(), stays=stays)
+    found += vf_resources(cluster, vfs or Vfs(), stays=stays)
     found += [
         HostNodeResource(cluster.name, node.name, placed[node.name])
         for node in cluster.of(BackEnd.HOST)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 from vicinal.base.codec import UNRECORDED
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import Node
-from vicinal.cluster.file.network import BridgeNetwork, DeviceNetwork, FunctionNetwork
+from vicinal.cluster.file.network import BridgeNetwork, DeviceNetwork, VfNetwork
 from vicinal.cluster.nodes.container.passthrough import (
     interfaces_in,
     move_back,
@@ -33,12 +33,12 @@ from vicinal.cluster.nodes.container.state import default_base, read_json, write
 from vicinal.cluster.nodes.host_network import check_bridge, find_interface, ip
 from vicinal.cluster.nodes.vm.links import local_mac
 from vicinal.cluster.plan.resource import Condition, Held, Observation
-from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.in_container import InContainer
+from vicinal.cluster.resources.vfs import VfResource
 from vicinal.cluster.resources.whole_device import check_whole_device, held_device
 from vicinal.cluster.vm.image.layout import LINK_NAME
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import assigned_address, check_device, owner_of
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.owners import assigned_address, check_device, owner_of
 
 _ETHERNET_NAME, _INFINIBAND_NAME = "eth1", "ib0"
 """Name of an interface in its node, whose eth0 is at the cluster's bridge."""
@@ -60,7 +60,7 @@ class InterfaceResource(InContainer):
     """PCI address; None: the node's virtual function."""
     address: IPv4Interface | None
     base: Path
-    functions: Functions = field(default_factory=Functions, metadata=UNRECORDED)
+    vfs: Vfs = field(default_factory=Vfs, metadata=UNRECORDED)
 
     @classmethod
     def of(cls, cluster: str, node: Node) -> Self | None:
@@ -69,7 +69,7 @@ class InterfaceResource(InContainer):
         Raises VicinalError if the user is not root, and so cannot move interfaces.
         """
         network = node.network
-        if not isinstance(network, FunctionNetwork | DeviceNetwork):
+        if not isinstance(network, VfNetwork | DeviceNetwork):
             return None
         if os.geteuid() != 0:
             raise VicinalError(
@@ -81,9 +81,9 @@ class InterfaceResource(InContainer):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The node, and the node's function if it has one."""
-        function = () if self.device else (f"{FunctionResource.KIND}/{self.node}",)
-        return (*function, *super().needs)
+        """The node, and the node's VF if it has one."""
+        vf = () if self.device else (f"{VfResource.KIND}/{self.node}",)
+        return (*vf, *super().needs)
 
     def observe(self) -> Observation:
         """Check that the interface is in the node's network, or was moved out by stop()."""
@@ -109,7 +109,7 @@ class InterfaceResource(InContainer):
 
     def check(self, released: Held) -> None:
         """Check that a whole device exists and is unused."""
-        check_whole_device(self.functions, self.device, released)
+        check_whole_device(self.vfs, self.device, released)
 
     def create(self) -> None:
         """Move the interface into the node, and show the node its RDMA device files."""
@@ -120,10 +120,10 @@ class InterfaceResource(InContainer):
                 "check the reason with `vicinal status`",
             )
         if self.device is not None:
-            check_device(self.functions, self.device)
+            check_device(self.vfs, self.device)
         owner = owner_of(self.cluster, self.node)
-        address = self.device or assigned_address(self.functions, owner)
-        devices = _rdma_devices(self.functions, address)
+        address = self.device or assigned_address(self.vfs, owner)
+        devices = _rdma_devices(self.vfs, address)
         interface = self._wait_here(address, needed=not devices)
         name = self._name_inside(interface)
         kept = {"address": address, "interface": interface, "name": name, "stopped": False}
@@ -161,7 +161,7 @@ class InterfaceResource(InContainer):
         network = self._network()
         if network is not None and kept["name"] in interfaces_in(network):
             move_back(network, kept["name"], kept["interface"])
-        if not self.functions.host.device(kept["address"]).is_dir():
+        if not self.vfs.host.device(kept["address"]).is_dir():
             return  # the device itself is gone
         # If the node's network has just ended, the kernel returns the interface after a delay.
         here = self._wait_here(kept["address"], needed=True)
@@ -175,7 +175,7 @@ class InterfaceResource(InContainer):
         "" without one.
         """
         deadline = time.monotonic() + (_APPEAR_SECONDS if needed else 0)
-        while not (names := self.functions.host.names(address, "net")):
+        while not (names := self.vfs.host.names(address, "net")):
             if time.monotonic() > deadline:
                 if not needed:
                     return ""
@@ -189,20 +189,20 @@ class InterfaceResource(InContainer):
     def _name_inside(self, interface: str) -> str:
         if not interface:
             return ""
-        kind = self.functions.host.sysfs / "class/net" / interface / "type"
-        infiniband = self.functions.host.read(kind) == _INFINIBAND_TYPE
+        kind = self.vfs.host.sysfs / "class/net" / interface / "type"
+        infiniband = self.vfs.host.read(kind) == _INFINIBAND_TYPE
         return _INFINIBAND_NAME if infiniband else _ETHERNET_NAME
 
     def _process(self) -> int | None:
         return self._open().process_of(self.node)
 
 
-def _rdma_devices(functions: Functions, address: str) -> list[Path]:
+def _rdma_devices(vfs: Vfs, address: str) -> list[Path]:
     """Return the device files of a PCI device's RDMA devices."""
     names = [
         name
         for kind in ("infiniband_verbs", "infiniband_mad")
-        for name in functions.host.names(address, kind)
+        for name in vfs.host.names(address, kind)
     ]
     files = [Path("/dev/infiniband", name) for name in (*names, "rdma_cm")] if names else []
     return [each for each in files if each.exists()]

@@ -27,11 +27,11 @@ from vicinal.cluster.nodes.vm.links import check_link
 from vicinal.cluster.nodes.vm.network import FarVm, cards
 from vicinal.cluster.nodes.vm.vm import Vm, write_commands
 from vicinal.cluster.plan.resource import Condition, Held, Json, Observation, Standing, Undemanding
-from vicinal.cluster.resources.functions import FunctionResource
 from vicinal.cluster.resources.keys import KeysResource
 from vicinal.cluster.resources.libvirt import LibvirtResource
+from vicinal.cluster.resources.vfs import VfResource
 from vicinal.cluster.resources.whole_device import check_whole_device, held_device
-from vicinal.cluster.vm.devices import HostFunction
+from vicinal.cluster.vm.devices import PciFunction
 from vicinal.cluster.vm.guest.identity import (
     Card,
     Identity,
@@ -46,8 +46,8 @@ from vicinal.cluster.vm.image.layout import guest_address
 from vicinal.cluster.vm.libvirt.uri import is_own
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import assigned_address, check_device
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.owners import assigned_address, check_device
 
 IS_SAVED = "it is saved"
 """The reason in the observation of a saved VM, which is stopped and can be restored."""
@@ -201,10 +201,10 @@ class VmResource(Undemanding):
         region = () if self.vm.region is None else ("region/main",)
         ours = self.vm.bridge is not None and self.vm.bridge_is_ours
         bridge = ("bridge/main",) if ours else ()
-        name = f"{FunctionResource.KIND}/{self.vm.name}"
-        function = () if self.vm.function is None else (name,)
+        name = f"{VfResource.KIND}/{self.vm.name}"
+        vf = () if self.vm.vf is None else (name,)
         doorbell = () if self.vm.doorbell is None else ("doorbell/main",)
-        return (*region, *bridge, *function, "vms/main", *doorbell)
+        return (*region, *bridge, *vf, "vms/main", *doorbell)
 
     @property
     def settings(self) -> Mapping[str, Json]:
@@ -256,7 +256,7 @@ class VmResource(Undemanding):
             free = released.things.isdisjoint(self._taps)
             check_link(self.vm.uri, self.vm.link, starts=free)
         with faults.catch():
-            check_whole_device(Functions(), self.vm.device, released)
+            check_whole_device(Vfs(), self.vm.device, released)
         for each in self.vm.far:
             if _port(each) not in released.things:
                 with faults.catch():
@@ -279,19 +279,19 @@ class VmResource(Undemanding):
         define(hypervisor, replace(spec, user=user_of_vms(hypervisor)))
         start(hypervisor, self.vm.domain)
 
-    def devices(self) -> tuple[HostFunction, ...]:
+    def devices(self) -> tuple[PciFunction, ...]:
         """Return the host's devices of the VM.
 
         libvirt unbinds each from its driver, and rebinds it after the VM has ended. Raises
         VicinalError if a device cannot be assigned.
         """
-        functions, found = Functions(), []
+        vfs, found = Vfs(), []
         if self.vm.device is not None:
-            check_device(functions, self.vm.device)
+            check_device(vfs, self.vm.device)
             found.append(self.vm.device)
-        if self.vm.function is not None:
-            found.append(assigned_address(functions, self.vm.function))
-        return tuple(map(HostFunction, found))
+        if self.vm.vf is not None:
+            found.append(assigned_address(vfs, self.vm.vf))
+        return tuple(map(PciFunction, found))
 
     def start(self) -> None:
         """Boot the VM, or resume it if it is paused.

@@ -1,8 +1,8 @@
 """Whole PCI devices of the host that are assigned to containers or VMs."""
 
 from vicinal.cluster.plan.resource import Held
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import check_device
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.owners import check_device
 
 
 def held_device(device: str | None) -> Held:
@@ -10,10 +10,10 @@ def held_device(device: str | None) -> Held:
     return Held() if device is None else Held(frozenset({_thing(device)}))
 
 
-def check_whole_device(functions: Functions, device: str | None, released: Held) -> None:
+def check_whole_device(vfs: Vfs, device: str | None, released: Held) -> None:
     """Raise VicinalError if a device cannot be assigned, unless another node has `released` it."""
     if device is not None and _thing(device) not in released.things:
-        check_device(functions, device)
+        check_device(vfs, device)
 
 
 def _thing(device: str) -> str:

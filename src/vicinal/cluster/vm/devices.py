@@ -256,7 +256,7 @@ def _check_power_of_two(name: str, size_bytes: int) -> None:
 
 
 @dataclass(frozen=True)
-class HostFunction:
+class PciFunction:
     """A PCI function of the host, such as an SR-IOV virtual function, assigned to the VM.
 
     `address` is in the format of lspci -D: 0000:03:00.1.
@@ -289,14 +289,14 @@ class HostFunction:
         return device
 
 
-def set_function_address(device: Element, function: HostFunction) -> None:
+def set_pci_function_address(device: Element, function: PciFunction) -> None:
     """Replace the host's function behind a device of a domain."""
     source = device.find("source/address")
     assert source is not None
     source.attrib.update(function.address_parts)
 
 
-def function_address(device: Element) -> str:
+def pci_function_address(device: Element) -> str:
     """The PCI address, on the host, of a function in a domain's XML."""
     source = device.find("source/address")
     found = {} if source is None else source.attrib

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from vicinal.base.wording import show_count
 from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
-from vicinal.host.functions.privileged.system import VFIO
 from vicinal.host.infiniband_facts import (
     ACTIVE,
     ARMED,
@@ -20,6 +19,7 @@ from vicinal.host.infiniband_facts import (
 from vicinal.host.pci import MELLANOX
 from vicinal.host.sriov_facts import PhysicalFunction, Use, VirtualFunction, read_physical_functions
 from vicinal.host.system import Host
+from vicinal.host.vf.privileged.system import VFIO
 
 # The IOMMU, which assigning a device to a guest requires, and VFIO, which assigns the device.
 
@@ -75,7 +75,7 @@ def _without_groups(host: Host, cards: bool, facts: dict[str, object]) -> Findin
     )
     tables = host.names(_TABLES)
     judge = failed if cards else warned
-    need = "functions cannot be assigned to guests" if cards else "guests cannot have devices"
+    need = "VFs cannot be assigned to guests" if cards else "guests cannot have devices"
     if off is not None:
         return judge(
             f"there are no IOMMU groups, because the kernel was started with {off}: {need}",
@@ -125,7 +125,7 @@ IOMMU = Check(
 )
 
 
-# Cards with SR-IOV: the number of their functions, the limit, and the users of the functions.
+# Cards with SR-IOV: the number of their VFs, the limit, and the users of the VFs.
 
 _USES = {
     Use.FREE: "without a driver",
@@ -159,37 +159,37 @@ def _card(card: PhysicalFunction) -> Finding:
         "numa_node": device.numa_node,
         "limit": card.limit,
         "created": card.created,
-        "functions": [_function_facts(each) for each in card.functions],
+        "vfs": [_vf_facts(each) for each in card.vfs],
     }
     name = _name(card)
     if card.limit is None or card.limit == 0:
-        why = "shows no SR-IOV" if card.limit is None else "allows 0 functions (sriov_totalvfs)"
+        why = "shows no SR-IOV" if card.limit is None else "allows 0 VFs (sriov_totalvfs)"
         return failed(f"{name}: the firmware {why}", _firmware_remedy(card), **facts)
     if device.driver is None:
         return failed(
-            f"{name}: no driver is bound to the card, so it can create no functions",
+            f"{name}: no driver is bound to the card, so it can create no VFs",
             f"bind its driver: `echo {device.address} > /sys/bus/pci/drivers_probe`",
             **facts,
         )
     if card.created == 0:
         if not card.by_sysfs:
             return warned(
-                f"{name}: 0 of {card.limit} functions created; {device.driver} creates functions "
+                f"{name}: 0 of {card.limit} VFs created; {device.driver} creates VFs "
                 "when the driver is loaded, and ignores sriov_numvfs",
                 f"write `options {device.driver} num_vfs=NUMBER probe_vf=0` into "
                 f"/etc/modprobe.d/{device.driver}.conf, and reboot",
                 **facts,
             )
-        return passed(f"{name}: no functions yet, and up to {card.limit} can be created", **facts)
-    if len(card.functions) != card.created:
+        return passed(f"{name}: no VFs yet, and up to {card.limit} can be created", **facts)
+    if len(card.vfs) != card.created:
         return failed(
-            f"{name}: {card.created} functions are enabled, but {len(card.functions)} exist",
-            f"create the functions again: `vicinal functions remove {device.address}`, then "
+            f"{name}: {card.created} VFs are enabled, but {len(card.vfs)} exist",
+            f"create the VFs again: `vicinal vf remove {device.address}`, then "
             "create; `dmesg` shows what failed",
             **facts,
         )
     return passed(
-        f"{name}: {card.created} of {card.limit} functions created: {_uses(card.functions)}",
+        f"{name}: {card.created} of {card.limit} VFs created: {_uses(card.vfs)}",
         **facts,
     )
 
@@ -212,31 +212,31 @@ def _firmware_remedy(card: PhysicalFunction) -> str:
     )
 
 
-def _uses(functions: tuple[VirtualFunction, ...]) -> str:
-    counts = Counter(each.use for each in functions)
+def _uses(vfs: tuple[VirtualFunction, ...]) -> str:
+    counts = Counter(each.use for each in vfs)
     parts = []
     for use, count in counts.items():
-        who = sorted({holder for each in functions if each.use is use for holder in each.holders})
+        who = sorted({holder for each in vfs if each.use is use for holder in each.holders})
         parts.append(f"{count} {_USES[use]}" + (f" ({', '.join(who)})" if who else ""))
     return ", ".join(parts)
 
 
-def _function_facts(function: VirtualFunction) -> dict[str, object]:
-    device = function.device
+def _vf_facts(vf: VirtualFunction) -> dict[str, object]:
+    device = vf.device
     return {
-        "number": function.number,
+        "number": vf.number,
         "address": device.address,
         "driver": device.driver,
         "iommu_group": device.iommu_group,
         "interfaces": list(device.interfaces),
         "rdma_devices": list(device.rdma_devices),
-        "use": function.use.value,
-        "holders": list(function.holders),
+        "use": vf.use.value,
+        "holders": list(vf.holders),
     }
 
 
 def _links(host: Host, card: PhysicalFunction) -> Iterator[Finding]:
-    """Report the link of each of a card's interfaces, which the links of its functions follow."""
+    """Report the link of each of a card's interfaces, which the links of its VFs follow."""
     for name in card.device.interfaces:
         directory = card.device.directory / "net" / name
         state = host.text(directory / "operstate") or "unknown"
@@ -248,7 +248,7 @@ def _links(host: Host, card: PhysicalFunction) -> Iterator[Finding]:
             yield passed(f"{name}: the link is up{shown}", **facts)
         elif carrier is None:
             yield warned(
-                f"{name}: the interface is down, and so are the links of its functions",
+                f"{name}: the interface is down, and so are the links of its VFs",
                 f"run `ip link set {name} up`",
                 **facts,
             )
@@ -262,30 +262,30 @@ def _links(host: Host, card: PhysicalFunction) -> Iterator[Finding]:
 
 
 def _groups(card: PhysicalFunction) -> Iterator[Finding]:
-    shared = [each for each in card.functions if each.group_shared_with]
+    shared = [each for each in card.vfs if each.group_shared_with]
     if shared:
         first = shared[0]
         yield failed(
-            f"{_name(card)}: {len(shared)} of its functions share an IOMMU group with other "
+            f"{_name(card)}: {len(shared)} of its VFs share an IOMMU group with other "
             f"devices ({first.device.address} with {', '.join(first.group_shared_with[:3])}), and "
             "cannot be assigned separately",
             "put the card into a slot whose port has ACS, and turn ACS on in the firmware's set-up",
-            functions=[each.device.address for each in shared],
+            vfs=[each.device.address for each in shared],
         )
-    without = [each for each in card.functions if each.device.iommu_group is None]
+    without = [each for each in card.vfs if each.device.iommu_group is None]
     if without:
         yield failed(
-            f"{_name(card)}: {len(without)} of its functions are in no IOMMU group, and cannot "
+            f"{_name(card)}: {len(without)} of its VFs are in no IOMMU group, and cannot "
             "be assigned to guests",
             "see the line about the IOMMU",
-            functions=[each.device.address for each in without],
+            vfs=[each.device.address for each in without],
         )
 
 
 SRIOV = Check(
     "sriov",
     "SR-IOV",
-    "Cards with SR-IOV: the firmware's limit, their functions, the functions' users, links",
+    "Cards with SR-IOV: the firmware's limit, their VFs, the VFs' users, links",
     check_sriov,
 )
 
@@ -294,7 +294,7 @@ SRIOV = Check(
 
 
 def check_infiniband(host: Host) -> Iterator[Finding]:
-    """Report each port, and each function whose GUIDs were never set."""
+    """Report each port, and each VF whose GUIDs were never set."""
     none = True
     for device in read_rdma_devices(host):
         none = False
@@ -306,7 +306,7 @@ def check_infiniband(host: Host) -> Iterator[Finding]:
             )
         for port in device.ports:
             yield _port(device, port)
-        yield from _function_guids(host, device)
+        yield from _vf_guids(host, device)
     if none:
         yield skipped("there is no RDMA device, InfiniBand or other")
 
@@ -372,7 +372,7 @@ def _inactive(
         virtual = device.pci is not None and device.pci.physical_function is not None
         return failed(
             f"{name}: {kind}, {port.state_name}: the port is disabled",
-            "let the function follow its card's link: `ip link set dev CARD vf N state auto`"
+            "let the VF follow its card's link: `ip link set dev CARD vf N state auto`"
             if virtual
             else f"`ibportstate -C {device.name} -P {port.number} enable`",
             **facts,
@@ -390,19 +390,19 @@ def _guid_remedy(device: RdmaDevice) -> str:
     own = device.pci
     if own is None or own.physical_function is None:
         return (
-            "on the host that assigned this function, set its node and port GUID, and bind its "
+            "on the host that assigned this VF, set its node and port GUID, and bind its "
             "driver again"
         )
     mlx4 = own.driver is not None and own.driver.startswith("mlx4")
     guids = "--port-guid GUID" if mlx4 else "--node-guid GUID --port-guid GUID"
     return (
-        f"`vicinal functions assign {own.address} --owner NAME {guids}`, which binds the driver "
+        f"`vicinal vf assign {own.address} --owner NAME {guids}`, which binds the driver "
         "again and waits for the port"
     )
 
 
-def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
-    """Report functions without GUIDs according to their card; the drivers mlx5 and mlx4 show
+def _vf_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
+    """Report VFs without GUIDs according to their card; the drivers mlx5 and mlx4 show
     these."""
     if device.pci is None:
         return
@@ -419,10 +419,10 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
     ]
     if unset:
         yield warned(
-            f"{device.name}: no GUIDs are set for functions {', '.join(unset)}",
-            "`vicinal functions assign` sets GUIDs when it assigns a function",
+            f"{device.name}: no GUIDs are set for VFs {', '.join(unset)}",
+            "`vicinal vf assign` sets GUIDs when it assigns a VF",
             device=device.name,
-            functions=[int(number) for number in unset],
+            vfs=[int(number) for number in unset],
         )
     for port in host.names(f"sys/class/infiniband/{device.name}/iov/ports"):
         guids = f"sys/class/infiniband/{device.name}/iov/ports/{port}/admin_guids"
@@ -430,12 +430,12 @@ def _function_guids(host: Host, device: RdmaDevice) -> Iterator[Finding]:
         deleted = [n for n in made if _bare(host.text(f"{guids}/{n}")) == "f" * 16]
         if deleted:
             yield warned(
-                f"{device.name} port {port}: GUIDs are deleted for functions "
+                f"{device.name} port {port}: GUIDs are deleted for VFs "
                 f"{', '.join(map(str, deleted))}",
                 f"write 0 to /sys/class/infiniband/{device.name}/iov/ports/{port}/admin_guids/N: "
                 "the subnet manager then assigns a GUID; or write a GUID of your own",
                 device=device.name,
-                functions=deleted,
+                vfs=deleted,
             )
 
 

@@ -1,5 +1,5 @@
 """OpenNebula: a variant of its KVM driver that gives the VMs of a job a shared region, a network
-driver whose NICs are SR-IOV functions, and a probe.
+driver whose NICs are SR-IOV VFs, and a probe.
 
 OpenNebula's scripts on a host start the driver, the network driver, the hooks or the probe. The
 files of each program, in the order in which an action runs through them:
@@ -16,9 +16,9 @@ files of each program, in the order in which an action runs through them:
     vm              the VM's domain: detaches the VM's resources and attaches them again
     held_resources  these resources, and the VM's placement, as the domain describes them
 
-    network         configures the functions of Vicinal's networks, and releases them
-    hooks           sets rates and link states of functions for OpenNebula's network drivers
-    vf              the functions that OpenNebula chose for a VM, and the functions that a VM has
+    network         configures the VFs of Vicinal's networks, and releases them
+    hooks           sets rates and link states of VFs for OpenNebula's network drivers
+    vf              the VFs that OpenNebula chose for a VM, and the VFs that a VM has
 
     probe           facts about a host for the scheduler
 

@@ -32,7 +32,7 @@ Hooks = Annotated[
     typer.Option(
         metavar="DRIVER",
         help="A network driver of OpenNebula, such as 802.1Q, that gets hooks. The hooks set rates"
-        " and link states of SR-IOV functions in its networks. Repeat for more drivers.",
+        " and link states of SR-IOV VFs in its networks. Repeat for more drivers.",
     ),
 ]
 

@@ -5,7 +5,7 @@
 SCRIPT is the script's own path; its name is the action. deploy is in deploy.py. cancel and shutdown
 remove a region together with its last VM. save, restore and migrate detach the VM's resources of
 this host and attach resources again (save_restore.py, migrate.py). snapshot_create is refused for a
-VM with a region or with functions of Vicinal's networks. For VMs without a request, the stock
+VM with a region or with VFs of Vicinal's networks. For VMs without a request, the stock
 script runs unchanged.
 """
 
@@ -147,19 +147,19 @@ def _check_snapshot(call: Call, records: Records) -> None:
             f"VM {vm} has a region, and no snapshot can include memory that other VMs share",
             _DISKS_ALONE,
         )
-    if _has_functions(vm):  # the driver of these functions is vfio-pci, which saves no state
+    if _has_vfs(vm):  # the driver of these VFs is vfio-pci, which saves no state
         raise VicinalError(
-            f"VM {vm} has SR-IOV functions, and no snapshot can include their state",
-            f"{_DISKS_ALONE}, or first detach the NICs that are functions",
+            f"VM {vm} has SR-IOV VFs, and no snapshot can include their state",
+            f"{_DISKS_ALONE}, or first detach the NICs that are VFs",
         )
 
 
 def _has_ours(call: Call, records: Records) -> bool:
-    """Whether a VM may have a region or functions of Vicinal's networks; does not ask libvirt."""
+    """Whether a VM may have a region or VFs of Vicinal's networks; does not ask libvirt."""
     vm = call.vm
     if _known(call, lambda: records.region_of(vm) is not None or vm in records.lacking()):
         return True
-    return _has_functions(vm)
+    return _has_vfs(vm)
 
 
 def _known(call: Call, asked: Callable[[], bool]) -> bool:
@@ -176,12 +176,12 @@ def _known(call: Call, asked: Callable[[], bool]) -> bool:
         return False
 
 
-def _has_functions(vm: int) -> bool:
+def _has_vfs(vm: int) -> bool:
     # Loaded here: most actions know the answer without these modules.
-    from vicinal.host.functions.operations import Functions
-    from vicinal.host.functions.owners import assigned_to
+    from vicinal.host.vf.operations import Vfs
+    from vicinal.host.vf.owners import assigned_to
 
-    return bool(assigned_to(Functions(), domain_name(vm)))
+    return bool(assigned_to(Vfs(), domain_name(vm)))
 
 
 def _repair(call: Call, records: Records) -> None:

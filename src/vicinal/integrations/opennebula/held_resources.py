@@ -1,6 +1,6 @@
 """The resources that a VM has of its host, as the VM's domain describes them.
 
-A VM gives up its region and its functions of cards (HeldResources) to be saved or moved. Before the
+A VM gives up its region and its VFs of cards (HeldResources) to be saved or moved. Before the
 first resource is detached, the driver writes all of them into the domain's metadata:
 
     <metadata> <vicinal:away xmlns:vicinal="urn:vicinal:away"> ...
@@ -38,8 +38,8 @@ _MEMORY = ("numatune/memory", "numatune/memnode")
 
 
 @dataclass(frozen=True)
-class HeldFunction:
-    """A function of the host's card, as the VM has it."""
+class HeldVf:
+    """A VF of the host's card, as the VM has it."""
 
     device: str
     """The domain's <hostdev> element, as XML."""
@@ -48,7 +48,7 @@ class HeldFunction:
 
     @property
     def key(self) -> str:
-        """What makes two functions the same: the identity, or else the device."""
+        """What makes two VFs the same: the identity, or else the device."""
         return self.identity or self.device
 
 
@@ -59,34 +59,34 @@ class HeldResources:
     region: RegionRequest | None = None
     region_device: str = ""
     """The domain's <shmem> element, as XML."""
-    functions: tuple[HeldFunction, ...] = ()
+    vfs: tuple[HeldVf, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.region is not None or bool(self.functions)
+        return self.region is not None or bool(self.vfs)
 
-    def with_more(self, functions: Iterable[HeldFunction]) -> "HeldResources":
-        """A copy with the functions added that are not yet in it."""
-        has = {each.key for each in self.functions}
-        more = tuple(each for each in functions if each.key not in has)
-        return replace(self, functions=self.functions + more)
+    def with_more(self, vfs: Iterable[HeldVf]) -> "HeldResources":
+        """A copy with the VFs added that are not yet in it."""
+        has = {each.key for each in self.vfs}
+        more = tuple(each for each in vfs if each.key not in has)
+        return replace(self, vfs=self.vfs + more)
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for from_json(), on this host or another."""
         return {
             "region": None if self.region is None else asdict(self.region),
             "region_device": self.region_device,
-            "functions": [asdict(each) for each in self.functions],
+            "vfs": [asdict(each) for each in self.vfs],
         }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "HeldResources":
         """Raises VicinalError for what to_json() does not write."""
         try:
-            functions = tuple(_checked_function(each) for each in values["functions"])
+            vfs = tuple(_checked_vf(each) for each in values["vfs"])
             if values["region"] is None:
-                return cls(functions=functions)
+                return cls(vfs=vfs)
             device = _checked_device(values["region_device"], "shmem")
-            return cls(checked_request(values["region"]), device, functions)
+            return cls(checked_request(values["region"]), device, vfs)
         except (KeyError, TypeError, AttributeError) as error:
             raise VicinalError(
                 f"the list of the VM's resources cannot be read ({error!r})",
@@ -150,8 +150,8 @@ def _from_element(root: Element) -> HeldResources:
     return HeldResources.from_json(values)
 
 
-def _checked_function(values: dict[str, Any]) -> HeldFunction:
-    return HeldFunction(_checked_device(values["device"], "hostdev"), str(values["identity"]))
+def _checked_vf(values: dict[str, Any]) -> HeldVf:
+    return HeldVf(_checked_device(values["device"], "hostdev"), str(values["identity"]))
 
 
 def _checked_device(text: str, tag: str) -> str:

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Rates and link states of functions in networks of OpenNebula's own drivers, made by `vicinal opennebula install`.
+# Rates and link states of VFs in networks of OpenNebula's own drivers, made by `vicinal opennebula install`.
 # Most VMs request none, and no earlier VM has left any: the hook then ends without starting Python.
 given=$(cat)
 if ! grep -qs '"one-net-' @RECORDS@; then

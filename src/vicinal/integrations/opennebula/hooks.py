@@ -2,12 +2,12 @@
 
     python -I -m vicinal.integrations.opennebula.hooks SCRIPT ...
 
-    vnm/DRIVER/pre.d/vicinal      before the VM boots: sets rates and link states of its functions
+    vnm/DRIVER/pre.d/vicinal      before the VM boots: sets rates and link states of its VFs
     vnm/DRIVER/clean.d/vicinal    after the VM has ended: restores the previous settings
 
-After the VM has booted, the drivers themselves set a function's address, VLAN and checks. They use
-an `ip link` command that keeps all other settings. libvirt decides which VM gets a function, so
-hooks bind no function. While a setting is changed, the function is assigned to one-net-ID in the
+After the VM has booted, the drivers themselves set a VF's address, VLAN and checks. They use
+an `ip link` command that keeps all other settings. libvirt decides which VM gets a VF, so
+hooks bind no VF. While a setting is changed, the VF is assigned to one-net-ID in the
 records (vf.py).
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.settings import Settings
-from vicinal.host.functions.sysfs import INFINIBAND, find_card, find_function
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.settings import Settings
+from vicinal.host.vf.sysfs import INFINIBAND, find_card, find_vf
 from vicinal.integrations.opennebula.call import log, reported, running_vms
 from vicinal.integrations.opennebula.documents import given_in_base64
 from vicinal.integrations.opennebula.vf import (
@@ -27,7 +27,7 @@ from vicinal.integrations.opennebula.vf import (
     HOOKED,
     RATES,
     Assignments,
-    FunctionNic,
+    VfNic,
     hooked_owner_of,
     read_nics,
 )
@@ -38,68 +38,68 @@ class Hooks:
 
     def __init__(
         self,
-        functions: Functions,
+        vfs: Vfs,
         running: Callable[[], AbstractSet[int]] = running_vms,
         free_seconds: float = FREE_SECONDS,
     ) -> None:
-        self._functions = functions
-        self._assignments = Assignments(functions, hooked_owner_of, running, free_seconds)
+        self._vfs = vfs
+        self._assignments = Assignments(vfs, hooked_owner_of, running, free_seconds)
 
-    def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
-        """Set the rates that a VM's functions request: all, or none. Raises VicinalError."""
+    def prepare(self, vm: int, nics: Sequence[VfNic]) -> None:
+        """Set the rates that a VM's VFs request: all, or none. Raises VicinalError."""
         asked: list[tuple[str, Settings]] = []
         for nic in nics:
             if nic.has_rates:
                 asked.append((nic.address, self._rates(vm, nic)))
             else:
                 self._forget(vm, nic)
-        self._functions.assign_all(asked, owner=self._assignments.owner(vm), rebind=False)
+        self._vfs.assign_all(asked, owner=self._assignments.owner(vm), rebind=False)
 
-    def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
+    def clean(self, vm: int, nics: Sequence[VfNic]) -> list[str]:
         """Restore the settings that were changed for a VM; returns the failures as texts.
 
         If NICs were detached from a running VM, restores only these. Otherwise restores all of the
-        VM's functions, whatever the VM's document says.
+        VM's VFs, whatever the VM's document says.
         """
         alone = [nic.address for nic in nics if nic.attached]
         return self._assignments.give_back(vm, alone or self._assignments.of(vm))
 
-    def _rates(self, vm: int, nic: FunctionNic) -> Settings:
-        """The settings of a function, after the VM that had it before has lost it.
+    def _rates(self, vm: int, nic: VfNic) -> Settings:
+        """The settings of a VF, after the VM that had it before has lost it.
 
-        Raises VicinalError for a function of an InfiniBand card.
+        Raises VicinalError for a VF of an InfiniBand card.
         """
-        function = self._functions.find(nic.address)
-        card = find_card(self._functions.cards(), function.physical)
+        vf = self._vfs.find(nic.address)
+        card = find_card(self._vfs.cards(), vf.physical)
         if card.kind == INFINIBAND:
             raise VicinalError(
                 f"the network of {nic.address} has {' or '.join(RATES)}, and OpenNebula's own "
-                "network drivers cannot configure a function of an InfiniBand card",
+                "network drivers cannot configure a VF of an InfiniBand card",
                 'give its network VN_MAD = "vicinal"',
             )
-        self._assignments.take_over(function, vm)
+        self._assignments.take_over(vf, vm)
         return Settings(min_rate=nic.min_rate, max_rate=nic.max_rate, link_state=nic.link_state)
 
-    def _forget(self, vm: int, nic: FunctionNic) -> None:
-        """Remove the rates that an earlier VM left on a function: this VM requests none."""
-        function = find_function(self._functions.cards(), nic.address)
-        if function is not None and function.owner.startswith(HOOKED):
-            self._assignments.take_over(function, vm)
+    def _forget(self, vm: int, nic: VfNic) -> None:
+        """Remove the rates that an earlier VM left on a VF: this VM requests none."""
+        vf = find_vf(self._vfs.cards(), nic.address)
+        if vf is not None and vf.owner.startswith(HOOKED):
+            self._assignments.take_over(vf, vm)
 
 
 def main(script: Path) -> None:
-    """Do the work of one hook. Raises VicinalError if a request is wrong, or a function cannot be
+    """Do the work of one hook. Raises VicinalError if a request is wrong, or a VF cannot be
     set.
     """
     ends = script.name == "clean"
     vm, nics = read_nics(given_in_base64(), driver=script.parent.name, addresses_only=ends)
     if nics is None:
         return
-    hooks = Hooks(Functions())
+    hooks = Hooks(Vfs())
     if not ends:
         hooks.prepare(vm, nics)
         return
-    # The VM has ended in any case: the next VM takes over functions that could not be restored.
+    # The VM has ended in any case: the next VM takes over VFs that could not be restored.
     for note in hooks.clean(vm, nics):
         # OpenNebula logs a hook's standard output; its driver "dummy" logs standard error.
         sys.stdout.write(f"Vicinal: {note}\n")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import replaced
-from vicinal.host.functions.privileged.system import Host
+from vicinal.host.vf.privileged.system import Host
 from vicinal.integrations.opennebula.request import LIMITS_FILE, LIMITS_TEMPLATE, read_limits
 
 REMOTES = Path("/var/lib/one/remotes")

@@ -1,13 +1,13 @@
-"""The network driver: networks whose NICs are SR-IOV functions.
+"""The network driver: networks whose NICs are SR-IOV VFs.
 
     python -I -m vicinal.integrations.opennebula.network SCRIPT ...
 
-    pre         before the VM boots: configures functions, and gives them to vfio-pci
-    clean       after the VM has ended: restores functions
+    pre         before the VM boots: configures VFs, and gives them to vfio-pci
+    clean       after the VM has ended: restores VFs
     update_nic  while the VM runs: changes the settings that can be changed then
     post        nothing: InfiniBand GUIDs must be set before the guest's driver starts
 
-A VM's function is assigned to one-ID in the records of `vicinal functions` (vf.py).
+A VM's VF is assigned to one-ID in the records of `vicinal vf` (vf.py).
 """
 
 import sys
@@ -16,10 +16,10 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.host.functions.infiniband import wait_card_active
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.settings import Settings
-from vicinal.host.functions.sysfs import (
+from vicinal.host.vf.infiniband import wait_card_active
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.settings import Settings
+from vicinal.host.vf.sysfs import (
     INFINIBAND,
     PhysicalFunction,
     VirtualFunction,
@@ -28,7 +28,7 @@ from vicinal.host.functions.sysfs import (
 )
 from vicinal.integrations.opennebula.call import reported, running_vms
 from vicinal.integrations.opennebula.documents import given_in_base64
-from vicinal.integrations.opennebula.vf import FREE_SECONDS, Assignments, FunctionNic, read_nics
+from vicinal.integrations.opennebula.vf import FREE_SECONDS, Assignments, VfNic, read_nics
 
 _ACTIVE_SECONDS = 10.0
 """How long a subnet manager may take to bring up the port of the card itself."""
@@ -41,48 +41,48 @@ class Network:
 
     def __init__(
         self,
-        functions: Functions,
+        vfs: Vfs,
         running: Callable[[], AbstractSet[int]] = running_vms,
         free_seconds: float = FREE_SECONDS,
         active_seconds: float = _ACTIVE_SECONDS,
     ) -> None:
-        self._functions = functions
-        self._assignments = Assignments(functions, running=running, free_seconds=free_seconds)
+        self._vfs = vfs
+        self._assignments = Assignments(vfs, running=running, free_seconds=free_seconds)
         self._active_seconds = active_seconds
 
-    def prepare(self, vm: int, nics: Sequence[FunctionNic]) -> None:
-        """Configure the functions for a VM: all of them, or none. Raises VicinalError."""
+    def prepare(self, vm: int, nics: Sequence[VfNic]) -> None:
+        """Configure the VFs for a VM: all of them, or none. Raises VicinalError."""
         asked: list[tuple[str, Settings]] = []
         for nic in nics:
-            function = self._functions.find(nic.address)
-            function = self._assignments.take_over(function, vm)
-            card = self._card(function)
-            asked.append((nic.address, _settings(nic, card, function)))
+            vf = self._vfs.find(nic.address)
+            vf = self._assignments.take_over(vf, vm)
+            card = self._card(vf)
+            asked.append((nic.address, _settings(nic, card, vf)))
             if card.kind == INFINIBAND:
-                # The function's own port is visible only in the guest, too late for a refusal.
-                wait_card_active(self._functions.host, card.address, self._active_seconds)
-        self._functions.assign_all(asked, owner=self._assignments.owner(vm), vfio=True)
+                # The VF's own port is visible only in the guest, too late for a refusal.
+                wait_card_active(self._vfs.host, card.address, self._active_seconds)
+        self._vfs.assign_all(asked, owner=self._assignments.owner(vm), vfio=True)
 
-    def clean(self, vm: int, nics: Sequence[FunctionNic]) -> list[str]:
-        """Release the functions of a VM; returns the failures as texts.
+    def clean(self, vm: int, nics: Sequence[VfNic]) -> list[str]:
+        """Release the VFs of a VM; returns the failures as texts.
 
         If NICs were detached from a running VM, releases only these. Otherwise releases all of the
-        VM's functions, whatever the VM's document says.
+        VM's VFs, whatever the VM's document says.
         """
         alone = [nic.address for nic in nics if nic.attached]
         return self._assignments.give_back(vm, alone or self._assignments.of(vm))
 
-    def update(self, vm: int, nics: Sequence[FunctionNic], network: int) -> None:
-        """Apply the present settings of a network to the VM's functions. Raises VicinalError."""
+    def update(self, vm: int, nics: Sequence[VfNic], network: int) -> None:
+        """Apply the present settings of a network to the VM's VFs. Raises VicinalError."""
         for nic in nics:
             if nic.network == network:
-                function = self._functions.find(nic.address)
-                settings = _settings(nic, self._card(function), function, changed=True)
+                vf = self._vfs.find(nic.address)
+                settings = _settings(nic, self._card(vf), vf, changed=True)
                 owner = self._assignments.owner(vm)
-                self._functions.change(nic.address, owner=owner, settings=settings)
+                self._vfs.change(nic.address, owner=owner, settings=settings)
 
-    def _card(self, function: VirtualFunction) -> PhysicalFunction:
-        return find_card(self._functions.cards(), function.physical)
+    def _card(self, vf: VirtualFunction) -> PhysicalFunction:
+        return find_card(self._vfs.cards(), vf.physical)
 
 
 def guid_of(mac: str) -> str:
@@ -95,13 +95,13 @@ def guid_of(mac: str) -> str:
 
 
 def _settings(
-    nic: FunctionNic,
+    nic: VfNic,
     card: PhysicalFunction,
-    function: VirtualFunction,
+    vf: VirtualFunction,
     *,
     changed: bool = False,
 ) -> Settings:
-    """The settings for a function; `changed` leaves out settings that a guest's driver has read
+    """The settings for a VF; `changed` leaves out settings that a guest's driver has read
     already.
 
     Raises VicinalError if the network's settings do not fit the card.
@@ -110,7 +110,7 @@ def _settings(
         mac = None if changed else nic.mac
         # A VLAN left by an earlier VM, or by the network's old settings, must be removed. Without a
         # left VLAN nothing is set, because some cards' drivers know no VLANs.
-        left = 0 if function.settings.get("vlan", "0") != "0" else None
+        left = 0 if vf.settings.get("vlan", "0") != "0" else None
         return Settings(
             mac=mac,
             vlan=left if nic.vlan is None else nic.vlan,
@@ -122,7 +122,7 @@ def _settings(
         )
     if nic.min_rate is not None or nic.max_rate is not None:
         raise VicinalError(
-            f"the network of {nic.address} has a rate, and InfiniBand functions have none",
+            f"the network of {nic.address} has a rate, and InfiniBand VFs have none",
             "remove MIN_TX_RATE and MAX_TX_RATE",
         )
     if nic.mac is None and not changed:
@@ -136,18 +136,18 @@ def _settings(
 
 
 def main(script: Path, arguments: Sequence[str]) -> None:
-    """Do one action of a network. Raises VicinalError if a request is wrong, or a function is not
+    """Do one action of a network. Raises VicinalError if a request is wrong, or a VF is not
     free.
     """
     vm, nics = read_nics(given_in_base64(), addresses_only=script.name == "clean")
     if nics is None:
         return
-    network = Network(Functions())
+    network = Network(Vfs())
     match script.name:
         case "pre":
             network.prepare(vm, nics)
         case "clean":
-            # The VM has ended in any case: the next VM takes over functions that were not released.
+            # The VM has ended in any case: the next VM takes over VFs that were not released.
             for note in network.clean(vm, nics):
                 sys.stderr.write(f"ERROR: clean: Vicinal: {note}\n")
         case "update_nic":

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Networks whose NICs are SR-IOV functions, made by `vicinal opennebula install`.
+# Networks whose NICs are SR-IOV VFs, made by `vicinal opennebula install`.
 source "$(dirname -- "$0")/../../etc/vmm/kvm/kvmrc"
 export LIBVIRT_URI
 exec @PYTHON@ -I -m vicinal.integrations.opennebula.network "$0" "$@"

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.host.checks.vms import read_device_models
-from vicinal.host.functions.privileged.system import Host as FunctionsHost
-from vicinal.host.functions.sysfs import (
-    PhysicalFunction,
-    VirtualFunction,
-    all_functions,
-    physical_functions,
-)
 from vicinal.host.system import Host
 from vicinal.host.topology import read_huge_pages
+from vicinal.host.vf.privileged.system import Host as VfsHost
+from vicinal.host.vf.sysfs import (
+    PhysicalFunction,
+    VirtualFunction,
+    all_vfs,
+    physical_functions,
+)
 from vicinal.integrations.opennebula.records import REGIONS, Records, records_directory
 from vicinal.integrations.opennebula.request import LIMITS_FILE, read_limits
 
@@ -38,7 +38,7 @@ def attributes(
     remotes: Path,
     *,
     host: Host | None = None,
-    functions: FunctionsHost | None = None,
+    vfs: VfsHost | None = None,
     records: Path | None = None,
 ) -> Iterator[Attribute]:
     """All available attributes, in the order of output; errors become VICINAL_ERROR. Raises
@@ -49,7 +49,7 @@ def attributes(
     for facts in (
         lambda: _qemu(own),
         lambda: _regions(remotes, records or records_directory()),
-        lambda: _functions(functions or FunctionsHost()),
+        lambda: _vfs(vfs or VfsHost()),
         lambda: _huge_pages(own),
     ):
         yield from _without_failing(facts)
@@ -85,15 +85,15 @@ def _regions(remotes: Path, directory: Path) -> Iterator[Attribute]:
     yield "VICINAL_REGION_FREE", min(room, most) // _MEGABYTE
 
 
-def _functions(host: FunctionsHost) -> Iterator[Attribute]:
+def _vfs(host: VfsHost) -> Iterator[Attribute]:
     cards = physical_functions(host)
-    there = list(all_functions(cards))
-    yield "VICINAL_FUNCTIONS", len(there)
-    yield "VICINAL_FUNCTIONS_FREE", sum(each.free for each in there)
+    there = list(all_vfs(cards))
+    yield "VICINAL_VFS", len(there)
+    yield "VICINAL_VFS_FREE", sum(each.free for each in there)
     for card in cards:
         yield "VICINAL_CARD", _card(card)
-    for function in there:
-        yield "VICINAL_FUNCTION", _function(function)
+    for vf in there:
+        yield "VICINAL_VF", _vf(vf)
 
 
 def _card(card: PhysicalFunction) -> dict[str, int | str]:
@@ -102,30 +102,30 @@ def _card(card: PhysicalFunction) -> dict[str, int | str]:
         "KIND": card.kind,
         "NAMES": " ".join(sorted(card.names - {card.address})),
         "MOST": card.most,
-        "FUNCTIONS": len(card.functions),
-        "FREE": sum(each.free for each in card.functions),
+        "VFS": len(card.vfs),
+        "FREE": sum(each.free for each in card.vfs),
         "GUID": " ".join(port.guid for port in card.ports if port.guid),
     }
 
 
-def _function(function: VirtualFunction) -> dict[str, int | str]:
+def _vf(vf: VirtualFunction) -> dict[str, int | str]:
     return {
-        "ADDRESS": function.address,
-        "CARD": function.physical,
-        "NUMBER": function.number,
-        "FREE": _yes(function.free),
-        "OWNER": function.owner,
-        "GUID": _guid(function),
+        "ADDRESS": vf.address,
+        "CARD": vf.physical,
+        "NUMBER": vf.number,
+        "FREE": _yes(vf.free),
+        "OWNER": vf.owner,
+        "GUID": _guid(vf),
     }
 
 
-def _guid(function: VirtualFunction) -> str:
-    """The GUID of the function's port: the card's setting, or the port's GUID if a driver is bound
+def _guid(vf: VirtualFunction) -> str:
+    """The GUID of the VF's port: the card's setting, or the port's GUID if a driver is bound
     here.
 
-    Empty if there is none. Before an assignment, a function's GUID may be zero.
+    Empty if there is none. Before an assignment, a VF's GUID may be zero.
     """
-    guids = [function.settings.get("port_guid", ""), *(port.guid for port in function.ports)]
+    guids = [vf.settings.get("port_guid", ""), *(port.guid for port in vf.ports)]
     return next((guid for guid in guids if guid.strip("0:")), "")
 
 

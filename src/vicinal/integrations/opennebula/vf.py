@@ -1,17 +1,17 @@
-"""The SR-IOV functions that OpenNebula chose for a VM, and the functions that a VM has.
+"""The SR-IOV VFs that OpenNebula chose for a VM, and the VFs that a VM has.
 
     PCI = [ TYPE = "NIC", VN_MAD = "vicinal", ADDRESS = "0000:81:00:2", MAC = "02:00:0a:00:00:07" ]
 
-OpenNebula chooses the function and the hardware address. Other parts may be a user's words, and
+OpenNebula chooses the VF and the hardware address. Other parts may be a user's words, and
 count as hostile until they are checked.
 
-The records of `vicinal functions` name the owner of each function:
+The records of `vicinal vf` name the owner of each VF:
 
-    one-7        functions of VM 7 that Vicinal's networks configured; vfio-pci drives them
-    one-net-7    functions that OpenNebula's own drivers configured, with a rate set by a hook
+    one-7        VFs of VM 7 that Vicinal's networks configured; vfio-pci drives them
+    one-net-7    VFs that OpenNebula's own drivers configured, with a rate set by a hook
 
-A record is written before each change. So the functions that a killed driver left are known. When
-OpenNebula gives such a function to another VM, that VM takes over the record.
+A record is written before each change. So the VFs that a killed driver left are known. When
+OpenNebula gives such a VF to another VM, that VM takes over the record.
 """
 
 import re
@@ -22,17 +22,17 @@ from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 from vicinal.base.errors import VicinalError
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import assigned_to
-from vicinal.host.functions.settings import parse_mac
-from vicinal.host.functions.sysfs import VirtualFunction
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.owners import assigned_to
+from vicinal.host.vf.settings import parse_mac
+from vicinal.host.vf.sysfs import VirtualFunction
 from vicinal.integrations.opennebula.call import domain_name, running_vms
 from vicinal.integrations.opennebula.documents import parse, shown
 
 DRIVER = "vicinal"
 """VN_MAD of Vicinal's networks."""
 RATES = ("MIN_TX_RATE", "MAX_TX_RATE", "LINK_STATE")
-"""Settings of a function that OpenNebula's own drivers do not set."""
+"""Settings of a VF that OpenNebula's own drivers do not set."""
 
 _ADDRESS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])[:.]([0-7])", re.IGNORECASE)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -40,15 +40,15 @@ _WORDS = {"YES": True, "ON": True, "NO": False, "OFF": False}
 _NICS = ("NIC", "NIC_ALIAS", "PCI")
 _WHAT = "the VM's document"
 FREE_SECONDS = 10.0
-"""How long the process of an ended VM may still use a function."""
+"""How long the process of an ended VM may still use a VF."""
 HOOKED = "one-net-"
 _POLL_SECONDS = 0.1
 _LEFT = re.compile(rf"(?:{HOOKED}|one-)([0-9]{{1,10}})")
 
 
 @dataclass(frozen=True)
-class FunctionNic:
-    """A VM's network interface that is a function of the host's card."""
+class VfNic:
+    """A VM's network interface that is a VF of the host's card."""
 
     address: str
     """PCI address on the host: 0000:81:00.2."""
@@ -63,7 +63,7 @@ class FunctionNic:
     network: int | None = None
     """Id of the virtual network."""
     attached: bool = False
-    """The function is attached or detached while the VM runs; the VM's other functions stay as they
+    """The VF is attached or detached while the VM runs; the VM's other VFs stay as they
     are.
     """
 
@@ -75,8 +75,8 @@ class FunctionNic:
 
 def read_nics(
     document: bytes, driver: str = DRIVER, *, addresses_only: bool = False
-) -> tuple[int, list[FunctionNic] | None]:
-    """A VM's id, and its functions in the networks of `driver`.
+) -> tuple[int, list[VfNic] | None]:
+    """A VM's id, and its VFs in the networks of `driver`.
 
     For drivers other than Vicinal's, reads only RATES. With `addresses_only`, reads only the
     addresses: a slip in a network's settings must not keep a VM from ending. If NICs are attached
@@ -92,15 +92,13 @@ def read_nics(
     found = [read(each) for each in listed if each.findtext("VN_MAD") == driver]
     addresses = [each.address for each in found]
     if twice := {each for each in addresses if addresses.count(each) > 1}:
-        raise VicinalError(
-            f"{_WHAT} has the function {min(twice)} twice", "correct the VM's PCI devices"
-        )
+        raise VicinalError(f"{_WHAT} has the VF {min(twice)} twice", "correct the VM's PCI devices")
     if any(_attached(each) for kind in _NICS for each in root.iterfind(f"TEMPLATE/{kind}")):
         return vm, [each for each in found if each.attached] or None
     return vm, found
 
 
-def _nic(element: Element) -> FunctionNic:
+def _nic(element: Element) -> VfNic:
     mac = element.findtext("MAC")
     return replace(
         _rates_of(element),
@@ -112,7 +110,7 @@ def _nic(element: Element) -> FunctionNic:
     )
 
 
-def _rates_of(element: Element) -> FunctionNic:
+def _rates_of(element: Element) -> VfNic:
     return replace(
         _address_of(element),
         min_rate=_number(element, "MIN_TX_RATE"),
@@ -121,16 +119,16 @@ def _rates_of(element: Element) -> FunctionNic:
     )
 
 
-def _address_of(element: Element) -> FunctionNic:
+def _address_of(element: Element) -> VfNic:
     text = element.findtext("ADDRESS") or ""
     address = _ADDRESS.fullmatch(text)
     if address is None:
         raise VicinalError(
             f"a PCI device of the VM has the address {shown(text)}, which is no PCI address",
-            "check that the host's PCI probe lists its functions",
+            "check that the host's PCI probe lists its VFs",
         )
     domain, bus, slot, function = (each.lower() for each in address.groups())
-    return FunctionNic(f"{domain}:{bus}:{slot}.{function}", attached=_attached(element))
+    return VfNic(f"{domain}:{bus}:{slot}.{function}", attached=_attached(element))
 
 
 def _attached(element: Element) -> bool:
@@ -156,65 +154,65 @@ def _switch(element: Element, name: str) -> bool | None:
 
 
 def owner_of(vm: int) -> str:
-    """The owner in the records for a VM with functions of Vicinal's networks."""
+    """The owner in the records for a VM with VFs of Vicinal's networks."""
     return domain_name(vm)
 
 
 def hooked_owner_of(vm: int) -> str:
-    """The owner in the records for a VM with functions of OpenNebula's own drivers.
+    """The owner in the records for a VM with VFs of OpenNebula's own drivers.
 
-    The name differs from owner_of(), because save and migrate detach all functions of owner_of().
+    The name differs from owner_of(), because save and migrate detach all VFs of owner_of().
     """
     return f"{HOOKED}{vm}"
 
 
 class Assignments:
-    """The functions of VMs on one host, for one kind of owner."""
+    """The VFs of VMs on one host, for one kind of owner."""
 
     def __init__(
         self,
-        functions: Functions,
+        vfs: Vfs,
         owner: Callable[[int], str] = owner_of,
         running: Callable[[], AbstractSet[int]] = running_vms,
         free_seconds: float = FREE_SECONDS,
     ) -> None:
-        self._functions = functions
+        self._vfs = vfs
         self.owner = owner
         self._running = running
         """Returns the ids of the VMs that run here."""
         self._free_seconds = free_seconds
 
     def of(self, vm: int) -> list[str]:
-        """Addresses of the VM's functions."""
-        return assigned_to(self._functions, self.owner(vm))
+        """Addresses of the VM's VFs."""
+        return assigned_to(self._vfs, self.owner(vm))
 
     def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
-        """Release a VM's functions among `addresses`; returns the failures as texts."""
+        """Release a VM's VFs among `addresses`; returns the failures as texts."""
         own = [address for address in self.of(vm) if address in addresses]
         try:
             return self._release(own, self.owner(vm))
         except VicinalError as error:
-            return [f"functions that are not free stay assigned to {self.owner(vm)}: {error}"]
+            return [f"VFs that are not free stay assigned to {self.owner(vm)}: {error}"]
 
-    def take_over(self, function: VirtualFunction, vm: int) -> VirtualFunction:
-        """Release a function of an ended VM, which OpenNebula gave to `vm`; returns the function's
+    def take_over(self, vf: VirtualFunction, vm: int) -> VirtualFunction:
+        """Release a VF of an ended VM, which OpenNebula gave to `vm`; returns the VF's
         new state.
 
-        Also releases a function of `vm` itself, because a killed attempt may have requested more.
-        Functions of running VMs and of other owners stay: their assignment fails and names the
-        owner. Raises VicinalError if the function cannot be released.
+        Also releases a VF of `vm` itself, because a killed attempt may have requested more.
+        VFs of running VMs and of other owners stay: their assignment fails and names the
+        owner. Raises VicinalError if the VF cannot be released.
         """
-        left = _LEFT.fullmatch(function.owner)
-        own = function.owner == self.owner(vm)
+        left = _LEFT.fullmatch(vf.owner)
+        own = vf.owner == self.owner(vm)
         if left is None or (not own and int(left[1]) in self._running()):
-            return function
-        self._release([function.address], function.owner)
-        return self._functions.find(function.address)
+            return vf
+        self._release([vf.address], vf.owner)
+        return self._vfs.find(vf.address)
 
     def _release(self, addresses: Sequence[str], owner: str) -> list[str]:
         if not addresses:
             return []
         deadline = time.monotonic() + self._free_seconds
-        while any(map(self._functions.host.use, addresses)) and time.monotonic() < deadline:
+        while any(map(self._vfs.host.use, addresses)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        return self._functions.release(addresses, owner=owner)
+        return self._vfs.release(addresses, owner=owner)

@@ -19,23 +19,23 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.devices import HostFunction, function_address, set_function_address
+from vicinal.cluster.vm.devices import PciFunction, pci_function_address, set_pci_function_address
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_devices import (
     await_removal,
-    detach_function,
+    detach_pci_function,
     detach_region,
     has_region,
 )
 from vicinal.cluster.vm.libvirt.lifecycle import DomainState, lookup, observe, ours, resume, suspend
-from vicinal.host.functions.operations import Functions
-from vicinal.host.functions.owners import assigned_to
 from vicinal.host.system import Host
+from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.owners import assigned_to
 from vicinal.integrations.opennebula.call import Call, domain_name, given, libvirt_uri, run_stock
 from vicinal.integrations.opennebula.held_resources import (
-    HeldFunction,
     HeldResources,
+    HeldVf,
     Placement,
     read_mark,
     read_placement,
@@ -49,7 +49,7 @@ from vicinal.region.states import Liveness, SlotState
 
 DETACH_SECONDS = 60.0
 """How long a guest may take to release a device."""
-_FUNCTION = "hostdev[@type='pci']"
+_VF = "hostdev[@type='pci']"
 _SETTLE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
 LEAVE_SECONDS = 60.0
@@ -66,13 +66,13 @@ class Vm:
         vm: int,
         hypervisor: Hypervisor,
         records: Records,
-        functions: Callable[[], Functions] = Functions,
+        vfs: Callable[[], Vfs] = Vfs,
     ) -> None:
         self.id = vm
         self.name = domain_name(vm)
         self._hypervisor = replace(hypervisor, lent=frozenset({self.name}))
         self._records = records
-        self._functions = functions
+        self._vfs = vfs
 
     @property
     def is_here(self) -> bool:
@@ -92,7 +92,7 @@ class Vm:
     def held_resources(self) -> HeldResources:
         """The VM's present resources, and the resources that it gave up before.
 
-        Includes only functions that Vicinal's networks gave to the VM: no other device may be
+        Includes only VFs that Vicinal's networks gave to the VM: no other device may be
         attached again. Raises VicinalError if libvirt or the records fail.
         """
         found = self.lacks
@@ -101,7 +101,7 @@ class Vm:
             for device in self._devices("shmem"):
                 if device.get("name") == request.name:
                     found = replace(found, region=request, region_device=_plain(device))
-        return found.with_more(self._held_functions())
+        return found.with_more(self._held_vfs())
 
     def placement(self) -> Placement:
         """The VM's processors and NUMA nodes, by the numbers of this host. Raises VicinalError."""
@@ -129,8 +129,8 @@ class Vm:
                 still = None if alone else self._standing_still
                 stack.enter_context(ranks_out(path, still, self.name))
             for address in self._assigned():
-                detach_function(
-                    self._hypervisor, self.name, HostFunction(address), seconds=DETACH_SECONDS
+                detach_pci_function(
+                    self._hypervisor, self.name, PciFunction(address), seconds=DETACH_SECONDS
                 )
             if what.region is not None:
                 detach_region(self._hypervisor, self.name, what.region.name, seconds=DETACH_SECONDS)
@@ -139,7 +139,7 @@ class Vm:
         """Attach the resources of `what` that the guest lacks. Raises VicinalError if a device does
         not fit.
 
-        The region's file and the functions must exist: expect() checks that.
+        The region's file and the VFs must exist: expect() checks that.
         """
         self._go_on()
         await_removal(self._hypervisor, self.name)
@@ -149,18 +149,18 @@ class Vm:
                 self._attach(device, f"the region {what.region.name}")
             with self._records.moving_ranks(what.region):
                 ranks_may_return(self._records.checked_file(what.region))
-        self._give_functions(what.functions)
+        self._give_vfs(what.vfs)
         write_mark(self._domain(), None)
         self._records.lacks(self.id, something=False)
 
     def expect(self, what: HeldResources) -> None:
-        """Raise VicinalError unless a network has prepared enough functions for the VM on this
+        """Raise VicinalError unless a network has prepared enough VFs for the VM on this
         host.
         """
         have = len(self._assigned())
-        if have < len(what.functions):
+        if have < len(what.vfs):
             raise VicinalError(
-                f"{self.name} had {len(what.functions)} SR-IOV functions, and this host has "
+                f"{self.name} had {len(what.vfs)} SR-IOV VFs, and this host has "
                 f"prepared {have} for it",
                 "see the earlier messages of the network driver (vnm/vicinal/pre)",
             )
@@ -204,40 +204,40 @@ class Vm:
             text = ElementTree.tostring(device, encoding="unicode")
             self._domain().attachDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
-    # --- functions -----------------------------------------------------------------------------
+    # --- VFs -----------------------------------------------------------------------------
 
     def _assigned(self) -> list[str]:
-        """Addresses of the functions that Vicinal's networks gave to the VM on this host."""
-        return sorted(assigned_to(self._functions(), self.name))
+        """Addresses of the VFs that Vicinal's networks gave to the VM on this host."""
+        return sorted(assigned_to(self._vfs(), self.name))
 
     def _identity(self, address: str) -> str:
-        settings = self._functions().find(address).settings
+        settings = self._vfs().find(address).settings
         return settings.get("port_guid") or settings.get("mac") or ""
 
-    def _held_functions(self) -> Sequence[HeldFunction]:
+    def _held_vfs(self) -> Sequence[HeldVf]:
         assigned = self._assigned()
         if not assigned:
             return ()
         found = []
-        for device in self._devices(_FUNCTION):
-            address = function_address(device)
+        for device in self._devices(_VF):
+            address = pci_function_address(device)
             if address in assigned:
-                found.append(HeldFunction(_plain(device), self._identity(address)))
+                found.append(HeldVf(_plain(device), self._identity(address)))
         return found
 
-    def _give_functions(self, functions: Sequence[HeldFunction]) -> None:
-        """Attach each function with its former identity, at its former address in the guest."""
-        if not functions:
+    def _give_vfs(self, vfs: Sequence[HeldVf]) -> None:
+        """Attach each VF with its former identity, at its former address in the guest."""
+        if not vfs:
             return
-        there = {function_address(device) for device in self._devices(_FUNCTION)}
+        there = {pci_function_address(device) for device in self._devices(_VF)}
         free = {each: self._identity(each) for each in self._assigned()}
-        pairs = dict(_paired(functions, free))
-        for function, address in pairs.items():
+        pairs = dict(_paired(vfs, free))
+        for vf, address in pairs.items():
             if address in there:
                 continue
-            device = ElementTree.fromstring(function.device)
-            set_function_address(device, HostFunction(address))
-            self._attach(device, f"the function {address}")
+            device = ElementTree.fromstring(vf.device)
+            set_pci_function_address(device, PciFunction(address))
+            self._attach(device, f"the VF {address}")
 
 
 def _plain(device: ElementTree.Element) -> str:
@@ -247,20 +247,18 @@ def _plain(device: ElementTree.Element) -> str:
     return ElementTree.tostring(device, encoding="unicode").strip()
 
 
-def _paired(
-    functions: Sequence[HeldFunction], free: dict[str, str]
-) -> Iterator[tuple[HeldFunction, str]]:
+def _paired(vfs: Sequence[HeldVf], free: dict[str, str]) -> Iterator[tuple[HeldVf, str]]:
     left = dict(free)
-    for function in sorted(functions, key=lambda each: each.identity not in free.values()):
+    for vf in sorted(vfs, key=lambda each: each.identity not in free.values()):
         if not left:
             raise VicinalError(
-                f"this host has {len(free)} functions for a VM that had {len(functions)}",
+                f"this host has {len(free)} VFs for a VM that had {len(vfs)}",
                 "see the earlier messages of the network driver (vnm/vicinal/pre)",
             )
-        fits = (each for each, identity in left.items() if identity == function.identity)
+        fits = (each for each, identity in left.items() if identity == vf.identity)
         address = next(fits, next(iter(left)))
         del left[address]
-        yield function, address
+        yield vf, address
 
 
 @contextmanager
@@ -323,7 +321,7 @@ class Site:
     hypervisor: Hypervisor
     records: Records
     limits: Limits
-    functions: Callable[[], Functions] = Functions
+    vfs: Callable[[], Vfs] = Vfs
     stock: Callable[[Call, int, bytes | None], int] = run_stock
     """Runs OpenNebula's own script."""
     given: Callable[[], bytes] = given
@@ -332,7 +330,7 @@ class Site:
 
     def vm(self, vm_id: int) -> Vm:
         """The VM with this id."""
-        return Vm(vm_id, self.hypervisor, self.records, self.functions)
+        return Vm(vm_id, self.hypervisor, self.records, self.vfs)
 
     def kept(
         self, vm: int, what: HeldResources, nodes: Collection[int] = ()

@@ -50,17 +50,15 @@ Python = Annotated[
     ),
 ]
 _MAX_SIZE = typer.Option(metavar="SIZE", help="The largest region of a job on a host.")
-WithFunctions = Annotated[
+WithVfs = Annotated[
     bool,
-    typer.Option(
-        "--functions", help="Let jobs request SR-IOV functions of their hosts with --gres=vf:1."
-    ),
+    typer.Option("--vfs", help="Let jobs request SR-IOV VFs of their hosts with --gres=vf:1."),
 ]
 Vlans = Annotated[
     str | None,
     typer.Option(
         metavar="FIRST-LAST",
-        help="VLANs of the functions' network; the nodes of each job get one of their own.",
+        help="VLANs of the VFs' network; the nodes of each job get one of their own.",
     ),
 ]
 Node = Annotated[
@@ -93,7 +91,7 @@ def install(
     mpi: Mpis = None,
     max_size: Annotated[str, _MAX_SIZE] = DEFAULT_MAX_SIZE,
     python: Python = None,
-    with_functions: WithFunctions = False,
+    with_vfs: WithVfs = False,
     vlans: Vlans = None,
     node: Node = None,
     network_port: Annotated[int, _NETWORK_PORT] = NETWORK_PORT,
@@ -102,7 +100,7 @@ def install(
     """Install the option --vicinal for Slurm on this host. Use the same options on every host."""
     files = find_files(slurm_conf)
     network = HOST_NETWORK if host_network else str(network_port)
-    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_functions, vlans, network)
+    wanted, *_ = _wanted(files, directory, mpi, max_size, python, with_vfs, vlans, network)
     with told("installing the option for Slurm on this host"):
         changed = install_files(files, wanted)
     for path in changed:
@@ -111,7 +109,7 @@ def install(
         typer.echo("everything is installed already")
     if changed:
         typer.echo("restart slurmd, if this host has one: its epilog removes the regions of jobs")
-    if with_functions:
+    if with_vfs:
         from vicinal.integrations.slurm import gres
 
         for line in gres.lines(_node(node), gres.counted(), files.slurm_conf):
@@ -126,7 +124,7 @@ def check(
     mpi: Mpis = None,
     max_size: Annotated[str | None, _MAX_SIZE] = None,
     python: Python = None,
-    with_functions: WithFunctions = False,
+    with_vfs: WithVfs = False,
     vlans: Vlans = None,
     node: Node = None,
     network_port: Annotated[int | None, _NETWORK_PORT] = None,
@@ -142,7 +140,7 @@ def check(
     installed = Installed.read(files)
     said = installed.arguments
     directory = directory or Path(said.get("directory", DEFAULT_REGIONS))
-    with_functions = with_functions or "functions" in said
+    with_vfs = with_vfs or "vfs" in said
     network = (
         HOST_NETWORK if host_network else str(network_port or said.get("network", NETWORK_PORT))
     )
@@ -152,7 +150,7 @@ def check(
         mpi or list(installed.mpis),
         max_size or said.get("max_size", DEFAULT_MAX_SIZE),
         python or (Path(said["python"]) if "python" in said else None),
-        with_functions,
+        with_vfs,
         vlans or said.get("vlans"),
         network,
     )
@@ -169,7 +167,7 @@ def check(
         from vicinal.integrations.slurm import network_checks
 
         looked = chain(looked, network_checks.check(files.slurm_conf))
-    if with_functions:
+    if with_vfs:
         from vicinal.integrations.slurm import gres
 
         looked = chain(looked, gres.check(_node(node), gres.counted(), files.slurm_conf))
@@ -194,7 +192,7 @@ def remove(slurm_conf: SlurmConf = None) -> None:
 
 for _plain in (
     *(plugin_commands.region, plugin_commands.sweep, plugin_commands.network),
-    *(plugin_commands.functions, plugin_commands.lend, plugin_commands.release),
+    *(plugin_commands.vfs, plugin_commands.lend, plugin_commands.release),
 ):
     commands.command()(for_typer(_plain))
 
@@ -205,15 +203,15 @@ def _wanted(
     mpi: list[Mpi] | None,
     max_size: str,
     python: Path | None,
-    functions: bool,
+    vfs: bool,
     vlans: str | None,
     network: str,
 ) -> tuple[Wanted, Path, Path, Path]:
     """The files' wanted contents, and the paths of the plugin, the command and the interpreter."""
     plugin, command = find_plugin(), _own_command()
     most = parse_size(max_size)
-    if vlans is not None and not functions:
-        raise VicinalError("--vlans applies only to functions", "add --functions")
+    if vlans is not None and not vfs:
+        raise VicinalError("--vlans applies only to VFs", "add --vfs")
     python = python or Path(sys.executable)
     include = include_text(
         plugin,
@@ -222,7 +220,7 @@ def _wanted(
         directory,
         files.variables,
         most,
-        functions=functions,
+        vfs=vfs,
         vlans=None if vlans is None else parse_vlans(vlans),
         network=network,
     )

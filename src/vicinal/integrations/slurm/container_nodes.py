@@ -17,14 +17,14 @@ from vicinal.cluster.resources.containers import container_spec
 from vicinal.cluster.resources.uplink import head_of
 from vicinal.host import namespaces as kernel
 from vicinal.integrations.slurm.joining import UPLINK, Channel
-from vicinal.integrations.slurm.node_functions import (
-    NodeFunction,
+from vicinal.integrations.slurm.node_list import ListedNode, NodeList, Process
+from vicinal.integrations.slurm.node_vfs import (
+    NodeVf,
     device_files,
-    listed_functions,
-    share_functions,
+    listed_vfs,
+    share_vfs,
     sole_interface,
 )
-from vicinal.integrations.slurm.node_list import ListedNode, NodeList, Process
 from vicinal.integrations.slurm.nodes_job import NodesJob
 from vicinal.integrations.slurm.staying import let_go, stay
 
@@ -39,7 +39,7 @@ def make_containers(
     and memory. Raises VicinalError; containers that were created end with the supervisor.
     """
     name, base = file.name, job.directory / "containers"
-    shares = share_functions(job.functions, nodes)
+    shares = share_vfs(job.vfs, nodes)
     channel = None if job.channel is None else Channel(job.channel)
     joined = channel is not None and not job.alone and not job.host_network
     neighbours = _neighbours(job, file, nodes) if joined else None
@@ -78,22 +78,20 @@ def make_containers(
         found,
         None if region is None else (f"file:{REGION}", region[1]),
         Process.of(_hold_identity(cluster.head_process)) if cluster.unprivileged else None,
-        listed_functions(shares, nodes) if job.functions else {},
-        sole_interface(file) if job.functions else None,
+        listed_vfs(shares, nodes) if job.vfs else {},
+        sole_interface(file) if job.vfs else None,
     )
 
 
-def _take(
-    cluster: ContainerCluster, channel: Channel, node: str, share: Sequence[NodeFunction]
-) -> None:
-    """Ask root to put the interfaces of a node's functions into its network, and configure them."""
+def _take(cluster: ContainerCluster, channel: Channel, node: str, share: Sequence[NodeVf]) -> None:
+    """Ask root to put the interfaces of a node's VFs into its network, and configure them."""
     for each in share:
         if each.interface:
             network = cluster.network_in(node)
             if network is None:
                 raise VicinalError(
-                    f"the node {node!r} uses the host's network, and cannot get a function",
-                    "remove the functions, or let nodes have networks of their own",
+                    f"the node {node!r} uses the host's network, and cannot get a VF",
+                    "remove the VFs, or let nodes have networks of their own",
                 )
             given = channel.lend(each.number, network)
             cluster.adopt(node, given, each.interface, each.address)

@@ -7,7 +7,7 @@ DEFAULT_REGIONS = Path("/run/vicinal-slurm")
 DEFAULT_MAX_SIZE = "4G"
 """The largest region of a job."""
 GRES = "vf"
-"""The GRES by which users request SR-IOV functions."""
+"""The GRES by which users request SR-IOV VFs."""
 NETWORK_PORT = 330
 """UDP port of jobs' networks over several hosts. No service has the port, and only root can open
 it: on a host where a job has ended, the job's frames reach no user's process.

@@ -144,13 +144,13 @@ def include_text(
     variables: Path,
     most: int,
     *,
-    functions: bool = False,
+    vfs: bool = False,
     vlans: range | None = None,
     network: str = str(NETWORK_PORT),
 ) -> str:
     """The text of the file that loads the plugin.
 
-    `functions`: jobs can request SR-IOV functions as GRES. `vlans`: the functions of a job's nodes
+    `vfs`: jobs can request SR-IOV VFs as GRES. `vlans`: the VFs of a job's nodes
     are in one of these VLANs. `network` is the UDP port of jobs' networks over several hosts, or
     HOST_NETWORK. Raises VicinalError for a path that the file cannot contain.
     """
@@ -160,7 +160,7 @@ def include_text(
                 f"plugstack.conf cannot contain the path {str(path)!r}",
                 "choose an absolute path without spaces, # and =",
             )
-    more = f" functions={GRES}" if functions else ""
+    more = f" vfs={GRES}" if vfs else ""
     if vlans is not None:
         more += f" vlans={vlans[0]}-{vlans[-1]}"
     return (

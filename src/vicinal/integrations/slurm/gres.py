@@ -1,7 +1,7 @@
-"""GRES: the lines that tell Slurm about this host's SR-IOV functions, and the check of these lines.
+"""GRES: the lines that tell Slurm about this host's SR-IOV VFs, and the check of these lines.
 
-Slurm counts the functions of each card; a card is a type of the GRES. Slurm needs no more: the
-functions of a job are chosen when the job begins.
+Slurm counts the VFs of each card; a card is a type of the GRES. Slurm needs no more: the
+VFs of a job are chosen when the job begins.
 """
 
 import os
@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from vicinal.host.functions.operations import Functions
+from vicinal.host.vf.operations import Vfs
 from vicinal.integrations.slurm.checks import Found
 from vicinal.integrations.slurm.defaults import GRES
 from vicinal.integrations.slurm.files import setting
@@ -20,14 +20,14 @@ _COUNTED = re.compile(rf"(?:^|,){GRES}:([A-Za-z][\w.-]*):(\d+)")
 _ANSWER_SECONDS = 30.0
 
 
-def counted(functions: Functions | None = None) -> dict[str, int]:
-    """The number of functions of each card of this host, by the card's name for Slurm."""
+def counted(vfs: Vfs | None = None) -> dict[str, int]:
+    """The number of VFs of each card of this host, by the card's name for Slurm."""
     found = {}
-    for card in (functions or Functions()).cards():
+    for card in (vfs or Vfs()).cards():
         devices = (port.device for port in card.ports)
         names = [name for name in (*card.interfaces, *devices) if _TYPE.fullmatch(name)]
-        if card.functions and names:
-            found[names[0]] = len(card.functions)
+        if card.vfs and names:
+            found[names[0]] = len(card.vfs)
     return found
 
 
@@ -39,7 +39,7 @@ def gres_of(counts: Mapping[str, int]) -> str:
 def lines(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[str]:
     """The lines that an administrator must write, with the files to write them to."""
     if not counts:
-        yield f"{node} has no SR-IOV functions: create some with `vicinal functions create CARD N`"
+        yield f"{node} has no SR-IOV VFs: create some with `vicinal vf create CARD N`"
         return
     yield f"write into {slurm_conf.parent}/gres.conf, which is the same on every host:"
     for card, count in counts.items():
@@ -52,7 +52,7 @@ def lines(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[st
 
 
 def check(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[Found]:
-    """Check that slurm.conf and slurmctld know the GRES and the functions of `node`."""
+    """Check that slurm.conf and slurmctld know the GRES and the VFs of `node`."""
     types = (setting(slurm_conf, "GresTypes") or "").split(",")
     known = "has" if GRES in types else "does not have"
     remedy = f"write GresTypes={GRES} into it, and restart slurmctld and slurmd"
@@ -68,10 +68,9 @@ def check(node: str, counts: Mapping[str, int], slurm_conf: Path) -> Iterator[Fo
     told = {card: int(count) for card, count in _COUNTED.findall(shown.get("Gres", ""))}
     yield Found(
         told == counts,
-        f"{node} has {gres_of(counts) or 'no functions'}, and Slurm knows of "
-        f"{gres_of(told) or 'none'}",
-        f"write the lines of `vicinal slurm install --functions` into {slurm_conf} and gres.conf; "
-        "create missing functions with `vicinal functions create CARD N`",
+        f"{node} has {gres_of(counts) or 'no vfs'}, and Slurm knows of {gres_of(told) or 'none'}",
+        f"write the lines of `vicinal slurm install --vfs` into {slurm_conf} and gres.conf; "
+        "create missing VFs with `vicinal vf create CARD N`",
     )
     reason = shown.get("Reason", "")
     if f"gres/{GRES}" in reason:

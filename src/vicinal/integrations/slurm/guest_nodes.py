@@ -30,20 +30,20 @@ from vicinal.cluster.vm.guest.identity import keys_of_secret
 from vicinal.cluster.vm.image.building import find_image
 from vicinal.cluster.vm.image.layout import GUESTS_FILE
 from vicinal.cluster.vm.region_device import RegionDevice
-from vicinal.cluster.vm.snapshot.hardware import PassedFunction
+from vicinal.cluster.vm.snapshot.hardware import PassedVf
 from vicinal.cluster.vm.snapshot.starting import CommonNetwork, GuestMake, start_guests
 from vicinal.host import namespaces as kernel
 from vicinal.integrations.slurm.files import task_variables
 from vicinal.integrations.slurm.guest_pmix import boot_commands
 from vicinal.integrations.slurm.guest_task import GUESTS, TASKS
 from vicinal.integrations.slurm.joining import UPLINK, Channel
-from vicinal.integrations.slurm.node_functions import (
-    NodeFunction,
-    listed_functions,
-    share_functions,
+from vicinal.integrations.slurm.node_list import ListedNode, NodeList
+from vicinal.integrations.slurm.node_vfs import (
+    NodeVf,
+    listed_vfs,
+    share_vfs,
     sole_interface,
 )
-from vicinal.integrations.slurm.node_list import ListedNode, NodeList
 from vicinal.integrations.slurm.nodes_job import NodesJob
 from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.mpi.libraries import Mpi
@@ -65,8 +65,8 @@ def make_guests(
     Raises VicinalError; VMs that were started end with the supervisor.
     """
     _check(job, cluster, nodes)
-    shares = share_functions(job.functions, nodes)
-    if job.functions:
+    shares = share_vfs(job.vfs, nodes)
+    if job.vfs:
         _borrow(job)
     network = None
     if job.channel is not None and not job.alone:
@@ -105,25 +105,25 @@ def make_guests(
     return NodeList(
         [ListedNode(node.name, None) for node in nodes],
         None,
-        functions=listed_functions(shares, nodes) if job.functions else {},
-        interface=sole_interface(cluster) if job.functions else None,
+        vfs=listed_vfs(shares, nodes) if job.vfs else {},
+        interface=sole_interface(cluster) if job.vfs else None,
     )
 
 
 def _borrow(job: NodesJob) -> None:
-    """Ask root to let this user open the job's functions.
+    """Ask root to let this user open the job's VFs.
 
     Raises VicinalError if the guests' kernel lacks a driver, or root refuses.
     """
     image = find_image()
     drivers = image.drivers()
-    for function in job.functions:
-        if function.driver not in drivers:
+    for vf in job.vfs:
+        if vf.driver not in drivers:
             raise VicinalError(
-                f"{function.address} needs the driver {function.driver!r}, and the guests' kernel "
+                f"{vf.address} needs the driver {vf.driver!r}, and the guests' kernel "
                 f"{image.kernel_version} does not have it (of the known drivers it has "
                 f"{', '.join(sorted(drivers)) or 'none'})",
-                "use containers, or functions of another card",
+                "use containers, or VFs of another card",
             )
     assert job.channel is not None
     channel = Channel(os.dup(job.channel))
@@ -133,9 +133,9 @@ def _borrow(job: NodesJob) -> None:
         channel.close()
 
 
-def _passed(function: NodeFunction) -> PassedFunction:
-    has = function.function
-    return PassedFunction(has.address, has.driver, has.mac, function.interface, function.address)
+def _passed(vf: NodeVf) -> PassedVf:
+    has = vf.vf
+    return PassedVf(has.address, has.driver, has.mac, vf.interface, vf.address)
 
 
 def launcher_variables(given: Iterable[str]) -> dict[str, str]:

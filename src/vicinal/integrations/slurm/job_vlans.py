@@ -1,4 +1,4 @@
-"""The VLAN of each job, to which the card binds the functions of the job's nodes.
+"""The VLAN of each job, to which the card binds the VFs of the job's nodes.
 
 An administrator sets the numbers (`vicinal slurm install --vlans 1000-1999`). The hosts of a job do
 not ask each other: the VLAN follows from the job's number. A job that would have the same VLAN as

@@ -3,8 +3,8 @@ networks.
 
 Root receives an open file of a network namespace, and checks that the namespace belongs to this
 user. Then root puts into the namespace the end of a cable to the job's other hosts
-(job_network.py), or the interface of one of the job's functions. Or root lets this user open all
-functions (slurm/supervisor_network.h).
+(job_network.py), or the interface of one of the job's VFs. Or root lets this user open all
+VFs (slurm/supervisor_network.h).
 """
 
 import socket
@@ -36,10 +36,10 @@ class Channel:
             )
 
     def lend(self, number: int, network: Path) -> str:
-        """Ask root to put a function's interface into a network; returns the interface's name
+        """Ask root to put a VF's interface into a network; returns the interface's name
         there.
 
-        `number` is the function's index among the job's functions on this host. Raises VicinalError
+        `number` is the VF's index among the job's VFs on this host. Raises VicinalError
         if root refuses.
         """
         if not self._ask(_LEND + bytes([number]), network):
@@ -47,7 +47,7 @@ class Channel:
         return f"lent{number}"
 
     def lend_to_vms(self) -> None:
-        """Ask root to bind all functions of the job to vfio-pci, and to let this user open them.
+        """Ask root to bind all VFs of the job to vfio-pci, and to let this user open them.
 
         Raises VicinalError if root refuses.
         """
@@ -70,5 +70,5 @@ class Channel:
 
 def _not_lent() -> VicinalError:
     return VicinalError(
-        "the nodes did not get the job's SR-IOV functions", "see slurmd's log for the cause"
+        "the nodes did not get the job's SR-IOV VFs", "see slurmd's log for the cause"
     )

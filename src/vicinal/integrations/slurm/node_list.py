@@ -43,8 +43,8 @@ class ListedNode:
 
 
 @dataclass(frozen=True)
-class ListedFunctions:
-    """The functions of a node, for its tasks."""
+class ListedVfs:
+    """The VFs of a node, for its tasks."""
 
     addresses: Sequence[str]
     """PCI addresses."""
@@ -53,7 +53,7 @@ class ListedFunctions:
 
     @property
     def words(self) -> str:
-        """The functions in a line of the list."""
+        """The VFs in a line of the list."""
         lists = (self.addresses, self.interfaces, self.devices)
         return " ".join(",".join(dict.fromkeys(each)) or "-" for each in lists)
 
@@ -69,8 +69,8 @@ class NodeList:
     """Process whose user namespace tasks in containers join; None: tasks use the containers'
     own.
     """
-    functions: Mapping[str, ListedFunctions] = field(default_factory=dict)
-    """Functions by node name; empty if the job has none."""
+    vfs: Mapping[str, ListedVfs] = field(default_factory=dict)
+    """VFs by node name; empty if the job has none."""
     interface: str | None = None
     """Interface by which all nodes of the job reach each other; None: the nodes' default."""
 
@@ -86,6 +86,6 @@ class NodeList:
         for node in self.nodes:
             kind = "exec" if node.process is None else f"container {node.process.words}"
             lines.append(f"node {node.name} {kind}\n")
-            if node.name in self.functions:
-                lines.append(f"functions {self.functions[node.name].words}\n")
+            if node.name in self.vfs:
+                lines.append(f"vfs {self.vfs[node.name].words}\n")
         write_atomically(directory / "nodes", "".join(lines), Durability.NONE)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
-from vicinal.cluster.file.network import FunctionNetwork, NoNetwork
-from vicinal.integrations.slurm.lent_functions import LentFunction
-from vicinal.integrations.slurm.node_functions import check_names_nothing_else
+from vicinal.cluster.file.network import NoNetwork, VfNetwork
+from vicinal.integrations.slurm.lent_vfs import LentVf
+from vicinal.integrations.slurm.node_vfs import check_names_nothing_else
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class NodesJob:
     """The largest size of a region."""
     channel: int | None = None
     """Descriptor of the channel to root for nodes' networks (slurm/supervisor_network.h)."""
-    functions: tuple[LentFunction, ...] = ()
-    """The job's functions for its nodes on this host, in the plugin's order."""
+    vfs: tuple[LentVf, ...] = ()
+    """The job's VFs for its nodes on this host, in the plugin's order."""
     host_network: bool = False
     """Whether an administrator lets nodes use the hosts' network if they have no network of
     their own.
@@ -82,7 +82,7 @@ def check_cluster(cluster: Cluster) -> BackEnd:
             "give each kind a job of its own",
         )
     for node in cluster.nodes:
-        if isinstance(node.network, FunctionNetwork):
+        if isinstance(node.network, VfNetwork):
             check_names_nothing_else(cluster, node, node.network)
         elif node.network is not None and not isinstance(node.network, NoNetwork):
             raise VicinalError(

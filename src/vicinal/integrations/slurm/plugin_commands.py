@@ -1,4 +1,4 @@
-"""`vicinal slurm region`, `sweep`, `functions`, `lend`, `release` and `network`.
+"""`vicinal slurm region`, `sweep`, `vfs`, `lend`, `release` and `network`.
 
 Slurm's plugin and epilogs call these commands as root. A job waits for each of them.
 """
@@ -50,41 +50,39 @@ def region(
 def sweep(directory: MemoryDirectory = DEFAULT_REGIONS) -> None:
     """Remove what is left of jobs that Slurm no longer has, for example after a crash.
 
-    Epilogs call this for regions and functions. Epilogs end the supervisors of nodes themselves.
+    Epilogs call this for regions and VFs. Epilogs end the supervisors of nodes themselves.
     """
     from vicinal.integrations.slurm.sweeping import sweep as sweep_directory
 
     for path in sweep_directory(directory):
         sys.stdout.write(f"removed {path}\n")
-    from vicinal.integrations.slurm.job_functions import JobFunctions
+    from vicinal.integrations.slurm.job_vfs import JobVfs
 
-    jobs, notes = JobFunctions(directory).sweep()
+    jobs, notes = JobVfs(directory).sweep()
     for job in jobs:
-        sys.stdout.write(f"released the SR-IOV functions of job {job}\n")
+        sys.stdout.write(f"released the SR-IOV VFs of job {job}\n")
     warn(notes)
 
 
-def functions(
+def vfs(
     job: Job,
     gres: Annotated[
         str, Option("The job's GRES on this host, as Slurm lists it.", metavar="WORDS")
     ],
-    name: Annotated[str, Option("The GRES of the functions.")] = GRES,
-    purpose: Annotated[
-        str, Option(f"Users of the functions: the host's {TASKS}, or {NODES}.")
-    ] = TASKS,
+    name: Annotated[str, Option("The GRES of the VFs.")] = GRES,
+    purpose: Annotated[str, Option(f"Users of the VFs: the host's {TASKS}, or {NODES}.")] = TASKS,
     vlans: Annotated[
         str | None, Option("VLANs; the nodes of each job get one.", metavar="FIRST-LAST")
     ] = None,
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
-    """Configure a job's SR-IOV functions, if needed. Slurm's plugin calls this as root."""
-    from vicinal.integrations.slurm.job_functions import JobFunctions, parse_gres
+    """Configure a job's SR-IOV VFs, if needed. Slurm's plugin calls this as root."""
+    from vicinal.integrations.slurm.job_vfs import JobVfs, parse_gres
     from vicinal.integrations.slurm.job_vlans import parse_vlans
 
     if purpose not in (TASKS, NODES):
-        raise VicinalError(f"{purpose!r} cannot have functions", f"name {TASKS} or {NODES}")
-    JobFunctions(directory).give(
+        raise VicinalError(f"{purpose!r} cannot have VFs", f"name {TASKS} or {NODES}")
+    JobVfs(directory).give(
         job,
         parse_gres(gres, name),
         for_nodes=purpose == NODES,
@@ -98,20 +96,20 @@ def lend(
     user: Annotated[int, Option("The number of the job's user.", min=0)],
     directory: Directory = DEFAULT_REGIONS,
 ) -> None:
-    """Let a job's user open its functions by VFIO, for virtual machines.
+    """Let a job's user open its VFs by VFIO, for virtual machines.
 
     Slurm's plugin calls this as root.
     """
-    from vicinal.integrations.slurm.job_functions import JobFunctions
+    from vicinal.integrations.slurm.job_vfs import JobVfs
 
-    JobFunctions(directory).lend(job, user)
+    JobVfs(directory).lend(job, user)
 
 
 def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:
-    """Release a job's SR-IOV functions. Epilogs call this as root."""
-    from vicinal.integrations.slurm.job_functions import JobFunctions
+    """Release a job's SR-IOV VFs. Epilogs call this as root."""
+    from vicinal.integrations.slurm.job_vfs import JobVfs
 
-    warn(JobFunctions(directory).release(job))
+    warn(JobVfs(directory).release(job))
 
 
 def warn(notes: list[str]) -> None:

@@ -7,7 +7,7 @@ its output is the answer to the plugin: `ready`, or the reason why there are no 
 
     PYTHON -I -m vicinal.integrations.slurm.supervisor FILE --directory PATH --job ID --hosts N
         --host N --tasks N --max-size BYTES [--channel DESCRIPTOR]
-        [--host-network] [--function LINE]...
+        [--host-network] [--vf LINE]...
 """
 
 import argparse
@@ -21,7 +21,7 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.sizes import show_size
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.file.reading import read_cluster
-from vicinal.integrations.slurm.lent_functions import LentFunction
+from vicinal.integrations.slurm.lent_vfs import LentVf
 from vicinal.integrations.slurm.nodes_job import NodesJob, check_cluster, share_of
 from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.region import geometry
@@ -80,11 +80,11 @@ def _job(arguments: list[str]) -> NodesJob:
     parser.add_argument("--max-size", type=int, required=True, dest="max_bytes")
     parser.add_argument("--channel", type=int)
     parser.add_argument("--host-network", action="store_true")
-    parser.add_argument("--function", type=LentFunction.parse, action="append", default=[])
+    parser.add_argument("--vf", type=LentVf.parse, action="append", default=[])
     secret = bytes.fromhex(os.environ.pop(_SECRET, ""))
     given = vars(parser.parse_args(arguments))
-    functions = tuple(given.pop("function"))
-    return NodesJob(**given, functions=functions, secret=secret or None)
+    vfs = tuple(given.pop("vf"))
+    return NodesJob(**given, vfs=vfs, secret=secret or None)
 
 
 def _check_file(file: Path) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import HostPartVm
 from vicinal.cluster.file.model import BackEnd, Cluster, Node, Policy, RegionSettings
-from vicinal.cluster.file.network import DeviceNetwork, FunctionNetwork, NoNetwork
+from vicinal.cluster.file.network import DeviceNetwork, NoNetwork, VfNetwork
 from vicinal.cluster.file.reading_network import set_up_in_guests
 from vicinal.cluster.nodes.placement import reserved_cores
 from vicinal.cluster.nodes.vm.image_additions import additions_key
@@ -17,8 +17,8 @@ from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.plan.state import cluster_directory
 from vicinal.cluster.vm.libvirt.uri import default_uri
 from vicinal.cluster.vm.region_device import RegionDevice
-from vicinal.host.functions.owners import owner_of
 from vicinal.host.topology import Cpu, NumaNode
+from vicinal.host.vf.owners import owner_of
 
 _MIB = 1 << 20
 
@@ -87,11 +87,7 @@ def vms_of(
             additions=node.additions,
             additions_key=keys[node.additions],
             device=node.network.device if isinstance(node.network, DeviceNetwork) else None,
-            function=(
-                owner_of(cluster.name, node.name)
-                if isinstance(node.network, FunctionNetwork)
-                else None
-            ),
+            vf=(owner_of(cluster.name, node.name) if isinstance(node.network, VfNetwork) else None),
         )
         for node in nodes
     )
@@ -100,9 +96,9 @@ def vms_of(
 def _check_devices(nodes: Sequence[Node], uri: str) -> None:
     """Raise VicinalError if libvirt may not assign the host devices that nodes request."""
     for node in nodes:
-        if isinstance(node.network, FunctionNetwork | DeviceNetwork):
+        if isinstance(node.network, VfNetwork | DeviceNetwork):
             check_may_give_away(node.name, uri)
-        if isinstance(node.network, FunctionNetwork) and node.network.address is not None:
+        if isinstance(node.network, VfNetwork) and node.network.address is not None:
             raise set_up_in_guests(f"{node.name}: network.address")
 
 

@@ -1,7 +1,7 @@
 """Moving a virtual machine of a cluster to another host while jobs run in it.
 
 The VM's ranks leave the region and use the network. The guest gives up the region's device and
-its functions, the VM moves, and gets the devices of the other host. Then its ranks join the
+its VFs, the VM moves, and gets the devices of the other host. Then its ranks join the
 region there. If a step fails or is interrupted, the earlier steps are undone.
 """
 

@@ -61,7 +61,7 @@ class LocalMigrationHost:
         if vm.device is not None:
             raise VicinalError(
                 f"{vm.name} has the device {vm.device}, which belongs to this host",
-                "give its node a function instead, which other hosts can replace",
+                "give its node a VF instead, which other hosts can replace",
             )
         if vm.bridge is None and vm.peers:
             raise VicinalError(
@@ -116,7 +116,7 @@ class LocalMigrationHost:
         return ranks.await_back(self.vm, whom, seconds=seconds)
 
     def side(self) -> "Side":
-        """What the VM's domain has on this host, without functions."""
+        """What the VM's domain has on this host, without VFs."""
         from vicinal.cluster.vm.libvirt.side import Side
 
         vm = self.vm

@@ -14,7 +14,7 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.cluster.file.model import Commands, ImageAdditions
 from vicinal.cluster.nodes.vm.layout import Files, Made
 from vicinal.cluster.nodes.vm.network import FarVm, Link, cards, interfaces
-from vicinal.cluster.vm.devices import DoorbellRegion, HostFunction, NvdimmRegion, SharedRegion
+from vicinal.cluster.vm.devices import DoorbellRegion, NvdimmRegion, PciFunction, SharedRegion
 from vicinal.cluster.vm.guest.identity import Identity
 from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.layout import COMMANDS_FILE, IDENTITY_FILE, guest_address
@@ -67,8 +67,8 @@ class Vm:
     """Key of the additions' contents at the time of the request; see additions_key()."""
     device: str | None = None
     """PCI address of a whole device of the host that the VM gets."""
-    function: str | None = None
-    """Owner name of its virtual function in the records of `vicinal functions`."""
+    vf: str | None = None
+    """Owner name of its virtual function in the records of `vicinal vf`."""
     far: tuple[FarVm, ...] = ()
     """VMs on other hosts, each joined to it by a UDP wire."""
 
@@ -112,8 +112,8 @@ class Vm:
         """A file that exists from the saving of the VM until its next boot."""
         return self.files.saved(self.name)
 
-    def spec(self, functions: tuple[HostFunction, ...] = ()) -> DomainSpec:
-        """The specification of its domain, with these functions of the host.
+    def spec(self, pci_functions: tuple[PciFunction, ...] = ()) -> DomainSpec:
+        """The specification of its domain, with these PCI functions of the host.
 
         Raises VicinalError if the region or the VMs' common files are missing.
         """
@@ -132,7 +132,7 @@ class Vm:
             hugepages=self.hugepages,
             placement=self.placement,
             region=self._region(),
-            functions=functions,
+            pci_functions=pci_functions,
             interfaces=interfaces(files, self.number, self.peers, self.bridge, self.link, self.far),
         )
 

@@ -58,7 +58,7 @@ class Identity:
     """IPv4 address of the first card in the guests' own network."""
     cards: tuple[Card, ...]
     drivers: tuple[str, ...] = ()
-    """Drivers of the SR-IOV functions among the cards."""
+    """Drivers of the SR-IOV VFs among the cards."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from vicinal.base.files import locked
 from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.kind import GuestNetwork, ImageKind, kind_of
 from vicinal.cluster.vm.image.layout import GUEST_TASK, HOME, USER, USER_ID
-from vicinal.cluster.vm.image.modules import function_modules, load_order
+from vicinal.cluster.vm.image.modules import load_order, vf_modules
 from vicinal.cluster.vm.image.packages import RECORD, PackageStore
 from vicinal.mpi.environment import (
     DOORBELL_AGENT_FILE,
@@ -105,8 +105,8 @@ class GuestImage:
         return any(path.is_relative_to(directory) for directory in self.holds)
 
     def drivers(self) -> frozenset[str]:
-        """The drivers of SR-IOV functions that its kernel contains."""
-        return frozenset(function_modules(_modules(self.kernel.parent.parent)))
+        """The drivers of SR-IOV VFs that its kernel contains."""
+        return frozenset(vf_modules(_modules(self.kernel.parent.parent)))
 
 
 def guests_directory() -> Path:
@@ -345,8 +345,8 @@ def _write(target: Path, kind: ImageKind, system: Path, parts: list[Path]) -> No
         for name, text in {**_TEXTS, **kind.texts}.items():
             archive.file(name, text.encode())
         _write_modules(archive, kind, _modules(system))
-        if kind.functions:
-            write_function_modules(archive, _modules(system))
+        if kind.vfs:
+            write_vf_modules(archive, _modules(system))
         for path in sorted(system.rglob("*")):
             name = merged_name(path.relative_to(system))
             if not _left_out(name):
@@ -369,11 +369,11 @@ def _write_modules(archive: Archive, kind: ImageKind, modules: Path) -> None:
                 written.add(name)
 
 
-def write_function_modules(archive: Archive, modules: Path) -> None:
-    """Write a directory for each driver of SR-IOV functions; guest_waits.sh loads from it."""
-    for driver, module in function_modules(modules).items():
+def write_vf_modules(archive: Archive, modules: Path) -> None:
+    """Write a directory for each driver of SR-IOV VFs; guest_waits.sh loads from it."""
+    for driver, module in vf_modules(modules).items():
         for number, (name, content) in enumerate(load_order(modules, [module])):
-            archive.file(f"usr/lib/vicinal-functions/{driver}/{number:02}-{name}.ko", content)
+            archive.file(f"usr/lib/vicinal-vfs/{driver}/{number:02}-{name}.ko", content)
 
 
 def merged_name(path: Path) -> str:

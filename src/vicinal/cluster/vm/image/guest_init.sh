@@ -85,7 +85,7 @@ else
 fi
 # node, address, cards, links and drivers. Each card is a hardware address, with the peer that it leads to
 # if it leads to only one. Each link to another network is its card's hardware address, the interface's
-# name, and the address there. drivers are the drivers of links that are SR-IOV functions.
+# name, and the address there. drivers are the drivers of links that are SR-IOV VFs.
 links= drivers=
 . /etc/vicinal/guest
 

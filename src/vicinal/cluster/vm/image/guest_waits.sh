@@ -14,10 +14,10 @@ await_devices() {
 	[ "$region" = 0 ] || await "the region's device" has_region
 }
 
-# load_drivers - load the drivers of SR-IOV functions. Some share modules.
+# load_drivers - load the drivers of SR-IOV VFs. Some share modules.
 load_drivers() {
 	for driver in $drivers; do
-		for module in "/usr/lib/vicinal-functions/$driver"/*; do
+		for module in "/usr/lib/vicinal-vfs/$driver"/*; do
 			name=${module##*/??-}
 			[ -d "/sys/module/${name%.ko}" ] || insmod "$module" ||
 				give_up "the module $module could not be loaded"

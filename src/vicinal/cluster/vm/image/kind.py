@@ -31,8 +31,8 @@ class ImageKind:
     kernel_from_backports: bool
     modules: Mapping[str, tuple[str, ...]]
     """Kernel modules in loading order, by the directory in the guest from which they are loaded."""
-    functions: bool = False
-    """Whether guests can have SR-IOV functions; the image then has their drivers."""
+    vfs: bool = False
+    """Whether guests can have SR-IOV VFs; the image then has their drivers."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Contents of additional files by their names."""
 
@@ -54,7 +54,7 @@ _KINDS = {
         kernel_package="linux-image-cloud-amd64",  # small, and built for virtual machines
         kernel_from_backports=False,
         modules={_MODULES_DIRECTORY: _MODULES, **_DOORBELL},
-        functions=True,
+        vfs=True,
     ),
     # The cloud kernel has neither the card's drivers nor rdma_rxe. The release's own kernel has
     # them, but the backports' kernel is the tested one.
@@ -68,7 +68,7 @@ _KINDS = {
         modules={
             _MODULES_DIRECTORY: _MODULES,
             "usr/lib/vicinal-verbs/card": ("igb",),
-            "usr/lib/vicinal-verbs/function": ("igbvf",),
+            "usr/lib/vicinal-verbs/vf": ("igbvf",),
             # rdma_rxe requests the checksum by name, which no dependency shows.
             "usr/lib/vicinal-verbs/rdma": ("crc32_generic", "rdma_rxe", "rdma_ucm", "ib_uverbs"),
         },

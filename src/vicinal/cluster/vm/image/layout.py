@@ -32,7 +32,7 @@ READY_LINE = "vicinal-guest: ready"
 USER_SPACE_LINE = "vicinal-guest: user space runs"
 
 
-def function_address(number: int) -> str:
+def vf_address(number: int) -> str:
     """IPv4 address of a guest's virtual function, if guests have SR-IOV cards."""
     return _address(1, number)
 

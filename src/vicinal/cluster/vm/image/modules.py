@@ -11,25 +11,25 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 
-_FUNCTION_MODULES = {
+_VF_MODULES = {
     "iavf": "iavf",
     "igbvf": "igbvf",
     "ixgbevf": "ixgbevf",
     "mlx4_core": "mlx4_en",
     "mlx5_core": "mlx5_core",
 }
-"""Drivers of virtual functions, with the module that gives such a function a network interface."""
+"""Drivers of virtual functions, with the module that gives such a VF a network interface."""
 
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
-def function_modules(modules: Path) -> dict[str, str]:
-    """Modules for SR-IOV functions that exist, by driver name.
+def vf_modules(modules: Path) -> dict[str, str]:
+    """Modules for SR-IOV VFs that exist, by driver name.
 
     Kernels for virtual machines lack some of them.
     """
     there = {_canonical(file.name) for file in modules.rglob("*.ko*")}
-    return {driver: name for driver, name in _FUNCTION_MODULES.items() if name in there}
+    return {driver: name for driver, name in _VF_MODULES.items() if name in there}
 
 
 def load_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]]:

@@ -11,12 +11,12 @@ from queue import Empty, Queue
 from xml.etree import ElementTree
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.devices import HostFunction, SharedRegion
+from vicinal.cluster.vm.devices import PciFunction, SharedRegion
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.cluster.vm.libvirt.domain_xml import (
-    function_device,
-    function_xml,
+    pci_function_device,
+    pci_function_xml,
     region_device,
     region_xml,
 )
@@ -57,27 +57,27 @@ def attach_region(hypervisor: Hypervisor, name: str, region: SharedRegion) -> No
         domain.attachDeviceFlags(region_xml(region), _LIVE)
 
 
-def has_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> bool:
+def has_pci_function(hypervisor: Hypervisor, name: str, function: PciFunction) -> bool:
     """Whether the running domain has this function of the host."""
-    find = partial(function_device, function=function)
+    find = partial(pci_function_device, function=function)
     return _alias(ours(hypervisor, name), find) is not None
 
 
-def detach_function(
-    hypervisor: Hypervisor, name: str, function: HostFunction, *, seconds: float = 60.0
+def detach_pci_function(
+    hypervisor: Hypervisor, name: str, function: PciFunction, *, seconds: float = 60.0
 ) -> None:
     """Detach a function, as detach_region() does; libvirt binds it to its driver again."""
-    find = partial(function_device, function=function)
+    find = partial(pci_function_device, function=function)
     _detach(hypervisor, name, f"the function {function.address}", find, seconds)
 
 
-def attach_function(hypervisor: Hypervisor, name: str, function: HostFunction) -> None:
+def attach_pci_function(hypervisor: Hypervisor, name: str, function: PciFunction) -> None:
     """Attach a function of the host to a running guest, unless it has it."""
     domain = ours(hypervisor, name)
-    if _alias(domain, partial(function_device, function=function)) is not None:
+    if _alias(domain, partial(pci_function_device, function=function)) is not None:
         return
     with explained(f"the function {function.address} cannot be attached to {name}"):
-        domain.attachDeviceFlags(function_xml(function), _LIVE)
+        domain.attachDeviceFlags(pci_function_xml(function), _LIVE)
 
 
 def await_removal(hypervisor: Hypervisor, name: str, *, seconds: float = 20.0) -> None:

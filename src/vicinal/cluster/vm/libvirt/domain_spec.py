@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.devices import HostFunction, Interface, check_name
+from vicinal.cluster.vm.devices import Interface, PciFunction, check_name
 from vicinal.cluster.vm.hardware import Hardware
 
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
@@ -32,7 +32,7 @@ class DomainSpec(Hardware):
     node: str
     hugepages: bool = False
     placement: Placement = field(default_factory=Placement)
-    functions: tuple[HostFunction, ...] = ()
+    pci_functions: tuple[PciFunction, ...] = ()
     interfaces: tuple[Interface, ...] = ()
     user: tuple[int, int] | None = None
     """User and group of QEMU at a system connection; None: libvirt chooses."""

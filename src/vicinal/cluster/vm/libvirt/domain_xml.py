@@ -15,13 +15,13 @@ from vicinal.cluster.vm.devices import (
     Console,
     Disk,
     FileRegion,
-    HostFunction,
     Iommu,
+    PciFunction,
     Port,
     SharedRegion,
     Wire,
     add_text,
-    function_address,
+    pci_function_address,
 )
 from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.layout import CONTROL_PORT
@@ -90,7 +90,7 @@ def region_xml(region: SharedRegion) -> str:
     return ElementTree.tostring(device, encoding="unicode")
 
 
-def function_xml(function: HostFunction) -> str:
+def pci_function_xml(function: PciFunction) -> str:
     """The XML of a function's device, for attaching it to a domain."""
     device = function.element()
     SubElement(device, "alias", name=f"ua-function-{os.urandom(4).hex()}")
@@ -113,10 +113,10 @@ def region_device(xml: str, name: str) -> str | None:
     return None
 
 
-def function_device(xml: str, function: HostFunction) -> str | None:
+def pci_function_device(xml: str, function: PciFunction) -> str | None:
     """Alias of the device that has this function; None if the domain has no such device."""
     for device in ElementTree.fromstring(xml).iterfind("devices/hostdev[@type='pci']"):
-        if function_address(device) == function.address:
+        if pci_function_address(device) == function.address:
             return _alias(device)
     return None
 
@@ -177,7 +177,7 @@ def _devices(domain: Element, spec: DomainSpec) -> None:
     SubElement(devices, "controller", type="usb", model="none")
     SubElement(devices, "controller", type="pci", index="0", model="pcie-root")
     cards = [each.element() for each in spec.interfaces if not isinstance(each, Wire)]
-    ports = REGION_PORT + _OWN_DEVICES + len(cards) + len(spec.functions) + _SPARE_PORTS
+    ports = REGION_PORT + _OWN_DEVICES + len(cards) + len(spec.pci_functions) + _SPARE_PORTS
     for number in range(ports):
         SubElement(devices, "controller", type="pci", index=str(number + 1), model="pcie-root-port")
     if isinstance(spec.boot, Disk):
@@ -186,7 +186,7 @@ def _devices(domain: Element, spec: DomainSpec) -> None:
     if spec.control is not None:
         devices.append(Port(CONTROL_PORT, spec.control).element())
     SubElement(SubElement(devices, "video"), "model", type="none")
-    devices.extend(function.element() for function in spec.functions)
+    devices.extend(function.element() for function in spec.pci_functions)
     # A balloon would take memory away that was reserved.
     SubElement(devices, "memballoon", model="none")
     if spec.region is not None and not isinstance(spec.region, FileRegion):

@@ -12,15 +12,15 @@ from queue import Empty, Queue
 from threading import Thread
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.devices import HostFunction
+from vicinal.cluster.vm.devices import PciFunction
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.domain_devices import (
-    attach_function,
+    attach_pci_function,
     attach_region,
     await_removal,
-    detach_function,
+    detach_pci_function,
     detach_region,
-    has_function,
+    has_pci_function,
     has_region,
 )
 from vicinal.cluster.vm.libvirt.domain_xml import is_emulated
@@ -124,9 +124,7 @@ def _as_it_is(name: str, side: Side) -> Side:
         region = None
     missing = _lacking(name, side)
     if missing:
-        raise VicinalError(
-            f"{name} has no function {missing[0].address}", "see `vicinal functions list`"
-        )
+        raise VicinalError(f"{name} has no function {missing[0].address}", "see `vicinal vf list`")
     return replace(side, region=region)
 
 
@@ -139,9 +137,9 @@ def _bring_home(name: str, home: Side, away: Side, seconds: float) -> None:
 
 
 def _take(name: str, side: Side, seconds: float) -> None:
-    for function in side.functions:
-        detach_function(side.hypervisor, name, function, seconds=seconds)
-    if side.functions:
+    for function in side.pci_functions:
+        detach_pci_function(side.hypervisor, name, function, seconds=seconds)
+    if side.pci_functions:
         side.withdraw()
     if side.region is not None:
         detach_region(side.hypervisor, name, side.region.name, seconds=seconds)
@@ -156,8 +154,8 @@ def give(name: str, side: Side) -> None:
         attach_region(side.hypervisor, name, side.region)
     if _lacking(name, side):
         side.announce()
-    for function in side.functions:
-        attach_function(side.hypervisor, name, function)
+    for function in side.pci_functions:
+        attach_pci_function(side.hypervisor, name, function)
 
 
 def is_whole(name: str, side: Side) -> bool:
@@ -170,9 +168,11 @@ def is_whole(name: str, side: Side) -> bool:
     return not _lacking(name, side)
 
 
-def _lacking(name: str, side: Side) -> list[HostFunction]:
+def _lacking(name: str, side: Side) -> list[PciFunction]:
     """The functions of a side that the running domain does not have."""
-    return [each for each in side.functions if not has_function(side.hypervisor, name, each)]
+    return [
+        each for each in side.pci_functions if not has_pci_function(side.hypervisor, name, each)
+    ]
 
 
 def flags_for(xml: str) -> int:

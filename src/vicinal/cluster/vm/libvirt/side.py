@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from vicinal.cluster.vm.devices import (
-    HostFunction,
+    PciFunction,
     SharedRegion,
-    function_address,
-    set_function_address,
+    pci_function_address,
+    set_pci_function_address,
 )
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
 from vicinal.cluster.vm.libvirt.domain_spec import Placement
@@ -31,7 +31,7 @@ class Side:
     """
     region: SharedRegion | None = None
     """The region there, whose file must exist."""
-    functions: tuple[HostFunction, ...] = ()
+    pci_functions: tuple[PciFunction, ...] = ()
     """Free functions, the same number as on the other side."""
     announce: Callable[[], None] = _nothing
     """Called before a domain gets the functions, so that the network finds their addresses here."""
@@ -55,7 +55,7 @@ def described_for(xml: str, here: Side, there: Side) -> str:
             element.text = _renamed(element.text, pairs)
         for key, value in element.attrib.items():
             element.set(key, _renamed(value, pairs))
-    _exchange_functions(domain, here, there)
+    _exchange_pci_functions(domain, here, there)
     if there.placement is not None:
         place(domain, there.placement)
     return ElementTree.tostring(domain, encoding="unicode")
@@ -80,10 +80,10 @@ def _renamed(text: str, pairs: list[tuple[str, str]]) -> str:
     return text
 
 
-def _exchange_functions(domain: Element, here: Side, there: Side) -> None:
-    exchanged = dict(zip(here.functions, there.functions, strict=True))
+def _exchange_pci_functions(domain: Element, here: Side, there: Side) -> None:
+    exchanged = dict(zip(here.pci_functions, there.pci_functions, strict=True))
     for device in domain.iterfind("devices/hostdev[@type='pci']"):
         for old, new in exchanged.items():
-            if function_address(device) == old.address:
-                set_function_address(device, new)
+            if pci_function_address(device) == old.address:
+                set_pci_function_address(device, new)
                 break

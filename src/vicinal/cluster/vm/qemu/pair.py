@@ -32,7 +32,7 @@ from vicinal.cluster.vm.guest.identity import Card, Identity, card_address, make
 from vicinal.cluster.vm.hardware import DirectBoot
 from vicinal.cluster.vm.image.building import GuestImage, build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.cluster.vm.image.layout import IDENTITY_FILE, function_address, guest_address
+from vicinal.cluster.vm.image.layout import IDENTITY_FILE, guest_address, vf_address
 from vicinal.cluster.vm.qemu.accelerator_probe import Choice, choose_accelerator
 from vicinal.cluster.vm.qemu.choice import Qemu, find_qemu, qemu_for
 from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB, QemuGuest
@@ -254,7 +254,7 @@ class GuestPair:
             return []
             # The ssh server there answers with its version. RDMA has no such simple test.
         what = "the other guest did not answer over the virtual functions"
-        return [(what, ["nc", "-w", "20", function_address(other), "22"])]
+        return [(what, ["nc", "-w", "20", vf_address(other), "22"])]
 
     def _watch(self, guest: Guest, region: Path) -> None:
         """Mark a guest's members as dead in the region if the guest ends before the others."""

@@ -2,8 +2,8 @@
 
 It does not distinguish guests: cards and the region are plugged in later.
 
-No snapshot contains an SR-IOV function. VFIO plugs in functions of this host's cards when the guest
-runs. By then vfio-pci drives the function, and this user owns its group's file in /dev/vfio.
+No snapshot contains an SR-IOV VF. VFIO plugs in VFs of this host's cards when the guest
+runs. By then vfio-pci drives the VF, and this user owns its group's file in /dev/vfio.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.accelerator import Accelerator
-from vicinal.cluster.vm.devices import HostFunction, OpenEnd
+from vicinal.cluster.vm.devices import OpenEnd, PciFunction
 from vicinal.cluster.vm.guest.identity import Card, Identity
 from vicinal.cluster.vm.hardware import DirectBoot, Processors
 from vicinal.cluster.vm.image.building import content_key
@@ -101,8 +101,8 @@ def _processor_text() -> str:
 
 
 @dataclass(frozen=True)
-class PassedFunction:
-    """An SR-IOV function for a guest."""
+class PassedVf:
+    """An SR-IOV VF for a guest."""
 
     address: str
     """PCI address on this host."""
@@ -117,21 +117,21 @@ class PassedFunction:
 
     @property
     def device(self) -> dict[str, object]:
-        """The function as the arguments of QEMU's device_add."""
-        return dict(HostFunction(self.address).option.properties)
+        """The VF as the arguments of QEMU's device_add."""
+        return dict(PciFunction(self.address).option.properties)
 
 
-Functions = tuple[PassedFunction, ...]
+PassedVfs = tuple[PassedVf, ...]
 
 
-def with_functions(identity: Identity, functions: Functions) -> Identity:
-    """An identity with these functions added. Raises VicinalError if there are too many devices."""
-    if len(identity.cards) + len(functions) >= MOST_DEVICES:
+def with_vfs(identity: Identity, vfs: PassedVfs) -> Identity:
+    """An identity with these VFs added. Raises VicinalError if there are too many devices."""
+    if len(identity.cards) + len(vfs) >= MOST_DEVICES:
         raise VicinalError(
-            f"{identity.name} has no room for {len(functions)} functions and "
+            f"{identity.name} has no room for {len(vfs)} VFs and "
             f"{len(identity.cards)} cards: it has room for {MOST_DEVICES - 1} of both together",
-            "spread the functions over more VMs",
+            "spread the VFs over more VMs",
         )
-    cards = (Card(each.mac, network=each.network or "", name=each.interface) for each in functions)
-    drivers = tuple(dict.fromkeys(each.driver for each in functions))
+    cards = (Card(each.mac, network=each.network or "", name=each.interface) for each in vfs)
+    drivers = tuple(dict.fromkeys(each.driver for each in vfs))
     return replace(identity, cards=(*identity.cards, *cards), drivers=drivers)

@@ -36,9 +36,9 @@ from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
 from vicinal.cluster.vm.snapshot import store
 from vicinal.cluster.vm.snapshot.hardware import (
     MOST_DEVICES,
-    Functions,
+    PassedVfs,
     SnapshotHardware,
-    with_functions,
+    with_vfs,
 )
 from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 
@@ -58,8 +58,8 @@ class GuestMake:
     """Commands that it runs before it accepts connections, in the form that guest_init.sh reads."""
     joined: bool = True
     """Whether it has a network with other guests."""
-    functions: Functions = ()
-    """SR-IOV functions for this guest."""
+    vfs: PassedVfs = ()
+    """SR-IOV VFs for this guest."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def start_guests(
     else:
         write_keys(directory, network.keys)
     commands = {guest.name: guest.commands for guest in guests if guest.commands}
-    functions = {guest.name: guest.functions for guest in guests}
+    vfs = {guest.name: guest.vfs for guest in guests}
     identities = joining.identities()
-    identities = [with_functions(each, functions.get(each.name, ())) for each in identities]
+    identities = [with_vfs(each, vfs.get(each.name, ())) for each in identities]
     keys = write_archives(directory, identities, commands)
     started: list[WaitingGuest] = []
     try:
@@ -115,7 +115,7 @@ def start_guests(
                 _begin(waiting, hardware, ends_of, say if snapshot else None)
         for waiting in started:
             waiting.wait_booted()
-            own = functions[waiting.name]
+            own = vfs[waiting.name]
             waiting.tell(Plugged(region, joining.macs(waiting.name), joining.mtu, own))
         for waiting in started:
             waiting.wait_ready()

@@ -22,7 +22,7 @@ from vicinal.cluster.vm.guest.console import console_tail
 from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell, complaints
 from vicinal.cluster.vm.qemu.command_line import OpenMemory
-from vicinal.cluster.vm.snapshot.hardware import Functions, SnapshotHardware, Sockets
+from vicinal.cluster.vm.snapshot.hardware import PassedVfs, SnapshotHardware, Sockets
 from vicinal.cluster.vm.snapshot.store import Snapshot
 
 _ANSWER_SECONDS = 60.0
@@ -42,7 +42,7 @@ class Plugged:
     """Hardware addresses of its cards; each card is joined to the wire with the same index."""
     mtu: int | None = None
     """Maximum packet size of the cards' network; None: Ethernet's default."""
-    functions: Functions = ()
+    vfs: PassedVfs = ()
 
 
 class WaitingGuest:
@@ -121,12 +121,12 @@ class WaitingGuest:
                 monitor.ask(*option.request)
         for number, mac in enumerate(plugged.cards):
             monitor.ask(*virtio_card(f"wire{number}", mac, plugged.mtu).request)
-        for function in plugged.functions:
+        for vf in plugged.vfs:
             try:
-                monitor.ask("device_add", function.device)
+                monitor.ask("device_add", vf.device)
             except VicinalError as error:
                 raise VicinalError(
-                    f"guest {self.name} did not get {function.address} ({error.message})",
+                    f"guest {self.name} did not get {vf.address} ({error.message})",
                     "check that the user may open its group in /dev/vfio, and may lock as much "
                     "memory as the guest has (ulimit -l)",
                 ) from error

@@ -15,7 +15,7 @@ from vicinal.mpi.libraries import STANDARD, Mpi
 HOST = re.compile(r"HOST\d+")
 CARD = "CARD"
 DEVICE = "ffff:ff:1f.7"
-"""The names that a study for any machine gives to its hosts and their card: by its functions, and
+"""The names that a study for any machine gives to its hosts and their card: by its VFs, and
 as a whole device. Adaptation replaces them by the names on this machine."""
 
 _VERBS = "verbs"
@@ -129,9 +129,9 @@ def _fit_network(group: dict[str, Any], facts: HostFacts, hosts: int) -> None:
     network = group.get("network")
     if not isinstance(network, dict):
         return
-    if "function" in network:
+    if "vf" in network:
         wanted = -(-count_of(group) // hosts)
-        card = network["function"]["card"]
+        card = network["vf"]["card"]
         if card == CARD:
             _give_card(network, facts, wanted)
         elif not facts.cards:
@@ -150,13 +150,12 @@ def _give_card(network: dict[str, Any], facts: HostFacts, wanted: int) -> None:
     fit = [each for each in facts.cards if each.rdma]
     if not fit:
         raise Unavailable("no card of this machine has verbs and virtual functions (SR-IOV)")
-    best = max(fit, key=lambda each: each.functions)
-    if best.functions < min(wanted, 2):
+    best = max(fit, key=lambda each: each.vfs)
+    if best.vfs < min(wanted, 2):
         raise Unavailable(
-            f"{best.name} can have {best.functions} virtual functions, but {wanted} nodes "
-            "need one each"
+            f"{best.name} can have {best.vfs} virtual functions, but {wanted} nodes need one each"
         )
-    network["function"]["card"] = best.name
+    network["vf"]["card"] = best.name
 
 
 def _check_verbs(environment: Environment, cluster: Mapping[str, Any], facts: HostFacts) -> None:
@@ -167,7 +166,7 @@ def _check_verbs(environment: Environment, cluster: Mapping[str, Any], facts: Ho
         return
     for group in cluster["nodes"]:
         network = group.get("network")
-        own = isinstance(network, dict) and ("function" in network or "device" in network)
+        own = isinstance(network, dict) and ("vf" in network or "device" in network)
         if not own and (group.get("backend") == "vm" or not facts.rdma):
             raise Unavailable("this machine has no RDMA device with an active port")
 

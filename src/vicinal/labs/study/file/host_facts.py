@@ -15,8 +15,8 @@ class Card:
 
     name: str
     """The name by which a cluster file can name the card."""
-    functions: int
-    """The number of functions that it can have."""
+    vfs: int
+    """The number of VFs that it can have."""
     rdma: bool
     """Whether the card supports verbs."""
 
@@ -106,7 +106,7 @@ def examine_host(hosts: Sequence[str] = ()) -> HostFacts:
         cards=tuple(
             Card(
                 name=(card.device.interfaces or (card.device.address,))[0],
-                functions=card.limit,
+                vfs=card.limit,
                 rdma=bool(card.device.rdma_devices),
             )
             for card in read_physical_functions(host)

@@ -1,6 +1,6 @@
 """Interrupt moderation of a network interface: how long a card gathers packets, and how many.
 
-All kinds of interfaces have the same knobs: Ethernet, its functions, IPoIB, virtio-net.
+All kinds of interfaces have the same knobs: Ethernet, its VFs, IPoIB, virtio-net.
 """
 
 from collections.abc import Sequence

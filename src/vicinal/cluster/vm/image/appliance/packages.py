@@ -7,7 +7,7 @@ PACKAGES = (
     # Name resolution between VMs of one network (LLMNR), with link addresses.
     "libnss-resolve",
     "libpam-systemd",
-    # Not the cloud kernel, which lacks RDMA over Ethernet and the drivers of many functions.
+    # Not the cloud kernel, which lacks RDMA over Ethernet and the drivers of many VFs.
     "linux-image-amd64",
     "openssh-server",
     "sudo",

@@ -1,6 +1,0 @@
-"""SR-IOV functions of this host: reading, creating, assigning to clusters, and releasing.
-
-`sysfs.py` reads and changes nothing. `infiniband.py` knows GUIDs, and why a port is not ACTIVE.
-`operations.py` changes functions by requests to `privileged/`, the only part that needs root;
-`helper.py` sends the requests. In tests, `fake` objects replace cards that are rarely available.
-"""
