@@ -129,7 +129,7 @@ int node_vfs_grant(struct node_vfs *vfs, uint32_t number, int network, char *sai
 	}
 	/* This process waits for the command, so the descriptor stays open that long. */
 	(void)snprintf(network_file, sizeof(network_file), "/proc/%d/fd/%d", (int)getpid(), network);
-	(void)snprintf(name, sizeof(name), "lent%" PRIu32, number);
+	(void)snprintf(name, sizeof(name), "vf%" PRIu32, number);
 	vfs->granted[number] = true;
 	return command_run(arguments, said, length);
 }
@@ -140,7 +140,7 @@ int node_vfs_grant_to_vms(struct node_vfs *vfs, const struct settings *settings,
 	char number[LINK_NAME_MAX];
 	char owner[LINK_NAME_MAX];
 	const char *const arguments[] = {
-		settings->command,   "slurm", "lend", number, "--user", owner, "--directory",
+		settings->command,   "slurm", "grant", number, "--user", owner, "--directory",
 		settings->directory, NULL};
 
 	for (uint32_t i = 0; i < vfs->count; i++)

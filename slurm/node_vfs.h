@@ -6,7 +6,7 @@
  *
  * A file that only root writes, vfs-JOB.nodes, lists the VFs, one on each line, in
  * words separated by blanks: the PCI address, `ethernet` or `infiniband`, and further words for the
- * supervisor (src/vicinal/integrations/slurm/lent_vfs.py).
+ * supervisor (src/vicinal/integrations/slurm/granted_vfs.py).
  *
  * VFs are released by their addresses, wherever their interfaces are then
  * (docs/how-to/slurm.md), so their use is not recorded.
@@ -41,7 +41,7 @@ enum node_vfs_state node_vfs_read(const char *directory, uint32_t job, struct no
 
 /*
  * Move the interface of one VF from the host's network to another network, under the name
- * lentNUMBER, down and without an address. Each VF can be moved once. Returns 0, or -1 with
+ * vfNUMBER, down and without an address. Each VF can be moved once. Returns 0, or -1 with
  * the reason in `said`.
  */
 int node_vfs_grant(struct node_vfs *vfs, uint32_t number, int network, char *said, size_t length);

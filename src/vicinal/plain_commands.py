@@ -11,7 +11,7 @@ PLAIN = {
     ("slurm", "region"): "vicinal.integrations.slurm.plugin_commands:region",
     ("slurm", "sweep"): "vicinal.integrations.slurm.plugin_commands:sweep",
     ("slurm", "vfs"): "vicinal.integrations.slurm.plugin_commands:vfs",
-    ("slurm", "lend"): "vicinal.integrations.slurm.plugin_commands:lend",
+    ("slurm", "grant"): "vicinal.integrations.slurm.plugin_commands:grant",
     ("slurm", "release"): "vicinal.integrations.slurm.plugin_commands:release",
     ("slurm", "network"): "vicinal.integrations.slurm.plugin_commands:network",
 }

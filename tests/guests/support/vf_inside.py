@@ -170,39 +170,39 @@ def namespace(second: str) -> None:
         time.sleep(0.05)  # the kernel returns it when the namespace ends
 
 
-def lent(second: str) -> None:
+def granted(second: str) -> None:
     """A job of Slurm has a VF for its nodes, and hides it in a process's namespace."""
     jobs = JobVfs(Path("/run/jobs"))
     give = partial(jobs.give, 7, [Asked(1, CARD)], for_nodes=True)
-    attempt("lend without a VLAN", give)
+    attempt("grant without a VLAN", give)
     run("VLAN", "ip", "link", "set", CARD, "vf", "1", "vlan", "5")
-    settings("before lending")
-    attempt("lend", give)
-    settings("lent")
+    settings("before granting")
+    attempt("grant", give)
+    settings("granted")
     with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as thief:
         own, its = Path("/proc/self/ns/net"), Path(f"/proc/{thief.pid}/ns/net")
         while its.readlink() == own.readlink():
             time.sleep(0.05)
         hide(second, thief.pid)
         there = ("nsenter", f"--net={its}", "ip", "link")
-        run("another address", *there, "set", "lent0", "address", "02:00:00:00:00:99")
-        for words in ("set lent0 mtu 1400", "set lent0 promisc on", "set lent0 up"):
+        run("another address", *there, "set", "vf0", "address", "02:00:00:00:00:99")
+        for words in ("set vf0 mtu 1400", "set vf0 promisc on", "set vf0 up"):
             run(f"as root there: {words}", *there, *words.split())
-        tagged = "add link lent0 name tagged type vlan id 9"
+        tagged = "add link vf0 name tagged type vlan id 9"
         run("VLAN there", *there, *tagged.split())
         card("hidden")
-        attempt("take back what is hidden", lambda: say("notes", notes=jobs.release(7)))
+        attempt("release what is hidden", lambda: say("notes", notes=jobs.release(7)))
         say("what the thief has", text=Path(f"/proc/{thief.pid}/net/dev").read_text())
         card("back")
         name = next(Path(f"/sys/bus/pci/devices/{second}/net").iterdir()).name
         run("as its driver makes it", "ip", "-j", "-d", "link", "show", "dev", name)
-        settings("after lending")
+        settings("after granting")
         # Like an epilog that is killed after its first request.
-        attempt("lend again", give)
+        attempt("grant again", give)
         hide(second, thief.pid)
         helper("recall", 0, "recall", vf=second, owner="slurm-7")
         card("recalled")
-        attempt("take back what was recalled", lambda: jobs.release(7))
+        attempt("release what was recalled", lambda: jobs.release(7))
         card("back again")
         thief.kill()
     run("no VLAN", "ip", "link", "set", CARD, "vf", "1", "vlan", "0")
@@ -212,7 +212,7 @@ def lent(second: str) -> None:
 def hide(vf: str, process: int) -> None:
     """Move a VF's interface into the network namespace of a process."""
     name = next(Path(f"/sys/bus/pci/devices/{vf}/net").iterdir()).name
-    words = ("dev", name, "netns", str(process), "name", "lent0")
+    words = ("dev", name, "netns", str(process), "name", "vf0")
     subprocess.run(["ip", "link", "set", *words], check=True)
 
 
@@ -302,7 +302,7 @@ def main() -> None:
     first, second = make()
     ethernet(first, second)
     namespace(second)
-    lent(second)
+    granted(second)
     vfio(second)
     crash(first, second)
     opennebula(second)

@@ -23,8 +23,8 @@ from vicinal.cluster.vm.snapshot.hardware import PassedVf, SnapshotHardware, wit
 from vicinal.cluster.vm.snapshot.store import Snapshot
 from vicinal.cluster.vm.snapshot.waiting import Plugged, WaitingGuest
 from vicinal.host.vf.operations import Vfs
+from vicinal.integrations.slurm.granted_vfs import GrantedVf
 from vicinal.integrations.slurm.job_vfs import Asked, JobVfs
-from vicinal.integrations.slurm.lent_vfs import LentVf
 
 CARD, USER, JOB = "eth0", 1000, 7
 VM, OWN = Path("/vm"), Path("/run/user")
@@ -57,7 +57,7 @@ def card(step: str) -> None:
 
 def vm(line: str) -> None:
     """As the job's user, start the VM, tell it about this VF, and wait."""
-    vf = LentVf.parse(line)
+    vf = GrantedVf.parse(line)
     passed = PassedVf(vf.address, vf.driver, vf.mac, "eth1", NEAR)
     environment = ("LD_LIBRARY_PATH=/vm/lib", "QEMU_MODULE_DIR=/vm/modules")
     qemu = Qemu(("env", *environment, "/vm/qemu", "-L", "/vm/data"))
@@ -114,17 +114,17 @@ def use_vm(supervisor: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def lend(jobs: JobVfs) -> tuple[str, Path]:
+def grant(jobs: JobVfs) -> tuple[str, Path]:
     """Give the job its VF; returns what the supervisor is told, and its group's file."""
     jobs.give(JOB, [Asked(1, CARD)], for_nodes=True)
-    jobs.lend(JOB, USER)
+    jobs.grant(JOB, USER)
     lines = Path(f"/run/jobs/vfs-{JOB}.nodes").read_text().splitlines()
     return lines[0], Path("/dev/vfio") / vfs.find(lines[0].split()[0]).group
 
 
 def hold(jobs: JobVfs) -> None:
     """Another process of the user has the group open when the job ends."""
-    _line, group = lend(jobs)
+    _line, group = grant(jobs)
     command = ["sh", "-c", f"exec 3<>{group} && echo opened && exec sleep 600"]
     with subprocess.Popen(command, **_as_user(USER), stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -159,8 +159,8 @@ def main() -> None:
     ip("link", "set", far, "up")
     card("before")
     jobs = JobVfs(Path("/run/jobs"))
-    line, group = lend(jobs)
-    card("lent")
+    line, group = grant(jobs)
+    card("granted")
     status = group.stat()
     say("group", user=status.st_uid, mode=status.st_mode & 0o777)
     other = ["sh", "-c", f"exec 3<>{group}"]

@@ -92,41 +92,45 @@ def test_a_vf_that_a_job_s_user_hides_comes_back_as_its_driver_makes_it(
     steps: Steps,
 ) -> None:
     """From a network namespace of a process outside of the job, by its PCI address."""
-    assert "is in no VLAN of the card, and" in steps["lend without a VLAN"]["error"]
-    assert steps["lend"]["error"] == ""
-    before, lent, after = (
-        settings(steps, step, SECOND) for step in ("before lending", "lent", "after lending")
+    assert "is in no VLAN of the card, and" in steps["grant without a VLAN"]["error"]
+    assert steps["grant"]["error"] == ""
+    before, granted, after = (
+        settings(steps, step, SECOND) for step in ("before granting", "granted", "after granting")
     )
-    assert lent["address"].startswith("02:")
-    assert (lent["spoofchk"], lent["trust"], lent["vlan_list"]) == (
+    assert granted["address"].startswith("02:")
+    assert (granted["spoofchk"], granted["trust"], granted["vlan_list"]) == (
         True,
         False,
         before["vlan_list"],
     )
     assert steps["another address"]["status"] != 0  # the card's own setting takes precedence
     for words in ("mtu 1400", "promisc on", "up"):
-        assert steps[f"as root there: set lent0 {words}"]["status"] == 0
+        assert steps[f"as root there: set vf0 {words}"]["status"] == 0
     assert steps["VLAN there"]["status"] == 0, steps["VLAN there"]
     assert vf(steps, "hidden", SECOND)["interfaces"] == []
-    assert steps["take back what is hidden"]["error"] == ""
+    assert steps["release what is hidden"]["error"] == ""
     assert steps["notes"]["notes"] == []
-    assert "lent0" not in steps["what the thief has"]["text"]
+    assert "vf0" not in steps["what the thief has"]["text"]
     assert "tagged" not in steps["what the thief has"]["text"]
     back = vf(steps, "back", SECOND)
     assert (back["driver"], back["owner"], len(back["interfaces"])) == ("igbvf", "", 1)
     [link] = json.loads(steps["as its driver makes it"]["stdout"])
-    assert (link["mtu"], link["promiscuity"], link["address"] != lent["address"]) == (1500, 0, True)
+    assert (link["mtu"], link["promiscuity"], link["address"] != granted["address"]) == (
+        1500,
+        0,
+        True,
+    )
     assert "UP" not in link["flags"]
     # igb shows the address that the VF's driver has chosen since.
-    assert after.pop("address") != lent["address"]
+    assert after.pop("address") != granted["address"]
     assert after == {name: value for name, value in before.items() if name != "address"}
 
 
 def test_a_killed_epilog_s_work_is_done_by_the_next(steps: Steps) -> None:
-    assert steps["lend again"]["error"] == ""
+    assert steps["grant again"]["error"] == ""
     recalled = vf(steps, "recalled", SECOND)
     assert (recalled["driver"], recalled["owner"]) == ("", "slurm-7")
-    assert steps["take back what was recalled"]["error"] == ""
+    assert steps["release what was recalled"]["error"] == ""
     back = vf(steps, "back again", SECOND)
     assert (back["driver"], back["owner"], len(back["interfaces"])) == ("igbvf", "", 1)
     assert steps["jobs"]["files"] == []

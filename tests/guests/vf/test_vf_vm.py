@@ -48,12 +48,12 @@ def vf(steps: Steps, step: str) -> dict[str, Any]:
     return found
 
 
-def test_root_lends_it_to_the_job_s_user(steps: Steps) -> None:
-    lent = vf(steps, "lent")
-    assert lent["driver"] == "vfio-pci"
-    assert lent["owner"] == "slurm-7"
+def test_root_grants_it_to_the_job_s_user(steps: Steps) -> None:
+    granted = vf(steps, "granted")
+    assert granted["driver"] == "vfio-pci"
+    assert granted["owner"] == "slurm-7"
     bounds = ("vlan", "spoofchk", "trust")
-    assert [lent["settings"][name] for name in bounds] == ["5", "on", "off"]
+    assert [granted["settings"][name] for name in bounds] == ["5", "on", "off"]
     assert steps["group"] == steps["group"] | {"user": USER, "mode": 0o600}
     assert "Permission denied" in steps["another user"]["errors"]
 
@@ -67,7 +67,7 @@ def test_a_user_who_may_not_lock_enough_memory(steps: Steps) -> None:
 
 def test_the_vm_has_it_with_the_card_s_address_and_the_file_s(steps: Steps) -> None:
     console = steps["vm"]["console"]
-    assert f"link/ether {vf(steps, 'lent')['settings']['mac']}" in console
+    assert f"link/ether {vf(steps, 'granted')['settings']['mac']}" in console
     assert "inet 10.9.0.2/24 scope global eth1" in console
     assert "/sys/class/net/eth1/device/driver -> ../../../bus/pci/drivers/igbvf" in console
     status = dict(line.split(":\t", 1) for line in steps["QEMU"]["status"].splitlines())
@@ -82,7 +82,7 @@ def test_it_talks_to_another_vf_of_the_card(steps: Steps) -> None:
     assert "vicinal-guest: ready" in console
 
 
-def test_it_is_taken_back_as_it_was_when_qemu_is_killed(steps: Steps) -> None:
+def test_it_is_released_as_it_was_when_qemu_is_killed(steps: Steps) -> None:
     assert vf(steps, "killed")["driver"] == "vfio-pci"
     assert steps["notes"]["notes"] == []
     before, after = vf(steps, "before"), vf(steps, "after")

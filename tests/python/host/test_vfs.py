@@ -283,7 +283,7 @@ def test_a_recorded_vf_that_is_gone_can_be_released(tmp_path: Path) -> None:
     assert records(host)["vfs"] == {}
 
 
-def test_all_of_an_owner_is_taken_back(tmp_path: Path) -> None:
+def test_all_of_an_owner_is_released(tmp_path: Path) -> None:
     host, vfs = fake_vfs(tmp_path, igb(), mlx5())
     vfs.create("eth1", 2, owner="demo")
     vfs.create("mlx5_0", 1, owner="other")

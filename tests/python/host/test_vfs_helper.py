@@ -66,8 +66,8 @@ def assignment(**changed: object) -> dict[str, object]:
         request("bind", **ONE, binding="uio_pci_generic"),
         request("assign", **assignment(binding="uio_pci_generic")),
         request("assign", **assignment(fresh=1)),
-        request("lend", **ONE, user=-1),
-        request("lend", **ONE, user="1000"),
+        request("grant", **ONE, user=-1),
+        request("grant", **ONE, user="1000"),
         {**request("assign", **assignment()), "protocol": PROTOCOL + 1},
     ],
     ids=str,
@@ -124,15 +124,15 @@ def test_only_virtual_functions_are_ever_unbound(tmp_path: Path) -> None:
     assert host.writes == []
 
 
-def test_only_root_lends_a_vf_to_another_user(tmp_path: Path) -> None:
+def test_only_root_grants_a_vf_to_another_user(tmp_path: Path) -> None:
     host = FakeHost(tmp_path, igb())
     perform(host, 1000, request("count", physical="0000:01:00.0", count=1, owner="demo"))
     perform(host, 1000, request("assign", **assignment()))
     writes = len(host.writes)
-    with pytest.raises(RefusedError, match="only root lends VFs to others"):
-        perform(host, 1000, request("lend", **ONE, user=1001))
+    with pytest.raises(RefusedError, match="only root grants VFs to others"):
+        perform(host, 1000, request("grant", **ONE, user=1001))
     assert (host.writes[writes:], host.given) == ([], [])
-    perform(host, 0, request("lend", **ONE, user=1001))
+    perform(host, 0, request("grant", **ONE, user=1001))
     assert host.given[-1][1] == 1001
 
 

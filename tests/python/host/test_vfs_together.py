@@ -122,7 +122,7 @@ def test_what_cannot_be_undone_is_told_and_the_rest_is_free(trial: Trial) -> Non
     assert trial.state() == trial.before
 
 
-def test_one_that_cannot_be_taken_back_keeps_no_other(trial: Trial) -> None:
+def test_one_that_cannot_be_released_keeps_no_other(trial: Trial) -> None:
     trial.vfs.assign_all(WANTED, owner="demo", vfio=True)
     for address in (FIRST, SECOND):
         trial.host.files(trial.host.device(address), enable="1")  # as if QEMU had the device open

@@ -201,7 +201,7 @@ def test_installed_packages_are_compiled() -> None:
     assert [str(each) for each in modules if not is_compiled(each)] == []
 
 
-@pytest.mark.parametrize("command", ["region", "sweep", "vfs", "lend", "release"])
+@pytest.mark.parametrize("command", ["region", "sweep", "vfs", "grant", "release"])
 def test_what_slurm_calls_loads_little(command: str) -> None:
     """The start of each job waits for these commands."""
     words = [sys.executable, "-c", LOADED, "slurm", command, "--help"]

@@ -143,7 +143,7 @@ def test_vfs_that_somebody_else_took(clean: VfHosts) -> None:
 
 @pytest.mark.long
 def test_an_interface_that_cannot_be_switched_on(clean: VfHosts) -> None:
-    """The first of two VFs was already set up, and is taken back."""
+    """The first of two VFs was already set up, and is released."""
     clean.cluster.run_in("node0", ["ip", "link", "set", "eth1v1", "name", "elsewhere"])
     try:
         done = clean.at_head("srun", "-wnode0", "-n1", "--gres=vf:eth1:2", "true")
@@ -151,7 +151,7 @@ def test_an_interface_that_cannot_be_switched_on(clean: VfHosts) -> None:
         assert done.stderr.count('Cannot find device "eth1v1"') == 1
     finally:
         clean.cluster.run_in("node0", ["ip", "link", "set", "elsewhere", "name", "eth1v1"])
-    # The epilog failed for the same reason, so the next epilog takes the VFs back.
+    # The epilog failed for the same reason, so the next epilog releases the VFs.
     assert clean.at_head("srun", "-wnode0", "-n1", "true").returncode == 0
 
 

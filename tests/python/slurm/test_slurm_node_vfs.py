@@ -267,7 +267,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_vfs_back(clean: NodeVfHosts) ->
             signal_all(clean.supervisors("node0"), signal.SIGKILL)
             wait_until(lambda: not clean.running("node0", "slurmd"))
             clean.start_slurmd("node0")
-            assert clean.at_head("scancel", "--name=lent").returncode == 0
+            assert clean.at_head("scancel", "--name=granted").returncode == 0
             wait_until(clean.nothing_left)
         finally:
             running.kill()

@@ -1,4 +1,4 @@
-"""Virtual functions of Slurm's jobs on fake cards, without a Slurm: given, kept, taken back."""
+"""Virtual functions of Slurm's jobs on fake cards, without a Slurm: given, kept, released."""
 
 import fcntl
 import os
@@ -14,8 +14,8 @@ from vicinal.base.errors import VicinalError
 from vicinal.host.vf.operations import Vfs, vfio_node
 from vicinal.host.vf.sysfs import read_records
 from vicinal.integrations.slurm import gres, job_vfs, vm_vfs
+from vicinal.integrations.slurm.granted_vfs import GrantedVf
 from vicinal.integrations.slurm.job_vfs import Asked, JobVfs, parse_gres
-from vicinal.integrations.slurm.lent_vfs import LentVf
 
 FIRST, SECOND = "0000:01:08.0", "0000:01:08.1"
 INFINIBAND = "0000:02:08.0"
@@ -80,7 +80,7 @@ def test_other_words_are_no_reason_to_give_nothing(words: str) -> None:
         parse_gres(words)
 
 
-# --- given and taken back ------------------------------------------------------------------
+# --- given and released ------------------------------------------------------------------
 
 
 def test_a_job_has_its_vfs_until_it_ends(slurm: Slurm) -> None:
@@ -239,7 +239,7 @@ def test_nothing_is_swept_where_slurm_does_not_answer(
     assert slurm.owners() == {FIRST: "slurm-7"}
 
 
-def test_one_that_cannot_be_taken_back_keeps_no_other(
+def test_one_that_cannot_be_released_keeps_no_other(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A VM has the VF open through vfio-pci. The next sweep tries again."""
@@ -258,13 +258,13 @@ def test_one_that_cannot_be_taken_back_keeps_no_other(
 # --- for nodes -----------------------------------------------------------------------------
 
 
-def lend(slurm: Slurm, *asked: Asked) -> list[LentVf]:
+def grant(slurm: Slurm, *asked: Asked) -> list[GrantedVf]:
     """Give a job VFs for its nodes, whose card tags their frames with a VLAN."""
     for settings in slurm.host.cards["0000:01:00.0"].settings.values():
         settings["vlan"] = "7"
     slurm.jobs.give(7, asked or [Asked(1, "eth1")], for_nodes=True)
     lines = (slurm.directory / "vfs-7.nodes").read_text().splitlines()
-    return [LentVf.parse(line) for line in lines]
+    return [GrantedVf.parse(line) for line in lines]
 
 
 def take_away(slurm: Slurm, interface: str) -> None:
@@ -281,10 +281,10 @@ def test_the_card_bounds_what_a_node_s_vf_can(slurm: Slurm) -> None:
         number: {**each} for number, each in slurm.host.cards["0000:01:00.0"].settings.items()
     }
     slurm.host.files(slurm.host.device(INFINIBAND) / "infiniband_verbs/uverbs0", dev="231:192")
-    ethernet, infiniband = lend(slurm, Asked(1, "eth1"), Asked(1, "ib0"))
+    ethernet, infiniband = grant(slurm, Asked(1, "eth1"), Asked(1, "ib0"))
     settings = slurm.vfs.find(FIRST).settings
     cards = ("0000:01:00.0", "eth1")
-    assert ethernet == LentVf(FIRST, "ethernet", cards, (), (), "igbvf", settings["mac"])
+    assert ethernet == GrantedVf(FIRST, "ethernet", cards, (), (), "igbvf", settings["mac"])
     assert (infiniband.devices, infiniband.files) == (("mlx5_0v0",), ("uverbs0",))
     assert (infiniband.driver, infiniband.mac) == ("mlx5_core", "")
     assert set(infiniband.cards) == {"0000:02:00.0", "ib0", "mlx5_0"}
@@ -297,9 +297,9 @@ def test_the_card_bounds_what_a_node_s_vf_can(slurm: Slurm) -> None:
 
 
 def test_a_user_may_open_what_vms_have_until_the_end(slurm: Slurm) -> None:
-    lend(slurm, Asked(2, "eth1"))
-    slurm.jobs.lend(7, 1000)
-    slurm.jobs.lend(7, 1000)  # as if the VMs had ended and were made anew
+    grant(slurm, Asked(2, "eth1"))
+    slurm.jobs.grant(7, 1000)
+    slurm.jobs.grant(7, 1000)  # as if the VMs had ended and were made anew
     groups = [slurm.vfs.find(each).group for each in (FIRST, SECOND)]
     for vf, group in zip((FIRST, SECOND), groups, strict=True):
         assert slurm.vfs.find(vf).driver == "vfio-pci"
@@ -313,12 +313,12 @@ def test_a_user_may_open_what_vms_have_until_the_end(slurm: Slurm) -> None:
 
 def test_a_vf_that_is_not_alone_in_its_group(slurm: Slurm) -> None:
     """Access to the group would include the other VFs in it, even those without a driver."""
-    lend(slurm)
+    grant(slurm)
     members = slurm.host.device(FIRST) / "iommu_group/devices"
     (members / SECOND).symlink_to(slurm.host.device(SECOND))
     slurm.host.write(slurm.host.device(SECOND) / "driver/unbind", SECOND)
     with pytest.raises(VicinalError, match=f"in one IOMMU group with {SECOND}, which goes with"):
-        slurm.jobs.lend(7, 1000)
+        slurm.jobs.grant(7, 1000)
     assert slurm.vfs.find(FIRST).driver == "igbvf"
     assert slurm.host.given == []
 
@@ -327,8 +327,8 @@ def test_a_group_that_somebody_holds_open_unseen(
     slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job keeps the VF if its holder cannot be found, as with a descriptor in transit."""
-    lend(slurm)
-    slurm.jobs.lend(7, 1000)
+    grant(slurm)
+    slurm.jobs.grant(7, 1000)
     node = vfio_node(slurm.vfs.find(FIRST), slurm.host)
     monkeypatch.setattr("vicinal.integrations.slurm.vm_vfs._CLOSE_SECONDS", 0.1)
     node.unlink()
@@ -356,8 +356,8 @@ def test_only_processes_of_the_job_s_user_are_ended(
                 "holding",
                 lambda *_, proc_directory=proc_directory: [proc_directory],
             )
-            lend(slurm)
-            slurm.jobs.lend(7, owner)
+            grant(slurm)
+            slurm.jobs.grant(7, owner)
             slurm.jobs.release(7)
             assert slurm.owners() == {}
             try:
@@ -370,7 +370,7 @@ def test_only_processes_of_the_job_s_user_are_ended(
 def test_an_address_that_an_administrator_set_stays(slurm: Slurm) -> None:
     own = slurm.host.cards["0000:01:00.0"].settings[0]
     own |= {"mac": "52:54:00:00:00:07", "trust": "on", "spoofchk": "off"}
-    lend(slurm)
+    grant(slurm)
     settings = slurm.vfs.find(FIRST).settings
     assert (settings["mac"], settings["trust"]) == ("52:54:00:00:00:07", "off")
     slurm.jobs.release(7)
@@ -378,28 +378,28 @@ def test_an_address_that_an_administrator_set_stays(slurm: Slurm) -> None:
     assert (settings["mac"], settings["trust"]) == ("52:54:00:00:00:07", "on")
 
 
-def test_one_in_no_vlan_is_not_lent(slurm: Slurm) -> None:
+def test_one_in_no_vlan_is_not_granted(slurm: Slurm) -> None:
     with pytest.raises(VicinalError, match="is in no VLAN of the card, and"):
         slurm.jobs.give(7, [Asked(1, "eth1")], for_nodes=True)
     assert slurm.owners() == {}
 
 
 @pytest.mark.parametrize("setting", ["spoofchk", "trust"])
-def test_a_card_that_does_not_bound_them_lends_none(slurm: Slurm, setting: str) -> None:
+def test_a_card_that_does_not_bound_them_grants_none(slurm: Slurm, setting: str) -> None:
     slurm.host.refused.add(setting)
     with pytest.raises(VicinalError, match="Operation not supported"):
-        lend(slurm)
+        grant(slurm)
     assert slurm.owners() == {}
     slurm.host.refused.clear()
     slurm.host.ignored.add(setting)
     slurm.host.cards["0000:01:00.0"].settings[0] |= {"trust": "on", "spoofchk": "off"}
     with pytest.raises(VicinalError, match=f"took {setting}"):
-        lend(slurm)
+        grant(slurm)
     assert slurm.owners() == {}
 
 
-def test_an_interface_is_taken_back_from_any_network(slurm: Slurm) -> None:
-    lend(slurm)
+def test_an_interface_is_released_from_any_network(slurm: Slurm) -> None:
+    grant(slurm)
     take_away(slurm, "eth1v0")
     assert slurm.jobs.release(7) == []
     assert slurm.owners() == {}
@@ -409,7 +409,7 @@ def test_an_interface_is_taken_back_from_any_network(slurm: Slurm) -> None:
 
 
 def test_whoever_was_killed_after_recalling_one(slurm: Slurm) -> None:
-    lend(slurm)
+    grant(slurm)
     take_away(slurm, "eth1v0")
     slurm.vfs.recall(FIRST, owner="slurm-7")
     assert slurm.vfs.find(FIRST).driver == ""
@@ -419,7 +419,7 @@ def test_whoever_was_killed_after_recalling_one(slurm: Slurm) -> None:
 
 
 def test_only_its_owner_recalls_one(slurm: Slurm) -> None:
-    lend(slurm)
+    grant(slurm)
     with pytest.raises(VicinalError, match="belongs to slurm-7, not to other"):
         slurm.vfs.recall(FIRST, owner="other")
     with pytest.raises(VicinalError, match="is not assigned"):

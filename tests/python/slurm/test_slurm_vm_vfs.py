@@ -256,7 +256,7 @@ def test_a_host_that_lost_all_of_a_job_gives_its_vfs_back(
             signal_all(clean.supervisors("node0"), signal.SIGKILL)
             wait_until(lambda: not clean.running("node0", "slurmd"))
             clean.start_slurmd("node0")
-            assert clean.at_head("scancel", "--name=lent").returncode == 0
+            assert clean.at_head("scancel", "--name=granted").returncode == 0
             wait_until(lambda: not clean.owners("node0"))
             # What would run in the VM runs on the host here, where nothing else ends it.
             signal_all(clean.at_work("sleep 601"), signal.SIGKILL)
@@ -278,17 +278,17 @@ def test_vms_that_ended_are_made_anew_with_the_same_vfs(
     assert clean.at_head("scancel", number).returncode == 0
 
 
-def test_a_command_that_was_killed_while_it_lends_one(clean: VmVfHosts) -> None:
-    """The request to the helper runs on. The epilog waits for it, and takes the VF back."""
+def test_a_command_that_was_killed_while_it_grants_one(clean: VmVfHosts) -> None:
+    """The request to the helper runs on. The epilog waits for it, and releases the VF."""
     slow = clean.directory / SLOW
     line = clean.step("1", "vf:eth1:1", "-wnode0", "-n1")
     with clean.start(*line, "true") as running:
         try:
             # By then the card is set up. One change of driver remains, to vfio-pci.
-            wait_until(lambda: clean.at_work("slurm lend "))
+            wait_until(lambda: clean.at_work("slurm grant "))
             slow.touch()
             wait_until(lambda: clean.at_work(" helper "))
-            signal_all(clean.at_work("slurm lend "), signal.SIGKILL)
+            signal_all(clean.at_work("slurm grant "), signal.SIGKILL)
             assert running.wait(60) != 0
         finally:
             slow.unlink(missing_ok=True)

@@ -76,7 +76,7 @@ class NodeVfHosts(VfHosts):
         return {
             each["ifname"]: each["ifindex"]
             for each in json.loads(done.stdout)
-            if each["ifname"].startswith(("eth1", "lent", "dev"))
+            if each["ifname"].startswith(("eth1", "vf", "dev"))
         }
 
     @contextmanager
@@ -107,7 +107,7 @@ class NodeVfHosts(VfHosts):
     def step(self, file: str, gres: str, *options: str, user: int = USER) -> tuple[str, ...]:
         """The beginning of a command line that runs tasks in nodes with VFs."""
         value = f"--vicinal={self.directory}/{file}.yaml"
-        name = "--job-name=lent"
+        name = "--job-name=granted"
         return (*become(user), "srun", value, f"--gres={gres}", "--chdir=/", name, *options)
 
     def allocate(self, *, user: int = USER) -> str:

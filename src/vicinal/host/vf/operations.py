@@ -177,7 +177,7 @@ class Vfs:
             raise VicinalError("; ".join([*(what for what, _ in left), *notes]), left[0][1])
         return notes
 
-    def lend(self, name: str, *, owner: str, user: int) -> None:
+    def grant(self, name: str, *, owner: str, user: int) -> None:
         """Bind a VF to vfio-pci, and let a user open it; its IOMMU group must hold nothing
         else.
 
@@ -190,7 +190,7 @@ class Vfs:
                     f"{vf.address} is in one IOMMU group with {other}, which goes with it",
                     "put the card into a slot whose port separates its VFs (PCIe ACS)",
                 )
-        self._helper("lend", vf=vf.address, owner=owner, user=user)
+        self._helper("grant", vf=vf.address, owner=owner, user=user)
 
     def recall(self, name: str, *, owner: str) -> None:
         """Remove a VF's interface from its network namespace, such as a container's.

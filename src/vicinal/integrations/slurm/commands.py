@@ -192,7 +192,7 @@ def remove(slurm_conf: SlurmConf = None) -> None:
 
 for _plain in (
     *(plugin_commands.region, plugin_commands.sweep, plugin_commands.network),
-    *(plugin_commands.vfs, plugin_commands.lend, plugin_commands.release),
+    *(plugin_commands.vfs, plugin_commands.grant, plugin_commands.release),
 ):
     commands.command()(for_typer(_plain))
 

@@ -93,7 +93,7 @@ def _take(cluster: ContainerCluster, channel: Channel, node: str, share: Sequenc
                     f"the node {node!r} uses the host's network, and cannot get a VF",
                     "remove the VFs, or let nodes have networks of their own",
                 )
-            given = channel.lend(each.number, network)
+            given = channel.grant(each.number, network)
             cluster.adopt(node, given, each.interface, each.address)
 
 

@@ -128,7 +128,7 @@ def _borrow(job: NodesJob) -> None:
     assert job.channel is not None
     channel = Channel(os.dup(job.channel))
     try:
-        channel.lend_to_vms()
+        channel.grant_to_vms()
     finally:
         channel.close()
 

@@ -5,7 +5,7 @@ Slurm counts VFs, and reports how many VFs of which card a job has here. The rec
 regions of jobs:
 
 vfs-JOB        variables for the job's tasks, after its VFs are configured
-vfs-JOB.nodes  written before that if the VFs are for nodes (lent_vfs.py)
+vfs-JOB.nodes  written before that if the VFs are for nodes (granted_vfs.py)
 vfs-JOB.lock   exists from the first configured VF to the last released VF
 .vfs-JOB*.part  one of the first two files while it is written
 
@@ -38,11 +38,11 @@ from vicinal.host.vf.sysfs import (
     read_records,
 )
 from vicinal.integrations.slurm.defaults import GRES
+from vicinal.integrations.slurm.granted_vfs import bounds, check_bounds, granted
 from vicinal.integrations.slurm.job_regions import own_directory
 from vicinal.integrations.slurm.job_vlans import vlan_of
-from vicinal.integrations.slurm.lent_vfs import bounds, check_bounds, lent
 from vicinal.integrations.slurm.queue import active_jobs, jobs_with
-from vicinal.integrations.slurm.vm_vfs import check_for_vms, take_from_vms
+from vicinal.integrations.slurm.vm_vfs import check_for_vms, revoke_from_vms
 from vicinal.mpi.variables import VF_DEVICES, VF_INTERFACES, VFS
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
@@ -124,10 +124,10 @@ class JobVfs:
             try:
                 vlan = self._vlan(job, vlans, gres) if for_nodes and vlans else None
                 given = self._assign(owner_of(job), asked, for_nodes=for_nodes, vlan=vlan)
-                told = lent(self._vfs, given) if for_nodes else []
+                told = granted(self._vfs, given) if for_nodes else []
             except BaseException as error:
                 with suppress(VicinalError):  # the epilog releases what is left
-                    self._take_back(owner_of(job))
+                    self._release_all(owner_of(job))
                 if isinstance(error, VicinalError):
                     raise _told(job, error) from error
                 raise
@@ -137,7 +137,7 @@ class JobVfs:
                 write_atomically(nodes, lines, Durability.NONE, mode=0o644)
             write_atomically(file, _variables(given), Durability.NONE, mode=0o644)
 
-    def lend(self, job: int, user: int) -> None:
+    def grant(self, job: int, user: int) -> None:
         """Bind the job's VFs for nodes to vfio-pci, and let the user open them.
 
         Raises VicinalError; the epilog then releases the VFs.
@@ -146,7 +146,7 @@ class JobVfs:
             try:
                 for address in assigned_to(self._vfs, owner_of(job)):
                     check_for_vms(self._vfs, self._vfs.find(address))
-                    self._vfs.lend(address, owner=owner_of(job), user=user)
+                    self._vfs.grant(address, owner=owner_of(job), user=user)
             except VicinalError as error:
                 raise _told(job, error) from error
 
@@ -161,7 +161,7 @@ class JobVfs:
             for path in self._files(job):
                 if path.suffix != ".lock":
                     path.unlink(missing_ok=True)
-            notes = self._take_back(owner_of(job))
+            notes = self._release_all(owner_of(job))
             for path in self._files(job):
                 path.unlink(missing_ok=True)
         return notes
@@ -265,7 +265,7 @@ class JobVfs:
                 names.append(each.card or card.address)
         return names
 
-    def _take_back(self, owner: str) -> list[str]:
+    def _release_all(self, owner: str) -> list[str]:
         """Release all VFs of an owner; raises the first error after it has tried all
         VFs.
         """
@@ -276,7 +276,7 @@ class JobVfs:
             vf = find_vf(self._vfs.cards(), address)
             try:
                 if vf is not None and vf.driver == VFIO:
-                    take_from_vms(self._vfs, vf)
+                    revoke_from_vms(self._vfs, vf)
                 elif vf is not None and self._is_away(vf):
                     self._vfs.recall(address, owner=owner)
                     vf = None
@@ -295,7 +295,7 @@ class JobVfs:
         return notes
 
     def _is_away(self, vf: VirtualFunction) -> bool:
-        """Whether a lent interface is still in another network namespace.
+        """Whether a granted interface is still in another network namespace.
 
         In this namespace only root can move it. When the last namespace that has the interface
         ends, the interface returns by itself; but the root user of that namespace can keep it as

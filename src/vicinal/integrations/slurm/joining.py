@@ -15,7 +15,7 @@ from vicinal.base.errors import VicinalError
 
 UPLINK = "uplink"
 """The name of the cable's end in the nodes' network."""
-_JOIN, _LEND, _LEND_TO_VMS = b"n", b"f", b"m"
+_JOIN, _GRANT, _GRANT_TO_VMS = b"n", b"f", b"m"
 
 
 class Channel:
@@ -35,24 +35,24 @@ class Channel:
                 "see slurmd's log for the cause",
             )
 
-    def lend(self, number: int, network: Path) -> str:
+    def grant(self, number: int, network: Path) -> str:
         """Ask root to put a VF's interface into a network; returns the interface's name
         there.
 
         `number` is the VF's index among the job's VFs on this host. Raises VicinalError
         if root refuses.
         """
-        if not self._ask(_LEND + bytes([number]), network):
-            raise _not_lent()
-        return f"lent{number}"
+        if not self._ask(_GRANT + bytes([number]), network):
+            raise _not_granted()
+        return f"vf{number}"
 
-    def lend_to_vms(self) -> None:
+    def grant_to_vms(self) -> None:
         """Ask root to bind all VFs of the job to vfio-pci, and to let this user open them.
 
         Raises VicinalError if root refuses.
         """
-        if not self._ask(_LEND_TO_VMS):
-            raise _not_lent()
+        if not self._ask(_GRANT_TO_VMS):
+            raise _not_granted()
 
     def _ask(self, words: bytes, network: Path | None = None) -> bool:
         with ExitStack() as files:
@@ -68,7 +68,7 @@ class Channel:
         self._socket.close()
 
 
-def _not_lent() -> VicinalError:
+def _not_granted() -> VicinalError:
     return VicinalError(
         "the nodes did not get the job's SR-IOV VFs", "see slurmd's log for the cause"
     )

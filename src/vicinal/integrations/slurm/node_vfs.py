@@ -14,7 +14,7 @@ from vicinal.cluster.file.model import Cluster, Node
 from vicinal.cluster.file.network import NoNetwork, VfNetwork
 from vicinal.host.vf.settings import Settings
 from vicinal.host.vf.sysfs import ETHERNET
-from vicinal.integrations.slurm.lent_vfs import LentVf
+from vicinal.integrations.slurm.granted_vfs import GrantedVf
 from vicinal.integrations.slurm.node_list import ListedVfs
 
 _DEVICES = Path("/dev/infiniband")
@@ -28,7 +28,7 @@ class NodeVf:
 
     number: int
     """The VF's index on the host, as the plugin counts."""
-    vf: LentVf
+    vf: GrantedVf
     interface: str
     """The name of its interface in the node; empty if the node has no interface."""
     address: str | None
@@ -39,7 +39,7 @@ Shares = Mapping[str, Sequence[NodeVf]]
 """The VFs of each node, by the node's name."""
 
 
-def share_vfs(vfs: Sequence[LentVf], nodes: Sequence[Node]) -> Shares:
+def share_vfs(vfs: Sequence[GrantedVf], nodes: Sequence[Node]) -> Shares:
     """The VFs of each node of this host.
 
     Raises VicinalError if the VFs do not match the file, or cannot be spread evenly.
@@ -48,7 +48,7 @@ def share_vfs(vfs: Sequence[LentVf], nodes: Sequence[Node]) -> Shares:
     return _by_file(vfs, named) if named else _evenly(vfs, nodes)
 
 
-def _by_file(vfs: Sequence[LentVf], nodes: Sequence[Node]) -> Shares:
+def _by_file(vfs: Sequence[GrantedVf], nodes: Sequence[Node]) -> Shares:
     left = list(enumerate(vfs))
     shares = {}
     for node in nodes:
@@ -81,7 +81,7 @@ def _by_file(vfs: Sequence[LentVf], nodes: Sequence[Node]) -> Shares:
     return shares
 
 
-def _evenly(vfs: Sequence[LentVf], nodes: Sequence[Node]) -> Shares:
+def _evenly(vfs: Sequence[GrantedVf], nodes: Sequence[Node]) -> Shares:
     takers = [node for node in nodes if not isinstance(node.network, NoNetwork)]
     shares: dict[str, list[NodeVf]] = {node.name: [] for node in takers}
     of_cards: dict[str, list[int]] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.model import BackEnd, Cluster, Node
 from vicinal.cluster.file.network import NoNetwork, VfNetwork
-from vicinal.integrations.slurm.lent_vfs import LentVf
+from vicinal.integrations.slurm.granted_vfs import GrantedVf
 from vicinal.integrations.slurm.node_vfs import check_names_nothing_else
 
 
@@ -30,7 +30,7 @@ class NodesJob:
     """The largest size of a region."""
     channel: int | None = None
     """Descriptor of the channel to root for nodes' networks (slurm/supervisor_network.h)."""
-    vfs: tuple[LentVf, ...] = ()
+    vfs: tuple[GrantedVf, ...] = ()
     """The job's VFs for its nodes on this host, in the plugin's order."""
     host_network: bool = False
     """Whether an administrator lets nodes use the hosts' network if they have no network of

@@ -1,4 +1,4 @@
-"""`vicinal slurm region`, `sweep`, `vfs`, `lend`, `release` and `network`.
+"""`vicinal slurm region`, `sweep`, `vfs`, `grant`, `release` and `network`.
 
 Slurm's plugin and epilogs call these commands as root. A job waits for each of them.
 """
@@ -91,7 +91,7 @@ def vfs(
     )
 
 
-def lend(
+def grant(
     job: Job,
     user: Annotated[int, Option("The number of the job's user.", min=0)],
     directory: Directory = DEFAULT_REGIONS,
@@ -102,7 +102,7 @@ def lend(
     """
     from vicinal.integrations.slurm.job_vfs import JobVfs
 
-    JobVfs(directory).lend(job, user)
+    JobVfs(directory).grant(job, user)
 
 
 def release(job: Job, directory: Directory = DEFAULT_REGIONS) -> None:

@@ -21,7 +21,7 @@ from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.sizes import show_size
 from vicinal.cluster.file.model import BackEnd, Cluster
 from vicinal.cluster.file.reading import read_cluster
-from vicinal.integrations.slurm.lent_vfs import LentVf
+from vicinal.integrations.slurm.granted_vfs import GrantedVf
 from vicinal.integrations.slurm.nodes_job import NodesJob, check_cluster, share_of
 from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.region import geometry
@@ -80,7 +80,7 @@ def _job(arguments: list[str]) -> NodesJob:
     parser.add_argument("--max-size", type=int, required=True, dest="max_bytes")
     parser.add_argument("--channel", type=int)
     parser.add_argument("--host-network", action="store_true")
-    parser.add_argument("--vf", type=LentVf.parse, action="append", default=[])
+    parser.add_argument("--vf", type=GrantedVf.parse, action="append", default=[])
     secret = bytes.fromhex(os.environ.pop(_SECRET, ""))
     given = vars(parser.parse_args(arguments))
     vfs = tuple(given.pop("vf"))

@@ -1,8 +1,8 @@
 """SR-IOV VFs that a job's virtual machines have by VFIO: root's part, and their release.
 
-The card binds these VFs as it binds those of containers (lent_vfs.py). When the
+The card binds these VFs as it binds those of containers (granted_vfs.py). When the
 supervisor asks, root binds the VFs to vfio-pci. From then on the job's user owns the files of
-their groups in /dev/vfio, until root takes them back.
+their groups in /dev/vfio, until root revokes the grant.
 """
 
 import os
@@ -37,14 +37,14 @@ def check_for_vms(vfs: Vfs, vf: VirtualFunction) -> None:
         )
 
 
-def take_from_vms(vfs: Vfs, vf: VirtualFunction) -> None:
+def revoke_from_vms(vfs: Vfs, vf: VirtualFunction) -> None:
     """Close a VFIO group to the job's user, and end the user's processes that have it open.
 
     The user can open the group in any process, and pass the descriptor to other processes. On older
     kernels, a process that holds a group open could also reach the device of its next user. Raises
     VicinalError if a process keeps the group open for 10 s.
     """
-    user = read_records(vfs.host)["vfs"][vf.address].get("lent")
+    user = read_records(vfs.host)["vfs"][vf.address].get("granted_to")
     node = vfio_node(vf, vfs.host)
     until = time.monotonic() + _CLOSE_SECONDS
     while node.exists():

@@ -184,11 +184,11 @@ class Changes:
         self._hand_over(vf, self.user)  # so that QEMU can run as the requesting user
         return {}
 
-    def lend(self, vf: str, owner: str, user: int) -> Fields:
+    def grant(self, vf: str, owner: str, user: int) -> Fields:
         """Bind a VF to vfio-pci, and let another user open it; only root may request this."""
         if self.user != 0:
-            raise RefusedError("only root lends VFs to others", "do it as root")
-        self._own(vf, owner)["lent"] = user  # bind() writes this record before it binds
+            raise RefusedError("only root grants VFs to others", "do it as root")
+        self._own(vf, owner)["granted_to"] = user  # bind() writes this record before it binds
         self.bind(vf, owner, VFIO)
         self._hand_over(vf, user)
         return {}

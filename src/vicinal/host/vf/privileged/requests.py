@@ -10,7 +10,7 @@ Form = re.Pattern[str] | range | type | list["Form"] | dict[str, "Form"]
 """The form of a value: a list is not empty and has items of one form; a dictionary has exactly
 these keys."""
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 AUDIT = "see docs/how-to/vfs.md"
 
@@ -29,7 +29,7 @@ _OPERATIONS: dict[str, dict[str, Form]] = {
     "assign": {"vfs": [_TO_ASSIGN], "owner": _OWNER},
     "configure": {**_ONE, "settings": dict},
     "bind": {**_ONE, "binding": re.compile("vfio-pci|native")},
-    "lend": {**_ONE, "user": range(1 << 32)},
+    "grant": {**_ONE, "user": range(1 << 32)},
     **dict.fromkeys(("recall", "reset"), _ONE),
     "release": {"vfs": [_ADDRESS], "owner": _OWNER},
 }

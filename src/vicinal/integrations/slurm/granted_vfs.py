@@ -2,7 +2,7 @@
 
 The root user of an interface's network namespace can change the hardware address, tag frames,
 receive other stations' frames, and move the interface elsewhere. So the card must bind the VF
-to one address and to one VLAN. Root takes the VF back by its PCI address, in whatever
+to one address and to one VLAN. Root releases the VF by its PCI address, in whatever
 namespace its interface is then (docs/how-to/slurm.md).
 
     vfs-JOB.nodes     a line for each VF; the plugin passes it to the supervisor
@@ -29,7 +29,7 @@ _NONE = "-"
 
 
 @dataclass(frozen=True)
-class LentVf:
+class GrantedVf:
     """A VF as the supervisor of a job's nodes knows it."""
 
     address: str
@@ -68,21 +68,21 @@ def _words(text: str) -> tuple[str, ...]:
     return () if text == _NONE else tuple(text.split(","))
 
 
-def lent(vfs: Vfs, given: Sequence[VirtualFunction]) -> list[LentVf]:
+def granted(vfs: Vfs, given: Sequence[VirtualFunction]) -> list[GrantedVf]:
     """The lines' data of VFs that are configured. Raises VicinalError if one has no
     interface.
     """
     cards = vfs.cards()
-    return [_lent(vfs, find_card(cards, each.physical), each) for each in given]
+    return [_granted(vfs, find_card(cards, each.physical), each) for each in given]
 
 
-def _lent(vfs: Vfs, card: PhysicalFunction, vf: VirtualFunction) -> LentVf:
+def _granted(vfs: Vfs, card: PhysicalFunction, vf: VirtualFunction) -> GrantedVf:
     if card.kind == ETHERNET and not vf.interfaces:
         raise VicinalError(
             f"{vf.address} of {card.address} has no network interface",
             "check that its driver is loaded, and see `dmesg`",
         )
-    return LentVf(
+    return GrantedVf(
         vf.address,
         card.kind,
         (card.address, *sorted(card.names - {card.address})),
