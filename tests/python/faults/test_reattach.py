@@ -89,6 +89,11 @@ def all_talk(path: Path, ranks: set[int]) -> bool:
     return {(one, other) for one in ranks for other in ranks if one != other} <= pairs
 
 
+def messages(path: Path) -> int:
+    """How many messages have gone through a region."""
+    return sum(each.messages for each in region.inspect(path, patience=0).connections)
+
+
 def until(what: Callable[[], bool]) -> float:
     """Wait until the condition holds. Returns how long that took."""
     begun = time.monotonic()
@@ -127,6 +132,8 @@ def soak(mpi: str) -> Iterator[Hosts]:
         job = Job(command, RANKS, mpi=mpi, region=names["node0"])
         with RunningJob(job, cluster, stdout=output, stderr=output) as running:
             until(lambda: all_talk(hosts.west, {0, 1}) and all_talk(hosts.east, {2, 3}))
+            # MPI_Init sends some dozens of messages. Its ranks have not begun the soak yet.
+            until(lambda: min(map(messages, (hosts.west, hosts.east))) > 100 * RANKS)
             yield hosts
             end_soak(running)
             status = running.wait(2 * GUARD_SECONDS)
