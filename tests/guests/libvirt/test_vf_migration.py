@@ -45,17 +45,17 @@ MAC = "02:00:00:00:00:77"
 HERS, THEIRS = PciFunction("0000:01:08.1"), PciFunction("0000:05:08.2")
 
 
-def stand_in(vf: PciFunction) -> str:
+def stand_in(function: PciFunction) -> str:
     """A network card with the VF's hardware address; its alias names the VF."""
-    alias = f"ua-{vf.address.replace(':', '-').replace('.', '-')}-{os.urandom(2).hex()}"
+    alias = f"ua-{function.address.replace(':', '-').replace('.', '-')}-{os.urandom(2).hex()}"
     return (
         f"<interface type='user'><mac address='{MAC}'/><model type='virtio'/>"
         f"<alias name='{alias}'/></interface>"
     )
 
 
-def stand_in_of(xml: str, vf: PciFunction) -> str | None:
-    beginning = f"ua-{vf.address.replace(':', '-').replace('.', '-')}-"
+def stand_in_of(xml: str, function: PciFunction) -> str | None:
+    beginning = f"ua-{function.address.replace(':', '-').replace('.', '-')}-"
     for alias in ElementTree.fromstring(xml).iterfind("devices/interface/alias"):
         if (name := alias.get("name", "")).startswith(beginning):
             return name
