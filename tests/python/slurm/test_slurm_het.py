@@ -25,6 +25,10 @@ USER = 1
 FILE = "name: lab\nnodes:\n  - {name: inner, count: 2}\nregion: {members: 16}\n"
 FIRST_PART, SECOND_PART = ("-wnode0", "-n2"), ("-N2", "-wnode[1-2]", "-n2")
 BETWEEN = ":"
+RUNS_MAX = 3
+"""srun of Slurm 22.05 can hang after its tasks have ended: in a step with several components and
+PMIx, the threads of two components stop the same agent, and one waits for it forever (in
+pmixp_abort_agent_stop(); seen once on 2026-11-26). Such a run is repeated."""
 
 
 class HetHosts(OptionHosts):
@@ -88,7 +92,13 @@ def test_a_region_for_each_component(clean: HetHosts, mpi: Mpi, pmi: str) -> Non
     show = 'echo "$SLURM_PROCID $SLURMD_NODENAME $VICINAL_REGION"'
     task = ("sh", "-c", f"{show}; exec {verify(mpi)}")
     parts = (*FIRST_PART, *task, BETWEEN, *SECOND_PART, *task)
-    done = clean.at_head(*become(USER), "srun", f"--mpi={pmi}", "--vicinal", "--chdir=/", *parts)
+    for _ in range(RUNS_MAX):
+        bounded = ("timeout", "--kill-after=1", "60", *become(USER), "srun", f"--mpi={pmi}")
+        done = clean.at_head(*bounded, "--vicinal", "--chdir=/", *parts)
+        if done.returncode not in (124, 137):
+            break
+        clean.at_head("pkill", "-KILL", "-x", "srun")
+        clean.at_head("scancel", "--user=root,daemon")
     assert done.returncode == 0, done.stderr
     assert good_checks(done.stdout)
     said = sorted(line.split() for line in done.stdout.splitlines() if not line.startswith("{"))
