@@ -183,7 +183,7 @@ def refusals(hosts: BridgedHosts) -> None:
     first, second = hosts.names
     assert f"vm0 is already on {first}" in hosts.refused("migrate", "vm0", first)
     assert "is not on the host 'node9'" in hosts.refused("migrate", "vm0", "node9")
-    assert f"{NAME} has no vm9" in hosts.refused("migrate", "vm9", second)
+    assert f"the cluster {NAME} has no node 'vm9'" in hosts.refused("migrate", "vm9", second)
 
 
 def killed(hosts: BridgedHosts, file: Path) -> None:
