@@ -162,7 +162,7 @@ def test_a_result_that_fills_its_disk_is_gone_on_with(disk: SmallDisk, study_fil
     [
         # If there is no room from the start, Python chooses another directory.
         ("TMPDIR", 4096, "the output of programs cannot be written", "or let TMPDIR name another"),
-        ("XDG_STATE_HOME", 0, "cannot be written (no space left on device)", "make room there"),
+        ("XDG_STATE_HOME", 0, "cannot be written (no space left on device)", "free space there"),
     ],
 )
 def test_other_places_that_are_full(

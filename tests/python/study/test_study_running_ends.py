@@ -214,7 +214,7 @@ def test_what_is_gone_on_with_is_the_same_study(
     study_file.write_text(STUDY.replace("sizes: [8]", "sizes: [16]"))
     refused = vicinal("study", "run", study_file, "--output", folder, "--resume")
     assert refused.returncode == 1
-    assert "its workloads changed" in refused.stderr
+    assert "was begun, in its workloads:" in refused.stderr
     missing = vicinal("study", "run", study_file, "--output", tmp_path / "none", "--resume")
     assert missing.returncode == 1
     assert "manifest.json" in missing.stderr

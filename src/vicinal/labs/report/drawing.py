@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 from vicinal.labs.report.palette import GRID, INK, MUTED, PAPER, ROLES, Entry, handle
 from vicinal.labs.report.references import Reference
@@ -24,6 +26,7 @@ _PIXELS_AN_INCH = 200
 _PNG_COMPRESSION = 3
 """A higher level takes three times as long and saves a tenth of the size."""
 _LETTER = 4.9
+_TITLE_SIZE = 10.5
 """Points: how wide a letter of a label is at most, on average."""
 _TITLE_HEIGHT = 22
 _LEGEND_LINE = 14
@@ -88,7 +91,7 @@ def frame(
     bottom: float = 40,
 ) -> tuple[Figure, Axes]:
     """A figure with a title, a legend, and axes of `height` points, from top to bottom."""
-    heading = textwrap.wrap(title, int(width / 6.3))
+    heading = _heading(title, width - 8)
     columns = 1 if any(len(each.label) > 21 for each in legend) else 2
     labels = [textwrap.fill(each.label, int(width / 5.5)) for each in legend]
     lines = -(-len(legend) // columns) + sum(label.count("\n") for label in labels)
@@ -104,7 +107,7 @@ def frame(
             4 / width,
             1 - 4 / total,
             "\n".join(heading),
-            fontsize=10.5,
+            fontsize=_TITLE_SIZE,
             fontweight="bold",
             va="top",
             linespacing=1.2,
@@ -125,6 +128,20 @@ def frame(
                 handlelength=2.2,
             )
     return figure, axes
+
+
+def _heading(title: str, width: float) -> list[str]:
+    """A title in lines of at most `width` points; a longer word has a line of its own."""
+    font = FontProperties(family="DejaVu Sans", weight="bold", size=_TITLE_SIZE)
+    lines: list[str] = []
+    for word in title.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        drawn, _, _ = text_to_path.get_text_width_height_descent(longer, font, ismath=False)
+        if lines and drawn <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def broken(words: str, width: float = WIDTH) -> str:

@@ -114,8 +114,8 @@ def _check_same(folder: Path, manifest: Mapping[str, Any], study: Study, seed: i
     )
     if changed:
         raise VicinalError(
-            f"the study {study.name} changed since {folder} was begun: its "
-            f"{' and '.join(changed)} {'differs' if len(changed) == 1 else 'differ'}",
+            f"the study {study.name} changed since {folder} was begun, in its "
+            f"{' and '.join(changed)}",
             "start a new run in another folder with --output, or restore the study from the "
             "folder's manifest.json",
         )
