@@ -1,6 +1,7 @@
 """Plots of reports: their lines, the published figures in them, and plots of several results."""
 
 import csv
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -101,6 +102,19 @@ def test_no_line_is_drawn_over_what_nobody_measured_and_the_rule_is_kept(tmp_pat
     text = write_report([Source(made, manifest(), "x")], tmp_path).read_text()
     assert "<b>lines</b> (kept)" in text
     assert "kept: **lines**" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.usefixtures("no_png")
+def test_progress_counts_up_to_the_tables_and_the_page(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Plots without data, which were expected, do not count as missing."""
+    made = summary(with_sizes(8, 64))
+    write_report([Source(made, manifest(), "x")], tmp_path)
+    last = capfd.readouterr().err.splitlines()[-1]
+    said = re.fullmatch(r"\[(\d+)/(\d+)\] writing the page", last)
+    assert said is not None, last
+    assert int(said[1]) == int(said[2]) - 1
 
 
 def test_no_line_leads_from_nothing_to_a_large_message() -> None:

@@ -236,7 +236,7 @@ def part(source: Source, anchor: str, draw: Draw) -> Part:
 
 
 def plots_of(summary: Summary) -> int:
-    """About how many plots there will be, for a progress bar."""
+    """The largest number of plots, for a progress bar: those without data are left out."""
     panels = 2 if summary.emulated else 1
     per_workload = [
         2 * len(workload.statistics) + (3 if workload.sizes else 1)

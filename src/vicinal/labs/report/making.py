@@ -46,6 +46,10 @@ _COMMAND = re.compile(r"`([^`\n]+)`")
 _MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
+_LAST_STEPS = 2
+"""Steps after the plots: the tables, and the page."""
+
+
 @dataclass(frozen=True)
 class Made:
     """A written report."""
@@ -102,16 +106,19 @@ def write_report(
     that exist after a failure are complete.
     """
     check_same_study([source.summary.study.name for source in sources])
-    count = sum(plots_of(source.summary) for source in sources) + len(searches) + 2
+    count = sum(plots_of(source.summary) for source in sources) + len(searches) + _LAST_STEPS
     if len(sources) > 1:
         count += overlays_of(sources[0].summary.study)
     with show_steps(count) as steps:
+        done = 0
 
         def draw(plot: Plot) -> Drawn:
+            nonlocal done
             steps.begin(plot.title)
             svg = write_plot(plot, folder / PLOTS)
             drawn = Drawn(plot.name, plot.title, plot.alternative, inline(plot, svg))
             steps.finish()
+            done += 1
             return drawn
 
         parts: list[Part] = []
@@ -127,11 +134,15 @@ def write_report(
         gains = [gains_plot(f"tuning-{at}-gains", each) for at, each in enumerate(searches, 1)]
         drawn = [None if plot is None else draw(plot) for plot in gains]
         tuned = tuning(sources[0].summary.study.name, searches, drawn)
+        # There are fewer plots than plots_of() says if some have no data.
+        steps.skip(max(0, count - _LAST_STEPS - done))
         steps.begin("writing tables")
         write_csv(sources, folder, searches)
+        steps.finish()
         steps.begin("writing the page")
         write_whole(folder / TEXT, markdown(parts, laid_over, tuned).encode())
         write_whole(folder / PAGE, page(parts, laid_over, tuned).encode())
+        steps.finish()
     return folder / PAGE
 
 
