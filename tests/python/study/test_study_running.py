@@ -191,7 +191,7 @@ def test_resume_measures_what_is_missing_and_what_failed(tmp_path: Path) -> None
     assert (outcome.trials, outcome.failures) == (4, [])
     assert len(result.trials) == 6
     assert len(result.manifest["resumed"]) == 1
-    with pytest.raises(VicinalError, match="its design differs") as caught:
+    with pytest.raises(VicinalError, match="was begun, in its design") as caught:
         run(study([GOOD, mended], trials=2), folder, resume=True)
     assert "--output" in str(caught.value)
     with pytest.raises(VicinalError, match="not empty"):
