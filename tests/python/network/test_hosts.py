@@ -188,7 +188,7 @@ def test_answers_are_right_over_hosts(hosts: Hosts, tmp_path: Path, mpi: str) ->
     file.write_text("node0 slots=2\nnode1:2\n")
     program = CHECKOUT / "build/programs" / mpi / "verify"
     result = hosts.vicinal(
-        *("run", "-n", 4, "--hostfile", file, "--paths", "--timeout", 60),
+        *("run", "-n", 4, "--hostfile", file, "--paths", "--timeout", 110),
         *(program, "--max-size", 300000),
     )
     assert result.returncode == 0, result.stderr
