@@ -5,15 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
+#include "slurm_versions.h"
 
 /* The maximum length of a job's list of hosts, such as SLURM_NODELIST. */
 #define HOSTS_MAX 65536U
 #define NUMBER_MAX 24U
 
 /* The hosts that a variable lists, or NULL. `room` has HOSTS_MAX bytes. */
-static hostlist_t hosts_of(spank_t spank, const char *variable, char *room)
+static host_list hosts_of(spank_t spank, const char *variable, char *room)
 {
 	if (spank_getenv(spank, variable, room, HOSTS_MAX) != ESPANK_SUCCESS)
 		return NULL;
@@ -25,7 +24,7 @@ char *job_host_list(uint32_t job, uint32_t *first)
 	job_info_msg_t *answer = NULL;
 	char *hosts = NULL;
 
-	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
+	if (load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
 		return NULL;
 	/* An array job, or a job of several components, has several records. */
 	for (uint32_t i = 0; i < answer->record_count && hosts == NULL; i++) {
@@ -49,7 +48,7 @@ static char *own_name(spank_t spank, char *room)
 {
 	uint32_t of_step = 0;
 	char *name = NULL;
-	hostlist_t step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
+	host_list step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
 
 	if (step == NULL)
 		step = hosts_of(spank, "SLURM_JOB_NODELIST", room);
@@ -64,9 +63,9 @@ static char *own_name(spank_t spank, char *room)
 }
 
 /* Whether the step has hosts outside this component. */
-static bool spans(spank_t spank, hostlist_t component, char *room)
+static bool spans(spank_t spank, host_list component, char *room)
 {
-	hostlist_t step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
+	host_list step = hosts_of(spank, "SLURM_STEP_NODELIST", room);
 	bool others = false;
 	char *name = NULL;
 
@@ -80,7 +79,7 @@ static bool spans(spank_t spank, hostlist_t component, char *room)
 }
 
 /* Find the index of this host in the list. Returns 0, or -1. */
-static int find(hostlist_t hosts, const char *own, struct job_host *host)
+static int find(host_list hosts, const char *own, struct job_host *host)
 {
 	int found = hosts != NULL && own != NULL ? slurm_hostlist_find(hosts, own) : -1;
 
@@ -94,7 +93,7 @@ static int find(hostlist_t hosts, const char *own, struct job_host *host)
 static int find_in_component(spank_t spank, uint32_t job, struct job_host *host, char *room)
 {
 	char *listed = job_host_list(job, &host->first);
-	hostlist_t hosts = listed != NULL ? slurm_hostlist_create(listed) : NULL;
+	host_list hosts = listed != NULL ? slurm_hostlist_create(listed) : NULL;
 	/*
 	 * From slurmd's environment. Indices of hosts refer to the component, but the lists in
 	 * variables do not.
@@ -112,7 +111,7 @@ static int find_in_component(spank_t spank, uint32_t job, struct job_host *host,
 static int find_in_job(spank_t spank, struct job_host *host, char *room)
 {
 	char *own = own_name(spank, room);
-	hostlist_t hosts = hosts_of(spank, "SLURM_JOB_NODELIST", room);
+	host_list hosts = hosts_of(spank, "SLURM_JOB_NODELIST", room);
 	int result = find(hosts, own, host);
 
 	if (hosts != NULL)

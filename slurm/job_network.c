@@ -12,11 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
-
 #include "command.h"
 #include "job_host.h"
+#include "slurm_versions.h"
 
 #define NUMBER_MAX 24U
 #define NETWORK_MAX 64U
@@ -26,8 +24,7 @@
 /* List all hosts except `own`, with their addresses. Returns the number of hosts. */
 static size_t write_addresses(const node_info_msg_t *known, const char *hosts, const char *own, char *text)
 {
-	/* The type has another name in later releases. */
-	__auto_type listed = slurm_hostlist_create(hosts);
+	host_list listed = slurm_hostlist_create(hosts);
 	size_t used = 0;
 	size_t count = 0;
 

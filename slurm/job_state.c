@@ -2,8 +2,7 @@
 /* job_state.c - the state of a job: see job_state.h. */
 #include "job_state.h"
 
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
+#include "slurm_versions.h"
 
 /* Whether `is_meant` is true of a job's state, or the job does not exist. */
 static bool is_of(uint32_t job, bool (*is_meant)(uint32_t state))
@@ -11,8 +10,8 @@ static bool is_of(uint32_t job, bool (*is_meant)(uint32_t state))
 	job_info_msg_t *answer = NULL;
 	bool meant = true;
 
-	if (slurm_load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
-		return slurm_get_errno() == ESLURM_INVALID_JOB_ID;
+	if (load_job(&answer, job, SHOW_ALL) != SLURM_SUCCESS)
+		return last_slurm_error() == ESLURM_INVALID_JOB_ID;
 	/* An array job, or a job of several components, has several records. */
 	for (uint32_t i = 0; i < answer->record_count; i++) {
 		if (answer->job_array[i].job_id == job && !is_meant(answer->job_array[i].job_state))

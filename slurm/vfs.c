@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
-
 #include "command.h"
 #include "job_state.h"
 #include "job_vfs.h"
+#include "slurm_versions.h"
 #include "task_variables.h"
 
 #define NUMBER_MAX 24U
@@ -21,8 +19,7 @@
 /* The GRES on one of the job's hosts, in Slurm's words, from a record. */
 static const char *words_of_host(const job_info_t *record, const char *host)
 {
-	/* The type has another name in later releases. */
-	__auto_type hosts = slurm_hostlist_create(record->nodes);
+	host_list hosts = slurm_hostlist_create(record->nodes);
 	int host_index = hosts != NULL ? slurm_hostlist_find(hosts, host) : -1;
 
 	if (hosts != NULL)
@@ -45,11 +42,11 @@ static int ask(uint32_t job, char words[WORDS_MAX], char *said, size_t length)
 		(void)snprintf(said, length, "vicinal: slurmd does not say which host this is");
 		return -1;
 	}
-	if (slurm_load_job(&answer, job, SHOW_DETAIL) != SLURM_SUCCESS) {
+	if (load_job(&answer, job, SHOW_DETAIL) != SLURM_SUCCESS) {
 		(void)snprintf(said, length,
 			       "vicinal: slurmctld does not tell which SR-IOV VFs job %" PRIu32
 			       " has on %s (%s): see that it answers, and start the step again",
-			       job, host, slurm_strerror(slurm_get_errno()));
+			       job, host, slurm_strerror(last_slurm_error()));
 		return -1;
 	}
 	/* An array job, or a job of several components, has several records. */
