@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* domain.c - a domain maps the regions, and its lock serialises threads. */
+#include "api/deprecated.h"
 #include "api/extension.h"
 #include "api/provider.h"
 #include "api/refused.h"

@@ -4,6 +4,7 @@
  *
  * A check that fails gives -FI_ENODATA. The rest of the provider must keep every promise made here.
  */
+#include "api/deprecated.h"
 #include "api/provider.h"
 
 #include <stdlib.h>

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "api/deprecated.h"
 #include "api/provider.h"
 #include "api/refused.h"
 

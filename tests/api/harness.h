@@ -23,6 +23,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "api/deprecated.h"
+
 #define RANKS_MAX 4
 #define ENDPOINTS_MAX 4
 #define NAME_MAX_BYTES 64
