@@ -41,7 +41,7 @@ define program_rule
 build/programs/$(1)/%: programs/%.c $$$$(wildcard programs/$$$$*_*.c) $$(wildcard programs/*.h) $(4)
 	@mkdir -p $$(@D)
 	@echo "compiling $$* for $(1)"
-	@$(2) -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $$@.part $$(filter %.c,$$^) $(3) -lm && mv $$@.part $$@
+	@$(2) -std=gnu11 -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) -o $$@.part $$(filter %.c,$$^) $(3) -lm && mv $$@.part $$@
 endef
 wheel_compiler = I_MPI_ROOT=$(CURDIR)/build/mpi/$(1) build/mpi/$(1)/bin/mpicc
 $(foreach mpi,$(mpis) $(more_mpis),$(eval $(call program_rule,$(mpi),$(call wheel_compiler,$(mpi)),\
@@ -51,7 +51,7 @@ $(foreach mpi,$(debian_mpis),$(eval $(call program_rule,$(mpi),/usr/bin/mpicc.op
 build/programs/fabric/%: programs/fabric/%.c $(wildcard programs/fabric/*.h)
 	@mkdir -p $(@D)
 	@echo "compiling $* for libfabric"
-	@$${CC:-gcc} -std=gnu11 -O2 -g -Wall -Wextra -Werror $$(pkg-config --cflags libfabric) \
+	@$${CC:-gcc} -std=gnu11 -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) $$(pkg-config --cflags libfabric) \
 		-o $@.part $< $$(pkg-config --libs libfabric) && mv $@.part $@
 
 .PHONY: man
