@@ -104,6 +104,10 @@ check-times: ## Show the slowest suites and tests of the last run
 check-list: setup ## List the suites; `make check-NAME` runs one, as make check-asan, or several, as make check-guests
 	@scripts/check list
 
+.PHONY: distro
+distro: ## Build and test on another release of Debian, in build/distro: DISTRO=trixie
+	@scripts/distro $(or $(DISTRO),trixie)
+
 .PHONY: check-planted
 check-planted: all ## Plant known faults in a copy, and show which suite finds each; hours; ONLY=id,id  NEAR=1  AGAIN=1
 	@PYTHONPATH=scripts $(bin)/python -m planted $(if $(ONLY),--only '$(ONLY)') $(if $(NEAR),--near) $(if $(AGAIN),--again)
