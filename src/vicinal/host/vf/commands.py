@@ -44,7 +44,7 @@ Card = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-commands = typer.Typer(help="Create SR-IOV VFs, and assign them to clusters.")
+commands = typer.Typer(help="Create SR-IOV virtual functions (VFs), and assign them to clusters.")
 
 
 def register(app: typer.Typer) -> None:
@@ -319,7 +319,7 @@ def _table(vfs: tuple[VirtualFunction, ...]) -> Table:
 def _vf_rows(vf: VirtualFunction) -> dict[str, str]:
     rows: dict[str, Any] = {
         "address": vf.address,
-        "vf": f"{vf.number} of {vf.physical}",
+        "VF": f"{vf.number} of {vf.physical}",
         "driver": vf.driver,
         "IOMMU group": " with ".join([vf.group, *vf.group_others]),
         "interface": ", ".join(vf.interfaces),
