@@ -1,4 +1,8 @@
-"""`vicinal run`: runs an MPI program on isolated nodes, a virtual cluster, or several hosts."""
+"""`vicinal run`: runs an MPI program on isolated nodes, a virtual cluster, or several hosts.
+
+Functions import modules that only jobs on clusters or over hosts need: importing them took a third
+of the start of a job on isolated nodes.
+"""
 
 import os
 import signal
@@ -17,12 +21,8 @@ from vicinal.base.signals import Ended, handled
 from vicinal.base.waiting import Word, told
 from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile
 from vicinal.cluster.hosts.remote.reach import Reach
-from vicinal.cluster.manager import find_name
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
-from vicinal.launch.cluster_job import job_on_cluster
-from vicinal.launch.host_job import HostJob
-from vicinal.launch.paths_command import show_tables
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.launch.slurm import allocation
 from vicinal.mpi.environment import MessagePath, Progress
@@ -267,6 +267,8 @@ def _check_for_hosts(
 def _run_on_hosts(
     job: Job, hosts: Sequence[Host], reach: Reach, timeout: float | None, show_paths: bool
 ) -> int:
+    from vicinal.launch.host_job import HostJob
+
     names = ", ".join(host.name for host in hosts)
     with told(f"waiting for {names} to get ready") as word:
         running = HostJob(job, hosts, reach=reach, stdin=_input())
@@ -280,6 +282,8 @@ def _show_paths(running: StartedJob) -> None:
     if traffic is None:
         _note(f"every pair of ranks used the path {running.path.value}")
     else:
+        from vicinal.launch.paths_command import show_tables
+
         sys.stdout.flush()
         show_tables([traffic], sys.stderr)
 
@@ -299,6 +303,9 @@ def _note(text: str) -> None:
 
 def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: bool) -> int:
     """Run a job on all nodes of a virtual cluster, through the region that they share."""
+    from vicinal.cluster.manager import find_name
+    from vicinal.launch.cluster_job import job_on_cluster
+
     name = find_name(named)
     with ExitStack() as stack:
         with told(f"reaching the nodes of {name}") as word:
