@@ -1,12 +1,15 @@
-"""Compare this checkout with one of its commits: latency, message rate and bandwidth of both MPIs.
+"""Compare this checkout with one of its commits: latency, message rate and bandwidth.
 
-build/venv/bin/python tests/bench/before_after.py COMMIT [--pairs 15] [--bind]
+build/venv/bin/python tests/bench/before_after.py COMMIT [--pairs 15] [--bind] [--fabric 100]
 
-Each side runs in isolated nodes with its own Python package, provider and region. Both use this
-checkout's measuring programs. The commit is built in build/before-COMMIT. The sides alternate, and
-so does the first side of a pair. Prints the median of the pairs' ratios (after / before) with an
-interval of at least 95 %, from the order of the ratios (sign test). Not a test: run it on a quiet
-machine.
+With --fabric two processes exchange messages by libfabric alone (programs/fabric/exchange.c), this
+number of times for each side. A run takes a third of a second, so differences of 2 % can be told.
+Without it, both MPIs run in isolated nodes, and a pair of jobs takes some 20 s.
+
+Each side has its own Python package, provider and region. Both use this checkout's measuring
+programs. The commit is built in build/before-COMMIT. The sides alternate, and so does the first
+side of a pair. Prints the median of the pairs' ratios (after / before) with an interval of at least
+95 %, from the order of the ratios (sign test). Not a test: run it on a quiet machine.
 """
 
 import argparse
@@ -16,6 +19,9 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
@@ -28,6 +34,13 @@ ROWS = {
     "bandwidth 1 MiB": ("bandwidth", 1048576, "megabytes_per_second"),
 }
 SIZES = {"latency": "8", "bandwidth": "8,65536,1048576"}
+# Bytes and window of programs/fabric/exchange.c. A ratio below 1 is better.
+EXCHANGES = {
+    "8 B, bounced": (8, 0),
+    "8 B, 64 at once": (8, 64),
+    "64 KiB, 64 at once": (65536, 64),
+    "1 MiB, 64 at once": (1048576, 64),
+}
 
 
 def run(*command: str | Path, **variables: str) -> str:
@@ -57,19 +70,23 @@ def build(commit: str) -> Path:
     return tree
 
 
-def measure(tree: Path, mpi: str, program: str, options: list[str]) -> dict[int, dict[str, float]]:
-    """The medians of a job's repetitions, by size and field."""
-    binary = TREE / "build/programs" / mpi / program
-    job = ["-m", "vicinal", "run", "-n", "2", "--mpi", mpi, *options]
-    times = ["--sizes", SIZES[program], "--repetitions", "5", "--seconds", "0.05"]
-    output = run(
+def vicinal(tree: Path, *words: str | Path) -> str:
+    return run(
         TREE / "build/venv/bin/python",
-        *job,
-        binary,
-        *times,
+        "-m",
+        "vicinal",
+        *words,
         PYTHONPATH=f"{tree}/src:{tree}",  # older commits have no src
         VICINAL_PROVIDER_DIR=str(tree / "build/release/provider"),
     )
+
+
+def measure(tree: Path, mpi: str, program: str, options: list[str]) -> dict[int, dict[str, float]]:
+    """The medians of a job's repetitions, by size and field."""
+    binary = TREE / "build/programs" / mpi / program
+    job = ["run", "-n", "2", "--mpi", mpi, *options]
+    times = ["--sizes", SIZES[program], "--repetitions", "5", "--seconds", "0.05"]
+    output = vicinal(tree, *job, binary, *times)
     lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"size"')]
     fields = {field for _, _, field in ROWS.values()}
     return {
@@ -79,6 +96,47 @@ def measure(tree: Path, mpi: str, program: str, options: list[str]) -> dict[int,
         }
         for size in {each["size"] for each in lines}
     }
+
+
+@contextmanager
+def regions(sides: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
+    """A region of each side, as its own package creates it."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        found = {side: Path(directory) / side for side in sides}
+        for side, path in found.items():
+            vicinal(sides[side], "region", "create", path)
+        yield found
+
+
+def exchange(tree: Path, region: Path, size: int, window: int) -> float:
+    """Nanoseconds of a message between the first two processors that this process may use."""
+    cpus = sorted(os.sched_getaffinity(0))
+    output = run(
+        TREE / "build/programs/fabric/exchange",
+        *(str(each) for each in (cpus[0], cpus[1 % len(cpus)], size, window)),
+        FI_PROVIDER="vicinal",
+        FI_PROVIDER_PATH=str(tree / "build/release/provider"),
+        VICINAL_REGION=f"file:{region}",
+    )
+    return float(json.loads(output)["nanoseconds"])
+
+
+def compare_exchanges(sides: Mapping[str, Path], times: int) -> None:
+    order = list(sides)
+    with regions(sides) as region:
+        for row, (size, window) in EXCHANGES.items():
+            found: dict[str, list[float]] = {side: [] for side in sides}
+            for turn in range(times):
+                for side in order if turn % 2 == 0 else reversed(order):
+                    found[side].append(exchange(sides[side], region[side], size, window))
+            ratios = [a / b for a, b in zip(found["after"], found["before"], strict=True)]
+            print_row(row, f"{statistics.median(found['after']):.1f} ns", ratios)
+
+
+def print_row(row: str, of: str, ratios: list[float]) -> None:
+    low, high = interval(ratios)
+    middle = statistics.median(ratios)
+    print(f"{row:22} {of:12} after / before {middle:.3f} ({low:.3f} to {high:.3f})", flush=True)
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -92,17 +150,10 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return ordered[left], ordered[count - 1 - left]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("commit")
-    parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--bind", action="store_true", help="pin each rank to a core")
-    arguments = parser.parse_args()
-    options = ["--bind"] if arguments.bind else []
-    sides = {"before": build(arguments.commit), "after": TREE}
+def compare_jobs(sides: Mapping[str, Path], pairs: int, options: list[str]) -> None:
     ratios: dict[tuple[str, str], list[float]] = {}
-    for pair in range(arguments.pairs):
-        order = list(sides) if pair % 2 == 0 else list(reversed(sides))
+    for pair in range(pairs):
+        order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
         for mpi in MPIS:
             for program in SIZES:
                 found = {side: measure(sides[side], mpi, program, options) for side in order}
@@ -110,13 +161,23 @@ def main() -> None:
                     if of == program:
                         after, before = (found[side][size][field] for side in ("after", "before"))
                         ratios.setdefault((row, mpi), []).append(after / before)
-        print(f"pair {pair + 1} of {arguments.pairs}", file=sys.stderr)
+        print(f"pair {pair + 1} of {pairs}", file=sys.stderr)
     for (row, mpi), values in sorted(ratios.items()):
-        low, high = interval(values)
-        print(
-            f"{row:22} {mpi:8} after / before {statistics.median(values):.3f} "
-            f"({low:.3f} to {high:.3f})"
-        )
+        print_row(row, mpi, values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("commit")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--bind", action="store_true", help="pin each rank to a core")
+    parser.add_argument("--fabric", type=int, metavar="TIMES", help="by libfabric alone")
+    arguments = parser.parse_args()
+    sides = {"before": build(arguments.commit), "after": TREE}
+    if arguments.fabric:
+        compare_exchanges(sides, arguments.fabric)
+    else:
+        compare_jobs(sides, arguments.pairs, ["--bind"] if arguments.bind else [])
 
 
 if __name__ == "__main__":
