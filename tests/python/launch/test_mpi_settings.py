@@ -91,8 +91,11 @@ def test_what_lets_open_mpi_5_spawn(
     allowed = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     for mpi, variables in (("mpich", {}), ("openmpi", allowed)):
         done = vicinal(*run, programs[mpi], **variables)
+        if "MPIDI_UCX_insert_upid" in done.stderr:  # see below
+            done = vicinal(*run, programs[mpi], **variables)
         # MPICH's shared memory is UCX's here. If another process ended before UCX opened that
-        # process's memory, UCX writes to a rank's output. This happened in one of four runs.
+        # process's memory, UCX writes to a rank's output (one of four runs) or fails (once,
+        # on a busy machine).
         lines = [line for line in done.stdout.splitlines() if " UCX " not in line]
         assert lines == ["spawned 2"], done.stderr
 
