@@ -187,11 +187,11 @@ static bool contains_gap(handle type)
 	    combiner == COMBINER_NAMED || types <= 0)
 		return false;
 	int *numbers = calloc((size_t)integers + 1, sizeof(*numbers));
-	ptrdiff_t *places = calloc((size_t)addresses + 1, sizeof(*places));
+	ptrdiff_t *displacements = calloc((size_t)addresses + 1, sizeof(*displacements));
 	handle *parts = calloc((size_t)types, sizeof(*parts));
-	if (numbers != NULL && places != NULL && parts != NULL &&
+	if (numbers != NULL && displacements != NULL && parts != NULL &&
 	    REAL(Type_get_contents, handle, int, int, int, int *, ptrdiff_t *,
-		 handle *)(type, integers, addresses, types, numbers, places, parts) == SUCCESS)
+		 handle *)(type, integers, addresses, types, numbers, displacements, parts) == SUCCESS)
 		for (int i = 0; i < types; i++) {
 			int kind = COMBINER_NAMED;
 			found = found || contains_gap(parts[i]);
@@ -201,7 +201,7 @@ static bool contains_gap(handle type)
 				(void)REAL(Type_free, handle *)(&parts[i]);
 		}
 	free(numbers);
-	free(places);
+	free(displacements);
 	free(parts);
 	return found;
 }
@@ -262,26 +262,27 @@ static int wrap(int *count, handle *type)
 	} while (0)
 
 #define ACCUMULATE_PARAMETERS \
-	const void *from, int count, handle type, int target, ptrdiff_t place, int target_count, \
+	const void *from, int count, handle type, int target, ptrdiff_t displacement, int target_count, \
 		handle target_type, handle operation, handle window
 
 static int accumulate(ACCUMULATE_PARAMETERS)
 {
 	PREPARE(window);
-	return REAL(Accumulate, ACCUMULATE_PARAMETERS)(from, count, type, target, place, target_count,
+	return REAL(Accumulate, ACCUMULATE_PARAMETERS)(from, count, type, target, displacement, target_count,
 						       target_type, operation, window);
 }
 
 static int raccumulate(ACCUMULATE_PARAMETERS, handle *request)
 {
 	PREPARE(window);
-	return REAL(Raccumulate, ACCUMULATE_PARAMETERS, handle *)(
-		from, count, type, target, place, target_count, target_type, operation, window, request);
+	return REAL(Raccumulate, ACCUMULATE_PARAMETERS, handle *)(from, count, type, target, displacement,
+								  target_count, target_type, operation,
+								  window, request);
 }
 
 #define GET_PARAMETERS \
 	const void *from, int count, handle type, void *result, int result_count, handle result_type, \
-		int target, ptrdiff_t place, int target_count, handle target_type, handle operation, \
+		int target, ptrdiff_t displacement, int target_count, handle target_type, handle operation, \
 		handle window
 
 static int get_accumulate(GET_PARAMETERS)
@@ -291,7 +292,7 @@ static int get_accumulate(GET_PARAMETERS)
 	return status != SUCCESS
 		       ? status
 		       : REAL(Get_accumulate, GET_PARAMETERS)(from, count, type, result, result_count,
-							      result_type, target, place, target_count,
+							      result_type, target, displacement, target_count,
 							      target_type, operation, window);
 }
 
@@ -302,12 +303,12 @@ static int rget_accumulate(GET_PARAMETERS, handle *request)
 	return status != SUCCESS
 		       ? status
 		       : REAL(Rget_accumulate, GET_PARAMETERS,
-			      handle *)(from, count, type, result, result_count, result_type, target, place,
-					target_count, target_type, operation, window, request);
+			      handle *)(from, count, type, result, result_count, result_type, target,
+					displacement, target_count, target_type, operation, window, request);
 }
 
 #define FETCH_PARAMETERS \
-	const void *from, void *result, handle type, int target, ptrdiff_t place, handle operation, \
+	const void *from, void *result, handle type, int target, ptrdiff_t displacement, handle operation, \
 		handle window
 
 static int fetch_and_op(FETCH_PARAMETERS)
@@ -315,7 +316,8 @@ static int fetch_and_op(FETCH_PARAMETERS)
 	(void)pthread_once(&look_up_once, look_up);
 	if (has_gap_inside(type))
 		return refuse(window);
-	return REAL(Fetch_and_op, FETCH_PARAMETERS)(from, result, type, target, place, operation, window);
+	return REAL(Fetch_and_op, FETCH_PARAMETERS)(from, result, type, target, displacement, operation,
+						    window);
 }
 
 #define BOTH_NAMES(name, function, ...) \

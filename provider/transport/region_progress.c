@@ -196,7 +196,7 @@ static uint32_t read_all_doorbells(struct transport *transport)
  * rings a process about to sleep rings only once. So the caller must poll again, and not report an
  * empty poll.
  */
-static uint32_t attend_regions(struct transport *transport, bool idle)
+static uint32_t progress_regions(struct transport *transport, bool idle)
 {
 	/*
 	 * Report first what failed with our slot: until then its rings are in the list of hot
@@ -268,7 +268,7 @@ uint32_t transport_progress_slow(struct transport *transport, bool idle)
 	if (transport->switches != 0)
 		transport_continue_switches(transport);
 	if (seldom || (transport->sparse && is_due(transport)))
-		handled += attend_regions(transport, idle);
+		handled += progress_regions(transport, idle);
 	if (transport->failures != 0)
 		transport_report_failures(transport);
 	return handled;

@@ -18,7 +18,7 @@ static void publish_active(const struct attachment *attachment, bool sleeps)
 }
 
 /* The ways in which a waker can wake us. 0 if members only poll from time to time. */
-static uint32_t ways_to_wake(const struct attachment *attachment)
+static uint32_t wake_flags(const struct attachment *attachment)
 {
 	if (doorbell_works(attachment->region->doorbell))
 		return SLEEPING_INTERRUPTED;
@@ -30,7 +30,7 @@ static uint32_t ways_to_wake(const struct attachment *attachment)
 static void publish_sleeping(struct attachment *attachment)
 {
 	uint32_t flags =
-		ways_to_wake(attachment) | (attachment->transport->short_of_room ? SLEEPING_FOR_ROOM : 0);
+		wake_flags(attachment) | (attachment->transport->short_of_room ? SLEEPING_FOR_ROOM : 0);
 
 	attachment->sleeping = (attachment->sleeping / SLEEPING_STEP + 1) * SLEEPING_STEP + flags;
 	shared_store_u32(&own_header(attachment)->sleeping, attachment->sleeping);
