@@ -1,9 +1,12 @@
 """Libraries that the command loads: without a library, only the parts that use it fail."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from vicinal.base.checkout import checkout
 from vicinal.cluster.vm.image.appliance.build import library_modules
 
 _BLOCK = """
@@ -66,3 +69,21 @@ def test_a_region_is_made_without_numpy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_lowest_allowed_versions_are_those_that_are_tested() -> None:
+    """scripts/check_elsewhere lowest installs requirements/lowest.in."""
+    tree = checkout()
+    assert tree is not None
+    project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    allowed = [*project["dependencies"], *extras["labs"], *extras["libvirt"]]
+    pins = re.findall(
+        r"^(\S+)==(\S+)$", (tree / "requirements/lowest.in").read_text(), re.MULTILINE
+    )
+    versions = {name: [int(each) for each in version.split(".")] for name, version in pins}
+    assert versions.keys() == {each.partition(">=")[0] for each in allowed}
+    for each in allowed:
+        name, _, bound = each.partition(">=")
+        beginning = [int(number) for number in bound.split(".")]
+        assert versions[name][: len(beginning)] == beginning, each
