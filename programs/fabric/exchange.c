@@ -4,10 +4,10 @@
  *
  * Two processes, each on its own CPU, exchange messages. With a WINDOW of 0 they bounce 8 bytes.
  * Otherwise the first sends WINDOW messages of SIZE bytes at once, and the second answers when it
- * has received all of them. A run lasts some 0.1 s and starts no MPI, so that two builds of a
- * provider can alternate hundreds of times in a minute: tests/bench/before_after.py does that. The
- * program prints one JSON object: the nanoseconds of a message (half of a round trip, or of a
- * window's messages), in the median and in the fastest repetition.
+ * has received all of them. A run takes a third of a second and starts no MPI, so that two builds
+ * of a provider can alternate a hundred times in a minute: tests/bench/before_after.py does that.
+ * The program prints one JSON object: the nanoseconds of a message (half of a round trip, or the
+ * time of a window divided by its messages), in the median and in the fastest repetition.
  *
  *     exchange CPU CPU SIZE WINDOW
  */
@@ -19,11 +19,12 @@
 #define PROGRAM "exchange"
 #include "bounce.h"
 
-#define SIZE_MAX_BYTES (1 << 20)
+#define MESSAGE_MAX (1 << 20)
 #define WINDOW_MAX 64
 #define BUFFER_BYTES ((size_t)16 << 20) /* messages of a window share it, if they are long */
 #define REPETITIONS 5
-#define REPETITION_BYTES (3 << 20) /* about so many bytes, but at most so many messages: */
+/* A repetition has messages of about REPETITION_BYTES, but at most REPETITION_MESSAGES. */
+#define REPETITION_BYTES (3 << 20)
 #define REPETITION_MESSAGES 20000
 #define SECONDS_MAX 30 /* ends a program that hangs */
 
@@ -117,7 +118,7 @@ static void be_an_end(struct common *common, int end, int cpu, int size, int win
 	int messages = messages_of(size, window);
 
 	pin(cpu);
-	buffer = calloc(1, BUFFER_BYTES + SIZE_MAX_BYTES);
+	buffer = calloc(1, BUFFER_BYTES + MESSAGE_MAX);
 	if (buffer == NULL)
 		check(-FI_ENOMEM, "calloc");
 	open_side(&side);
@@ -150,15 +151,14 @@ int main(int argc, char **argv)
 	if (argc == 5) {
 		cpus[LEFT] = number(argv[1], CPU_SETSIZE - 1);
 		cpus[RIGHT] = number(argv[2], CPU_SETSIZE - 1);
-		size = number(argv[3], SIZE_MAX_BYTES);
+		size = number(argv[3], MESSAGE_MAX);
 		window = number(argv[4], WINDOW_MAX);
 	}
 	if (cpus[LEFT] < 0 || cpus[RIGHT] < 0 || size < 1 || window < 0 || (window == 0 && size != 8)) {
 		fprintf(stderr,
-			"exchange: error: use exchange CPU CPU SIZE WINDOW, with 1 to %d bytes and a window "
-			"of "
-			"at most %d messages, or 8 bytes and a window of 0\n",
-			SIZE_MAX_BYTES, WINDOW_MAX);
+			"exchange: error: use exchange CPU CPU SIZE WINDOW, with 1 to %d bytes and a "
+			"window of at most %d messages, or 8 bytes and a window of 0\n",
+			MESSAGE_MAX, WINDOW_MAX);
 		return 2;
 	}
 	if (common == MAP_FAILED)

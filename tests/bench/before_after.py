@@ -125,6 +125,7 @@ def compare_exchanges(sides: Mapping[str, Path], times: int) -> None:
     order = list(sides)
     with regions(sides) as region:
         for row, (size, window) in EXCHANGES.items():
+            print(f"{row}: {times} pairs", file=sys.stderr)
             found: dict[str, list[float]] = {side: [] for side in sides}
             for turn in range(times):
                 for side in order if turn % 2 == 0 else reversed(order):

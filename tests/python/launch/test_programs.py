@@ -269,6 +269,29 @@ def test_idle_peers_are_measured(tmp_path: Path) -> None:
     assert record["steady_nanoseconds"] > 0
 
 
+@pytest.mark.parametrize(("size", "window"), [(8, 0), (8, 64), (65536, 3)])
+def test_messages_between_two_processes_are_measured(
+    tmp_path: Path, size: int, window: int
+) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    pair = (str(cpus[0]), str(cpus[1 % len(cpus)]))
+    with create(tmp_path / "region", members=2) as region:
+        done = run_fabric_program(region, "exchange", *pair, str(size), str(window))
+        assert done.returncode == 0, done.stderr
+        assert len({each.sender for each in inspect(region.path).connections}) == 2
+    (record,) = (json.loads(line) for line in done.stdout.splitlines())
+    assert (record["size"], record["window"]) == (size, window)
+    assert 0 < record["fastest_nanoseconds"] <= record["nanoseconds"]
+
+
+@pytest.mark.parametrize("words", ["0 0 16 0", "0 0 8 65", "0 0 0 1", "0 0 8"])
+def test_messages_that_cannot_be_measured_are_refused(tmp_path: Path, words: str) -> None:
+    with create(tmp_path / "region", members=2) as region:
+        done = run_fabric_program(region, "exchange", *words.split())
+    assert done.returncode == 2
+    assert "use exchange CPU CPU SIZE WINDOW" in done.stderr
+
+
 def test_messages_beside_idle_network_peers_are_measured(tmp_path: Path) -> None:
     """Two ends in one region, each with two endpoints, and two more endpoints in another region."""
     cpus = sorted(os.sched_getaffinity(0))
