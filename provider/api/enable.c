@@ -189,6 +189,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->remote_write_counter = counter_of(endpoint->remote_write_cntr);
 	messenger->thresholds = endpoint->domain->thresholds;
 	messenger->send_queues.most = parameter_send_queue();
+	messenger->send_queues.free = endpoint->transmit_size;
 	messenger->send_queues.notice = provider_caution;
 	messenger->kept.notice = provider_caution;
 	messenger->owner = endpoint;

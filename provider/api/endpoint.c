@@ -375,6 +375,9 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	if (info == NULL || (info->ep_attr != NULL && info->ep_attr->type != FI_EP_RDM &&
 			     info->ep_attr->type != FI_EP_UNSPEC))
 		return -FI_EINVAL;
+	size_t size = info->tx_attr != NULL ? info->tx_attr->size : 0;
+	if (size > LIMIT_TRANSMIT)
+		return -FI_EINVAL;
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
 	if (endpoint == NULL)
 		return -FI_ENOMEM;
@@ -385,6 +388,7 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	endpoint->transmit_order = info->tx_attr != NULL ? info->tx_attr->msg_order : 0;
 	endpoint->receive_order = info->rx_attr != NULL ? info->rx_attr->msg_order : 0;
 	endpoint->multi_receive_minimum = 64;
+	endpoint->transmit_size = size > SEND_QUEUE_FREE ? (uint32_t)size : SEND_QUEUE_FREE;
 	endpoint->fid.fid.fclass = FI_CLASS_EP;
 	endpoint->fid.fid.context = context;
 	endpoint->fid.fid.ops = &endpoint_fid_operations;

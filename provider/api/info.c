@@ -40,7 +40,7 @@ static bool transmit_agrees(const struct fi_tx_attr *asked)
 	       (within(asked->caps, CAPABILITIES_TRANSMIT | CAPABILITIES_DOMAIN) &&
 		within(asked->op_flags, TRANSMIT_FLAGS) && within(asked->msg_order, MESSAGE_ORDER) &&
 		asked->comp_order == FI_ORDER_NONE && asked->inject_size <= MESSENGER_INJECT_BYTES &&
-		asked->size <= LIMIT_QUEUE && asked->iov_limit <= LIMIT_PIECES &&
+		asked->size <= LIMIT_TRANSMIT && asked->iov_limit <= LIMIT_PIECES &&
 		asked->rma_iov_limit <= REMOTE_RANGES);
 }
 
@@ -121,7 +121,7 @@ static void fill_transmit(struct fi_tx_attr *offered, const struct fi_tx_attr *a
 	offered->msg_order = asked != NULL && asked->msg_order != 0 ? asked->msg_order : USUAL_ORDER;
 	offered->comp_order = FI_ORDER_NONE;
 	offered->inject_size = MESSENGER_INJECT_BYTES;
-	offered->size = asked != NULL && asked->size != 0 ? asked->size : 1024;
+	offered->size = asked != NULL && asked->size != 0 ? asked->size : SEND_QUEUE_FREE;
 	offered->iov_limit = LIMIT_PIECES;
 	offered->rma_iov_limit = REMOTE_RANGES;
 }

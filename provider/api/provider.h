@@ -54,6 +54,7 @@ _Static_assert(sizeof(struct address) == 64, "MPICH allows no more");
 /* Limits that info.c promises. */
 #define LIMIT_PIECES BUFFER_PIECES
 #define LIMIT_QUEUE 65536U
+#define LIMIT_TRANSMIT SEND_QUEUE_FREE_MAX
 /*
  * Flags of calls that ask for unsupported features. The calls fail, because ignoring the flags would break a
  * promise.
@@ -244,6 +245,7 @@ struct endpoint {
 	bool send_selective;
 	bool receive_selective;
 	size_t multi_receive_minimum;
+	uint32_t transmit_size; /* how many sends to a busy peer return at once: tx_attr.size */
 };
 
 extern struct fi_provider provider;

@@ -25,10 +25,14 @@ struct queued_send {
 	struct iovec pieces[BUFFER_PIECES];
 	unsigned char copied[]; /* injected bytes */
 };
+_Static_assert(SEND_QUEUE_BYTES / (sizeof(struct queued_send) + MESSENGER_INJECT_BYTES) >=
+		       SEND_QUEUE_FREE_MAX,
+	       "fi_getinfo() offers a larger tx_attr.size than the queue can hold");
 
 void send_queues_open(struct send_queues *queues)
 {
-	*queues = (struct send_queues){.most = SEND_QUEUE_BYTES, .still = STILL_NANOSECONDS};
+	*queues = (struct send_queues){
+		.most = SEND_QUEUE_BYTES, .free = SEND_QUEUE_FREE, .still = STILL_NANOSECONDS};
 	match_list_open(&queues->waiting);
 }
 
@@ -61,8 +65,8 @@ static bool is_switching(const struct send_queues *queues, struct send_queue *qu
 
 static bool may_wait(const struct send_queues *queues, struct send_queue *queue)
 {
-	if (queue->count < SEND_QUEUE_FREE) {
-		queue->room = SEND_QUEUE_FREE;
+	if (queue->count < queues->free) {
+		queue->room = queues->free;
 		return true;
 	}
 	if (queue->count < queue->room) {
@@ -82,7 +86,7 @@ static void append(struct send_queues *queues, struct msg_peer *to, struct queue
 	if (queue->count++ == 0) {
 		queue->end = &queue->first;
 		queue->moved = 0;
-		queue->room = SEND_QUEUE_FREE;
+		queue->room = queues->free;
 		match_append(&queues->waiting, &queue->link);
 		to->peer.waits = true;
 	}
@@ -183,7 +187,7 @@ static uint32_t work_off(struct messenger *messenger, struct msg_peer *to, uint3
 	}
 	messenger->send_queues.gone += done;
 	if (done > 0)
-		queue->moved = queue->count >= SEND_QUEUE_FREE ? monotonic_now() : 0;
+		queue->moved = queue->count >= messenger->send_queues.free ? monotonic_now() : 0;
 	return done;
 }
 

@@ -20,12 +20,15 @@
 /* The default of VICINAL_SEND_QUEUE: the most memory of all queues of an endpoint. */
 #define SEND_QUEUE_BYTES (UINT64_C(64) << 20)
 /*
- * This many messages may wait for a peer whether it takes messages or not: as many as tx_attr.size offers. To
- * a peer that takes messages, more are accepted only as it takes them, so that a fast sender runs no further
- * ahead of a slow receiver. If more messages wait when the peer begins to take them, one is accepted for each
- * two that leave. So a send never waits for the whole queue, and in time the queue shrinks to this length.
+ * This many messages may wait for a peer whether it takes messages or not: the tx_attr.size of an application
+ * that requests no more. To a peer that takes messages, more are accepted only as it takes them, so that a
+ * fast sender runs no further ahead of a slow receiver. If more messages wait when the peer begins to take
+ * them, one is accepted for each two that leave. So a send never waits for the whole queue, and in time the
+ * queue shrinks to this length.
  */
 #define SEND_QUEUE_FREE 1024U
+/* The most that an application can request. So many injected messages fit in SEND_QUEUE_BYTES. */
+#define SEND_QUEUE_FREE_MAX 8192U
 
 struct messenger;
 struct msg_peer;
@@ -38,8 +41,8 @@ struct send_queue {
 	struct queued_send *first;
 	struct queued_send **end; /* where the next message is linked in */
 	uint32_t count;
-	uint32_t room;  /* how many may wait while the peer takes messages: at least SEND_QUEUE_FREE */
-	uint64_t moved; /* when the last message was sent, once SEND_QUEUE_FREE wait */
+	uint32_t room;  /* how many may wait while the peer takes messages: at least `free` */
+	uint64_t moved; /* when the last message was sent, once `free` messages wait */
 };
 
 /* All queues of an endpoint. */
@@ -50,8 +53,9 @@ struct send_queues {
 	uint64_t gone;             /* messages that were sent or failed */
 	uint64_t bytes;
 	uint64_t most;
-	uint64_t still;                   /* nanoseconds after which a peer that takes nothing is busy */
-	bool full;                        /* the user was told */
+	uint32_t free;  /* SEND_QUEUE_FREE, or the larger tx_attr.size that the application requested */
+	uint64_t still; /* nanoseconds after which a peer that takes nothing is busy */
+	bool full;      /* the user was told */
 	void (*notice)(const char *text); /* tells the user; NULL: nobody is told */
 };
 

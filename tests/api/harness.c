@@ -87,6 +87,7 @@ static struct fi_info *find_info(const struct side_options *options)
 	hints->domain_attr->av_type = options->av_type;
 	hints->tx_attr->op_flags = options->transmit_flags;
 	hints->rx_attr->op_flags = options->receive_flags;
+	hints->tx_attr->size = options->transmit_size;
 	hints->tx_attr->msg_order = hints->rx_attr->msg_order = options->order;
 	hints->domain_attr->mr_mode = options->mr_mode;
 	int result = 0;

@@ -71,6 +71,7 @@ struct side_options {
 	uint64_t receive_flags;      /* rx_attr->op_flags */
 	uint64_t order;              /* msg_order of both; by default what is offered */
 	size_t queue_size;
+	size_t transmit_size; /* tx_attr->size; by default what is offered */
 	enum fi_wait_obj wait;
 	bool counters;
 	int mr_mode;      /* by default 0 */

@@ -136,6 +136,7 @@ static void refused_attributes(int rank)
 	REFUSE(tx_attr->op_flags, FI_FENCE);
 	REFUSE(tx_attr->op_flags, FI_MULTICAST);
 	REFUSE(rx_attr->op_flags, FI_INJECT);
+	REFUSE(tx_attr->size, 8193);
 	REFUSE(tx_attr->rma_iov_limit, 5);
 	REFUSE(rx_attr->total_buffered_recv, 1);
 	REFUSE(domain_attr->cq_data_size, 9);

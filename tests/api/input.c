@@ -319,9 +319,47 @@ static void no_room(int rank)
 	side_close(&side);
 }
 
+/*
+ * As many sends as the application requested in tx_attr.size find room, although their receiver takes nothing
+ * and nobody makes progress. Endpoints with more are refused.
+ */
+static void requested_room(int rank)
+{
+	enum { ROOM = 8192 };
+	struct side side;
+	size_t length = 0;
+
+	side_open(&side, rank, &(struct side_options){.transmit_size = ROOM});
+	SAME(side.info->tx_attr->size, ROOM);
+	length = side.info->tx_attr->inject_size;
+	CHECK(length <= sizeof(buffer));
+	barrier(NULL);
+	if (rank == 0)
+		for (uint64_t i = 0; i < ROOM; i++) {
+			fill(buffer, length, i);
+			SAME(fi_tinject(side.endpoint, buffer, length, side.peer[1], i), 0);
+		}
+	barrier(NULL);
+	for (uint64_t i = 0; rank == 1 && i < ROOM; i++) {
+		SAME(fi_trecv(side.endpoint, buffer, sizeof(buffer), NULL, side.peer[0], i, 0, NULL), 0);
+		SAME(next_completion(side.received).len, length);
+		CHECK_FILLED(buffer, length, i);
+	}
+	barrier(&side);
+	side.info->tx_attr->size = ROOM + 1;
+	struct fid_ep *endpoint = NULL;
+	SAME(fi_endpoint(side.domain, side.info, &endpoint, NULL), -FI_EINVAL);
+	side_close(&side);
+}
+
 const struct scenario input_scenarios[] = {
-	{"lengths", 1, lengths},         {"flags", 1, flags},
-	{"unknown", 1, unknown},         {"not_for_us", 1, not_for_us},
-	{"collectives", 1, collectives}, {"no_slot", 1, no_slot},
-	{"no_room", 2, no_room},         {0},
+	{"lengths", 1, lengths},
+	{"flags", 1, flags},
+	{"unknown", 1, unknown},
+	{"not_for_us", 1, not_for_us},
+	{"collectives", 1, collectives},
+	{"no_slot", 1, no_slot},
+	{"no_room", 2, no_room},
+	{"requested_room", 2, requested_room},
+	{0},
 };
