@@ -190,7 +190,8 @@ static void forget_cntr(struct cntr *cntr, const struct endpoint *endpoint)
 
 /*
  * Waits until busy peers have taken the messages that wait for them, because this endpoint's queue ends with
- * the endpoint. A living peer may compute for long before it receives, and gets all the time that it needs.
+ * the endpoint. A living peer may compute for long before it receives, and gets all the time that it needs:
+ * nothing tells it from a peer that never receives (docs/decisions/0022). A peer that fails ends the wait.
  * All endpoints of the domain make progress meanwhile, and the domain's lock is free most of the time.
  */
 static void deliver_what_waits(struct endpoint *endpoint)

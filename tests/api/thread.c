@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define THREADS 4
 #define MESSAGES 300
@@ -224,11 +225,118 @@ static void waiting_thread(int rank)
 	side_close(&side);
 }
 
+/* ---- closing beside other threads ---- */
+
+/* More than a ring has slots, so that some wait in the sender's queue. */
+#define BEYOND_THE_RING 500
+#define IN_THE_RING 20
+#define ROUNDS 100
+/* The other thread is in fi_close() by then. If it is not, the scenario passes without showing anything. */
+#define HEAD_START_MICROSECONDS 50000
+#define PATIENCE_MILLISECONDS 20000
+
+struct closer {
+	pthread_t thread;
+	struct fid_ep *endpoint;
+	atomic_bool begun;
+	atomic_bool ended;
+};
+
+static void *close_endpoint(void *argument)
+{
+	struct closer *closer = argument;
+
+	atomic_store(&closer->begun, true);
+	SAME(fi_close(&closer->endpoint->fid), 0);
+	atomic_store(&closer->ended, true);
+	return NULL;
+}
+
+/* Send messages that nobody takes, and close their endpoint in another thread. */
+static void close_with(const struct side *side, int index, int messages, struct closer *closer)
+{
+	for (int i = 0; i < messages; i++)
+		SAME(fi_tinject(side->endpoints[index], "x", 1, side->peers[1][index], (uint64_t)i), 0);
+	*closer = (struct closer){.endpoint = side->endpoints[index]};
+	SAME(pthread_create(&closer->thread, NULL, close_endpoint, closer), 0);
+	while (!atomic_load(&closer->begun))
+		(void)sched_yield();
+	(void)usleep(HEAD_START_MICROSECONDS);
+}
+
+/* A message of the remaining endpoint to itself: a receive, a send, and reads of the queue. */
+static void exchange_with_oneself(const struct side *side)
+{
+	char in = 0;
+
+	SAME(fi_trecv(side->endpoints[1], &in, 1, NULL, side->peers[0][1], 7, 0, &in), 0);
+	SAME(fi_tinject(side->endpoints[1], "y", 1, side->peers[0][1], 7), 0);
+	CHECK(next_completion(side->received).op_context == &in && in == 'y');
+}
+
+static void closing_rank(struct side *side)
+{
+	struct closer closer;
+	int rounds = 0;
+
+	/* The close waits until the peer takes what is in the queue, and the peer waits for this thread. */
+	close_with(side, 0, BEYOND_THE_RING, &closer);
+	for (; rounds < ROUNDS; rounds++)
+		exchange_with_oneself(side);
+	CHECK(!atomic_load(&closer.ended));
+	*shared_word(0) = 1;
+	SAME(pthread_join(closer.thread, NULL), 0);
+	SAME(*shared_word(1), 0);
+	/* The close gives the peer a moment to take what is in the ring. */
+	close_with(side, 2, IN_THE_RING, &closer);
+	for (rounds = 0; !atomic_load(&closer.ended); rounds++)
+		exchange_with_oneself(side);
+	CHECK(rounds >= ROUNDS);
+	SAME(pthread_join(closer.thread, NULL), 0);
+}
+
+/* Takes nothing until the other rank's second thread has done its work, or for so long that it cannot. */
+static void busy_rank(const struct side *side)
+{
+	char in = 0;
+
+	for (int waited = 0; *shared_word(0) == 0 && waited < PATIENCE_MILLISECONDS; waited++)
+		(void)usleep(1000);
+	*shared_word(1) = *shared_word(0) == 0;
+	for (int i = 0; i < BEYOND_THE_RING; i++) {
+		SAME(fi_trecv(side->endpoints[0], &in, 1, NULL, side->peers[0][0], (uint64_t)i, 0, &in), 0);
+		CHECK(next_completion(side->received).op_context == &in && in == 'x');
+	}
+}
+
+/*
+ * While one thread closes an endpoint whose peer takes nothing, another thread uses another endpoint and the
+ * queue of the same domain.
+ */
+static void closing(int rank)
+{
+	struct side side;
+
+	side_open(&side, rank, &(struct side_options){.endpoints = 3});
+	barrier(NULL);
+	if (rank == 0)
+		closing_rank(&side);
+	else
+		busy_rank(&side);
+	barrier(NULL);
+	if (rank == 0) {
+		side.endpoints[0] = side.endpoints[1];
+		side.count = 1;
+	}
+	side_close(&side);
+}
+
 const struct scenario thread_scenarios[] = {
 	{"safe", 2, safe},
 	{"safe_automatic", 2, safe_automatic},
 	{"several_endpoints", 2, several_endpoints},
 	{"automatic", 2, automatic},
 	{"waiting_thread", 1, waiting_thread},
+	{"closing", 2, closing},
 	{0},
 };
