@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from types import FrameType
 from typing import NoReturn
 
-_SILENT_SECONDS = 0.8
+SILENT_SECONDS = 0.8
 """After this time an interrupted command says that it still ends what it started."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -51,7 +51,7 @@ def signals_raise() -> Iterator[None]:
         for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
         said = f"vicinal: {signal.Signals(number).name}: ending what was started ...\n".encode()
-        signal.setitimer(signal.ITIMER_REAL, _SILENT_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, SILENT_SECONDS)
         raise Ended(number)
 
     def tell(_number: int, _frame: FrameType | None) -> None:
