@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -34,14 +35,20 @@ MPI.Finalize()
 """
 
 
-def verify(mpi: str, nodes: int, **more: str) -> CompletedJob:
+def verify(
+    mpi: str, nodes: int, environment: Mapping[str, str] = {}, *, hosts: int = HOSTS
+) -> CompletedJob:
     """Every kind of message between all ranks, with checks of content, order and number."""
     program = CHECKOUT / "build/programs" / mpi / "verify"
     with EphemeralCluster(nodes=nodes) as cluster:
         if not cluster.network:
             pytest.skip("the nodes have no network of their own here")
         job = Job(
-            [str(program), "--max-size", "300000"], nodes, mpi=mpi, hosts=HOSTS, environment=more
+            [str(program), "--max-size", "300000"],
+            nodes,
+            mpi=mpi,
+            hosts=hosts,
+            environment=environment,
         )
         return launch(job, cluster, timeout=GUARD_SECONDS)
 
@@ -78,10 +85,21 @@ def test_answers_are_right_over_hosts(mpi: str, nodes: int) -> None:
     assert not traffic.beyond
 
 
+@pytest.mark.parametrize("hosts", [1, HOSTS])
+def test_large_messages_are_right_by_mpich_s_own_pipeline(hosts: int) -> None:
+    """MPICH sends each whole chunk with FI_MATCH_COMPLETE. It uses its pipeline only if asked."""
+    pipeline = {
+        "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL": "pipeline",
+        "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD": "16384",
+        "MPIR_CVAR_CH4_OFI_PIPELINE_CHUNK_SZ": "65536",
+    }
+    check(verify("mpich", HOSTS, pipeline, hosts=hosts))
+
+
 @pytest.mark.parametrize("mpi", ONE_MPI)
 def test_a_core_of_two_names_carries_a_job(mpi: str) -> None:
     core = {"VICINAL_NET": "tcp;ofi_rxm", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "vicinal"}
-    result = verify(mpi, HOSTS, **core)
+    result = verify(mpi, HOSTS, core)
     check(result)
     assert "peers beyond the region are reached by tcp;ofi_rxm on " in result.stderr
 
@@ -107,7 +125,7 @@ def test_the_network_takes_a_rank_little_memory(
 
 def test_without_a_network_hosts_do_not_reach_each_other() -> None:
     """This proves that the network carried the messages: without it, the job fails and says why."""
-    result = verify("mpich", HOSTS, VICINAL_NET="off", FI_LOG_LEVEL="warn")
+    result = verify("mpich", HOSTS, {"VICINAL_NET": "off", "FI_LOG_LEVEL": "warn"})
     assert result.returncode != 0
     assert "an address is of another region" in result.stderr
 
@@ -136,7 +154,7 @@ def test_a_core_that_is_not_there_is_said_in_a_line(
 ) -> None:
     """Each rank prints the line, and the job ends."""
     name, _, text = variable.partition("=")
-    result = verify(mpi, HOSTS, **{name: text})
+    result = verify(mpi, HOSTS, {name: text})
     assert result.returncode != 0
     said = [line for line in result.stderr.splitlines() if line.startswith("vicinal: error: ")]
     assert said
