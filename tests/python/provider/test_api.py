@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_support import made
+from launch_support import long_unless
 from libfabric_support import library_directory
 
 from vicinal import region
@@ -64,6 +65,18 @@ OVER_TCP = ("beyond", "late")
 """Groups in which peers continue over the network."""
 GUARD_SECONDS = 240
 """A guard against hangs: a group takes a few seconds."""
+
+IN_OWN_NETWORK = """
+echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 || exit
+ip link set lo up || exit
+ip link add outside type veth peer name beyond || exit
+ip address add 192.0.2.1/24 dev outside || exit
+ip link set outside up && ip link set beyond up || exit
+ip route add default via 192.0.2.2 || exit
+"$@" || exit
+awk '$1 == "outside:" {print "sent " $11}' /proc/net/dev
+"""
+"""Shell that runs a command where packets beyond this host leave by an interface that counts."""
 
 OLDEST = ("address", "info", "mr", "send", "wait")
 """Groups that the common check also runs with the system's libfabric. Releases differ in what
@@ -165,6 +178,29 @@ def test_a_sender_of_a_region_that_is_not_there_any_more_has_its_name(
         both = f"{second.name},file:{region_path}"
         check(run("late", library, VICINAL_REGION=both), scenarios_of(checkout, "late"))
     assert region_path.stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(group, marks=long_unless(group in ("address", *OVER_TCP))) for group in GROUPS],
+)
+def test_no_scenario_sends_beyond_this_host(
+    checkout: Path, environment: dict[str, str], group: str
+) -> None:
+    """What happens to a packet there depends on the network of the machine that runs the tests."""
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    program = checkout / "build/release/tests/api/api"
+    result = subprocess.run(
+        ["unshare", "--net", *user, "sh", "-c", IN_OWN_NETWORK, "sh", program, group],
+        env=environment | {"FI_PROVIDER_PATH": str(checkout / "build/release/provider")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
+    assert result.returncode == 0, result.stderr
+    ran = [f"ok {name}" for name in scenarios_of(checkout, group)]
+    assert result.stdout.splitlines() == [*ran, "sent 0"]
 
 
 def test_each_file_of_scenarios_is_a_group(checkout: Path) -> None:
