@@ -288,7 +288,7 @@ def hook(action: str, vf: str) -> None:
     text = f"<VM><ID>7</ID><TEMPLATE><PCI>{nic}</PCI></TEMPLATE></VM>"
     script = f"/remotes/vnm/bridge/{action}.d/vicinal"
     done = subprocess.run(
-        [sys.executable, "-m", "vicinal.integrations.opennebula.hooks", script],
+        [sys.executable, "-m", "vicinal.integrations.opennebula.network", script],
         input=base64.b64encode(text.encode()),
         capture_output=True,
         check=False,

@@ -18,7 +18,7 @@ from test_opennebula_network import nics as own_nics
 from vicinal.base.errors import VicinalError
 from vicinal.host.vf.operations import Vfs
 from vicinal.host.vf.owners import assigned_to
-from vicinal.integrations.opennebula.hooks import Hooks, main
+from vicinal.integrations.opennebula.network import Hooks, run_hook
 from vicinal.integrations.opennebula.vf import VfNic, read_nics
 
 RATES = "<MIN_TX_RATE>100</MIN_TX_RATE><MAX_TX_RATE>500</MAX_TX_RATE>"
@@ -310,12 +310,12 @@ def test_a_hook_does_it_and_says_what_it_could_not(
     capsys: pytest.CaptureFixture[str],
     card: str,
 ) -> None:
-    monkeypatch.setattr("vicinal.integrations.opennebula.hooks.Vfs", lambda: trial.vfs)
+    monkeypatch.setattr("vicinal.integrations.opennebula.network.Vfs", lambda: trial.vfs)
     given = base64.b64encode(document(bridged(RATES)))
     before = remember(trial)
     for action in ("pre", "clean"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-        main(Path("/remotes/vnm/bridge") / action)
+        run_hook(Path("/remotes/vnm/bridge") / action)
         if action == "pre":
             assert remember(trial)["max_tx_rate"] == "500"
             trial.host.refused = {"max_tx_rate"} if card == "failing" else set()

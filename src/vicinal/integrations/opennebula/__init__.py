@@ -16,8 +16,8 @@ files of each program, in the order in which an action runs through them:
     vm              the VM's domain: detaches the VM's resources and attaches them again
     held_resources  these resources, and the VM's placement, as the domain describes them
 
-    network         configures the VFs of Vicinal's networks, and releases them
-    hooks           sets rates and link states of VFs for OpenNebula's network drivers
+    network         configures the VFs of Vicinal's networks, and releases them; hooks: sets rates
+                    and link states of VFs for OpenNebula's own network drivers
     vf              the VFs that OpenNebula chose for a VM, and the VFs that a VM has
 
     probe           facts about a host for the scheduler

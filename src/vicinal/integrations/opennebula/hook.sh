@@ -8,4 +8,4 @@ if ! grep -qs '"one-net-' @RECORDS@; then
 fi
 source "$(dirname -- "$0")/../../../etc/vmm/kvm/kvmrc"
 export LIBVIRT_URI
-exec @PYTHON@ -I -m vicinal.integrations.opennebula.hooks "$0" <<<"$given"
+exec @PYTHON@ -I -m vicinal.integrations.opennebula.network "$0" <<<"$given"
