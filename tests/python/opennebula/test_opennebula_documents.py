@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from opennebula_support import asks, deployment_file, vm_document
 
 from vicinal.base.errors import VicinalError
-from vicinal.integrations.opennebula.deploy import add_region
-from vicinal.integrations.opennebula.documents import find_tags
+from vicinal.integrations.opennebula.deploy import add_region, find_tags
 from vicinal.integrations.opennebula.request import (
     LIMITS_TEMPLATE,
     Limits,

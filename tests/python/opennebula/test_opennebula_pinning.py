@@ -22,11 +22,11 @@ from vicinal.integrations.opennebula.deploy import (
     Pinning,
     Topology,
     VirtualNode,
+    find_tags,
     pinned,
     read_pinning,
     read_topology,
 )
-from vicinal.integrations.opennebula.documents import find_tags
 from vicinal.integrations.opennebula.installation import Installation
 from vicinal.integrations.opennebula.request import Limits, RegionRequest
 from vicinal.region.creation import create

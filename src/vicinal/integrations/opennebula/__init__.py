@@ -8,7 +8,8 @@ files of each program, in the order in which an action runs through them:
     deploy          deploy: the region and the pinning that the VM's owner requests
     request         the owner's request in the VM's user template; the administrator's limits
     records         the regions on this host and their VMs; creates and removes regions
-    call            an action as OpenNebula calls it; runs OpenNebula's own script at the end
+    call            an action as OpenNebula calls it; a parser of its XML that trusts no input; runs
+                    OpenNebula's own script at the end
 
     save_restore    save and restore; repair after a driver was killed
     migrate         migrate, on the host that the VM leaves; arrive, on the other host
@@ -22,7 +23,6 @@ files of each program, in the order in which an action runs through them:
 
     probe           facts about a host for the scheduler
 
-    documents       for all files above: a parser of OpenNebula's XML that trusts no input
     commands        `vicinal opennebula`
     installation    installs the scripts among OpenNebula's scripts
 

@@ -1,10 +1,13 @@
 """The interface to OpenNebula: how it calls the driver, and how the driver answers.
 
-OpenNebula calls an action as a script with arguments (Call). At the end, the driver runs the stock
-script of the same name, or replaces itself by it. The names of domains and libvirt's address are
-those of the stock scripts. The cause of a failed action goes to the VM's log and to its ERROR.
+OpenNebula calls an action as a script with arguments (Call), and passes documents in XML, which
+contain users' words and are parsed without trust. At the end, the driver runs the stock script of
+the same name, or replaces itself by it. The names of domains and libvirt's address are those of the
+stock scripts. The cause of a failed action goes to the VM's log and to its ERROR.
 """
 
+import base64
+import binascii
 import os
 import re
 import signal
@@ -15,6 +18,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.signals import Ended, signals_raise
@@ -25,6 +30,8 @@ _REPORT = 'source "$1" >/dev/null && error_message "$2"'
 _DEPTH = 3
 """Path components of a script below the folder of OpenNebula's scripts: KIND/DRIVER/ACTION."""
 _DEFAULT = "qemu:///system"
+_LONGEST = 16 << 20
+"""Bytes; the field of OpenNebula's database for a VM's document holds no more."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,61 @@ class Call:
             script=self.script.with_name(action),
             arguments=(*arguments, *self.arguments[-2:]),
         )
+
+
+class _Builder(ElementTree.TreeBuilder):
+    """Refuses a document type, which can declare entities; OpenNebula's documents have none."""
+
+    def doctype(self, _name: str, _public: str | None, _system: str | None) -> NoReturn:
+        raise VicinalError(
+            "the document declares a document type, and OpenNebula declares none",
+            "find out what wrote the document",
+        )
+
+
+def parse(document: bytes, what: str, *tags: str) -> Element:
+    """The root of a document. Its tag is one of `tags`; errors call the document `what`.
+
+    Raises VicinalError if the document is too long, is no XML, or has another root.
+    """
+    if len(document) > _LONGEST:
+        raise VicinalError(
+            f"{what} has {len(document)} bytes, and OpenNebula writes at most {_LONGEST}",
+            "find out what wrote the document",
+        )
+    parser = ElementTree.XMLParser(target=_Builder(insert_comments=True))
+    try:
+        parser.feed(document)
+        root = parser.close()
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise VicinalError(
+            f"{what} is not XML ({error})", "see the earlier lines of the VM's log"
+        ) from error
+    if root.tag not in tags:
+        raise VicinalError(
+            f"{what} begins with {shown(root.tag)} instead of {' or '.join(tags)}",
+            "call the driver as OpenNebula calls its KVM driver",
+        )
+    return root
+
+
+def given_in_base64() -> bytes:
+    """The document that OpenNebula passes to network drivers on standard input, decoded.
+
+    Raises VicinalError if the input is not base64.
+    """
+    try:
+        return base64.b64decode(sys.stdin.buffer.read(), validate=False)
+    except binascii.Error as error:
+        raise VicinalError(
+            "standard input is not base64, and OpenNebula passes the VM's document in base64",
+            "let only OpenNebula call this driver",
+        ) from error
+
+
+def shown(text: str, longest: int = 40) -> str:
+    """A user's text for a line of a log: quoted ASCII on one line, at most `longest` characters."""
+    return ascii(text if len(text) <= longest else text[:longest] + "...")
 
 
 @cache

@@ -1,7 +1,8 @@
 """deploy: the VM gets the resources that its owner requests, and the stock script starts the VM.
 
 For a VM without a request, the stock script runs unchanged. For others, deploy() changes only two
-things in the domain that OpenNebula wrote:
+things in the domain that OpenNebula wrote. All other bytes stay as they are, because the stock
+script changes paths of disks by their text, including the quotes.
 
     VICINAL_REGION     add_region: an ivshmem device, in a <devices> element of its own before the
                        domain's end; OpenNebula also writes several <devices>
@@ -24,12 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
+from xml.parsers import expat
 
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.host.system import Host
 from vicinal.host.topology import Cpu, read_cpus, show_cpu_list
-from vicinal.integrations.opennebula.call import Call, become_stock, domain_name, log, run_stock
-from vicinal.integrations.opennebula.documents import find_tags, parse, replaced, shown
+from vicinal.integrations.opennebula.call import (
+    Call,
+    become_stock,
+    domain_name,
+    log,
+    parse,
+    run_stock,
+    shown,
+)
 from vicinal.integrations.opennebula.records import Records
 from vicinal.integrations.opennebula.request import (
     LIMITS_FILE,
@@ -341,3 +350,55 @@ def _on_siblings(
 
 def _tag(name: str, **words: str) -> bytes:
     return ElementTree.tostring(Element(name, words)) + b"\n"
+
+
+@dataclass(frozen=True)
+class Tag:
+    """The position of an element, in bytes from the document's beginning."""
+
+    start: int
+    end_tag: int
+    """Start of the end tag; equals `start` for an element without an end tag."""
+    end: int
+    """First byte after the element."""
+
+
+def find_tags(document: bytes, *path: str) -> list[Tag]:
+    """The elements at a path from the root, such as "domain", "cputune", of a well-formed document.
+
+    Raises VicinalError unless the document is in an encoding whose tags are ASCII.
+    """
+    found: list[Tag] = []
+    names: list[str] = []
+    starts: list[int] = []
+    closing = re.compile(rf"</{re.escape(path[-1])}\s*>".encode())
+    parser = expat.ParserCreate()
+
+    def begin(name: str, _: object) -> None:
+        names.append(name)
+        starts.append(parser.CurrentByteIndex)
+
+    def end(_: str) -> None:
+        start, here = starts.pop(), parser.CurrentByteIndex
+        # A long file may have very many tags: each tag costs constant time here.
+        if len(names) == len(path) and tuple(names) == path:
+            # For an element without content, expat reports the element's end.
+            closed = closing.match(document, here) is not None
+            behind = document.find(b">", here) + 1 if closed else here
+            found.append(Tag(start, here if closed else start, behind))
+        names.pop()
+
+    parser.StartElementHandler, parser.EndElementHandler = begin, end
+    parser.Parse(document, True)
+    for tag in found:
+        if not document.startswith(f"<{path[-1]}".encode(), tag.start):
+            raise VicinalError(
+                "the deployment file is not in UTF-8, and OpenNebula writes UTF-8",
+                "find out what wrote the file",
+            )
+    return found
+
+
+def replaced(document: bytes, start: int, end: int, text: bytes) -> bytes:
+    """The document with the bytes from `start` to `end` (exclusive) replaced by `text`."""
+    return document[:start] + text + document[end:]

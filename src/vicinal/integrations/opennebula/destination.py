@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import vicinal
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.connection import HostPartConnection
-from vicinal.integrations.opennebula.call import Call
-from vicinal.integrations.opennebula.documents import shown
+from vicinal.integrations.opennebula.call import Call, shown
 
 MARK = "vicinal-one "
 """The prefix of answers; a login shell may write other lines."""

@@ -23,8 +23,7 @@ from xml.etree.ElementTree import Element, SubElement
 from vicinal.base.errors import VicinalError
 from vicinal.host.system import Host
 from vicinal.host.topology import NumaNode, parse_cpu_list, read_cpus, read_nodes, show_cpu_list
-from vicinal.integrations.opennebula.call import log
-from vicinal.integrations.opennebula.documents import parse
+from vicinal.integrations.opennebula.call import log, parse
 from vicinal.integrations.opennebula.request import RegionRequest, checked_request
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from vicinal.host.vf.sysfs import (
     find_vf,
     plain_guid,
 )
-from vicinal.integrations.opennebula.call import log, reported, running_vms
-from vicinal.integrations.opennebula.documents import given_in_base64
+from vicinal.integrations.opennebula.call import given_in_base64, log, reported, running_vms
 from vicinal.integrations.opennebula.vf import (
     FREE_SECONDS,
     HOOKED,

@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import parse_size
-from vicinal.integrations.opennebula.documents import parse, shown
+from vicinal.integrations.opennebula.call import parse, shown
 from vicinal.region.geometry import (
     MEMBERS_MAX,
     MEMBERS_MIN,

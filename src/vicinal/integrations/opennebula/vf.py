@@ -26,8 +26,7 @@ from vicinal.host.vf.operations import Vfs
 from vicinal.host.vf.owners import assigned_to
 from vicinal.host.vf.settings import parse_mac
 from vicinal.host.vf.sysfs import VirtualFunction
-from vicinal.integrations.opennebula.call import domain_name, running_vms
-from vicinal.integrations.opennebula.documents import parse, shown
+from vicinal.integrations.opennebula.call import domain_name, parse, running_vms, shown
 
 DRIVER = "vicinal"
 """VN_MAD of Vicinal's networks."""
