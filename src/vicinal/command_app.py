@@ -22,7 +22,7 @@ PARTS = {
     "vicinal.labs.bench.guest_commands": ("guests",),
     "vicinal.cluster.vm.image_commands": ("image",),
     "vicinal.host.vf.commands": ("vf",),
-    "vicinal.integrations.opennebula.commands": ("opennebula",),
+    "vicinal.integrations.opennebula.installation": ("opennebula",),
     "vicinal.integrations.slurm.commands": ("slurm",),
     "vicinal.labs.bench.commands": ("demo", "bench"),
     "vicinal.labs.study_commands.study": ("study",),

@@ -23,8 +23,7 @@ files of each program, in the order in which an action runs through them:
 
     probe           facts about a host for the scheduler
 
-    commands        `vicinal opennebula`
-    installation    installs the scripts among OpenNebula's scripts
+    installation    `vicinal opennebula`: installs the scripts among OpenNebula's scripts
 
 An action should cost little more than with the stock driver. So each action imports only the
 modules that it needs.
