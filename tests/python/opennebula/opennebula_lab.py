@@ -24,7 +24,7 @@ from vicinal.host import system
 from vicinal.integrations.opennebula.call import Call
 from vicinal.integrations.opennebula.destination import Step
 from vicinal.integrations.opennebula.held_resources import HeldResources, read_mark
-from vicinal.integrations.opennebula.migrate import Arrival
+from vicinal.integrations.opennebula.moves import Arrival
 from vicinal.integrations.opennebula.network import Network
 from vicinal.integrations.opennebula.records import Records
 from vicinal.integrations.opennebula.request import Limits, RegionRequest

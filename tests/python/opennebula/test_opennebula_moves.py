@@ -26,8 +26,7 @@ from vicinal.integrations.opennebula.held_resources import (
     read_placement,
     saved_mark,
 )
-from vicinal.integrations.opennebula.migrate import migrate
-from vicinal.integrations.opennebula.save_restore import repair, restore, save
+from vicinal.integrations.opennebula.moves import migrate, repair, restore, save
 from vicinal.region.format import RequestedRoute
 
 ANYWHERE = Placement().to_json()
@@ -317,7 +316,7 @@ def test_who_is_asked_again_takes_over_from_who_waits(lab: Lab) -> None:
 def test_one_that_never_comes_is_not_waited_for_for_ever(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.integrations.opennebula.migrate._LOST_SECONDS", 0.5)
+    monkeypatch.setattr("vicinal.integrations.opennebula.moves._LOST_SECONDS", 0.5)
     lab.b.prepare()
     with lab.reach(lab.a.call("migrate", NAME, "b", "a"), "b", killed=True) as there:
         there.ask("expect", what=lab.a.vm.held_resources().to_json(), placed=ANYWHERE)

@@ -102,7 +102,7 @@ def test_so_is_that_of_one_that_is_restored(
 def test_one_that_is_given_what_it_lacks_by_the_next_action_too(
     lab: Lab, asked: list[tuple[int, ...]]
 ) -> None:
-    from vicinal.integrations.opennebula.save_restore import repair
+    from vicinal.integrations.opennebula.moves import repair
 
     what = lab.a.vm.held_resources()
     lab.a.vm.take(what)

@@ -11,8 +11,8 @@ files of each program, in the order in which an action runs through them:
     call            an action as OpenNebula calls it; a parser of its XML that trusts no input; runs
                     OpenNebula's own script at the end
 
-    save_restore    save and restore; repair after a driver was killed
-    migrate         migrate, on the host that the VM leaves; arrive, on the other host
+    moves           save and restore; migrate, on the host that the VM leaves; arrive, on the other
+                    host; repair after a driver was killed
     destination     the connection to the other host, and its protocol
     vm              the VM's domain: detaches the VM's resources and attaches them again
     held_resources  these resources, and the VM's placement, as the domain describes them

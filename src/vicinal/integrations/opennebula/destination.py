@@ -1,7 +1,7 @@
 """The destination host of a move, reached by ssh from the host that the VM leaves.
 
 OpenNebula's own script also reaches the destination by ssh (qemu+ssh). The steps of both hosts are
-in migrate.py. This module imports little: the other host starts while the rest is imported.
+in moves.py. This module imports little: the other host starts while the rest is imported.
 """
 
 import re

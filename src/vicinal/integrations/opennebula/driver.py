@@ -4,7 +4,7 @@
 
 SCRIPT is the script's own path; its name is the action. deploy is in deploy.py. cancel and shutdown
 remove a region together with its last VM. save, restore and migrate detach the VM's resources of
-this host and attach resources again (save_restore.py, migrate.py). snapshot_create is refused for a
+this host and attach resources again (moves.py). snapshot_create is refused for a
 VM with a region or with VFs of Vicinal's networks. For VMs without a request, the stock
 script runs unchanged.
 """
@@ -92,14 +92,14 @@ def _on_site(call: Call, records: Records, there: "Destination | None") -> int |
 
     with site_of(call, records) as site:
         if call.action == ARRIVE:
-            from vicinal.integrations.opennebula.migrate import serve
+            from vicinal.integrations.opennebula.moves import serve
 
             return serve(call, site)
         if there is not None:
-            from vicinal.integrations.opennebula.migrate import migrate
+            from vicinal.integrations.opennebula.moves import migrate
 
             return migrate(call, site, there)
-        from vicinal.integrations.opennebula.save_restore import save
+        from vicinal.integrations.opennebula.moves import save
 
         return save(call, site)
 
@@ -121,7 +121,7 @@ def _restore(call: Call, records: Records) -> int | None:
 
         placed.require(call.action, domain_name(call.vm), Host())
         return None
-    from vicinal.integrations.opennebula.save_restore import restore
+    from vicinal.integrations.opennebula.moves import restore
     from vicinal.integrations.opennebula.vm import site_of
 
     with site_of(call, records) as site:
@@ -189,7 +189,7 @@ def _repair(call: Call, records: Records) -> None:
     try:
         if set(records.lacking()) <= {call.vm}:
             return
-        from vicinal.integrations.opennebula.save_restore import repair
+        from vicinal.integrations.opennebula.moves import repair
         from vicinal.integrations.opennebula.vm import site_of
 
         with site_of(call, records) as site:
