@@ -11,9 +11,9 @@ from cluster_file_support import host, read
 from vicinal.base.codec import decode, encode
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.file.hosts import ClusterHost
+from vicinal.cluster.hosts.far_libvirt import uri_from_here
 from vicinal.cluster.hosts.host_part import Whole, host_part_of
 from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.hosts.uri import uri_from_here
 from vicinal.cluster.nodes.vm.from_file import vms_of
 from vicinal.cluster.nodes.vm.network import FarVm, interfaces
 from vicinal.cluster.nodes.vm.vm import Vm

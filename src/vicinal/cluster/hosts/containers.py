@@ -1,32 +1,126 @@
 """The containers of a cluster over several hosts, for the launcher of a job.
 
-The launcher runs in the head of this host's containers, and reaches containers of other hosts by
-far_shell.py.
+The launcher runs in the head of this host's containers, which has no network except the cluster's.
+So the launcher sends a command for another host to the Vicinal command outside the head, by a
+socket that both see, with the command's standard streams. The Vicinal command (FarShell) reaches
+the other host by ssh. The launcher's side is nodes/container/remote_shell.py.
 """
 
+import json
+import os
 import secrets
 import signal
+import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock, Thread
 
 import psutil
 
 from vicinal.cluster.hosts.entered import EnteredHostParts
-from vicinal.cluster.hosts.far_shell import FarShell
 from vicinal.cluster.hosts.guests import far_command, record_of
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.nodes.container.cluster import ContainerCluster
 from vicinal.cluster.nodes.container.jobs import check_reaches_nodes, check_seen
 from vicinal.cluster.nodes.container.layout import REGION
 from vicinal.cluster.nodes.container.neighbours import Neighbours
-from vicinal.cluster.nodes.container.remote_shell import FAR_SHELL
+from vicinal.cluster.nodes.container.remote_shell import FAR_SHELL, STREAMS
 from vicinal.cluster.nodes.job_nodes import JobPaths, Launchers, Node
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.mpi.environment import MessagePath
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
+
+_LONGEST = 4 << 20
+_ASK_SECONDS = 30.0
+_FAILED = 255
+"""The exit status of ssh if its connection fails."""
+
+
+class FarShell:
+    """A server that runs commands in nodes of other hosts, until close().
+
+    `path` is the path of its socket. `command` returns the command line on this host that runs a
+    command in a node.
+    """
+
+    def __init__(self, path: Path, command: Callable[[str, Sequence[str]], list[str]]) -> None:
+        self._path = path
+        self._command = command
+        self._lock = Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """End the running commands, and remove the socket."""
+        with self._lock:
+            self._closed = True
+            running = list(self._running)
+        for process in running:
+            process.terminate()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                asked, _ = self._listener.accept()
+            except OSError:
+                return
+            Thread(target=self._serve, args=(asked,), daemon=True).start()
+
+    def _serve(self, asked: socket.socket) -> None:
+        status = _FAILED
+        with asked, suppress(OSError, ValueError, KeyError):
+            asked.settimeout(_ASK_SECONDS)
+            _, streams, _, _ = socket.recv_fds(asked, 1, STREAMS)
+            try:
+                with asked.makefile("rb") as lines:
+                    request = json.loads(lines.readline(_LONGEST))
+                asked.settimeout(None)
+                variables = [f"{name}={value}" for name, value in request["environment"].items()]
+                words = ["env", *variables, "/bin/sh", "-c", str(request["command"])]
+                status = self._run(self._command(str(request["node"]), words), streams, asked)
+            finally:
+                for stream in streams:
+                    os.close(stream)
+            asked.sendall(f"{status}\n".encode())
+
+    def _run(self, line: Sequence[str], streams: Sequence[int], asked: socket.socket) -> int:
+        with self._lock:
+            if self._closed:
+                return _FAILED
+            process = subprocess.Popen(
+                line,
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                start_new_session=True,  # signals go through the launcher
+            )
+            self._running.add(process)
+        # If the requesting process is killed, its command ends too.
+        Thread(target=_end_with, args=(asked.dup(), process), daemon=True).start()
+        try:
+            return process.wait()
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+
+def _end_with(asked: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    with asked, suppress(OSError):
+        asked.recv(1)
+        if process.poll() is None:
+            process.terminate()
 
 
 class FarContainers:

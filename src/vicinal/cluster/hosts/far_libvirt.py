@@ -8,12 +8,11 @@ import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.record import HostRecord
 from vicinal.cluster.hosts.remote.reach import Reach
-from vicinal.cluster.hosts.uri import uri_from_here
 from vicinal.cluster.nodes.vm.hypervisor import connected_to
 
 if TYPE_CHECKING:
@@ -21,6 +20,22 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 _POLL_SECONDS = 0.05
+
+
+def uri_from_here(record: HostRecord) -> str:
+    """Return the URI by which the command's host reaches a host's libvirt."""
+    return record.hypervisor if record.is_this else _by_ssh(record.hypervisor, record.host)
+
+
+def _by_ssh(uri: str, host: str) -> str:
+    """Return the URI over ssh for qemu:///system or qemu+unix:///system?socket=PATH of a host.
+
+    ssh does not prompt (no_tty), as in all uses of ssh.
+    """
+    parts = urlsplit(uri)
+    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    query = urlencode({**options, "no_tty": "1"}, safe="/")
+    return urlunsplit(("qemu+ssh", host, parts.path, query, ""))
 
 
 @cache

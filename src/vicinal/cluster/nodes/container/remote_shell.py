@@ -6,7 +6,7 @@
 The head runs this file as a program, by a Python interpreter that searches no packages. The command
 gets the caller's variables and standard streams, and its exit status becomes that of this program.
 Commands for other hosts go to the Vicinal command outside the head that started the launcher
-(vicinal/cluster/hosts/far_shell.py). The variable FAR_SHELL has the path of its socket.
+(vicinal/cluster/hosts/containers.py). The variable FAR_SHELL has the path of its socket.
 """
 
 import json
