@@ -14,8 +14,7 @@ import pytest
 from launch_support import NOBODY, package_path, unprivileged_python
 
 from vicinal.cluster.vm.libvirt.own_daemon import reaper
-from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
-from vicinal.cluster.vm.libvirt.own_daemon.settings import write_settings
+from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon, write_settings
 from vicinal.host.libvirt_daemons import OWN_DAEMON
 from vicinal.host.system import Host
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vicinal.cluster.plan.differences import differences
+from vicinal.cluster.plan.planning import differences
 from vicinal.cluster.plan.resource import Json
 
 NODE: dict[str, Json] = {"memory": 1 << 30, "cpus": [0, 1], "binds": [{"source": "/a"}]}
