@@ -18,8 +18,7 @@ from vicinal.labs.tune.knobs.catalogue import devices
 from vicinal.labs.tune.knobs.coalescing import PARTS
 from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.netlink import KernelEthtool
-from vicinal.labs.tune.outputs.parts import parts_of
-from vicinal.labs.tune.outputs.scripts import script
+from vicinal.labs.tune.outputs.parts import parts_of, script
 from vicinal.labs.tune.settings.applier import Applier
 from vicinal.labs.tune.settings.capability import Ability, Finding, try_knob
 from vicinal.labs.tune.settings.state_directory import sole_command

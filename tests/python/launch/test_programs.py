@@ -15,7 +15,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.labs.bench.jobs import choose_cpus
-from vicinal.labs.bench.limits import measure_limits, run_memory
+from vicinal.labs.bench.running import measure_limits, run_memory
 from vicinal.labs.programs import fabric_program, memory_program, mpi_program
 from vicinal.launch.running import REGION_PREFIX, launch
 from vicinal.mpi.environment import MessagePath, Mpi, mpi_prefix, provider_directory

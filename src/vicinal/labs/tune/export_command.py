@@ -1,9 +1,10 @@
 """`vicinal tune export`: a setting as files for other tools.
 
-The script of a TuneD profile sets the values, as in scripts.py. TuneD's own net plugin could set
-coalescing, but fails with most versions of ethtool: the plugin must know each line that `ethtool
--c` prints. TuneD before 2.25 does not know the lines of ethtool 5.15, and 2.25 does not know those
-of 6.4 (issues 726 and 819 of redhat-performance/tuned). So the plugin is used only on request.
+The script of a TuneD profile sets the values, as script() writes it. TuneD's own net plugin could
+set coalescing, but fails with most versions of ethtool: the plugin must know each line that
+`ethtool -c` prints. TuneD before 2.25 does not know the lines of ethtool 5.15, and 2.25 does not
+know those of 6.4 (issues 726 and 819 of redhat-performance/tuned). So the plugin is used only on
+request.
 """
 
 import re
@@ -21,8 +22,7 @@ from vicinal.labs.tune.knob import Setting, Value
 from vicinal.labs.tune.knobs.catalogue import knob_named
 from vicinal.labs.tune.knobs.host import TunedHost
 from vicinal.labs.tune.knobs.variables import UNSET
-from vicinal.labs.tune.outputs.parts import Parts, Turn, parts_of
-from vicinal.labs.tune.outputs.scripts import script
+from vicinal.labs.tune.outputs.parts import Parts, Turn, parts_of, script
 from vicinal.labs.tune.profile import profile_text, thresholds_of
 from vicinal.labs.tune.settings.boot_unit import check_setting
 from vicinal.labs.tune.settings.values import parse_setting

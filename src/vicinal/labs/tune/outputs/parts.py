@@ -1,11 +1,17 @@
-"""The parts of a setting, checked so that each part is nothing but a name or a value.
+"""A setting as a script; its parts, checked so that each is nothing but a name or a value.
 
 Other programs run files made of these parts as root. So names and values have only characters
 without a meaning to a shell, to TuneD or to systemd. Other characters are refused.
+
+The script is for any POSIX shell with ethtool, and needs nothing of Vicinal. Like `vicinal tune
+apply`, it reads each value back. If a value is refused or ignored, the script restores the values
+that it had set. All scripts have the same text (script.sh) with different tables.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 
 from vicinal.base.errors import VicinalError
 from vicinal.host.topology import parse_cpu_list, show_cpu_list
@@ -19,6 +25,10 @@ from vicinal.labs.tune.knobs.variables import VARIABLES
 _DEVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TEXT = re.compile(r"[A-Za-z0-9_.,:/+=@%^-]{1,256}")
 _VARIABLES = frozenset(each.name for each in VARIABLES)
+_TABLE = "@SETTINGS@\n"
+_TITLE = "@TITLE@\n"
+_STATE, _ACTION, _PROGRAMS = "@STATE@", "@ACTION@", "@PROGRAMS@"
+_SETS = {"coalescing": "ethtool", "channels": "ethtool", "moderation": "rdma"}
 
 
 @dataclass(frozen=True)
@@ -112,3 +122,18 @@ def _text(name: str, value: Value) -> str:
             "use letters, digits and the characters _ . , : / + = @ % ^ -",
         )
     return text
+
+
+def script(title: str, turns: Sequence[Turn], *, action: str = "set", state: str = "") -> str:
+    """A script that sets these knobs; `action` is its default action: set or restore.
+
+    `state` is the path of a file. With `state`, the script also has the actions start and stop,
+    which TuneD calls: start stores the former values in the file, and stop restores them.
+    """
+    said = "".join(f"#   {each.device} {each.part} {each.value}\n" for each in turns)
+    text = files(__package__).joinpath("script.sh").read_text()
+    text = text.replace(_TITLE, f"# {title}\n{said}")
+    programs = sorted({_SETS[each.kind] for each in turns if each.kind in _SETS})
+    text = text.replace(_PROGRAMS, " ".join(programs))
+    text = text.replace(_TABLE, "".join(f"{each.line}\n" for each in turns))
+    return text.replace(_STATE, state).replace(_ACTION, action)
