@@ -13,7 +13,7 @@ from fake_cards import ZERO, FakeHelper, FakeHost, fake_vfs, igb, mlx5
 from vicinal.base.errors import VicinalError
 from vicinal.host.vf.operations import Vfs, vfio_node
 from vicinal.host.vf.sysfs import read_records
-from vicinal.integrations.slurm import gres, job_vfs, vm_vfs
+from vicinal.integrations.slurm import gres, job_vfs
 from vicinal.integrations.slurm.granted_vfs import GrantedVf
 from vicinal.integrations.slurm.job_vfs import Asked, JobVfs, parse_gres
 
@@ -330,7 +330,7 @@ def test_a_group_that_somebody_holds_open_unseen(
     grant(slurm)
     slurm.jobs.grant(7, 1000)
     node = vfio_node(slurm.vfs.find(FIRST), slurm.host)
-    monkeypatch.setattr("vicinal.integrations.slurm.vm_vfs._CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("vicinal.integrations.slurm.job_vfs._CLOSE_SECONDS", 0.1)
     node.unlink()
     node.mkdir()  # opening fails, as it does with EBUSY for a group that is open
     with pytest.raises(VicinalError, match=f"a process still holds {FIRST} open through {node}"):
@@ -352,7 +352,7 @@ def test_only_processes_of_the_job_s_user_are_ended(
         with subprocess.Popen(["sleep", "60"]) as holder:
             proc_directory = Path(f"/proc/{holder.pid}")
             monkeypatch.setattr(
-                vm_vfs,
+                job_vfs,
                 "holding",
                 lambda *_, proc_directory=proc_directory: [proc_directory],
             )

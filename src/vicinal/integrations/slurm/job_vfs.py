@@ -11,21 +11,29 @@ vfs-JOB.lock   exists from the first configured VF to the last released VF
 
 A process that configures or releases VFs holds the lock. So does the privileged program,
 which finishes its work if the command that started it is killed.
+
+The card binds VFs that a job's virtual machines have by VFIO as it binds those of containers
+(granted_vfs.py). When the supervisor asks, root binds the VFs to vfio-pci. From then on the job's
+user owns the files of their groups in /dev/vfio, until root revokes the grant.
 """
 
 import os
 import re
+import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import OWN_FILE, Durability, lock, write_atomically
 from vicinal.host.vf.helper import kept_open
-from vicinal.host.vf.operations import Vfs
+from vicinal.host.vf.operations import Vfs, vfio_node
 from vicinal.host.vf.owners import assigned_to
 from vicinal.host.vf.privileged.system import VFIO, RefusedError
 from vicinal.host.vf.settings import Settings
@@ -35,6 +43,7 @@ from vicinal.host.vf.sysfs import (
     all_vfs,
     find_card,
     find_vf,
+    holding,
     read_records,
 )
 from vicinal.integrations.slurm.defaults import GRES
@@ -42,7 +51,6 @@ from vicinal.integrations.slurm.granted_vfs import bounds, check_bounds, granted
 from vicinal.integrations.slurm.job_regions import own_directory
 from vicinal.integrations.slurm.job_vlans import vlan_of
 from vicinal.integrations.slurm.queue import active_jobs, jobs_with
-from vicinal.integrations.slurm.vm_vfs import check_for_vms, revoke_from_vms
 from vicinal.mpi.variables import VF_DEVICES, VF_INTERFACES, VFS
 
 _ASKED = re.compile(r"(?:^|,)([^:(),\s]+)(?::([^:(),\s]+))?(?::\d+)?\((CNT|IDX):([\d,-]*)\)")
@@ -52,6 +60,7 @@ _LOCK_SECONDS = 45.0
 """The plugin waits one minute for a command."""
 _ACTIVE_SECONDS = 40.0
 """How long the ports of all VFs of a job may take to become ACTIVE."""
+_CLOSE_SECONDS, _POLL_SECONDS = 10.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -341,3 +350,54 @@ def _variables(given: Sequence[VirtualFunction]) -> str:
         VF_DEVICES: [port.device for vf in given for port in vf.ports],
     }
     return "".join(f"{name}={','.join(dict.fromkeys(words))}\n" for name, words in found.items())
+
+
+def check_for_vms(vfs: Vfs, vf: VirtualFunction) -> None:
+    """Raise VicinalError for a VF that a job's virtual machines cannot have."""
+    card = find_card(vfs.cards(), vf.physical)
+    if card.kind != ETHERNET:
+        raise VicinalError(
+            f"{vf.address} of {card.address} is an InfiniBand VF, and a job's virtual "
+            "machines can have only Ethernet VFs",
+            "use containers, or a VF of another card",
+        )
+
+
+def revoke_from_vms(vfs: Vfs, vf: VirtualFunction) -> None:
+    """Close a VFIO group to the job's user, and end the user's processes that have it open.
+
+    The user can open the group in any process, and pass the descriptor to other processes. On older
+    kernels, a process that holds a group open could also reach the device of its next user. Raises
+    VicinalError if a process keeps the group open for 10 s.
+    """
+    user = read_records(vfs.host)["vfs"][vf.address].get("granted_to")
+    node = vfio_node(vf, vfs.host)
+    until = time.monotonic() + _CLOSE_SECONDS
+    while node.exists():
+        vfs.host.give(node, 0)
+        for process in holding(vfs.host, vf.address):
+            _end(process, user)
+        try:
+            os.close(os.open(node, os.O_RDWR | os.O_CLOEXEC))  # a group can be opened only once
+        except OSError as error:
+            if time.monotonic() > until:
+                raise VicinalError(
+                    f"a process still holds {vf.address} open through {node} ({error.strerror})",
+                    "end the processes of the job's user; the next epilog releases the VF",
+                ) from error
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+
+
+def _end(process: Path, user: int | None) -> None:
+    """Kill a process if all its user ids are the user's: the user may have passed the file to
+    others.
+    """
+    with suppress(OSError, psutil.Error):
+        handle = os.pidfd_open(int(process.name))
+        try:
+            if set(psutil.Process(int(process.name)).uids()) == {user}:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
