@@ -1,13 +1,21 @@
-"""The commands of `vicinal`: all parts' commands in one typer application."""
+"""The commands of `vicinal`: all parts' commands in one typer application, and wrong calls.
+
+Typer lets pydantic check values. Pydantic's messages ("Value error, ...", "Input should be ...")
+are for programmers, and do not quote the user's word. So say_wrong_call() builds a message from
+pydantic's findings: the option, the word, and the permitted values.
+"""
 
 import importlib
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import vicinal
-from vicinal.wrong_call import say_wrong_call
+from vicinal.base.errors import fail
+from vicinal.base.wording import in_quotes, one_of, suggestion
 
 PARTS = {
     "vicinal.launch.commands": ("run",),
@@ -31,6 +39,17 @@ PARTS = {
     "vicinal.doctor_command": ("doctor",),
 }
 """The modules that register commands, in the order of the help, and the commands of each module."""
+_KINDS = {
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "yes or no",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "greater_than": "more than {gt}",
+    "less_than": "less than {lt}",
+}
+"""The permitted values, by pydantic's name of the fault."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -73,3 +92,56 @@ def call(app: typer.Typer, words: Sequence[str]) -> int:
     except typer.TyperException as error:
         return say_wrong_call(error, words)
     return status if isinstance(status, int) else 0
+
+
+def say_wrong_call(error: typer.TyperException, words: Sequence[str]) -> int:
+    """Print what is wrong with a command line, and return the exit status 2.
+
+    A group of commands that is called without a command prints its help instead.
+    """
+    context = getattr(error, "ctx", None)
+    if not error.format_message():  # typer has already printed the group's help
+        return 2
+    if context is not None and _lacks_command(error, context):
+        context.get_help()  # prints the help
+        return 2
+    command = context.command_path if context is not None else _command_of(words)
+    return fail(f"{_sentence(error)}: see `{command} --help`", 2)
+
+
+def _command_of(words: Sequence[str]) -> str:
+    """The command of a call for which typer gives no context: `vicinal down`."""
+    return " ".join(["vicinal", *takewhile(str.isalpha, words[:1])])
+
+
+def _lacks_command(error: typer.TyperException, context: Any) -> bool:
+    return isinstance(context.command, TyperGroup) and error.message == "Missing command."
+
+
+def _sentence(error: typer.TyperException) -> str:
+    faults = getattr(error.__cause__, "errors", None)
+    parameter = getattr(error, "param", None)
+    if callable(faults) and parameter is not None and (found := faults()):
+        return _complaint(parameter, found[0])
+    message = error.format_message().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def _complaint(parameter: Any, fault: Mapping[str, Any]) -> str:
+    facts = fault.get("ctx", {})
+    inner = getattr(facts.get("error"), "errors", None)
+    if callable(inner):  # the error of one value in a list
+        return _complaint(parameter, inner()[0])
+    name = parameter.get_error_hint().replace("'", "").replace(" / ", "/")
+    beginning = f"{name} is {in_quotes(fault['input'])}"
+    if choices := _choices(parameter):
+        guess = suggestion(str(fault["input"]), choices)
+        return f"{beginning}, and must be {one_of(choices)}" + (f": {guess}" if guess else "")
+    if fault["type"] in _KINDS:
+        return f"{beginning}, and must be {_KINDS[fault['type']].format(**facts)}"
+    return f"{beginning}: {facts.get('error', fault['msg'])}"
+
+
+def _choices(parameter: Any) -> Sequence[str]:
+    choices = parameter.type_descriptor.choices or ()
+    return [str(getattr(each, "value", each)) for each in choices]

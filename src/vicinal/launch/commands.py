@@ -19,12 +19,11 @@ import typer
 from vicinal.base.errors import VicinalError
 from vicinal.base.signals import Ended, handled
 from vicinal.base.waiting import Word, told
-from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile
+from vicinal.cluster.hosts.remote.hosts import Host, allocation, parse_hosts, read_hostfile
 from vicinal.cluster.hosts.remote.reach import Reach
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob, region_name
-from vicinal.launch.slurm import allocation
 from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.job import Job
 from vicinal.mpi.job_region import check_heap, region_path, usable_region

@@ -30,7 +30,7 @@ MAY_USE = {
 }
 """The parts of the package, and which other parts each may import."""
 ENTRY = {"vicinal", *(f"vicinal.{each}" for each in ("__main__", "cli", "command_app"))}
-ENTRY |= {f"vicinal.{each}" for each in ("doctor_command", "plain_commands", "wrong_call")}
+ENTRY |= {f"vicinal.{each}" for each in ("doctor_command", "plain_commands")}
 """The command itself, which is above all parts: parts import only its version."""
 
 OF_LABS = {"numpy", "scipy", "matplotlib", "pyarrow"}

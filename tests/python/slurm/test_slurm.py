@@ -13,8 +13,8 @@ from launch_support import check_reports, wait_for
 from slurm_support import CPUS, SlurmHosts
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.hosts.remote import hosts as remote_hosts
 from vicinal.cluster.hosts.remote.hosts import Host
-from vicinal.launch import slurm
 
 VICINAL = f"{sys.executable} -m vicinal"
 LEFT_SECONDS = 30.0
@@ -45,7 +45,7 @@ def nothing_left(hosts: SlurmHosts) -> None:
 
 @pytest.fixture
 def two_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "_expanded", lambda _listed: ["node0", "node1"])
+    monkeypatch.setattr(remote_hosts, "_expanded", lambda _listed: ["node0", "node1"])
 
 
 @pytest.mark.usefixtures("two_names")
@@ -55,9 +55,9 @@ def test_each_host_takes_as_many_ranks_as_tasks_or_else_processors() -> None:
         "SLURM_TASKS_PER_NODE": "3,1",
         "SLURM_JOB_CPUS_PER_NODE": "4(x2)",
     }
-    assert slurm.allocation(found) == [Host("node0", 4), Host("node1", 4)]
+    assert remote_hosts.allocation(found) == [Host("node0", 4), Host("node1", 4)]
     found["SLURM_NTASKS"] = "4"
-    assert slurm.allocation(found) == [Host("node0", 3), Host("node1", 1)]
+    assert remote_hosts.allocation(found) == [Host("node0", 3), Host("node1", 1)]
 
 
 @pytest.mark.usefixtures("two_names")
@@ -65,7 +65,7 @@ def test_each_host_takes_as_many_ranks_as_tasks_or_else_processors() -> None:
 def test_variables_that_do_not_fit_the_allocation_are_refused(counts: str) -> None:
     found = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_JOB_CPUS_PER_NODE": counts}
     with pytest.raises(VicinalError, match="the allocation has 2 hosts, but SLURM_JOB_CPUS_PER"):
-        slurm.allocation(found)
+        remote_hosts.allocation(found)
 
 
 def test_outside_of_an_allocation(vicinal: Vicinal) -> None:

@@ -21,7 +21,6 @@ from command_support import CHECKOUT
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.libvirt.own_daemon import daemon as daemon_module
-from vicinal.cluster.vm.libvirt.own_daemon import daemon as own_daemon
 from vicinal.cluster.vm.libvirt.own_daemon import reaper
 from vicinal.cluster.vm.libvirt.own_daemon.daemon import Daemon
 from vicinal.cluster.vm.libvirt.own_daemon.mounts import MOUNTS, remove_mount_points
@@ -206,10 +205,10 @@ def test_processes_of_another_boot_are_not_taken_for_its_vms(daemon: Daemon) -> 
     kill(daemon)
     left = daemon.directory / "run" / "qemu" / "kept.pid"
     left.write_text("1\n")
-    own_daemon.write_settings(daemon.directory)
+    daemon_module.write_settings(daemon.directory)
     assert left.exists()
     (daemon.directory / "processes").write_text("an earlier boot")
-    own_daemon.write_settings(daemon.directory)
+    daemon_module.write_settings(daemon.directory)
     assert not left.exists()
     daemon.start()
     assert names(daemon) == ["kept"]
@@ -265,7 +264,7 @@ def test_one_that_takes_connections_and_then_fails_is_told(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libvirtd listens before it reads the settings of its drivers."""
-    monkeypatch.setattr(own_daemon, "_QEMU", 'user = "nobody-of-this-name"\n')
+    monkeypatch.setattr(daemon_module, "_QEMU", 'user = "nobody-of-this-name"\n')
     with pytest.raises(UnreachableError, match="nobody-of-this-name"):
         daemon.start()
     assert daemon.process is None
@@ -305,7 +304,7 @@ def test_what_leaves_the_daemon_is_reaped_by_its_parent(
     """QEMU leaves the daemon too, and libvirt waits for it; a container may lack another reaper."""
     program = fake_program(daemon, monkeypatch, "(sleep 3 & echo $! >&2); exec sleep 600")
     daemon.directory.mkdir()
-    own_daemon.write_settings(daemon.directory)
+    daemon_module.write_settings(daemon.directory)
     ours, theirs = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-P", "-m", reaper.__name__, daemon.directory, program, str(theirs)],
