@@ -20,7 +20,7 @@ from vicinal.labs.tune.search.space import Setting, Space
 from vicinal.labs.tune.search.trial import Measured, Stage, Trial
 
 SEARCHES = [25, pytest.param(100, marks=pytest.mark.long)]
-"""Searches of each kind. docs/explanation/tuning-search.md has figures of 200, with other seeds."""
+"""Searches of each kind. docs/how-to/tuning.md has figures of 200, with other seeds."""
 
 PLAN = Plan((Objective.P50,), Budget(trials=800))
 

@@ -1,7 +1,7 @@
 """Finds a better setting by experiment: chooses the trials to run, and says what they show.
 
 The search knows knobs as names with values, and a trial as a call that takes a setting and returns
-figures. It does not know where knobs are, nor what a trial runs. docs/explanation/tuning-search.md
+figures. It does not know where knobs are, nor what a trial runs. docs/how-to/tuning.md
 describes the method and its reasons.
 
     space        the settings to choose from
