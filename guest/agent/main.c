@@ -7,7 +7,7 @@
  *
  * ADDRESS is the device's PCI address, for example 0000:00:04.0; its driver is vfio-pci. Members of
  * GROUP may request interrupts. The agent opens the device as root, and runs as `nobody` from then
- * on. It does not take part in messages: docs/explanation/doorbell.md.
+ * on. It does not take part in messages: docs/explanation/region.md.
  */
 #include <errno.h>
 #include <grp.h>

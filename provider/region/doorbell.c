@@ -189,12 +189,12 @@ static int refuse(const struct region *region, int code, struct region_error *er
 	case -ETIMEDOUT:
 		return region_fail(error, code,
 				   "the doorbell of region %.1024s was rung and no interrupt came: %s; check "
-				   "that its server on the host runs (docs/explanation/doorbell.md)",
+				   "that its server on the host runs (docs/explanation/region.md)",
 				   region->path, remedy);
 	default:
 		return region_fail(error, code,
 				   "the doorbell of region %.1024s cannot be used (%s): %s; check that the "
-				   "guest's agent matches this provider (docs/explanation/doorbell.md)",
+				   "guest's agent matches this provider (docs/explanation/region.md)",
 				   region->path, strerror(-code), remedy);
 	}
 }

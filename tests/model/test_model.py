@@ -1,6 +1,6 @@
 """Spin searches all states of transport.pml, under the rules of the code and under older rules.
 
-docs/explanation/verification.md says what the model leaves out. Each search under the rules of the
+tests/README.md says what the model leaves out. Each search under the rules of the
 code must visit all states: a search that runs out of memory or depth is no proof, and fails.
 """
 

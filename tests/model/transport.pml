@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * transport.pml - a model of provider/transport for the model checker Spin: leaving a region, failing over to
- * the network, switching between the two, and coming back. docs/explanation/verification.md says what the
+ * the network, switching between the two, and coming back. tests/README.md says what the
  * model leaves out, and test_model.py lists the searches.
  *
  * Each inline below is one C function, or the part of one that changes this state; the comment before it

@@ -2,7 +2,7 @@
 
 Each harness, `NAME.c` of this folder, calls validators with any input. Eva reports each access,
 shift or overflow that it cannot prove valid. A proof is complete if Eva reports none and analysed
-each function of the list. docs/explanation/verification.md says what that covers.
+each function of the list. tests/README.md says what that covers.
 """
 
 import os
