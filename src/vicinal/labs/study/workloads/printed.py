@@ -33,7 +33,7 @@ def refused(
     if expected is not None:
         remedy += (
             f"; if this version of {program} always prints so, use a version that "
-            "docs/reference/workloads.md names, and report the output"
+            "docs/reference/study-file.md names, and report the output"
         )
     return VicinalError(
         f"{program} printed unexpected output: {why}{found}{wanted}",
