@@ -38,7 +38,7 @@ def test_every_documented_variable_is_known() -> None:
 
 
 def test_the_page_of_variables_lists_those_of_both_manuals() -> None:
-    page = (CHECKOUT / "docs/reference/variables.md").read_text()
+    page = (CHECKOUT / "docs/reference/commands.md").read_text()
     rows = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
     listed = set(re.findall(r"`(\w+)`", rows))
     both = documented("fi_vicinal.7.scd") | documented("vicinal.1.scd.in")
