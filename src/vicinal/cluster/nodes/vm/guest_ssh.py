@@ -19,7 +19,7 @@ from vicinal.cluster.nodes.vm.hypervisor import has_vms, hypervisor_at
 from vicinal.cluster.nodes.vm.layout import Made
 from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
-from vicinal.cluster.vm.guest.console import console_tail
+from vicinal.cluster.vm.guest.console import guest_error
 from vicinal.cluster.vm.guest.shell import GuestShell
 
 QUIET_SECONDS = 2.0
@@ -57,11 +57,7 @@ class GuestSsh(GuestShell):
 
     def failure(self, what: str) -> VicinalError:
         """An error that says what is wrong with this VM, and how its console ends."""
-        tail = " | ".join(console_tail(self.vm.console)) or "nothing"
-        return VicinalError(
-            f"{self.name}: {what}{self.complaint}; its console ends with: {tail}",
-            f"see the whole console in {self.vm.console}",
-        )
+        return guest_error(f"{self.name}: {what}{self.complaint}", self.vm.console)
 
     def enter(self) -> None:
         """Ensure a connection. Raises VicinalError if the VM does not run or answer."""

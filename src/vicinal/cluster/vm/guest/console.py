@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from vicinal.base.errors import VicinalError
+
 _TAIL_LINES = 12
 _LINES_BEFORE = 3
 """Lines before the telling line: the output of the program in the guest that failed."""
@@ -37,3 +39,14 @@ def console_tail(console: Path) -> list[str]:
     if not telling:
         return lines[-_TAIL_LINES:]
     return lines[max(0, telling[0] - _LINES_BEFORE) :][:_TAIL_LINES]
+
+
+def guest_error(what: str, console: Path, remedy: str = "") -> VicinalError:
+    """An error that says what is wrong with a guest, and how its console ends.
+
+    Without a remedy, the remedy names the console's file, which then has to stay.
+    """
+    tail = " | ".join(console_tail(console)) or "nothing"
+    return VicinalError(
+        f"{what}; its console ends with: {tail}", remedy or f"see the whole console in {console}"
+    )

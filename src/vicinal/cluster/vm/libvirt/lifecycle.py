@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.vm.guest.console import console_lines, console_tail
+from vicinal.cluster.vm.guest.console import console_lines, guest_error
 from vicinal.cluster.vm.image.layout import READY_LINE
 from vicinal.cluster.vm.libvirt.binding import explained, libvirt
 from vicinal.cluster.vm.libvirt.connection import Hypervisor
@@ -226,11 +226,7 @@ def wait_until_booted(
         late = time.monotonic() > deadline
         if late or state not in (DomainState.RUNNING, DomainState.PAUSED):
             why = f"within {seconds:g} s" if late else f"and is {state}"
-            tail = " | ".join(console_tail(console)) or "nothing"
-            raise VicinalError(
-                f"the domain {name} did not boot {why}; its console ends with: {tail}",
-                f"see the whole console in {console}",
-            )
+            raise guest_error(f"the domain {name} did not boot {why}", console)
         time.sleep(_POLL_SECONDS)
 
 

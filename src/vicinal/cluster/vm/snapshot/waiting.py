@@ -18,7 +18,7 @@ from typing import Any
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.vm.devices import FileRegion, OpenEnd, virtio_card
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
-from vicinal.cluster.vm.guest.console import console_tail
+from vicinal.cluster.vm.guest.console import guest_error
 from vicinal.cluster.vm.guest.identity import Keys
 from vicinal.cluster.vm.guest.shell import GuestShell, complaints
 from vicinal.cluster.vm.qemu.command_line import OpenMemory
@@ -162,9 +162,9 @@ class WaitingGuest:
         complaint = self.shell.complaint
         if not self.alive:
             what, complaint = "QEMU ended", complaints(self._errors)
-        tail = " | ".join(console_tail(self._console)) or "nothing"
-        return VicinalError(
-            f"guest {self.name}: {what}{complaint}; its console ends with: {tail}",
+        return guest_error(
+            f"guest {self.name}: {what}{complaint}",
+            self._console,
             "check that memory suffices, and whether `vicinal guests demo` works on this host",
         )
 
