@@ -6,6 +6,7 @@ pydantic's findings: the option, the word, and the permitted values.
 """
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Annotated, Any
@@ -16,6 +17,9 @@ from typer.core import TyperGroup
 import vicinal
 from vicinal.base.errors import fail
 from vicinal.base.wording import in_quotes, one_of, suggestion
+
+COMPLETE = "_VICINAL_COMPLETE"
+"""Variable by which a shell asks for completions."""
 
 PARTS = {
     "vicinal.launch.commands": ("run",),
@@ -86,7 +90,14 @@ def build_app(command: str | None = None) -> typer.Typer:
 
 
 def call(app: typer.Typer, words: Sequence[str]) -> int:
-    """Run the words of a command line, and return the exit status. Raises VicinalError."""
+    """Run the words of a command line, and return the exit status. Raises VicinalError.
+
+    If a shell asks how a command line may go on (scripts/completion.py), the answer is printed.
+    """
+    if COMPLETE in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         status = app(args=words, prog_name="vicinal", standalone_mode=False)
     except typer.TyperException as error:
