@@ -12,10 +12,12 @@ from pathlib import Path
 
 from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError
+from vicinal.base.native import PROVIDER_FILE, native_directory, native_remedy
 from vicinal.mpi.libfabric import libfabric_of, stock_libfabric
 from vicinal.mpi.libraries import Family, Installation, Mpi, installation, mpi_prefix
 
 __all__ = [
+    "PROVIDER_FILE",
     "MessagePath",
     "Mpi",
     "check_region_name",
@@ -49,7 +51,6 @@ class Progress(StrEnum):
     """Sleep after some microseconds."""
 
 
-PROVIDER_FILE = "libvicinal-fi.so"
 TCP_ROOM = "FI_TCP_MAX_RX_SIZE"
 """Bytes that libfabric's tcp provider reserves for each of 1024 transfers, 16 KiB by default."""
 DOORBELL_AGENT_FILE = "vicinal-doorbell-agent"
@@ -102,22 +103,23 @@ def library_to_preload(file: str) -> str:
 def provider_directory() -> Path:
     """Return the directory for FI_PROVIDER_PATH.
 
-    The directory is $VICINAL_PROVIDER_DIR, or else build/release/provider in the checkout. Raises
-    VicinalError if the provider is in neither.
+    The directory is $VICINAL_PROVIDER_DIR, or else the directory of this installation's native
+    files (vicinal/base/native.py). Raises VicinalError if the provider is not there.
     """
     chosen = os.environ.get("VICINAL_PROVIDER_DIR")
     if chosen:
         directory = Path(chosen).resolve()
         remedy = f"set VICINAL_PROVIDER_DIR to the directory that holds {PROVIDER_FILE}"
     else:
-        tree = checkout()
-        if tree is None:
+        native = native_directory()
+        if native is None:
             raise VicinalError(
-                "the provider was not found",
-                f"set VICINAL_PROVIDER_DIR to the directory that holds {PROVIDER_FILE}",
+                f"this installation has no {PROVIDER_FILE}",
+                f"{native_remedy()}, or set VICINAL_PROVIDER_DIR to the directory that holds "
+                f"{PROVIDER_FILE}",
             )
-        directory = tree / "build" / "release" / "provider"
-        remedy = f"run `make` in {tree}, or set VICINAL_PROVIDER_DIR"
+        directory = native
+        remedy = f"{native_remedy()}, or set VICINAL_PROVIDER_DIR"
     if not (directory / PROVIDER_FILE).is_file():
         raise VicinalError(f"there is no {PROVIDER_FILE} in {directory}", remedy)
     return directory

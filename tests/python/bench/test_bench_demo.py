@@ -16,7 +16,7 @@ import pytest
 from command_support import CHECKOUT, Vicinal, error_line
 
 from vicinal.labs.bench.bars import load_groups
-from vicinal.labs.bench.demo import plot_demo
+from vicinal.labs.bench.plot import plot_demo
 from vicinal.labs.bench.schema import validate
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -217,7 +217,7 @@ def test_the_tree_that_vicinal_runs_from_is_seen_below_tmp_too(
     program.write_text('#!/bin/sh\necho seen\ntouch /tmp/own\ntouch "$0" || exit 3\n')
     program.chmod(0o755)
     name = f"below{os.getpid()}"
-    monkeypatch.setattr("vicinal.cluster.nodes.container.root.checkout", lambda: tree)
+    monkeypatch.setattr("vicinal.cluster.nodes.container.root.own_trees", lambda: [tree])
     try:
         made, _ = ContainerCluster.create(name, tmp_path / "state")
         made.create_node(ContainerSpec(cluster=name, name="node0"), runtime)

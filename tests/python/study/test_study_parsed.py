@@ -20,7 +20,7 @@ def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(shipped.study_file(name), folder)
     shutil.copytree(shipped.STUDIES / "environments", folder / "environments")
     monkeypatch.setattr(shipped, "STUDIES", folder)
-    monkeypatch.setattr(shipped, "_file", lambda: tmp_path / "studies.json")
+    monkeypatch.setattr(shipped, "parsed_studies", lambda: tmp_path / "studies.json")
     return folder
 
 
@@ -78,6 +78,6 @@ def test_kept_values_that_make_no_sense_are_made_anew(tmp_path: Path, text: str)
 
 @pytest.mark.usefixtures("studies")
 def test_without_a_checkout_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "_file", lambda: None)
+    monkeypatch.setattr(shipped, "parsed_studies", lambda: None)
     assert not keep()
     assert shipped.list_studies() == read()

@@ -119,7 +119,7 @@ def setting(slurm_conf: Path, name: str) -> str | None:
 
 
 def find_plugin() -> Path:
-    """The plugin: beside the provider, or in the tree's build folder.
+    """The plugin: beside the provider, or in the checkout's build folder.
 
     Raises VicinalError if it is in neither.
     """
@@ -130,6 +130,12 @@ def find_plugin() -> Path:
     for path in paths:
         if path.is_file():
             return path
+    if tree is None:
+        raise VicinalError(
+            f"this installation has no plugin for Slurm: {paths[-1]} does not exist",
+            "install the plugin's package for this release of Slurm, or build Vicinal from source: "
+            "a Python wheel has no plugin",
+        )
     raise VicinalError(
         f"the plugin for Slurm was not built: {paths[-1]} does not exist",
         "install Slurm's headers (Debian: libslurm-dev), remove build/release and run `make`",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.native import own_trees
 from vicinal.cluster.nodes.container import layout
 from vicinal.cluster.nodes.container.spec import ContainerSpec
 from vicinal.cluster.nodes.layout import EXCHANGE, NODE_DIRECTORY
@@ -73,13 +73,12 @@ def mounts(spec: ContainerSpec, directory: str) -> list[Mount]:
 def shown(spec: ContainerSpec) -> list[Path]:
     """Return the directories below /tmp that a node sees although it has its own /tmp.
 
-    If Vicinal runs from a source tree below /tmp, a node with the host's root sees this tree. The
-    node needs the tree's provider, MPI libraries and programs.
+    If Vicinal runs from a checkout or an environment below /tmp, a node with the host's root sees
+    it. The node needs the provider, MPI libraries and programs.
     """
-    tree = checkout()
-    if tree is None or not tree.is_relative_to(OWN_TEMPORARY) or Path(spec.root) != Path("/"):
+    if Path(spec.root) != Path("/"):
         return []
-    return [tree]
+    return [tree for tree in own_trees() if tree.is_relative_to(OWN_TEMPORARY)]
 
 
 def _binds(spec: ContainerSpec) -> Iterator[Mount]:

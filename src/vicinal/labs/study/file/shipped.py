@@ -2,8 +2,8 @@
 
 The YAML library takes four seconds for all of them, more than the rest of `vicinal study list`.
 `make` stores their values in build/studies.json, each under the digest of its file's text (`python
--m vicinal.labs.study.file.shipped`). A file that changed since then is parsed as YAML. If `make`
-did not run, all files are.
+-m vicinal.labs.study.file.shipped`), and wheels contain the file. A study that changed since then
+is parsed as YAML. If `make` did not run, all studies are.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from vicinal import papers
-from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError
 from vicinal.base.faults import Faults
+from vicinal.base.native import parsed_studies
 from vicinal.base.wording import nearest
 from vicinal.base.yaml import Form, load, load_parts, mark_faults, read_text
 from vicinal.labs.study.file.model import Study
@@ -88,8 +88,8 @@ def _order(name: str) -> tuple[bool, str, bool, int, str]:
 
 
 def parsed_values() -> Mapping[str, Any]:
-    """Parsed values of study files by digest; empty if `make` did not build them."""
-    file = _file()
+    """Parsed values of study files by digest; empty if there are none."""
+    file = parsed_studies()
     if file is None:
         return {}
     try:
@@ -110,7 +110,7 @@ def keep(paths: Iterable[Path]) -> bool:
 
     Returns whether there were any. Raises VicinalError if a file cannot be parsed.
     """
-    file = _file()
+    file = parsed_studies()
     if file is None:
         return False
     files = [(FORM, path) for path in paths]
@@ -127,11 +127,6 @@ def keep(paths: Iterable[Path]) -> bool:
     new.write_text(json.dumps(values, ensure_ascii=False))
     new.replace(file)
     return True
-
-
-def _file() -> Path | None:
-    tree = checkout()
-    return None if tree is None else tree / "build" / "studies.json"
 
 
 if __name__ == "__main__":
