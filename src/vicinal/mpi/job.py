@@ -14,7 +14,13 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.mpi.environment import MessagePath, Progress
-from vicinal.mpi.libraries import Installation, Mpi, installation, installation_of
+from vicinal.mpi.libraries import (
+    Installation,
+    Mpi,
+    default_installation,
+    installation,
+    installation_of,
+)
 from vicinal.mpi.preloading import DEFAULT_HEAP_BYTES
 from vicinal.mpi.program import check_same_mpi, linked_mpi
 from vicinal.mpi.variables import check_variables
@@ -38,7 +44,8 @@ class Job:
     """Absolute path of the program, and its arguments."""
     ranks: int
     mpi: Mpi | Installation | str | None = None
-    """By default the MPI library that the program is linked with, or else MPICH."""
+    """By default the MPI library that the program is linked with; without one,
+    default_installation()."""
     path: MessagePath | str = MessagePath.REGION
     """On the path shared-memory all ranks run in the first node."""
     region: str | None = None
@@ -117,7 +124,7 @@ class Job:
             chosen = self.mpi if isinstance(self.mpi, Installation) else installation(self.mpi)
             check_same_mpi(self.program, chosen)
         elif linked is None:
-            chosen = installation(Mpi.MPICH)
+            chosen = default_installation()
             check_same_mpi(self.program, chosen)
         else:
             owner = installation_of(linked[1]) if linked[1] is not None else None

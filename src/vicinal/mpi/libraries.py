@@ -5,7 +5,10 @@ launchers and variables of its own.
 """
 
 import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -65,9 +68,15 @@ _FACTS = {
 }
 
 _SYSTEM_PREFIX = Path("/usr")
+_RED_HAT_PREFIXES = (Path("/usr/lib64/mpich"), Path("/usr/lib64/openmpi"))
+"""Where Red Hat's packages put each MPI library, and SUSE's in directories of similar names."""
 
-_LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12")
-"""Open MPI 4 and 5; MPICH and Intel MPI, which have one binary interface; MPICH on Debian."""
+STANDARD_INTERFACE = "libmpi_abi.so"
+"""Beginning of the library's name in the standard ABI, the same for every MPI that supports it."""
+
+_LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12", f"{STANDARD_INTERFACE}.*")
+"""Patterns of names: Open MPI 4 and 5; MPICH and Intel MPI, which have one binary interface; MPICH
+on Debian; the standard ABI, which may be the only library of an MPI."""
 
 _LIBRARY_DIRECTORIES = ("lib", "lib/release", "lib64", "lib/*-linux-gnu", "lib64/*/lib")
 """Below a prefix, as patterns: plain, of older Intel MPI, and of Linux distributions."""
@@ -127,8 +136,10 @@ def installation(mpi: Mpi | str) -> Installation:
 
     Its prefix is in a variable, such as $VICINAL_MPICH or $VICINAL_OPENMPI_DEBIAN, or else
     build/mpi/<mpi> in the checkout; Debian's own library is in /usr. Each library in build/mpi has
-    its own prefix, because most of them install bin/mpicc, bin/mpiexec and include/mpi.h. Raises
-    VicinalError if the library is not there, or if the prefix holds another MPI library.
+    its own prefix, because most of them install bin/mpicc, bin/mpiexec and include/mpi.h. Outside a
+    checkout, the names of families stand for the first library of the family on this host, of any
+    version: in the virtual environment, by PATH, by LD_LIBRARY_PATH, in the system's directories.
+    Raises VicinalError if the library is not there, or if the prefix holds another MPI library.
     """
     mpi = Mpi(mpi)
     variable = mpi_variable(mpi)
@@ -145,9 +156,7 @@ def installation(mpi: Mpi | str) -> Installation:
         target = "make" if mpi in STANDARD else "make mpis"
         remedy = f"run `{target}` in {tree}, or set {variable} to the prefix of an installed one"
     else:
-        raise VicinalError(
-            f"{mpi.full_name} was not found", f"set {variable} to the prefix of an installed one"
-        )
+        return _on_this_host(mpi)
     try:
         found = _look_in(prefix, mpi.family)
     except VicinalError:
@@ -159,6 +168,53 @@ def installation(mpi: Mpi | str) -> Installation:
             f"the MPI library in {prefix} is {found.family.full_name}, not {mpi.full_name}", remedy
         )
     return Installation(found.family, prefix, found.library, found.launcher, mpi.value)
+
+
+def default_installation() -> Installation:
+    """Return the MPI library for programs that show none: MPICH, or outside a checkout the first of
+    the families that is installed. Raises VicinalError if there is none."""
+    try:
+        return installation(Mpi.MPICH)
+    except VicinalError:
+        for mpi in (Mpi.OPENMPI, Mpi.INTEL) if checkout() is None else ():
+            with suppress(VicinalError):
+                return installation(mpi)
+        raise
+
+
+def _on_this_host(mpi: Mpi) -> Installation:
+    if mpi.value == mpi.family.value:  # other names stand for a version, or for Debian's library
+        for prefix in dict.fromkeys(_prefixes()):
+            with suppress(VicinalError):
+                found = _look_in(prefix, mpi.family)
+                if found.family is mpi.family:
+                    return replace(found, name=mpi.value)
+    remedy = f"set {mpi_variable(mpi)} to the prefix of an installed one"
+    if mpi.value == mpi.family.value:
+        remedy = f"put its bin/ into PATH, or {remedy}"
+    if mpi in STANDARD:
+        remedy = f"run `pip install 'vicinal[{mpi}]'`, {remedy}"
+    raise VicinalError(f"{mpi.full_name} was not found", remedy)
+
+
+def _prefixes() -> Iterator[Path]:
+    """Prefixes in which this host may have MPI libraries, the user's own before the system's."""
+    if sys.prefix != sys.base_prefix:
+        yield Path(sys.prefix)
+    if root := os.environ.get("I_MPI_ROOT"):
+        yield Path(root)
+    for directory in os.environ.get("PATH", "").split(os.pathsep):
+        if directory.startswith("/"):
+            yield _named(Path(directory).resolve().parent)
+    for directory in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        if directory.startswith("/"):  # PREFIX/lib, or PREFIX/lib/release of Intel MPI
+            yield from map(_named, list(Path(directory).parents)[:2])
+    yield from (*_RED_HAT_PREFIXES, _SYSTEM_PREFIX.joinpath("local"), _SYSTEM_PREFIX)
+
+
+def _named(prefix: Path) -> Path:
+    """A prefix by its usual name: / has the same libraries as /usr."""
+    return prefix if prefix.name else _SYSTEM_PREFIX
 
 
 def tested(mpi: Installation) -> bool:
@@ -186,7 +242,7 @@ def installation_of(library: Path) -> Installation | None:
     for directory in library.resolve().parents:
         if (directory / "bin").is_dir():
             try:
-                found = _look_in(directory, only=library)
+                found = _look_in(directory, only=library.resolve())
             except VicinalError:
                 return None
             return _known(found)
@@ -207,7 +263,7 @@ def _known(found: Installation) -> Installation:
 
 def _look_in(prefix: Path, wanted: Family | None = None, only: Path | None = None) -> Installation:
     """The MPI library in a prefix. Of several libraries it is the wanted family, or else the first
-    found.
+    found. With `only`, it is this library, or if that is of the standard ABI, a library beside it.
 
     Raises VicinalError if there is no library, or if its launcher is missing.
     """
@@ -215,7 +271,7 @@ def _look_in(prefix: Path, wanted: Family | None = None, only: Path | None = Non
     for name in _LIBRARIES:
         for pattern in _LIBRARY_DIRECTORIES:
             for library in sorted(prefix.glob(f"{pattern}/{name}")):
-                if only is None or library.samefile(only):
+                if only is None or library.samefile(only) or _is_beside(library, only):
                     found.append((_family(prefix, library), library))
     if not found:
         raise VicinalError(
@@ -234,8 +290,14 @@ def _look_in(prefix: Path, wanted: Family | None = None, only: Path | None = Non
     )
 
 
+def _is_beside(library: Path, standard: Path) -> bool:
+    """Whether a library is of the same MPI as a library of the standard ABI."""
+    return standard.name.startswith(STANDARD_INTERFACE) and library.parent.samefile(standard.parent)
+
+
 def _family(prefix: Path, library: Path) -> Family:
-    if library.name == "libmpi.so.40":
+    standard = library.name.startswith(STANDARD_INTERFACE)
+    if library.name == "libmpi.so.40" or (standard and any(library.parent.glob("libopen-pal.so*"))):
         return Family.OPENMPI
     intel = (prefix / "bin" / "hydra_bstrap_proxy").exists()
     return Family.INTEL if intel else Family.MPICH

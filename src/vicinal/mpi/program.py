@@ -9,14 +9,14 @@ from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.mpi.libfabric import linked_libraries
-from vicinal.mpi.libraries import Family, Installation, Mpi
+from vicinal.mpi.libraries import STANDARD_INTERFACE, Family, Installation, Mpi
 
 _ELF = b"\x7fELF"
 
 _LIBRARIES = {
     "libmpi.so.12": Mpi.MPICH,
     "libmpich.so.12": Mpi.MPICH,
-    "libmpi_abi.so": Mpi.MPICH,
+    STANDARD_INTERFACE: Mpi.MPICH,
     "libmpi.so.40": Mpi.OPENMPI,
 }
 """Beginnings of library names that show a program's MPI, and the MPI to use if the loader finds no
@@ -35,9 +35,6 @@ _INSIDE = {b"\0MPIR_Process\0": Mpi.MPICH, b"\0ompi_mpi_init\0": Mpi.OPENMPI}
 
 _ONE_INTERFACE = ({Family.MPICH, Family.INTEL}, {Family.OPENMPI})
 """Sets of families with one binary interface: a program of one family runs with the other."""
-
-_STANDARD_INTERFACE = "libmpi_abi.so"
-"""Beginning of the library's name in the standard ABI, the same for every MPI that supports it."""
 
 HIDDEN = (Path("/dev/shm"), Path("/run"))
 """Directories that each node has for itself."""
@@ -133,10 +130,16 @@ def check_same_mpi(command: Sequence[str], chosen: Installation) -> None:
         mpi = found[0] if found is not None else _mpi_inside(program)
         if mpi is None:
             continue
-        if found is not None and found[1].startswith(_STANDARD_INTERFACE):
-            if any(chosen.library.parent.glob(f"{_STANDARD_INTERFACE}*")):
+        if found is not None and found[1].startswith(STANDARD_INTERFACE):
+            if any(chosen.library.parent.glob(f"{STANDARD_INTERFACE}*")):
                 return
-        elif any({mpi.family, chosen.family} <= each for each in _ONE_INTERFACE):
+            raise VicinalError(
+                f"{program} is linked with {found[1]}, the standard's own binary interface, and "
+                f"{chosen.full_name} does not have it",
+                "choose an MPI that has it, such as MPICH 5, or compile the program with "
+                f"{chosen.launcher.parent / 'mpicc'}",
+            )
+        if any({mpi.family, chosen.family} <= each for each in _ONE_INTERFACE):
             return
         raise VicinalError(
             f"{program} is linked with {mpi.family.full_name}, and {chosen.full_name} was chosen "

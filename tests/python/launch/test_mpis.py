@@ -21,7 +21,15 @@ from vicinal.mpi.libfabric import (
     libfabric_version,
     mpi_version,
 )
-from vicinal.mpi.libraries import Family, Mpi, installation, installation_in, mpi_variable
+from vicinal.mpi.libraries import (
+    Family,
+    Mpi,
+    default_installation,
+    installation,
+    installation_in,
+    installation_of,
+    mpi_variable,
+)
 from vicinal.mpi.placement import Placement
 
 MPICH_SAYS = "MPICH Version:      4.0.2\\nMPICH Device:       %s\\n"
@@ -101,9 +109,80 @@ def test_the_remedy_names_the_target_that_installs(
     for mpi in Mpi:
         with pytest.raises(VicinalError, match=wanted.get(mpi, "run `make mpis` in")):
             installation(mpi)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package on a host without MPI libraries; its virtual environment."""
+    for mpi in Mpi:
+        monkeypatch.delenv(mpi_variable(mpi), raising=False)
+    for name in ("PATH", "LD_LIBRARY_PATH", "I_MPI_ROOT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("vicinal.mpi.libraries.checkout", lambda: None)
-    with pytest.raises(VicinalError, match=r"MPICH was not found: set VICINAL_MPICH"):
-        installation(Mpi.MPICH)
+    monkeypatch.setattr("vicinal.mpi.libraries._SYSTEM_PREFIX", tmp_path / "usr")
+    red_hat = (tmp_path / "usr/lib64/mpich", tmp_path / "usr/lib64/openmpi")
+    monkeypatch.setattr("vicinal.mpi.libraries._RED_HAT_PREFIXES", red_hat)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "venv"))
+    return tmp_path / "venv"
+
+
+def put_mpi(prefix: Path, library: str, *programs: str) -> Path:
+    for file in (library, *(f"bin/{name}" for name in programs)):
+        (prefix / file).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / file).touch(mode=0o755)
+    return prefix
+
+
+def test_outside_a_checkout_what_is_missing_has_a_remedy(bare: Path) -> None:
+    with pytest.raises(VicinalError) as caught:
+        default_installation()
+    assert caught.value.message == "MPICH was not found"
+    assert caught.value.remedy == (
+        "run `pip install 'vicinal[mpich]'`, put its bin/ into PATH, or set VICINAL_MPICH to the "
+        "prefix of an installed one"
+    )
+    put_mpi(bare, "lib/libmpi.so.12", "mpiexec")
+    with pytest.raises(VicinalError, match=r"MPICH 4\.3 was not found: set VICINAL_MPICH43 to"):
+        installation(Mpi.MPICH43)
+
+
+def test_outside_a_checkout_the_nearest_mpi_of_a_family_is_taken(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The virtual environment, PATH, LD_LIBRARY_PATH, and directories of Red Hat and Debian."""
+    places = [
+        put_mpi(tmp_path / "usr", "lib/x86_64-linux-gnu/libmpich.so.12", "mpiexec.mpich"),
+        put_mpi(tmp_path / "usr/lib64/mpich", "lib/libmpi.so.12", "mpiexec"),
+        put_mpi(tmp_path / "loaded", "lib/libmpi.so.12", "mpiexec.hydra"),
+        put_mpi(tmp_path / "module", "lib64/libmpi.so.12", "mpiexec"),
+        put_mpi(bare, "lib/libmpi.so.12", "mpiexec"),
+    ]
+    put_mpi(tmp_path / "usr", "lib/x86_64-linux-gnu/libmpi.so.40", "mpirun.openmpi")
+    put_mpi(tmp_path / "other", "lib/libmpi.so.40", "mpirun")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/none/lib:{tmp_path}/loaded/lib")
+    monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{tmp_path}/module/bin")
+    while places:
+        found = installation(Mpi.MPICH)
+        prefix = places.pop()
+        assert (found.prefix, found.name) == (prefix, "mpich")
+        shutil.rmtree(prefix / "bin")
+        if prefix.name == "usr":
+            break
+    assert installation(Mpi.OPENMPI).prefix == tmp_path / "other"
+    assert default_installation().name == "openmpi"
+
+
+@pytest.mark.parametrize(
+    ("beside", "family"), [("libmpi.so.12", "mpich"), ("libopen-pal.so.90", "openmpi")]
+)
+def test_a_library_of_the_standard_interface_has_an_installation(
+    tmp_path: Path, beside: str, family: str
+) -> None:
+    prefix = put_mpi(tmp_path / "own", f"lib/{beside}", "mpiexec", "mpirun")
+    put_mpi(prefix, "lib/libmpi_abi.so.1")
+    found = installation_of(prefix / "lib/libmpi_abi.so.1")
+    assert found is not None
+    assert (found.family, found.prefix) == (family, prefix)
 
 
 def test_another_mpi_in_its_place_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,6 +399,28 @@ def test_a_copy_elsewhere_runs_by_its_prefix(vicinal: Vicinal, tmp_path: Path, m
     clean = {name: "" for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     result = vicinal("run", "-n", 2, "--mpi-prefix", prefix, binary, **clean)
     assert (result.returncode, result.stdout) == (0, "sum 1\n"), result.stderr
+
+
+def test_a_program_of_the_standard_interface_runs_by_its_own_prefix(
+    vicinal: Vicinal, tmp_path: Path
+) -> None:
+    """mpicc_abi links with libmpi_abi.so, which no table of known libraries names."""
+    prefix = tmp_path / "copy"
+    shutil.copytree(mpi_prefix("mpich"), prefix, symlinks=True)
+    source = tmp_path / "program.c"
+    source.write_text(
+        "#include <mpi.h>\n#include <stdio.h>\n"
+        "int main(int c, char **v) { int s; MPI_Init(&c, &v);\n"
+        'MPI_Comm_size(MPI_COMM_WORLD, &s); printf("%d ranks\\n", s); return MPI_Finalize(); }\n'
+    )
+    binary = tmp_path / "program"
+    subprocess.run([str(prefix / "bin/mpicc_abi"), "-o", str(binary), str(source)], check=True)
+    found, is_found = Job([str(binary)], ranks=1).resolved_mpi()
+    assert (found.prefix, is_found) == (prefix, False)
+    result = vicinal("run", "-n", 2, binary)
+    assert (result.returncode, result.stdout) == (0, "2 ranks\n" * 2), result.stderr
+    line = error_line(vicinal("run", "-n", 2, "--mpi", "openmpi", binary))
+    assert "is linked with libmpi_abi.so.1, the standard's own binary interface" in line
 
 
 def test_root_is_told_what_open_mpi_asks_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
