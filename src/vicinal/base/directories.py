@@ -18,6 +18,13 @@ def state_directory() -> Path:
     return Path(state) / "vicinal"
 
 
+def cache_directory() -> Path:
+    """The directory for what this user's commands can make again: $XDG_CACHE_HOME/vicinal or
+    ~/.cache/vicinal."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "vicinal"
+
+
 def may_write(directory: Path) -> bool:
     """Whether this user can create files in a directory, or can create the directory if it is
     missing."""

@@ -13,18 +13,18 @@ A checkout or a wheel never uses the files of another installation, because vers
 
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import vicinal
 from vicinal.base.checkout import checkout
+from vicinal.base.directories import cache_directory
 
 PROVIDER_FILE = "libvicinal-fi.so"
 
 _IN_PACKAGE = "_native"
 _POINTER = "native_directory"
-_LIBRARY_DIRECTORIES = ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH') or ''}")
+_LIBRARY_DIRECTORIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
 
 
 def native_directory() -> Path | None:
@@ -49,6 +49,13 @@ def native_remedy() -> str:
 def program_sources() -> Path | None:
     """Return the directory with the C sources of the measuring programs; None if not installed."""
     return _data("programs")
+
+
+def compiled_programs() -> Path:
+    """Return the directory for compiled measuring programs, which may be missing: build/programs
+    of a checkout, or one in the user's cache."""
+    tree = checkout()
+    return cache_directory() / "programs" if tree is None else tree / "build" / "programs"
 
 
 def parsed_studies() -> Path | None:

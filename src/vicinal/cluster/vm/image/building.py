@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.base.directories import check_writable, may_write
+from vicinal.base.directories import cache_directory, check_writable, may_write
 from vicinal.base.errors import VicinalError
 from vicinal.base.files import locked
+from vicinal.base.native import compiled_programs
 from vicinal.cluster.vm.image.archive import Archive
 from vicinal.cluster.vm.image.kind import GuestNetwork, ImageKind, kind_of
 from vicinal.cluster.vm.image.layout import GUEST_TASK, HOME, USER, USER_ID
@@ -117,8 +118,7 @@ def guests_directory() -> Path:
     """
     if may_write(shared_directory()):
         return shared_directory()
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "vicinal" / "guests"
+    return cache_directory() / "guests"
 
 
 def shared_directory() -> Path:
@@ -269,9 +269,8 @@ def _system(directory: Path, kind: ImageKind, say: Callable[[str], None]) -> Pat
 def _host_parts() -> list[Path]:
     """Directories of this host that a guest needs: MPI libraries, programs, provider."""
     parts = [mpi_prefix(mpi) for mpi in STANDARD]
-    tree = checkout()
-    if tree is not None and (tree / "build" / "programs").is_dir():
-        parts.append(tree / "build" / "programs")
+    if compiled_programs().is_dir():
+        parts.append(compiled_programs())
     with suppress(VicinalError):  # a job over the region reports that it is missing
         parts.append(provider_directory())
     return parts
