@@ -182,6 +182,20 @@ def default_installation() -> Installation:
         raise
 
 
+def standard_here() -> tuple[Mpi, ...]:
+    """Return the standard libraries: all in a checkout, and elsewhere the installed ones.
+
+    Raises VicinalError if none is installed.
+    """
+    if checkout() is not None:
+        return STANDARD
+    found = []
+    for mpi in STANDARD:
+        with suppress(VicinalError):
+            found.append(installation(mpi))
+    return tuple(Mpi(each.name) for each in found or [installation(STANDARD[0])])
+
+
 def _on_this_host(mpi: Mpi) -> Installation:
     if mpi.value == mpi.family.value:  # other names stand for a version, or for Debian's library
         for prefix in dict.fromkeys(_prefixes()):

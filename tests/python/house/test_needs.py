@@ -40,6 +40,12 @@ def test_the_command_needs_no_more_than_the_appliance_has() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_demonstration_needs_no_library_of_studies() -> None:
+    """It draws no figures then."""
+    done = load("vicinal.labs.bench.demo, vicinal.labs.study_commands.study")
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_left_out_is_missed_by_who_wants_it() -> None:
     assert "libvirt is left out" in load("vicinal.cluster.vm.libvirt.connection").stderr
     assert "scipy is left out" in load("vicinal.labs.statistics.compare", "numpy").stderr

@@ -23,6 +23,7 @@ from vicinal.labs.statistics.describe import (
     median_estimate,
     quantile_estimate,
 )
+from vicinal.labs.statistics.few_trials import median_of_few
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 
@@ -43,6 +44,22 @@ def test_five_values_cannot_give_95_percent_and_say_so() -> None:
 def test_one_value_has_no_interval() -> None:
     estimate = median_estimate([3.5])
     assert (estimate.value, estimate.low, estimate.high, estimate.confidence) == (3.5, 3.5, 3.5, 0)
+
+
+@given(st.lists(finite, min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99, 0.999]))
+def test_the_median_of_few_is_the_same_without_numpy(
+    values: list[float], confidence: float
+) -> None:
+    estimate, few = median_estimate(values, confidence), median_of_few(values, confidence)
+    assert (few.low, few.high) == (estimate.low, estimate.high)
+    assert few.value == pytest.approx(estimate.value)
+    assert few.confidence == pytest.approx(estimate.confidence)
+
+
+def test_the_median_of_few_refuses_what_is_no_measurement() -> None:
+    for values in ([], [1.0, float("nan")]):
+        with pytest.raises(ValueError, match="no"):
+            median_of_few(values)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rich.console import Console
 from vicinal.base.directories import results_directory
 from vicinal.base.signals import Ended
 from vicinal.mpi.environment import Mpi
-from vicinal.mpi.libraries import STANDARD
+from vicinal.mpi.libraries import standard_here
 from vicinal.mpi.variables import check_variables
 
 _TABLE_WIDTH = 120
@@ -43,7 +43,7 @@ def demo(
     from vicinal.labs.bench.demo import DEFAULT_AMOUNT, DemoPlan, run_demo, show_demo
 
     plan = DemoPlan(
-        mpis=tuple(mpi or STANDARD),
+        mpis=tuple(mpi or standard_here()),
         sizes=chosen or DemoPlan.sizes,
         amount=replace(DEFAULT_AMOUNT, trials=trials, seconds=seconds),
     )

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-
-import numpy as np
+from statistics import median
 
 from vicinal.base.errors import VicinalError
 from vicinal.labs.programs import read_records
@@ -93,7 +92,7 @@ class Trial:
 
     def value(self, size: int) -> float:
         """The trial's value for one size: the median of its repetitions."""
-        return float(np.median(self.repetitions[size]))
+        return float(median(self.repetitions[size]))
 
 
 def read_trial(text: str, metric: Metric, sizes: Iterable[int]) -> Trial:

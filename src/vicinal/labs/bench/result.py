@@ -11,7 +11,7 @@ from vicinal.labs.bench.metric import UNITS, Metric, Trial
 from vicinal.labs.bench.schema import validate
 from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.provenance import describe_origin
-from vicinal.labs.statistics.describe import median_estimate
+from vicinal.labs.statistics.few_trials import median_of_few
 from vicinal.mpi.environment import Mpi
 
 
@@ -48,7 +48,7 @@ def series_of(
         "points": [
             {
                 "size": size,
-                "median": median_estimate([trial.value(size) for trial in trials]).to_dict(),
+                "median": median_of_few([trial.value(size) for trial in trials]).to_dict(),
                 "raw": [trial.repetitions[size] for trial in trials],
             }
             for size in sizes
