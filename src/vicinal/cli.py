@@ -14,6 +14,13 @@ import vicinal
 from vicinal.base.errors import VicinalError, complain, describe_os_error, fail
 from vicinal.base.signals import Ended, signals_raise
 
+_EXTRAS = {
+    "study": ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy"),
+    "tune": ("pyroute2",),
+    "guests": ("libvirt",),
+}
+"""The libraries that pyproject.toml's optional dependencies install."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 success, 1 an error, 2 a wrong call, 130 interrupted."""
@@ -33,9 +40,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return ended.status
     except ModuleNotFoundError as error:
         # The libraries of some commands are not installed, for instance in the appliance.
+        library = (error.name or "").partition(".")[0]
+        extra = next((name for name, each in _EXTRAS.items() if library in each), None)
+        by_pip = "" if extra is None else f"by pip as vicinal[{extra}], or "
         return fail(
-            f"this command needs the Python library {error.name}, which is not installed: "
-            f"install it, in Debian as the package python3-{error.name}"
+            f"this command needs the Python library {library}, which is not installed: "
+            f"install it, {by_pip}in Debian as the package python3-{library}"
         )
     except BrokenPipeError:
         # The reader, such as `head`, has ended: not an error of this command. Python would print an

@@ -1,6 +1,7 @@
 """The checks of `vicinal doctor` for jobs: the provider, the MPI libraries, and libfabric."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from vicinal.base.errors import VicinalError
 from vicinal.host.finding import Check, Finding, failed, passed, skipped
@@ -26,12 +27,16 @@ def check_mpi(host: Host) -> Iterator[Finding]:
     """Check for each known MPI library that its libfabric loads the provider."""
     del host
     missing: list[tuple[Mpi, VicinalError]] = []
+    seen: set[Path] = set()  # outside a checkout, Open MPI may be Debian's
     for mpi in Mpi:
         try:
             found = installation(mpi)
         except VicinalError as error:
             missing.append((mpi, error))
             continue
+        if found.library in seen:
+            continue
+        seen.add(found.library)
         version = mpi_version(found) or "of unknown version"
         facts = {"mpi": mpi.value, "version": version, "prefix": str(found.prefix)}
         name = f"{mpi.full_name} {version}"

