@@ -1,0 +1,172 @@
+"""The wheel, as a user gets it: installed by pip in an empty environment, far from any checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+GUARD_SECONDS = 1200
+
+PROGRAM = r"""
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	int rank, sum;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf("sum %d\n", sum);
+	return MPI_Finalize();
+}
+"""
+
+
+def call(command: list[object], **options: object) -> str:
+    """The output of a command. A failure, such as an index that pip does not reach, is shown."""
+    done = subprocess.run(
+        [str(each) for each in command],
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def dist() -> Path:
+    """The directory with the wheel and the source distribution."""
+    call([CHECKOUT / "scripts/wheel"])
+    return CHECKOUT / "build/dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an environment in which only `vicinal[mpich]` is installed."""
+    directory = tmp_path_factory.mktemp("user")
+    call([sys.executable, "-m", "venv", directory / "venv"])
+    call([directory / "venv/bin/pip", "install", "--no-cache-dir", f"{wheel}[mpich]"])
+    return directory
+
+
+def alone(directory: Path, *command: object) -> str:
+    """Run a program of the environment with no variables but those that every login has."""
+    program, *arguments = command
+    own = {"PATH": "/usr/bin:/bin", "HOME": str(directory), "LANG": "C.UTF-8"}
+    path = f"{directory}/venv/bin:{own['PATH']}"
+    return call([shutil.which(str(program), path=path), *arguments], cwd=directory, env=own)
+
+
+@pytest.fixture(scope="module")
+def program(empty: Path) -> Path:
+    (empty / "program.c").write_text(PROGRAM)
+    alone(empty, "mpicc", "-o", "program", "program.c")
+    return empty / "program"
+
+
+def test_the_wheel_is_for_every_python_and_contains_no_library_of_others(wheel: Path) -> None:
+    assert "-py3-none-manylinux_2_" in wheel.name
+    names = ZipFile(wheel).namelist()
+    libraries = [Path(name).name for name in names if ".so" in name]
+    assert sorted(libraries) == ["libvicinal-fi.so", "libvicinal-heap.so", "libvicinal-pairs.so"]
+    for name in ("man/man1/vicinal.1", "man/man7/fi_vicinal.7", "licenses/LICENSE"):
+        assert any(each.endswith(name) for each in names), name
+    for name in ("vicinal-doorbell-agent", "programs/latency.c", "studies.json"):
+        assert f"vicinal/_native/{name}" in names
+    assert wheel.stat().st_size < 4_000_000
+
+
+def test_the_source_distribution_has_all_c_files(dist: Path) -> None:
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    listed = call(["git", "ls-files", "provider", "guest", "slurm", "programs"], cwd=CHECKOUT)
+    assert set(listed.split()) <= names
+
+
+def test_the_core_installs_no_library_of_studies(empty: Path) -> None:
+    installed = alone(empty, "pip", "list", "--format", "freeze").lower()
+    assert "mpich==" in installed
+    for name in ("numpy", "scipy", "matplotlib", "pyarrow", "libvirt", "pyroute2"):
+        assert f"{name}==" not in installed
+
+
+def test_the_version_is_told_at_once(empty: Path) -> None:
+    before = os.times()
+    assert alone(empty, "vicinal", "--version").startswith("vicinal ")
+    after = os.times()
+    spent = after.children_user + after.children_system
+    spent -= before.children_user + before.children_system
+    assert spent < 0.15  # processor time, which does not depend on other work
+
+
+def test_doctor_finds_the_provider_and_the_mpi_of_the_environment(empty: Path) -> None:
+    found = alone(empty, "vicinal", "doctor", "provider", "mpi")
+    assert f"{empty}/venv/lib" in found
+    assert "vicinal/_native/libvicinal-fi.so" in found
+    assert f", in {empty}/venv" in found
+    assert "/venv/lib" in alone(empty, "vicinal", "env", "--mpi", "mpich")
+
+
+def test_a_program_of_the_environments_compiler_runs_over_the_region(
+    empty: Path, program: Path
+) -> None:
+    assert alone(empty, "vicinal", "run", "-n", 2, program) == "sum 1\n"
+    table = alone(empty, "sh", "-c", f"venv/bin/vicinal run -n 2 --paths {program} 2>&1")
+    rows = [line.split() for line in table.splitlines() if "node0" in line and "node1" in line]
+    assert len(rows) == 2
+    assert all("region" in row for row in rows)
+
+
+def test_a_program_of_the_standard_interface_runs(empty: Path) -> None:
+    (empty / "program.c").write_text(PROGRAM)
+    alone(empty, "mpicc_abi", "-o", "standard", "program.c")
+    assert alone(empty, "vicinal", "run", "-n", 2, empty / "standard") == "sum 1\n"
+
+
+def test_the_demonstration_compiles_its_programs(empty: Path) -> None:
+    sizes = ("--sizes", "8,4096", "--seconds", "0.002")
+    said = alone(empty, "vicinal", "demo", "--trials", 1, "--mpi", "mpich", *sizes)
+    assert "MPICH: latency" in said
+    assert "No figures: they need matplotlib" in said
+    assert (empty / "vicinal-demo/result.json").is_file()
+    assert list((empty / ".cache/vicinal/programs/mpich").glob("*/latency"))
+
+
+def test_studies_are_listed_without_parsing_them(empty: Path) -> None:
+    before = os.times()
+    assert "quick" in alone(empty, "vicinal", "study", "list")
+    after = os.times()
+    assert after.children_user - before.children_user < 2.5  # parsing YAML takes four
+
+
+def test_a_missing_library_or_compiler_is_one_line(empty: Path, tmp_path: Path) -> None:
+    for tool in Path("/usr/bin").iterdir():
+        if not tool.name.startswith(("cc", "gcc", "clang")):
+            (tmp_path / tool.name).symlink_to(tool)
+    own = {"PATH": str(tmp_path), "HOME": str(empty), "XDG_CACHE_HOME": str(empty / "other")}
+    for arguments, says in (
+        (["bench"], "install it, by pip as vicinal[study]"),
+        (["demo", "--mpi", "mpich", "--trials", "1"], "there is no C compiler"),
+    ):
+        command = [str(empty / "venv/bin/vicinal"), *arguments]
+        done = subprocess.run(command, env=own, cwd=empty, capture_output=True, text=True)
+        assert done.returncode == 1
+        (line,) = [each for each in done.stderr.splitlines() if "error" in each]
+        assert says in line
