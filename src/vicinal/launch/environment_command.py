@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vicinal.base.errors import VicinalError
-from vicinal.mpi.environment import MessagePath, mpi_environment
+from vicinal.mpi.environment import MessagePath, mpi_environment, provider_path
 from vicinal.mpi.libfabric import check_loads_provider
 from vicinal.mpi.libraries import Installation, Mpi
 from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
@@ -49,6 +49,8 @@ def env(
 ) -> None:
     """Print the variables that make an MPI library use a path, as `export NAME=VALUE` lines.
 
+    A comment says why FI_PROVIDER_PATH has its value.
+
     The library that Open MPI preloads keeps its one-sided accumulates of pairs correct. If mpirun
     starts ranks on other hosts, forward the variable: mpirun -x LD_PRELOAD.
     """
@@ -71,3 +73,6 @@ def env(
         variables["LD_PRELOAD"] = preloading(libraries, os.environ)
     for name, value in variables.items():
         typer.echo(f"export {name}={shlex.quote(value)}")
+    if path is MessagePath.REGION:
+        # The last line, because a shell that gets all lines as one would ignore the rest.
+        typer.echo(f"# FI_PROVIDER_PATH: {provider_path(chosen)[1]}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError
 from vicinal.base.native import PROVIDER_FILE, native_directory, native_remedy
-from vicinal.mpi.libfabric import libfabric_of, stock_libfabric
+from vicinal.mpi.libfabric import libfabric_of, libfabric_version, stock_libfabric
 from vicinal.mpi.libraries import Family, Installation, Mpi, installation, mpi_prefix
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "mpi_environment",
     "mpi_prefix",
     "provider_directory",
+    "provider_path",
 ]
 
 
@@ -83,6 +84,11 @@ def no_local_notes(given: Mapping[str, str], known: Mapping[str, str]) -> list[s
     return [NO_LOCAL_NOTE] if given.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in known else []
 
 
+_ADDS_PROVIDERS = (1, 21)
+"""The first libfabric whose FI_PROVIDER_PATH may name a file of a provider, behind a +. If the
+variable names only files, libfabric also searches its default directory."""
+
+
 def library_to_preload(file: str) -> str:
     """Return the path of a library beside the provider, for LD_PRELOAD.
 
@@ -101,7 +107,7 @@ def library_to_preload(file: str) -> str:
 
 
 def provider_directory() -> Path:
-    """Return the directory for FI_PROVIDER_PATH.
+    """Return the directory of the provider and of the files beside it.
 
     The directory is $VICINAL_PROVIDER_DIR, or else the directory of this installation's native
     files (vicinal/base/native.py). Raises VicinalError if the provider is not there.
@@ -123,6 +129,51 @@ def provider_directory() -> Path:
     if not (directory / PROVIDER_FILE).is_file():
         raise VicinalError(f"there is no {PROVIDER_FILE} in {directory}", remedy)
     return directory
+
+
+def provider_path(*mpis: Mpi | Installation) -> tuple[str, str]:
+    """Return the value of FI_PROVIDER_PATH for MPI libraries, and a sentence that says why.
+
+    Once the variable is set, libfabric does not search the directories that it would search by
+    itself. In an MPI library's wheel, the other providers, such as verbs and efa, are files of
+    their own in the directory libfabric beside libfabric.so.1. So the value names this directory
+    too, and hides no provider. Without such a directory, a newer libfabric gets the provider as a
+    file, and keeps its own directory, wherever that is. An older libfabric does not know files: a
+    rank that loads one, such as the system's, would not find the provider. So the value names
+    directories if that hides nothing. Raises VicinalError if the provider is missing.
+    """
+    file = provider_directory() / PROVIDER_FILE
+    libraries = [_loaded_libfabric(mpi) for mpi in mpis]
+    directories = {
+        own
+        for library, _ in libraries
+        if library is not None and (own := library.parent / "libfabric").is_dir()
+    }
+    oldest = min(version for _, version in libraries)
+    named = f"libfabric {oldest[0]}.{oldest[1]}" if oldest[0] else "libfabric of unknown version"
+    if len(directories) == 1 and all(library for library, _ in libraries):
+        (own,) = directories
+        if file.resolve().parent == own.resolve():
+            # A second registration of the same provider would end the first.
+            return str(own), f"the provider is in the directory of providers of {named}"
+        return (
+            f"{file.parent}:{own}",
+            f"{own} has the other providers of {named}, which the variable would hide",
+        )
+    if not directories and oldest >= _ADDS_PROVIDERS:
+        return f"+{file}", f"{named} adds the file behind the + to the providers of its directory"
+    if directories:
+        return str(file.parent), "several libraries have directories of providers of their own"
+    return str(file.parent), f"{named} takes directories only"
+
+
+def _loaded_libfabric(mpi: Mpi | Installation) -> tuple[Path | None, tuple[int, int]]:
+    """The libfabric of an MPI library and its version; (0, 0) if the version is unknown."""
+    with suppress(VicinalError):  # the MPI library is not installed here, or cannot be loaded
+        library = libfabric_of(mpi if isinstance(mpi, Installation) else installation(mpi))
+        if library is not None and library.is_file():
+            return library, libfabric_version(library)
+    return None, (0, 0)
 
 
 def check_region_name(region: str) -> str:
@@ -180,7 +231,7 @@ def mpi_environment(
     path = MessagePath(path)
     if path is MessagePath.REGION:
         own = os.environ.get("VICINAL_NET") or os.environ.get("FI_VICINAL_NET", "")
-        return _region(mpi, region) | _layered_core(mpi, own if core is None else core)
+        return _region(mpi, region) | _layered_core(own if core is None else core)
     if region is not None:
         raise VicinalError(
             f"the path {path.value} takes no region", "leave out the region, or use the path region"
@@ -191,7 +242,7 @@ def mpi_environment(
 
 
 def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
-    variables = {"FI_PROVIDER_PATH": str(provider_directory()), "FI_PROVIDER": "vicinal"}
+    variables = {"FI_PROVIDER_PATH": provider_path(mpi)[0], "FI_PROVIDER": "vicinal"}
     if region is not None:
         variables["VICINAL_REGION"] = check_region_names(region)
     # Without this, tcp fills 17 MB with zeros once a peer in the network is known: room for
@@ -229,26 +280,15 @@ def _region(mpi: Mpi | Installation, region: str | None) -> dict[str, str]:
             }
 
 
-def _layered_core(mpi: Mpi | Installation, core: str) -> dict[str, str]:
+def _layered_core(core: str) -> dict[str, str]:
     """Variables of the path region for a core provider with two names, such as "verbs;ofi_rxm".
 
-    libfabric opens such a core provider only if FI_PROVIDER admits the first name. The first
-    provider may be a library of its own beside the MPI's libfabric. libfabric does not search that
-    directory once FI_PROVIDER_PATH is set.
+    libfabric opens such a core provider only if FI_PROVIDER admits the first name.
     """
     first, _, layer = core.partition(";")
     if not layer:
         return {}
-    path = [provider_directory()]
-    with suppress(VicinalError):  # the MPI library is not installed here
-        found = mpi if isinstance(mpi, Installation) else installation(mpi)
-        libfabric = libfabric_of(found)
-        if libfabric is not None and (libfabric.parent / "libfabric").is_dir():
-            path.append(libfabric.parent / "libfabric")
-    variables = {
-        "FI_PROVIDER": f"vicinal,{first}",
-        "FI_PROVIDER_PATH": ":".join(map(str, path)),
-    }
+    variables = {"FI_PROVIDER": f"vicinal,{first}"}
     if core == "verbs;ofi_rxm":
         # Without this variable, ofi_rxm (libfabric 2.5.1) may post a receive to a connection that
         # it has closed: 4 of 11 jobs of 4 ranks in two guests died at their end. With the variable,

