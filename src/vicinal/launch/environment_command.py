@@ -60,7 +60,7 @@ def env(
         raise typer.BadParameter("name the MPI library", param_hint="'--mpi' or '--mpi-prefix'")
     if isinstance(chosen, Installation) and path is MessagePath.REGION:
         check_loads_provider(chosen)
-    variables = mpi_environment(chosen, path, region, cma=cma)
+    variables = mpi_environment(chosen, path, region, cma=cma, others=True)
     if heap and path is not MessagePath.REGION:
         raise VicinalError(
             f"the path {path.value} has no region for a heap",

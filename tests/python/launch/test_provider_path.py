@@ -71,17 +71,12 @@ def test_without_a_directory_beside_it_a_newer_libfabric_gets_the_file(
     found = tmp_path / "libfabric.so.1"
     monkeypatch.setattr("vicinal.mpi.environment.libfabric_of", lambda _: found)
     monkeypatch.setattr("vicinal.mpi.environment.libfabric_version", lambda _: version)
-    chosen, why = provider_path(Mpi.MPICH, Mpi.OPENMPI)
+    chosen, why = provider_path(Mpi.MPICH)
     assert chosen == value.format(provider_directory())
     assert why.startswith(f"libfabric {version[0]}.{version[1]} ")
 
 
-def test_several_libraries_or_an_unknown_one_get_the_directory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    value, why = provider_path(Mpi.MPICH, Mpi.OPENMPI)
-    assert value == str(provider_directory())
-    assert why.startswith("several libraries")
+def test_an_unknown_library_gets_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vicinal.mpi.environment.libfabric_of", lambda _: None)
     value, why = provider_path(Mpi.MPICH)
     assert value == str(provider_directory())

@@ -25,7 +25,6 @@ from vicinal.mpi.environment import (
     library_to_preload,
     mpi_environment,
     provider_directory,
-    provider_path,
 )
 from vicinal.mpi.libraries import Family, Mpi
 from vicinal.mpi.preloading import PAIRS_FILE
@@ -221,7 +220,7 @@ def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for mpi in mpis:
-        wanted = mpi_environment(mpi) | {"FI_PROVIDER_PATH": provider_path(*mpis)[0]}
+        wanted = mpi_environment(mpi)
         if mpi.family is Family.MPICH:
             # MPICH would otherwise use its own shared memory between ranks of one host.
             wanted[NO_LOCAL] = "1"
