@@ -9,6 +9,7 @@ is parsed as YAML. If `make` did not run, all studies are.
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,20 +105,21 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def keep(paths: Iterable[Path]) -> bool:
+def keep(paths: Iterable[Path], file: Path | None = None) -> bool:
     """Parse and store studies, and the environments that shipped studies share, that are not stored
-    yet.
+    yet. `file` is where; by default where commands look for them.
 
     Returns whether there were any. Raises VicinalError if a file cannot be parsed.
     """
-    file = parsed_studies()
+    present = parsed_studies()
+    file = file or present
     if file is None:
         return False
     files = [(FORM, path) for path in paths]
     files += [(ENVIRONMENTS, path) for path in sorted(STUDIES.glob("environments/*.yaml"))]
     texts = [(form, path, read_text(form, path)) for form, path in files]
     kept = parsed_values()
-    if {digest(text) for *_, text in texts} == set(kept):
+    if file == present and {digest(text) for *_, text in texts} == set(kept):
         return False
     values = {
         (key := digest(text)): kept[key] if key in kept else plain(load(form, path, text))
@@ -129,5 +131,5 @@ def keep(paths: Iterable[Path]) -> bool:
     return True
 
 
-if __name__ == "__main__":
-    keep(study_file(name) for name in study_names())
+if __name__ == "__main__":  # by scripts/setup, and with a file by packaging/meson.build
+    keep(map(study_file, study_names()), Path(sys.argv[1]) if sys.argv[1:] else None)
