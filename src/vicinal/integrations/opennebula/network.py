@@ -82,13 +82,8 @@ class Network:
         self._vfs.assign_all(asked, owner=self._assignments.owner(vm), vfio=True)
 
     def clean(self, vm: int, nics: Sequence[VfNic]) -> list[str]:
-        """Release the VFs of a VM; returns the failures as texts.
-
-        If NICs were detached from a running VM, releases only these. Otherwise releases all of the
-        VM's VFs, whatever the VM's document says.
-        """
-        alone = [nic.address for nic in nics if nic.attached]
-        return self._assignments.give_back(vm, alone or self._assignments.of(vm))
+        """Release the VFs of a VM; returns the failures as texts. See Assignments.clean()."""
+        return self._assignments.clean(vm, nics)
 
     def update(self, vm: int, nics: Sequence[VfNic], network: int) -> None:
         """Apply the present settings of a network to the VM's VFs. Raises VicinalError."""
@@ -178,11 +173,9 @@ class Hooks:
     def clean(self, vm: int, nics: Sequence[VfNic]) -> list[str]:
         """Restore the settings that were changed for a VM; returns the failures as texts.
 
-        If NICs were detached from a running VM, restores only these. Otherwise restores all of the
-        VM's VFs, whatever the VM's document says.
+        See Assignments.clean().
         """
-        alone = [nic.address for nic in nics if nic.attached]
-        return self._assignments.give_back(vm, alone or self._assignments.of(vm))
+        return self._assignments.clean(vm, nics)
 
     def _rates(self, vm: int, nic: VfNic) -> Settings:
         """The settings of a VF, after the VM that had it before has lost it.

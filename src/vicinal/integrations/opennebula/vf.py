@@ -185,9 +185,16 @@ class Assignments:
         """Addresses of the VM's VFs."""
         return assigned_to(self._vfs, self.owner(vm))
 
-    def give_back(self, vm: int, addresses: Sequence[str]) -> list[str]:
-        """Release a VM's VFs among `addresses`; returns the failures as texts."""
-        own = [address for address in self.of(vm) if address in addresses]
+    def clean(self, vm: int, nics: Sequence[VfNic]) -> list[str]:
+        """Release the VFs of a VM; returns the failures as texts.
+
+        If NICs were detached from a running VM, releases only these. Otherwise releases all of the
+        VM's VFs, whatever the VM's document says.
+        """
+        detached = [nic.address for nic in nics if nic.attached]
+        own = self.of(vm)
+        if detached:
+            own = [address for address in own if address in detached]
         try:
             return self._release(own, self.owner(vm))
         except VicinalError as error:
