@@ -42,10 +42,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The libraries of some commands are not installed, for instance in the appliance.
         library = (error.name or "").partition(".")[0]
         extra = next((name for name, each in _EXTRAS.items() if library in each), None)
-        by_pip = "" if extra is None else f"by pip as vicinal[{extra}], or "
+        wanted = "vicinal" if extra is None else f"vicinal[{extra}]"
         return fail(
             f"this command needs the Python library {library}, which is not installed: "
-            f"install it, {by_pip}in Debian as the package python3-{library}"
+            f"install it, by pip as {wanted}, or in Debian as the package python3-{library}"
         )
     except BrokenPipeError:
         # The reader, such as `head`, has ended: not an error of this command. Python would print an
