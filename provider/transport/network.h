@@ -34,6 +34,13 @@
 #include "transport/network_directory.h"
 #include "transport/transport.h"
 
+/*
+ * The most frames of slots that a peer has not taken yet. So a peer that tells us to send no messages has a
+ * bounded number still to come: see proto/pause.c. The core's and the kernel's buffers would bound them only
+ * by bytes, which are some hundred thousand messages.
+ */
+#define NETWORK_WINDOW 128U
+
 /* The upper bound of peers' numbers in one transport. */
 #define TRANSPORT_PEERS_MAX (ATTACHMENTS_MAX * REGION_MEMBERS_MAX + NETWORK_PEERS_MAX)
 

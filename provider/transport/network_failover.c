@@ -25,13 +25,14 @@ bool network_begin_failover(struct transport *transport, struct peer *peer)
 	network_leave_backlog(to);
 	to->stream = 1;
 	to->sequence = 0;
+	to->taken = 0;
 	to->expected = 0;
+	to->told_taken = 0;
 	to->switched = false;
 	to->tx_paused = false; /* nothing detaches from an unusable region */
 	to->left = false;
 	to->leave_sent = false;
 	to->owes_left = false;
-	to->stuck = 0;
 	to->refused = 0;
 	to->unreachable = 0;
 	to->heard = now;

@@ -21,10 +21,12 @@
  *   FRAME_REGION    struct frame_region: I am in this region. `sequence` is 0 for a question, which you
  *                   must answer if you are there too; 1 for the answer; 2 for its acknowledgement: see
  *                   reattach.h
+ *   FRAME_TAKEN     empty: `sequence` is the number of numbered frames of yours that I took in all
  *
  * HELLO, SLOTS and LEAVE are numbered from 0 by each sender for each receiver, which shows lost,
  * repeated and foreign frames. The order of the other frames does not matter. `stream` is 0, and 1
- * after a FAILOVER; frames of the other stream are dropped.
+ * after a FAILOVER; frames of the other stream are dropped. At most NETWORK_WINDOW frames of slots
+ * are on their way to a receiver: it says TAKEN for each half of them.
  *
  * A slot consists of its control word, its word, and its payload. The lowest 16 bits of the control
  * word, which are the lap in a ring, give the length of the payload. If the payload names a chunk,
@@ -37,7 +39,7 @@
 #include "transport/network_core.h"
 
 #define FRAME_MAGIC 0x4e56U /* the bytes "VN" */
-#define FRAME_VERSION 1U
+#define FRAME_VERSION 2U
 
 /* frame_header.bytes of a DETACH whose sender shares no region with the receiver. */
 #define DETACH_ANY 0U
@@ -54,6 +56,7 @@ enum frame_kind {
 	FRAME_FAILOVER = 9,
 	FRAME_DETACH = 10,
 	FRAME_REGION = 11,
+	FRAME_TAKEN = 12,
 };
 
 /*

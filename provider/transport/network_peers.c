@@ -522,6 +522,7 @@ void network_check(struct transport *transport, uint64_t now)
 			continue;
 		if (peer->owes_region)
 			network_answer(peer);
+		network_tell_taken(peer);
 		network_check_gap(peer, transport->timeout);
 		network_check_stranger(peer, now, transport->timeout);
 		if (peer->owes_detach)

@@ -220,6 +220,8 @@ static void take_numbered(struct network_peer *from, const struct frame_header *
 	from->expected++;
 	if (header->kind == FRAME_SLOTS) {
 		take_slots(from, header, frame);
+		if (from->peer->state != PEER_FAILED)
+			network_tell_taken(from);
 	} else if (header->kind == FRAME_LEAVE) {
 		from->left = true;
 		from->owes_left = !network_send_notice(from, FRAME_LEFT);
@@ -291,6 +293,9 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 		break;
 	case FRAME_REGION:
 		network_take_region(from, header, frame);
+		break;
+	case FRAME_TAKEN:
+		network_take_taken(from, header);
 		break;
 	default:
 		break;

@@ -197,9 +197,8 @@ static bool ship_some(struct network_peer *to, uint32_t *budget)
 	if (!network_make_reachable(to) || (to->sequence == 0 && !greet(to)))
 		return false;
 	for (; to->shipped != to->peer->out.position; (*budget)--)
-		if (*budget == 0 || !ship_one(to))
+		if (*budget == 0 || to->sequence - to->taken >= NETWORK_WINDOW || !ship_one(to))
 			return false;
-	to->stuck = 0;
 	return true;
 }
 
@@ -285,7 +284,7 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	if (!may_tell(to))
 		return false;
 	write_header(to, kind, head, &packing);
-	if (kind == FRAME_SWITCHED) {
+	if (kind == FRAME_SWITCHED || kind == FRAME_TAKEN) {
 		packing.header.sequence = to->expected;
 		memcpy(head, &packing.header, sizeof(packing.header));
 	}
@@ -294,6 +293,24 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	if (kind == FRAME_LEAVE)
 		to->sequence++;
 	return true;
+}
+
+/*
+ * Without room the next frame or the next check of the peers tries again. Only a peer whose window is used up
+ * waits for the check.
+ */
+void network_tell_taken(struct network_peer *from)
+{
+	if (from->expected - from->told_taken >= NETWORK_WINDOW / 2 && from->peer->framed &&
+	    network_send_notice(from, FRAME_TAKEN))
+		from->told_taken = from->expected;
+}
+
+void network_take_taken(struct network_peer *from, const struct frame_header *header)
+{
+	/* A late notice says less than is known, and says nothing. */
+	if (header->stream == from->stream && header->sequence - from->taken <= from->sequence - from->taken)
+		from->taken = header->sequence;
 }
 
 bool network_send_detach(struct network_peer *to, bool heard)

@@ -140,6 +140,7 @@ void network_take_switched(struct network_peer *from, const struct frame_header 
 	    header->sequence != from->sequence || from->shipped != peer->out.position)
 		network_violate(from, -EPROTO, "it acknowledged a last frame that was not sent");
 	from->switched = true;
+	from->taken = from->sequence;
 }
 
 bool network_has_switched(const struct peer *peer)

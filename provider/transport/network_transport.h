@@ -151,6 +151,7 @@ struct network_peer {
 	/* sending */
 	uint32_t shipped;  /* position in the ring up to which slots were sent */
 	uint32_t sequence; /* of the next frame */
+	uint32_t taken;    /* our frames that the peer says it took; from the peer, but at most `sequence` */
 	uint32_t given;    /* frames of all kinds that the core took */
 	uint32_t gone;     /* frames that the core has certainly sent */
 	uint32_t in_flight;
@@ -167,6 +168,7 @@ struct network_peer {
 	bool left;       /* the peer has taken everything, or has left itself */
 	/* receiving */
 	uint32_t expected;       /* the number of the next frame */
+	uint32_t told_taken;     /* what we told the peer of it */
 	struct held_frame *held; /* frames that arrived out of order */
 	size_t held_bytes;
 	uint32_t gap;        /* the missing frame */
@@ -177,7 +179,6 @@ struct network_peer {
 	uint64_t patience;    /* time until the next question */
 	uint64_t refused;     /* since when its port is refused; 0: not refused */
 	uint64_t unreachable; /* since when the kernel reports it unreachable; 0: reachable */
-	uint64_t stuck;       /* since when the core has no room for its frames; 0: has room */
 	int keepalive_error;  /* the kernel's answer to the last question; 0: none */
 	bool spoke;           /* a frame came since the last check */
 	/* the peer's host */
@@ -263,6 +264,9 @@ bool network_make_reachable(struct network_peer *to);
  */
 bool network_send_notice(struct network_peer *to, enum frame_kind kind);
 bool network_send_failover(struct network_peer *to, bool answers);
+/* Tells the peer how many of its frames were taken, if it is half a window more than it knows. */
+void network_tell_taken(struct network_peer *from);
+void network_take_taken(struct network_peer *from, const struct frame_header *header);
 /* Frames for network_detach.c. */
 bool network_send_detach(struct network_peer *to, bool heard);
 bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step);

@@ -1,9 +1,11 @@
 """Compare this checkout with one of its commits: latency, message rate and bandwidth.
 
-build/venv/bin/python tests/bench/before_after.py COMMIT [--pairs 15] [--bind] [--fabric 100]
+build/venv/bin/python tests/bench/before_after.py COMMIT [--pairs 15] [--bind]
+                                               [--fabric 100] [--network]
 
 With --fabric two processes exchange messages by libfabric alone (programs/fabric/exchange.c), this
 number of times for each side. A run takes a third of a second, so differences of 2 % can be told.
+With --network too, they have no region and exchange messages over tcp.
 Without it, both MPIs run in isolated nodes, and a pair of jobs takes some 20 s.
 
 Each side has its own Python package, provider and region. Both use this checkout's measuring
@@ -108,20 +110,21 @@ def regions(sides: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
         yield found
 
 
-def exchange(tree: Path, region: Path, size: int, window: int) -> float:
+def exchange(tree: Path, region: Path | None, size: int, window: int) -> float:
     """Nanoseconds of a message between the first two processors that this process may use."""
     cpus = sorted(os.sched_getaffinity(0))
+    way = {"VICINAL_REGION": f"file:{region}"} if region else {"VICINAL_NET": "tcp"}
     output = run(
         TREE / "build/programs/fabric/exchange",
         *(str(each) for each in (cpus[0], cpus[1 % len(cpus)], size, window)),
-        FI_PROVIDER="vicinal",
+        FI_PROVIDER="vicinal" if region else "vicinal,tcp",
         FI_PROVIDER_PATH=str(tree / "build/release/provider"),
-        VICINAL_REGION=f"file:{region}",
+        **way,
     )
     return float(json.loads(output)["nanoseconds"])
 
 
-def compare_exchanges(sides: Mapping[str, Path], times: int) -> None:
+def compare_exchanges(sides: Mapping[str, Path], times: int, network: bool) -> None:
     order = list(sides)
     with regions(sides) as region:
         for row, (size, window) in EXCHANGES.items():
@@ -129,7 +132,8 @@ def compare_exchanges(sides: Mapping[str, Path], times: int) -> None:
             found: dict[str, list[float]] = {side: [] for side in sides}
             for turn in range(times):
                 for side in order if turn % 2 == 0 else reversed(order):
-                    found[side].append(exchange(sides[side], region[side], size, window))
+                    path = None if network else region[side]
+                    found[side].append(exchange(sides[side], path, size, window))
             ratios = [a / b for a, b in zip(found["after"], found["before"], strict=True)]
             print_row(row, f"{statistics.median(found['after']):.1f} ns", ratios)
 
@@ -173,10 +177,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--bind", action="store_true", help="pin each rank to a core")
     parser.add_argument("--fabric", type=int, metavar="TIMES", help="by libfabric alone")
+    parser.add_argument("--network", action="store_true", help="with --fabric: over tcp")
     arguments = parser.parse_args()
     sides = {"before": build(arguments.commit), "after": TREE}
     if arguments.fabric:
-        compare_exchanges(sides, arguments.fabric)
+        compare_exchanges(sides, arguments.fabric, arguments.network)
     else:
         compare_jobs(sides, arguments.pairs, ["--bind"] if arguments.bind else [])
 

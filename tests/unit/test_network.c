@@ -264,8 +264,8 @@ static void test_another_version_is_said_once(void **state)
 	assert_true(fake_deliver(b->end, frame, length));
 	fake_settle(&world);
 	assert_int_equal(said_count, 1);
-	assert_non_null(strstr(said[0], "version 7 of"));
-	assert_non_null(strstr(said[0], "this process version 1: install the same"));
+	assert_non_null(strstr(said[0], "version 8 of"));
+	assert_non_null(strstr(said[0], "this process version 2: install the same"));
 	assert_int_equal(known(b, a)->peer->state, PEER_PRESENT);
 	header.from ^= 1;
 	memcpy(frame, &header, sizeof(header));

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_network_window.c - how far a sender runs ahead over the network: a window of frames.
+ */
+#include "fake_core.h"
+
+static struct fake_world world;
+static struct far_node *a = &world.nodes[0];
+static struct far_node *b = &world.nodes[1];
+static struct msg_peer *to_b;
+static uint32_t from_a;
+static uint64_t out;
+static unsigned char in[8];
+
+static int open_world(void **state)
+{
+	(void)state;
+	fake_open(&world);
+	to_b = fake_peer(a, b);
+	from_a = fake_peer(b, a)->peer.source;
+	fake_talk(&world, a, to_b, b, from_a, 8, 1);
+	return 0;
+}
+
+static int close_world(void **state)
+{
+	(void)state;
+	fake_close(&world);
+	return 0;
+}
+
+static uint32_t unread(const struct network_peer *to)
+{
+	return to->sequence - to->taken;
+}
+
+/* Sends numbers from `first` on until many tries fail. Returns the next number. */
+static uint64_t flood(uint64_t first, uint64_t end)
+{
+	uint64_t number = first;
+
+	for (uint32_t refused = 0; number < end && refused < 200; refused++) {
+		out = number;
+		if (fake_send(a, to_b, &out, 8, 1) == 0) {
+			number++;
+			refused = 0;
+		}
+		fake_settle(&world);
+	}
+	return number;
+}
+
+static void receive_numbers(uint64_t first, uint64_t end)
+{
+	for (uint64_t i = first; i < end; i++) {
+		assert_int_equal(fake_receive(b, from_a, in, 8, 1), 0);
+		while (completion_is_empty(&b->node.receives))
+			fake_settle(&world);
+		assert_int_equal(fake_next(&b->node.receives).error, 0);
+		assert_memory_equal(in, &i, 8);
+	}
+	fake_settle(&world);
+}
+
+/* A peer that takes no frames gets no more than a window of them. */
+static void test_a_window_is_not_exceeded(void **state)
+{
+	const struct network_peer *to = to_b->peer.network;
+
+	(void)state;
+	b->end->sinks = true;
+	(void)flood(0, 10000);
+	assert_int_equal(unread(to), NETWORK_WINDOW);
+	/* What a peer says of frames that were never sent changes nothing. */
+	struct frame_header taken = {
+		.magic = FRAME_MAGIC,
+		.version = FRAME_VERSION,
+		.kind = FRAME_TAKEN,
+		.to = fake_transport(a)->attachments[0].member->nonce,
+		.from = fake_transport(b)->attachments[0].member->nonce,
+		.sequence = to->sequence + 1,
+	};
+	assert_true(fake_deliver(a->end, &taken, sizeof(taken)));
+	fake_settle(&world);
+	assert_int_equal(unread(to), NETWORK_WINDOW);
+	taken.sequence = to->taken - 1;
+	assert_true(fake_deliver(a->end, &taken, sizeof(taken)));
+	fake_settle(&world);
+	assert_int_equal(unread(to), NETWORK_WINDOW);
+	uint32_t sequence = to->sequence;
+	taken.sequence = sequence;
+	assert_true(fake_deliver(a->end, &taken, sizeof(taken)));
+	fake_settle(&world);
+	assert_int_not_equal(to->sequence, sequence);
+	assert_int_equal(to_b->peer.state, PEER_PRESENT);
+}
+
+/* A TAKEN for which there was no room is sent again, although no further frame comes. */
+static void test_a_receipt_without_room_is_sent_later(void **state)
+{
+	const struct network_peer *to = to_b->peer.network;
+
+	(void)state;
+	b->end->refusals = UINT32_MAX;
+	uint64_t sent = flood(0, 10000);
+	assert_true(sent < 10000);
+	assert_int_equal(unread(to), NETWORK_WINDOW);
+	b->end->refusals = 0;
+	network_check(fake_transport(b), monotonic_now());
+	fake_settle(&world);
+	assert_in_range(unread(to), 0, NETWORK_WINDOW / 2);
+	assert_int_equal(flood(sent, 10000), 10000);
+	receive_numbers(0, 10000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_a_window_is_not_exceeded, open_world, close_world),
+		cmocka_unit_test_setup_teardown(test_a_receipt_without_room_is_sent_later, open_world,
+						close_world),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
