@@ -191,6 +191,7 @@ int endpoint_enable(struct endpoint *endpoint)
 	messenger->send_queues.most = parameter_send_queue();
 	messenger->send_queues.free = endpoint->transmit_size;
 	messenger->send_queues.notice = provider_caution;
+	messenger_keep_most(messenger, parameter_unexpected());
 	messenger->kept.notice = provider_caution;
 	messenger->owner = endpoint;
 	messenger->vector = endpoint->av->number;

@@ -76,6 +76,11 @@ void parameters_define(void)
 		&provider, "send_queue", FI_PARAM_STRING,
 		"Memory of each endpoint for messages to busy peers; if it is full, sends wait. K, M or G "
 		"may follow. VICINAL_SEND_QUEUE takes precedence. (default: 64M)");
+	(void)fi_param_define(
+		&provider, "unexpected", FI_PARAM_STRING,
+		"Messages that each endpoint keeps for receives that are not posted yet, and KiB of their "
+		"bytes; half of them for one peer, which then is paused. K, M or G may follow. "
+		"VICINAL_UNEXPECTED takes precedence. (default: 1M)");
 	(void)fi_param_define(&provider, "rank", FI_PARAM_STRING,
 			      "Rank that 'vicinal paths' shows for this process; only a label. Set "
 			      "VICINAL_RANK. (default: PMIX_RANK, PMI_RANK or OMPI_COMM_WORLD_RANK)");
@@ -328,6 +333,24 @@ size_t parameter_send_queue(void)
 		"or 1G)",
 		text);
 	return SEND_QUEUE_BYTES;
+}
+
+uint32_t parameter_unexpected(void)
+{
+	static atomic_bool said;
+	const char *text = parameter_text("VICINAL_UNEXPECTED", "unexpected");
+
+	if (text == NULL || *text == '\0')
+		return KEPT_MESSAGES_MAX;
+	size_t messages = size_of_text(text);
+	if (messages >= KEPT_MESSAGES_LEAST && messages <= KEPT_MESSAGES_MOST)
+		return (uint32_t)messages;
+	provider_notice_once(&said,
+			     "VICINAL_UNEXPECTED=%.64s is not a number from 1K to 1G: using 1M, correct it "
+			     "(such as 65536, "
+			     "64K or 4M)",
+			     text);
+	return KEPT_MESSAGES_MAX;
 }
 
 static enum progress_mode progress_mode = PROGRESS_ADAPTIVE;

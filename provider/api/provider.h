@@ -272,6 +272,8 @@ bool parameter_network(const char **core, const char **interface);
 size_t parameter_heap_threshold(void);
 /* The most bytes of an endpoint's messages that wait for busy peers. */
 size_t parameter_send_queue(void);
+/* Messages without receives that an endpoint keeps. */
+uint32_t parameter_unexpected(void);
 /* What a process does while it waits. */
 enum progress_mode parameter_progress(void);
 enum single_copy_policy parameter_single_copy(void);

@@ -7,7 +7,6 @@
 #include "proto/messenger.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* The slot's payload, copied once. */
@@ -43,27 +42,15 @@ static struct message *new_message(struct messenger *messenger, const struct arr
  * Whether another message of the peer may wait here. If not, its slot stays unread, nothing of it was
  * processed, and the next poll tries it again.
  */
-static inline bool may_keep(const struct messenger *messenger, const struct msg_peer *from)
+static inline bool may_keep(struct messenger *messenger, struct msg_peer *from)
 {
-	return __builtin_expect(from->kept + messenger->kept.messages < messenger->kept.messages_max, 1);
+	return __builtin_expect(from->kept + messenger->kept.messages < messenger->kept.messages_max, 1) ||
+	       pause_admits_message(messenger, from);
 }
 
-static __attribute__((cold, noinline)) int hold_back(struct messenger *messenger, const struct msg_peer *from)
+static int hold_back(const struct msg_peer *from)
 {
-	char text[256];
-
-	if (from->peer.framed)
-		return -ENOMEM;
-	if (!messenger->kept.told && messenger->kept.notice != NULL) {
-		(void)snprintf(
-			text, sizeof(text),
-			"%u messages wait for their receives, %u of them from one peer: further messages of "
-			"this peer wait until some are received. Post their receives first",
-			messenger->kept.messages, from->kept);
-		messenger->kept.notice(text);
-	}
-	messenger->kept.told = true;
-	return TRANSPORT_HOLDS;
+	return from->peer.framed ? -ENOMEM : TRANSPORT_HOLDS;
 }
 
 /* Drops a message that names a chunk of another message. It was not kept yet. */
@@ -122,7 +109,7 @@ static int take_bytes(struct messenger *messenger, const struct arrival *arrival
 		return complete(messenger, receive, arrival);
 	}
 	if (!no_memory && !may_keep(messenger, arrival->from))
-		return hold_back(messenger, arrival->from);
+		return hold_back(arrival->from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, kind);
 	if (message == NULL)
 		return -ENOMEM;
@@ -232,7 +219,7 @@ static int arrive_eager(struct messenger *messenger, struct arrival *arrival, co
 		return result < 0 ? result : 1;
 	}
 	if (!no_memory && !may_keep(messenger, from))
-		return hold_back(messenger, from);
+		return hold_back(from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_EAGER);
 	if (message == NULL)
 		return -ENOMEM;
@@ -287,7 +274,7 @@ static int arrive_rendezvous(struct messenger *messenger, struct arrival *arriva
 		return 1;
 	}
 	if (!no_memory && !may_keep(messenger, from))
-		return hold_back(messenger, from);
+		return hold_back(from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_RENDEZVOUS);
 	if (message == NULL)
 		return -ENOMEM;
@@ -322,7 +309,7 @@ static int arrive_offer(struct messenger *messenger, struct arrival *arrival, co
 		return begun ? 1 : -ENOMEM;
 	}
 	if (!no_memory && !may_keep(messenger, from))
-		return hold_back(messenger, from);
+		return hold_back(from);
 	struct message *message = no_memory ? NULL : new_message(messenger, arrival, WIRE_OFFER);
 	if (message == NULL)
 		return -ENOMEM;
@@ -429,6 +416,14 @@ static int arrive_switch(const struct arrival *arrival)
 	return TRANSPORT_SWITCHES;
 }
 
+static int arrive_pause(struct messenger *messenger, const struct arrival *arrival)
+{
+	if (arrival->length != 0 || arrival->flags != 0)
+		return -EPROTO;
+	int result = pause_arrive(messenger, arrival->from, arrival->tag);
+	return result < 0 ? result : 1;
+}
+
 int arrive(void *context, struct peer *peer, uint64_t control)
 {
 	struct messenger *messenger = context;
@@ -467,6 +462,8 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		return arrive_reclaim(messenger, arrival.from);
 	case WIRE_SWITCH:
 		return arrive_switch(&arrival);
+	case WIRE_PAUSE:
+		return arrive_pause(messenger, &arrival);
 	default:
 		return remote_arrive(messenger, arrival.from, control, slot);
 	}

@@ -123,6 +123,7 @@ static bool peer_failed(void *context, struct peer *peer)
 
 	msg_peer->early_receive = NULL;
 	msg_peer->early_message = NULL;
+	pause_forget(msg_peer);
 	drop_waiting_controls(messenger, msg_peer);
 	bool told = send_queue_fail(messenger, msg_peer);
 	told |= remote_fail(messenger, msg_peer);
@@ -215,6 +216,12 @@ static const struct transport_user transport_user = {
 	.reaches = peer_reaches,
 };
 
+void messenger_keep_most(struct messenger *messenger, uint32_t messages)
+{
+	messenger->kept.messages_max = messages;
+	messenger->kept.bytes_max = messages * KEPT_BYTES_FOR_EACH;
+}
+
 int messenger_open(struct messenger **opened, struct region *region, uint32_t endpoint, uint64_t timeout,
 		   struct region_error *error)
 {
@@ -232,8 +239,8 @@ int messenger_open(struct messenger **opened, struct region *region, uint32_t en
 	match_list_open(&messenger->awaiting);
 	match_list_open(&messenger->incoming);
 	match_list_open(&messenger->readings);
-	messenger->kept.messages_max = KEPT_MESSAGES_MAX;
-	messenger->kept.bytes_max = KEPT_BYTES_MAX;
+	messenger_keep_most(messenger, KEPT_MESSAGES_MAX);
+	match_list_open(&messenger->kept.pausing);
 	match_list_open(&messenger->claimed);
 	match_list_open(&messenger->remote_answering);
 	match_list_open(&messenger->remote_pumping);

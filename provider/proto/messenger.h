@@ -7,6 +7,7 @@
  *   send_queue.h messages for which a peer has no room
  *   arrive.c     handles arriving slots
  *   receive.c    posting, peeking, cancelling, delivering
+ *   pause.c      stops senders whose messages nobody receives
  *   fetch.c      large messages over the network
  *   reading.h    reads of memory that a peer exposes, by the core provider
  *   rendezvous.c large messages, and control slots that wait for room
@@ -54,6 +55,15 @@ struct control_slot {
 	};
 };
 
+/* The pause of a peer whose messages nobody receives: see pause.c. */
+struct pausing {
+	struct match_link link; /* in messenger.kept.pausing */
+	bool told;              /* it was told to pause, and not yet to go on */
+	bool read;              /* it has read that, and its ring holds the last of its messages */
+	uint32_t messages;      /* how many more are taken nevertheless, which it sent before */
+	uint64_t bytes;         /* the same for bytes in private memory */
+};
+
 /* The message layer's state of a peer. */
 struct msg_peer {
 	struct peer peer; /* must be first: the transport allocates and zeroes it */
@@ -71,6 +81,8 @@ struct msg_peer {
 	uint64_t held[CHUNK_WORDS]; /* which chunks: each once, so kept messages never exceed its section */
 	uint32_t reads;             /* reads in progress of memory that it exposed */
 	uint64_t copied;            /* bytes of its messages that were moved to private memory */
+	struct pausing pausing;
+	bool paused; /* it told us to send it no messages */
 	struct copy_methods copy_methods;
 	struct copy_methods single_copy_methods; /* of this end's parts of copies into the peer's heap */
 	struct remote_peer remote;
@@ -174,10 +186,11 @@ struct message {
 /* All messages that wait for receives. */
 struct kept {
 	uint32_t messages;
-	uint32_t messages_max;            /* KEPT_MESSAGES_MAX; tests set smaller limits */
-	uint64_t bytes;                   /* of these messages, in private memory */
-	uint64_t bytes_max;               /* KEPT_BYTES_MAX */
-	bool told;                        /* the user was told that messages are held back */
+	uint32_t messages_max; /* see messenger_keep_most() */
+	uint64_t bytes;        /* of these messages, in private memory */
+	uint64_t bytes_max;
+	struct match_link pausing;        /* struct pausing: peers that were told to pause */
+	bool told;                        /* the user was told that a peer is paused */
 	void (*notice)(const char *text); /* tells the user; NULL: nobody is told */
 };
 
@@ -266,12 +279,15 @@ struct receive_request {
 /*
  * What all peers together may leave waiting for receives: messages, and bytes that were moved out of chunks.
  * Both are far more than a program leaves unreceived. A peer may use as much as is left, so a peer that sends
- * without end takes half, and leaves room for the other peers. Further messages stay in the peer's ring, and
- * then with the peer. Over the network a frame cannot be accepted in part, so there the peer loses its
- * connection.
+ * without end takes half, and leaves room for the other peers. Then it is paused: its further messages stay
+ * with it. If it sends on, they stay in its ring; over the network, where a frame cannot be accepted in part,
+ * the peer loses its connection.
  */
 #define KEPT_MESSAGES_MAX (1U << 20)
-#define KEPT_BYTES_MAX (UINT64_C(1) << 30)
+#define KEPT_BYTES_FOR_EACH UINT64_C(1024)
+/* What can be set instead. */
+#define KEPT_MESSAGES_LEAST 1024U
+#define KEPT_MESSAGES_MOST (1U << 30)
 
 /*
  * Messages of up to this length use one chunk. Longer messages use several, so that the receiver copies one
@@ -290,6 +306,8 @@ int messenger_open(struct messenger **messenger, struct region *region, uint32_t
 /* Joins a further region: see transport_join(). */
 int messenger_join(struct messenger *messenger, struct region *region, uint32_t endpoint,
 		   struct region_error *error);
+/* Sets how many messages may wait for receives, instead of KEPT_MESSAGES_MAX, and their bytes with it. */
+void messenger_keep_most(struct messenger *messenger, uint32_t messages);
 /*
  * Whether a message waits here for a living peer in another process. The message is lost if the messenger is
  * closed now.
@@ -410,6 +428,21 @@ struct receive *receive_part(struct messenger *messenger, struct receive *parent
 
 /* arrive.c */
 int arrive(void *messenger, struct peer *peer, uint64_t control);
+
+/* pause.c */
+/*
+ * There is no room for another message of the peer: pauses the peer. Returns whether the message is taken
+ * nevertheless, because the peer sent it before it knew.
+ */
+bool pause_admits_message(struct messenger *messenger, struct msg_peer *from);
+/* The same for bytes of a message that cannot stay in a chunk. */
+bool pause_admits_bytes(struct messenger *messenger, struct msg_peer *from, uint64_t bytes);
+/* A message was received or dropped while peers are paused: lets one of them go on, if there is room. */
+void pause_end_some(struct messenger *messenger);
+/* A PAUSE arrived. Returns 0 or a negative errno. */
+int pause_arrive(struct messenger *messenger, struct msg_peer *from, uint64_t word);
+/* The peer failed, or begins a new stream: neither end is paused any more. */
+void pause_forget(struct msg_peer *peer);
 
 /* fetch.c */
 /*

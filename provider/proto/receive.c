@@ -158,6 +158,8 @@ void message_free(struct messenger *messenger, struct message *message)
 	}
 	free(message->copy);
 	pool_give(&messenger->message_pool, message);
+	if (__builtin_expect(!match_is_empty(&messenger->kept.pausing), 0))
+		pause_end_some(messenger);
 }
 
 /* The bytes of a waiting message that are in private memory. */
@@ -179,7 +181,8 @@ bool message_detach(struct messenger *messenger, struct message *message)
 		return true;
 	if (message->copy == NULL) {
 		uint64_t room = detached_bytes(message);
-		if (message->from->copied + room + messenger->kept.bytes > messenger->kept.bytes_max)
+		if (message->from->copied + room + messenger->kept.bytes > messenger->kept.bytes_max &&
+		    !pause_admits_bytes(messenger, message->from, room))
 			return false;
 		message->copy = malloc(room);
 		if (message->copy == NULL)

@@ -170,7 +170,7 @@ static bool concerns(const struct match_link *head, const struct msg_peer *to, b
 
 bool messenger_is_quiet(const struct messenger *messenger, const struct msg_peer *to)
 {
-	return !to->peer.waits && !concerns(&messenger->pumping, to, true) &&
+	return to->queue.count == 0 && !concerns(&messenger->pumping, to, true) &&
 	       !concerns(&messenger->awaiting, to, true) &&
 	       !concerns(&messenger->remote_pumping, to, false) &&
 	       !concerns(&messenger->remote_awaiting, to, false) &&

@@ -144,7 +144,7 @@ static void remove_first(struct send_queues *queues, struct msg_peer *to)
 	queues->bytes -= entry->bytes;
 	if (--queue->count == 0) {
 		match_unlink(&queue->link);
-		to->peer.waits = false;
+		to->peer.waits = to->paused;
 	}
 	free(entry);
 }
@@ -173,7 +173,7 @@ static uint32_t work_off(struct messenger *messenger, struct msg_peer *to, uint3
 	struct send_queue *queue = &to->queue;
 	uint32_t done = 0;
 
-	while (queue->count > 0 && done < budget && is_present(to)) {
+	while (queue->count > 0 && done < budget && is_present(to) && !to->paused) {
 		const struct send_request *request = &queue->first->request;
 		ssize_t result = send_now(messenger, request);
 		if (result == -EAGAIN)

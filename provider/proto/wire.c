@@ -46,6 +46,7 @@ struct slot_shape wire_shape(uint64_t control)
 	case WIRE_ACKNOWLEDGE:
 	case WIRE_RECLAIM:
 	case WIRE_SWITCH:
+	case WIRE_PAUSE:
 		return without_chunk(0);
 	case WIRE_WRITE:
 		return without_chunk(8 + data + length);

@@ -16,6 +16,7 @@
  *   RESUME    sender's id   struct wire_resume: continue in pieces          0
  *   OFFER     tag           struct wire_offer: a large message to be read   0
  *   SWITCH    0             the last slot on this transport: switch.h       0
+ *   PAUSE     1, or 0       1: send me no messages until a PAUSE of 0       0
  *
  * [data] is present with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGED. An id is meaningful only to
  * the side that created it, which checks it when it comes back. Pieces of a message come in order, so they
@@ -63,6 +64,7 @@ enum wire_kind {
 	WIRE_RESUME = 11,
 	WIRE_OFFER = 12, /* only over the network */
 	WIRE_SWITCH = 13,
+	WIRE_PAUSE = 14,
 	WIRE_WRITE = 16,
 	WIRE_WRITE_CHUNK = 17,
 	WIRE_READ = 18,

@@ -445,7 +445,7 @@ static void parameters(int rank)
 	static const char *const names[] = {"FI_VICINAL_REGION",      "FI_VICINAL_PEER_TIMEOUT",
 					    "FI_VICINAL_ALLOW_SLOW",  "FI_VICINAL_RANK",
 					    "FI_VICINAL_SINGLE_COPY", "FI_VICINAL_SEND_QUEUE",
-					    "FI_VICINAL_JOB"};
+					    "FI_VICINAL_JOB",         "FI_VICINAL_UNEXPECTED"};
 	struct fi_param *listed = NULL;
 	int count = 0;
 

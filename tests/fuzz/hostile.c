@@ -99,7 +99,10 @@ void hostile_push(struct fuzz *fuzz)
 	}
 	uint64_t offset = take_offset(input) << 32;
 	offset |= take_u16(input) % 460;
-	/* This kind stands for all one-sided operations, or for itself. */
+	/* Of the kinds beyond these, one stands for an invalid kind or itself, one for all one-sided
+	 * operations. */
+	if (kind == 0 && (style & 64) != 0)
+		kind = WIRE_PAUSE;
 	if (kind == 11 && (style & 128) == 0)
 		kind = hostile_remote(fuzz, style, offset, &word, payload, &length);
 	switch (kind) {
@@ -140,6 +143,10 @@ void hostile_push(struct fuzz *fuzz)
 			payload[3] = take_u8(input) % 4 | (uint64_t)transfer_id(take_u8(input), 1) << 32;
 			payload[4] = style & 128 ? take_u32(input) : HEAP_OFFSET;
 		}
+		break;
+	case WIRE_PAUSE:
+		word = take_u8(input) % 3;
+		length = 0;
 		break;
 	case WIRE_RESUME:
 		word = said[1];

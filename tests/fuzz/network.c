@@ -55,9 +55,10 @@ static unsigned char *take_slot(struct fuzz_input *input, unsigned char *to, uin
 					WIRE_SWITCH, WIRE_PIECE, WIRE_READ,       WIRE_REPLY_CHUNK};
 	uint8_t choice = take_u8(input);
 	uint32_t kind = choice & 128 ? choice & 31 : kinds[choice % 8];
-	bool bare = kind == WIRE_SWITCH || kind == WIRE_OFFER || kind >= WIRE_CORE_WRITE;
+	bool plain = kind == WIRE_SWITCH || kind == WIRE_PAUSE;
+	bool bare = plain || kind == WIRE_OFFER || kind >= WIRE_CORE_WRITE;
 	uint32_t length = bare ? 0 : take_u16(input) % 5000;
-	uint64_t control = control_word(kind, kind == WIRE_SWITCH ? 0 : take_u8(input) & 127, length);
+	uint64_t control = control_word(kind, plain ? 0 : take_u8(input) & 127, length);
 	struct slot_shape shape = wire_shape(control);
 	struct frame_slot slot = {control | shape.payload, kind == WIRE_SWITCH ? 0 : take_u8(input)};
 
@@ -79,6 +80,8 @@ static uint8_t take_kind(struct fuzz_input *input)
 {
 	uint8_t choice = take_u8(input);
 
+	if (choice == 223)
+		return FRAME_TAKEN;
 	return choice >= 224 ? (uint8_t)(FRAME_DETACH + choice % 2) : choice % 10;
 }
 

@@ -355,7 +355,7 @@ static void test_memory_that_holds_something_else_stays_as_it_is(void **state)
 	/* Memory that claims to be a region of a later version may not be written either. */
 	put_region(fd, 0, REGION_VERSION + 1);
 	assert_int_equal(pread(fd, before, 2 * HUGE, 0), (ssize_t)(2 * HUGE));
-	assert_refused("dax:/dev/dax0.0", -EPROTONOSUPPORT, "version 2");
+	assert_refused("dax:/dev/dax0.0", -EPROTONOSUPPORT, "version 3");
 	assert_int_equal(pread(fd, after, 2 * HUGE, 0), (ssize_t)(2 * HUGE));
 	assert_memory_equal(before, after, 2 * HUGE);
 	free(before);
@@ -531,10 +531,10 @@ static void test_one_that_cannot_be_used_is_reported_if_there_is_no_other(void *
 
 	(void)state;
 	put_region(newer, 0, REGION_VERSION + 1);
-	assert_not_found(-EPROTONOSUPPORT, "version 2");
+	assert_not_found(-EPROTONOSUPPORT, "version 3");
 	forbidden = "/sys/bus/pci/devices/0000:00:03.0/resource2";
 	assert_int_equal(close(add_ivshmem("0000:00:03.0")), 0);
-	assert_not_found(-EPROTONOSUPPORT, "version 2");
+	assert_not_found(-EPROTONOSUPPORT, "version 3");
 	int good = add_ivshmem("0000:00:04.0");
 	put_region(good, 0, REGION_VERSION);
 	assert_found("pci:0000:00:04.0");

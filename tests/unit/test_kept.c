@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_kept.c - messages without a posted receive. One peer's flood is held back. It costs the peer neither
- * its connection nor the room of other peers.
+ * test_kept.c - messages without a posted receive. A peer that sends too many is paused. It costs the peer
+ * neither its connection nor the room of other peers, and nothing but messages waits.
  */
 #include "world.h"
 
-#define MOST 64U
-#define FLOOD 4000U
+#define MOST 1024U
+#define FLOOD 8000U
+/* What a paused peer may have sent before: its ring. */
+#define LATE 128U
 
 static struct world world;
 static struct node *receiver = &world.nodes[0];
@@ -90,8 +92,9 @@ static void test_a_flood_is_held_back(void **state)
 	for (uint32_t kind = 0; kind < 3; kind++) {
 		uint32_t sent = flood(kind, FLOOD, 3);
 		assert_true(sent < FLOOD);
-		/* Half of the room. The other half is for all other peers. */
-		assert_int_equal(world_peer(receiver, flooding)->kept, MOST / 2);
+		/* Half of the room, and what came before the peer knew. The rest is for all others. */
+		assert_in_range(world_peer(receiver, flooding)->kept, MOST / 2, MOST / 2 + LATE);
+		assert_true(world_peer(flooding, receiver)->paused);
 		assert_int_equal(world_peer(receiver, flooding)->peer.state, PEER_PRESENT);
 		for (uint32_t tag = kind; tag < 10; tag += 3)
 			assert_true(send_one(other, tag));
@@ -102,12 +105,53 @@ static void test_a_flood_is_held_back(void **state)
 		for (uint32_t tag = kind; tag < sent; tag += 3)
 			receive_one(flooding, tag);
 		assert_int_equal(receiver->messenger->kept.messages, 0);
+		world_settle(&world);
+		assert_false(world_peer(flooding, receiver)->paused);
 		for (uint32_t tag = sent; tag < sent + 6; tag += 3) {
 			assert_true(send_one(flooding, tag));
 			receive_one(flooding, tag);
 		}
 	}
 	assert_int_equal(told, 1);
+}
+
+/* What is no message does not wait: here the answer to a large message of the receiver's. */
+static void test_a_paused_peer_answers(void **state)
+{
+	static unsigned char large[300000];
+	static unsigned char room[sizeof(large)];
+
+	(void)state;
+	assert_true(flood(0, FLOOD, 3) < FLOOD);
+	assert_true(world_peer(flooding, receiver)->paused);
+	fill_bytes(large, sizeof(large), 1);
+	assert_int_equal(node_send(receiver, flooding, large, sizeof(large), 1,
+				   FI_TAGGED | FI_DELIVERY_COMPLETE, NULL),
+			 0);
+	world_settle(&world);
+	assert_true(completion_is_empty(&receiver->sends));
+	assert_int_equal(node_receive(flooding, receiver, room, sizeof(room), 1, FI_TAGGED, NULL), 0);
+	(void)world_await_good(&world, &flooding->receives);
+	(void)world_await_good(&world, &receiver->sends);
+	assert_bytes(room, sizeof(room), 1);
+}
+
+/* The flooding peer goes on when messages of another peer make room, although none of its own is received. */
+static void test_room_that_another_peer_leaves(void **state)
+{
+	(void)state;
+	for (uint32_t tag = 0; tag < 3 * MOST / 2; tag += 3) {
+		assert_true(send_one(other, tag));
+		world_settle(&world);
+	}
+	uint32_t sent = flood(0, FLOOD, 3);
+	assert_in_range(world_peer(receiver, flooding)->kept, MOST / 4, MOST / 4 + LATE);
+	assert_true(world_peer(flooding, receiver)->paused);
+	for (uint32_t tag = 0; tag < 3 * MOST / 2; tag += 3)
+		receive_one(other, tag);
+	world_settle(&world);
+	assert_false(world_peer(flooding, receiver)->paused);
+	assert_true(send_one(flooding, sent));
 }
 
 /* A message for which a receive is posted needs no room. */
@@ -159,6 +203,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_a_flood_is_held_back, open_world, close_world),
+		cmocka_unit_test_setup_teardown(test_a_paused_peer_answers, open_world, close_world),
+		cmocka_unit_test_setup_teardown(test_room_that_another_peer_leaves, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_messages_that_are_awaited_pass, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_one_that_is_held_back_and_dies_is_missed, open_world,
 						close_world),

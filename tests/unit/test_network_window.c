@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_network_window.c - how far a sender runs ahead over the network: a window of frames.
+ * test_network_window.c - how far a sender runs ahead over the network: a window of frames, and a pause when
+ * too many messages wait for receives.
  */
 #include "fake_core.h"
+
+#define MOST 256U
+#define FLOOD 40000U
 
 static struct fake_world world;
 static struct far_node *a = &world.nodes[0];
 static struct far_node *b = &world.nodes[1];
+static struct far_node *c = &world.nodes[2];
 static struct msg_peer *to_b;
 static uint32_t from_a;
 static uint64_t out;
@@ -113,12 +118,71 @@ static void test_a_receipt_without_room_is_sent_later(void **state)
 	receive_numbers(0, 10000);
 }
 
+/* Nobody receives: the sender is paused, and loses neither a message nor its connection. */
+static void test_a_flood_is_paused(void **state)
+{
+	(void)state;
+	b->node.messenger->kept.messages_max = MOST;
+	uint64_t sent = flood(0, FLOOD);
+	assert_true(sent < FLOOD);
+	assert_true(to_b->paused);
+	/* Others still get messages through. */
+	fake_talk(&world, c, fake_peer(c, b), b, fake_peer(b, c)->peer.source, 8, 2);
+	receive_numbers(0, sent);
+	assert_false(to_b->paused);
+	assert_int_equal(flood(sent, sent + MOST / 4), sent + MOST / 4);
+	receive_numbers(sent, sent + MOST / 4);
+	assert_int_equal(to_b->peer.state, PEER_PRESENT);
+}
+
+/* A sender that goes on nevertheless is one that breaks the protocol. */
+static void test_one_that_ignores_the_pause_is_lost(void **state)
+{
+	(void)state;
+	b->node.messenger->kept.messages_max = MOST;
+	for (out = 0; out < FLOOD && to_b->peer.state == PEER_PRESENT; out++) {
+		(void)fake_send(a, to_b, &out, 8, 1);
+		fake_settle(&world);
+		to_b->paused = false;
+		to_b->peer.waits = false;
+	}
+	assert_int_equal(fake_transport(b)->peers[from_a]->failure, -ENOMEM);
+	assert_in_range(b->node.messenger->kept.messages, MOST / 2, FLOOD / 2);
+}
+
+/* Bytes that cannot stay in a frame are bounded in the same way. */
+static void test_a_flood_of_bytes_is_paused(void **state)
+{
+	static unsigned char bytes[4000];
+	uint32_t sent = 0;
+
+	(void)state;
+	b->node.messenger->kept.bytes_max = UINT64_C(100) * sizeof(bytes);
+	while (!to_b->paused && sent < FLOOD) {
+		sent += fake_send(a, to_b, bytes, sizeof(bytes), 1) == 0;
+		fake_settle(&world);
+	}
+	/* Half of the room: the rest is for other peers. */
+	assert_in_range(sent, 50, 50 + NETWORK_WINDOW);
+	assert_int_equal(to_b->peer.state, PEER_PRESENT);
+	for (uint32_t i = 0; i < sent; i++) {
+		assert_int_equal(fake_receive(b, from_a, bytes, sizeof(bytes), 1), 0);
+		fake_settle(&world);
+		assert_int_equal(fake_next(&b->node.receives).length, sizeof(bytes));
+	}
+	assert_false(to_b->paused);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_a_window_is_not_exceeded, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_a_receipt_without_room_is_sent_later, open_world,
 						close_world),
+		cmocka_unit_test_setup_teardown(test_a_flood_is_paused, open_world, close_world),
+		cmocka_unit_test_setup_teardown(test_one_that_ignores_the_pause_is_lost, open_world,
+						close_world),
+		cmocka_unit_test_setup_teardown(test_a_flood_of_bytes_is_paused, open_world, close_world),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

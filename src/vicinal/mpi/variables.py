@@ -51,6 +51,14 @@ def _size_fault(text: str) -> str | None:
     return None if good else "is not a size such as 65536, 64K or 1M"
 
 
+def _count_fault(text: str) -> str | None:
+    fault = "is not a number from 1K to 1G, such as 65536, 64K or 4M"
+    if _size_fault(text):
+        return fault
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1].upper(), 1)
+    return None if 1 << 10 <= int(text.rstrip("KMGkmg")) * factor <= 1 << 30 else fault
+
+
 def _anything(_text: str) -> str | None:
     return None
 
@@ -62,6 +70,7 @@ _OF_THE_PROVIDER: dict[str, Callable[[str], str | None]] = {
     "VICINAL_ALLOW_SLOW": _anything,
     "VICINAL_HEAP_THRESHOLD": _size_fault,
     "VICINAL_SEND_QUEUE": _size_fault,
+    "VICINAL_UNEXPECTED": _count_fault,
     "VICINAL_SINGLE_COPY": _one_of("auto", "on", "off"),
     "VICINAL_NET": _anything,
     "VICINAL_NET_INTERFACE": _anything,

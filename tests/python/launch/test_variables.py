@@ -76,6 +76,8 @@ def test_fi_info_shows_the_variables_that_the_manual_lists() -> None:
         ("VICINAL_PEER_TIMEOUT", "5s", "above 0 and up to 86400"),
         ("VICINAL_HEAP_THRESHOLD", "000K", "VICINAL_HEAP_THRESHOLD=000K is not a size"),
         ("VICINAL_SEND_QUEUE", "0", "VICINAL_SEND_QUEUE=0 is not a size"),
+        ("VICINAL_UNEXPECTED", "1000", "VICINAL_UNEXPECTED=1000 is not a number from 1K to 1G"),
+        ("VICINAL_UNEXPECTED", "2G", "VICINAL_UNEXPECTED=2G is not a number from 1K to 1G"),
         ("VICINAL_HEAP_THRESHOLD", "64KiB", "VICINAL_HEAP_THRESHOLD=64KiB is not a size"),
     ],
 )
