@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from guest_support import TEST_SECONDS
 
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi, mpi_prefix
 from vicinal.mpi.libraries import STANDARD

@@ -18,10 +18,10 @@ from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.job_nodes import ClusterGuests, JobGuests
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.layout import HOME
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.mpi.environment import (
     NO_LOCAL,
     MessagePath,

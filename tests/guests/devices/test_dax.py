@@ -8,8 +8,8 @@ import pytest
 from guest_python import lend_python, run_python
 from guest_support import BOUND
 
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.layout import USER_ID
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.host.shared_device import SLOW
 from vicinal.labs.programs import mpi_program, read_records

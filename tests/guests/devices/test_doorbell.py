@@ -13,10 +13,10 @@ import pytest
 from guest_support import BOUND
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.layout import HOME, guest_address
 from vicinal.cluster.vm.qemu.guest import Guest
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import run_in_guests

@@ -14,6 +14,7 @@ from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.pair import pair_identities
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
 from vicinal.cluster.vm.guest.identity import make_keys
@@ -28,7 +29,6 @@ from vicinal.cluster.vm.libvirt.migrate import migrate
 from vicinal.cluster.vm.libvirt.side import Side
 from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.cluster.vm.qemu.pair import pair_identities
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi
 from vicinal.region import create

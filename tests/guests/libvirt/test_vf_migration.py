@@ -24,6 +24,7 @@ from guest_support import BOUND
 from test_domain_migration import files
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.pair import pair_identities
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import PciFunction, SharedRegion
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
@@ -39,7 +40,6 @@ from vicinal.cluster.vm.libvirt.migrate import migrate
 from vicinal.cluster.vm.libvirt.side import Side
 from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.cluster.vm.qemu.pair import pair_identities
 
 MAC = "02:00:00:00:00:77"
 HERS, THEIRS = PciFunction("0000:01:08.1"), PciFunction("0000:05:08.2")

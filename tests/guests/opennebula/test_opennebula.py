@@ -22,6 +22,7 @@ from domain_support import private_daemon
 from guest_verify import BOTH_WAYS, Pair, verify
 from opennebula_support import Host, asks
 
+from vicinal.cluster.nodes.vm.pair import pair_identities
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.guest.identity import make_keys
 from vicinal.cluster.vm.image.building import build_image
@@ -30,7 +31,6 @@ from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec, Placement
 from vicinal.cluster.vm.libvirt.domain_xml import domain_xml
 from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.cluster.vm.qemu.pair import pair_identities
 from vicinal.integrations.opennebula.installation import Installation
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.environment import Mpi

@@ -24,6 +24,7 @@ from guest_verify import Pair
 from opennebula_support import Host, error_text
 from test_opennebula import deploy, written
 
+from vicinal.cluster.nodes.vm.pair import pair_identities
 from vicinal.cluster.vm.devices import SharedRegion
 from vicinal.cluster.vm.guest.identity import make_keys
 from vicinal.cluster.vm.guest.shell import GuestShell
@@ -32,7 +33,6 @@ from vicinal.cluster.vm.libvirt.connection import Hypervisor, connect
 from vicinal.cluster.vm.libvirt.domain_spec import DomainSpec
 from vicinal.cluster.vm.qemu.accelerator_probe import choose_accelerator
 from vicinal.cluster.vm.qemu.choice import find_qemu
-from vicinal.cluster.vm.qemu.pair import pair_identities
 from vicinal.integrations.opennebula.installation import Installation
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command

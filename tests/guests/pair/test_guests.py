@@ -12,8 +12,8 @@ from guest_support import BOUND, wait_until
 from rich.console import Console
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.layout import USER_ID
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.demo import GuestDemoPlan, run_guest_demo, write_guest_demo
 from vicinal.labs.bench.jobs import Amount
 from vicinal.labs.bench.metric import DEMO_METRICS

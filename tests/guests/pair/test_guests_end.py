@@ -16,12 +16,12 @@ import pytest
 from guest_support import BOUND, wait_until
 from process_support import name_of
 
-import vicinal.cluster.vm.qemu.pair
+import vicinal.cluster.nodes.vm.pair
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.building import GuestImage, build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.qemu import choice as guest_qemu_choice
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.programs import mpi_program
 from vicinal.launch.guest_job import run_in_guests
 from vicinal.mpi.environment import Mpi
@@ -43,7 +43,7 @@ def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
 
 
 def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vicinal.cluster.vm.qemu.pair, "mark_dead", lambda _region, _name: [])
+    monkeypatch.setattr(vicinal.cluster.nodes.vm.pair, "mark_dead", lambda _region, _name: [])
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
 
 
@@ -124,7 +124,7 @@ def test_a_guest_that_does_not_boot_shows_its_console(
     def broken_image(say: Callable[[str], None], network: GuestNetwork) -> GuestImage:
         return replace(build_image(say, network), files=empty)
 
-    monkeypatch.setattr(vicinal.cluster.vm.qemu.pair, "build_image", broken_image)
+    monkeypatch.setattr(vicinal.cluster.nodes.vm.pair, "build_image", broken_image)
     pair = GuestPair()
     with pytest.raises(VicinalError, match=r"guest0: QEMU ended.*Kernel panic") as raised:
         pair.open()

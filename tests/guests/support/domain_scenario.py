@@ -21,6 +21,7 @@ from guest_support import BOUND
 from guest_verify import Pair, verify
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.pair import pair_identities
 from vicinal.cluster.vm.accelerator import Accelerator
 from vicinal.cluster.vm.devices import FileRegion, NvdimmRegion, SharedRegion, Wire
 from vicinal.cluster.vm.guest.commands import BOOT_SECONDS
@@ -46,7 +47,6 @@ from vicinal.cluster.vm.libvirt.lifecycle import (
     stop,
     wait_until_booted,
 )
-from vicinal.cluster.vm.qemu.pair import pair_identities
 from vicinal.region import create
 
 DEVICES = "cat /sys/bus/pci/devices/*/device"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from guest_support import BOUND
 
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.layout import HOME
 from vicinal.cluster.vm.qemu.guest import Guest
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import VERBS_CORE, run_in_guests
 from vicinal.mpi.environment import Mpi

@@ -10,7 +10,7 @@ import pytest
 from guest_python import lend_python, run_python
 from guest_support import BOUND
 
-from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.cluster.nodes.vm.pair import GuestPair
 
 Findings = dict[str, list[dict[str, Any]]]
 

@@ -11,8 +11,8 @@ from launch_support import MPIS, REGION
 from vicinal.base.errors import VicinalError
 from vicinal.cli import run
 from vicinal.cluster.nodes.vm.guests import VmGuests
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.image.kind import GuestNetwork
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.launch.guest_job import RunningGuestJob, job_command
 from vicinal.mpi.environment import provider_directory
 from vicinal.mpi.job import Job
@@ -122,7 +122,7 @@ def test_a_job_in_vms_says_that_accumulates_may_be_wrong(mpi: str, count: int) -
 def test_guests_run_says_so_too_and_why_there_is_no_table_of_paths(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("vicinal.cluster.vm.qemu.pair.GuestPair", FakeGuests)
+    monkeypatch.setattr("vicinal.cluster.nodes.vm.pair.GuestPair", FakeGuests)
     monkeypatch.setattr("vicinal.launch.guest_job.show_in_guests", lambda *_: 0)
     options = ["--mpi", "openmpi", "--path", "network", "--paths"]
     assert run(["guests", "run", *options, "/bin/true"]) == 0

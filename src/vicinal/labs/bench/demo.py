@@ -10,8 +10,8 @@ from rich.console import Console
 
 from vicinal.base.progress import show_steps
 from vicinal.base.sizes import KIB, MIB
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB
-from vicinal.cluster.vm.qemu.pair import GuestPair
 from vicinal.labs.bench.jobs import Amount, GuestsRunner, Stage, measure_on
 from vicinal.labs.bench.metric import DEMO_METRICS, FACTS, Metric, Trial
 from vicinal.labs.bench.report import DEMO_LEGEND, demo_tables, notes

@@ -40,7 +40,7 @@ def demo(
     from dataclasses import replace
 
     from vicinal.base.progress import show_steps
-    from vicinal.cluster.vm.qemu.pair import GuestPair
+    from vicinal.cluster.nodes.vm.pair import GuestPair
     from vicinal.labs.bench.demo import (
         GuestDemoPlan,
         check_guest_demo,
@@ -107,7 +107,7 @@ def run(
     ] = False,
 ) -> int:
     """Run an MPI program across two guests, half of the ranks in each."""
-    from vicinal.cluster.vm.qemu.pair import GuestPair
+    from vicinal.cluster.nodes.vm.pair import GuestPair
     from vicinal.launch.guest_job import check_guest_job, show_in_guests
     from vicinal.mpi.job import Job
     from vicinal.mpi.paths_table import paths_table

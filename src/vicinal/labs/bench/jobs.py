@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
-from vicinal.cluster.vm.qemu.pair import GuestPair
+from vicinal.cluster.nodes.vm.pair import GuestPair
 from vicinal.labs.bench.metric import FACTS, Metric, Trial, read_trial
 from vicinal.labs.bench.sides import Scenario
 from vicinal.labs.programs import first_words, mpi_program
