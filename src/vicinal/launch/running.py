@@ -9,10 +9,9 @@ import os
 import secrets
 import signal
 import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -30,7 +29,7 @@ from vicinal.mpi.libraries import tested
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.preloading import pairs_notes
 from vicinal.mpi.program import check_visible
-from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.started import StartedJob, Stream, run_to_end
 from vicinal.mpi.traffic import JobTraffic, job_traffic
 from vicinal.mpi.variables import JOB, new_job_number
 from vicinal.region import RegionState, create, inspect
@@ -60,24 +59,7 @@ def launch(
     Raises VicinalError if the job cannot be started, if a node ends before the job, or after
     `timeout` seconds. Nothing of the job is left then.
     """
-    with (
-        tempfile.TemporaryFile() as given,
-        tempfile.TemporaryFile() as output,
-        tempfile.TemporaryFile() as errors,
-    ):
-        given.write(stdin)
-        given.seek(0)
-        source = given if stdin else subprocess.DEVNULL
-        with RunningJob(job, cluster, stdin=source, stdout=output, stderr=errors) as running:
-            returncode = running.wait(timeout)
-            seconds = time.monotonic() - running.started
-            regions = running.region_states()
-        texts = []
-        for stream in (output, errors):
-            stream.seek(0)
-            texts.append(stream.read().decode(errors="replace"))
-    region = regions[0] if regions else None
-    return CompletedJob(returncode, texts[0], texts[1], seconds, region, tuple(regions))
+    return run_to_end(partial(RunningJob, job, cluster), timeout=timeout, stdin=stdin)
 
 
 class RunningJob(StartedJob):

@@ -4,15 +4,18 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import IO, ClassVar, Self
+from typing import IO, ClassVar, Protocol, Self
 
 from vicinal.base.errors import TimeLimitError
 from vicinal.mpi.environment import MessagePath
+from vicinal.mpi.job import CompletedJob
 from vicinal.mpi.traffic import JobTraffic
+from vicinal.region import RegionState
 
 Stream = IO[bytes] | int | None
 """Standard input or output of a job as subprocess takes it; None means this process's own."""
@@ -92,6 +95,10 @@ class StartedJob(ABC):
         time."""
         return ""
 
+    def region_states(self) -> Sequence[RegionState]:
+        """What each of its regions on this host says of the job now."""
+        return ()
+
     @abstractmethod
     def traffic(self) -> JobTraffic | None:
         """What its regions say now of its messages; None for a job without a region.
@@ -111,3 +118,38 @@ class StartedJob(ABC):
     def close(self) -> None:
         """End all that still runs of the job, and remove what was created for it. Can be called
         again."""
+
+
+class JobStart(Protocol):
+    """A function that starts a job with these streams, such as a class of jobs."""
+
+    def __call__(self, *, stdin: Stream, stdout: Stream, stderr: Stream) -> StartedJob:
+        """Start the job. Raises VicinalError if it cannot be started."""
+
+
+def run_to_end(
+    start: JobStart, *, timeout: float | None = None, stdin: bytes = b""
+) -> CompletedJob:
+    """Start a job, wait for its end, and return its output. Nothing of the job is left then.
+
+    Raises VicinalError if the job cannot be started, if a node ends before the job, or after
+    `timeout` seconds.
+    """
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
+        given.write(stdin)
+        given.seek(0)
+        source = given if stdin else subprocess.DEVNULL
+        with start(stdin=source, stdout=output, stderr=errors) as running:
+            returncode = running.wait(timeout)
+            seconds = time.monotonic() - running.started
+            regions = tuple(running.region_states())
+        texts = []
+        for stream in (output, errors):
+            stream.seek(0)
+            texts.append(stream.read().decode(errors="replace"))
+    region = regions[0] if regions else None
+    return CompletedJob(returncode, texts[0], texts[1], seconds, region, regions)
