@@ -3,15 +3,12 @@
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 from vicinal.cluster.manager import open_nodes
-from vicinal.cluster.nodes.job_nodes import ClusterGuests, JobNodes, check_joined
-from vicinal.launch.guest_job import RunningGuestJob, check_guest_job
+from vicinal.cluster.nodes.job_nodes import JobGuests, JobNodes
+from vicinal.launch.guest_job import RunningGuestJob
 from vicinal.launch.running import RunningJob
-from vicinal.mpi.environment import MessagePath, Progress
 from vicinal.mpi.job import Job
-from vicinal.mpi.placement import place
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic
 
@@ -60,24 +57,11 @@ class _Launchers:
             stderr=self._stderr,
         )
 
-    def in_first_guest(self, job: Job, guests: ClusterGuests) -> StartedJob:
+    def in_first_guest(self, job: Job, guests: JobGuests) -> StartedJob:
         return RunningGuestJob(
-            _for_guests(job, guests),
+            job,
             guests,
             stdin=self._stdin,
             stdout=self._stdout,
             stderr=self._stderr,
         )
-
-
-def _for_guests(job: Job, guests: ClusterGuests) -> Job:
-    """The job adapted to virtual machines. Raises VicinalError for a job that they cannot run."""
-    check_guest_job(job)
-    placed = place(job.ranks, [guest.name for guest in guests.guests])
-    check_joined([each.node for each in placed], guests.alone)
-    if job.path is MessagePath.REGION:
-        guests.check_room(job.ranks, heap=job.heap)
-    if job.progress is None:
-        return job
-    chosen = {"VICINAL_PROGRESS": Progress(job.progress).value}
-    return replace(job, environment={**job.environment, **chosen})

@@ -196,10 +196,10 @@ def run(
             isolated = stack.enter_context(EphemeralCluster(wanted, regions=shared))
         for limitation in isolated.limitations:
             _note(f"this system does not give the nodes {limitation}")
-        return _wait_for_job(RunningJob(job, isolated, stdin=_input()), timeout, show_paths)
+        return wait_for_job(RunningJob(job, isolated, stdin=job_input()), timeout, show_paths)
 
 
-def _wait_for_job(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
+def wait_for_job(job: StartedJob, timeout: float | None, show_paths: bool) -> int:
     """Wait for a started job, forward signals to the job, and show its paths at the end."""
     with _closing(job), _signals_forwarded(job):
         try:
@@ -270,9 +270,9 @@ def _run_on_hosts(
 
     names = ", ".join(host.name for host in hosts)
     with told(f"waiting for {names} to get ready") as word:
-        running = HostJob(job, hosts, reach=reach, stdin=_input())
+        running = HostJob(job, hosts, reach=reach, stdin=job_input())
     _say_started(word)
-    return _wait_for_job(running, timeout, show_paths)
+    return wait_for_job(running, timeout, show_paths)
 
 
 def _show_paths(running: StartedJob) -> None:
@@ -287,7 +287,7 @@ def _show_paths(running: StartedJob) -> None:
         show_tables([traffic], sys.stderr)
 
 
-def _input() -> int | None:
+def job_input() -> int | None:
     """This process's standard input for the job, unless the input is empty."""
     try:
         nothing = os.path.samestat(os.fstat(0), Path(os.devnull).stat())
@@ -308,9 +308,9 @@ def _run_on_cluster(job: Job, named: str, timeout: float | None, show_paths: boo
     name = find_name(named)
     with ExitStack() as stack:
         with told(f"reaching the nodes of {name}") as word:
-            running = stack.enter_context(job_on_cluster(job, name, stdin=_input()))
+            running = stack.enter_context(job_on_cluster(job, name, stdin=job_input()))
         _say_started(word)
-        return _wait_for_job(running, timeout, show_paths)
+        return wait_for_job(running, timeout, show_paths)
 
 
 def _say_started(word: Word) -> None:

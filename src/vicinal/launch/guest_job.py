@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from vicinal.base.errors import VicinalError
-from vicinal.cluster.nodes.job_nodes import ClusterGuests, JobGuests
-from vicinal.cluster.nodes.vm.pair import GuestPair
+from vicinal.cluster.nodes.job_nodes import JobGuests, check_joined
 from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.image.layout import HOME
 from vicinal.mpi.environment import (
     NO_LOCAL,
     MessagePath,
+    Progress,
     mpi_environment,
     no_local_notes,
     provider_directory,
@@ -34,7 +34,7 @@ from vicinal.mpi.libraries import STANDARD, Family, Installation, Mpi
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.preloading import pairs_notes, preloaded_libraries, preloading
 from vicinal.mpi.program import linked_mpi
-from vicinal.mpi.started import StartedJob, Stream
+from vicinal.mpi.started import StartedJob, Stream, run_to_end
 from vicinal.mpi.traffic import JobTraffic
 from vicinal.mpi.variables import JOB, new_job_number, portable_variables
 from vicinal.region import RegionState
@@ -58,6 +58,10 @@ done
 
 A process of another user has an environment that this user may not read, and is not of this job.
 """
+_LOST_SECONDS = 2.0
+"""Time in which a guest ends after the connection to it was lost."""
+_POLL_SECONDS = 0.1
+
 _MARK = "VICINAL_VM_JOB"
 """Variable that all processes of one job have."""
 
@@ -68,9 +72,9 @@ _CLEAR = f'{CLEAR}rm -f "$0"'
 
 
 class RunningGuestJob(StartedJob):
-    """A job in a cluster's VMs; as a context manager it leaves nothing behind.
+    """A job in guests; as a context manager it leaves nothing behind.
 
-    Raises VicinalError if the job cannot be started.
+    Raises VicinalError if the guests cannot run the job, or if it cannot be started.
     """
 
     grace_seconds: ClassVar[float] = 5.0
@@ -78,7 +82,7 @@ class RunningGuestJob(StartedJob):
     def __init__(
         self,
         job: Job,
-        guests: ClusterGuests,
+        guests: JobGuests,
         *,
         stdin: Stream = None,
         stdout: Stream = None,
@@ -90,12 +94,18 @@ class RunningGuestJob(StartedJob):
         self._number = new_job_number()
         self._mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._file = f"/tmp/vicinal-job-{self._mark}"
+        mpi = check_guest_job(job)
+        placements = place(job.ranks, [guest.name for guest in guests.guests])
+        check_joined([placement.node for placement in placements], guests.alone)
+        if self.path is MessagePath.REGION:
+            guests.check_room(job.ranks, heap=job.heap)
         guests.enter()
         command, environment = job_command(job, guests, self._number)
         # Guests have the library for pairs if this host has it.
-        of_pairs = pairs_notes(check_guest_job(job), self.path)
+        of_pairs = pairs_notes(mpi, self.path)
         self.notes = no_local_notes(environment, os.environ) + of_pairs
         environment = {**environment, _MARK: self._mark}
+        self.started = time.monotonic()  # the program may have been copied into the guests
         self._launcher = subprocess.Popen(
             guests.guests[0].command(["sh", "-c", _LAUNCH, self._file, *command], environment),
             stdin=stdin,
@@ -104,12 +114,30 @@ class RunningGuestJob(StartedJob):
             start_new_session=True,  # this process forwards signals, in order
         )
 
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the job's end. Raises VicinalError also if a guest's end ended the job."""
+        status = super().wait(timeout)
+        if status != 0:
+            # QEMU closes the connection to the first guest a moment before it ends.
+            lost = self._guests.guests[0].is_lost(status)
+            until = time.monotonic() + (_LOST_SECONDS if lost else 0.0)
+            self.check_alive()
+            while time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)
+                self.check_alive()
+        return status
+
     def check_alive(self) -> None:
-        """Raise VicinalError if a VM ended."""
+        """Raise VicinalError if a guest ended."""
         self._guests.check()
 
+    def region_states(self) -> list[RegionState]:
+        if self.path is not MessagePath.REGION:
+            return []
+        return [each.of_job(self._number) for each in self._guests.inspect_all()]
+
     def traffic(self) -> JobTraffic | None:
-        """The messages in the VMs' regions now; None if the job does not use regions."""
+        """The messages in the guests' regions now; None if the job does not use regions."""
         return self._guests.traffic(self._number) if self.path is MessagePath.REGION else None
 
     def forward(self, number: signal.Signals) -> None:
@@ -118,42 +146,18 @@ class RunningGuestJob(StartedJob):
             self._guests.guests[0].run(["sh", "-c", _SIGNAL, self._file, name])
 
     def close(self) -> None:
-        """Kill all processes of the job that still run, in all VMs. Can be repeated."""
+        """Kill all processes of the job that still run, in all guests. Can be repeated."""
         if self.launcher.poll() is None:
             self.launcher.terminate()
         clear = ["sh", "-c", _CLEAR, self._file, f"{_MARK}={self._mark}"]
-        with suppress(VicinalError):  # nothing runs in a VM that ended
+        with suppress(VicinalError):  # nothing runs in a guest that ended
             run_parallel(partial(guest.run, clear) for guest in self._guests.guests)
         self.launcher.wait()
 
 
-def run_in_guests(job: Job, pair: JobGuests, *, timeout: float = 120.0) -> CompletedJob:
-    """Run a job to its end and return its output.
-
-    Raises VicinalError if the job cannot be started, if the first guest is lost, or after `timeout`
-    seconds. The job has ended then.
-    """
-    number = new_job_number()
-    command, environment = job_command(job, pair, number)
-    began = time.monotonic()
-    done = pair.guests[0].run(command, environment=environment, timeout=timeout)
-    seconds = time.monotonic() - began
-    regions: tuple[RegionState, ...] = ()
-    if MessagePath(job.path) is MessagePath.REGION:
-        regions = tuple(each.of_job(number) for each in pair.inspect_all())
-    first = regions[0] if regions else None
-    return CompletedJob(done.returncode, done.stdout, done.stderr, seconds, first, regions)
-
-
-def show_in_guests(job: Job, pair: GuestPair) -> int:
-    """Run a job with this process's input and output. Returns the job's exit status."""
-    command, environment = job_command(job, pair)
-    guest = pair.guests[0]
-    status = subprocess.run(guest.command(command, environment), check=False).returncode
-    if not all(each.alive for each in pair.guests):
-        lost = next(each for each in pair.guests if not each.alive)
-        raise lost.failure("it ended while the job ran")
-    return status if status >= 0 else 128 - status  # ssh was killed
+def run_in_guests(job: Job, guests: JobGuests, *, timeout: float = 120.0) -> CompletedJob:
+    """Run a job to its end and return its output; see run_to_end()."""
+    return run_to_end(partial(RunningGuestJob, job, guests), timeout=timeout)
 
 
 def check_guest_job(job: Job) -> Installation:
@@ -187,7 +191,7 @@ def check_guests_have(mpi: Mpi | Installation) -> None:
 
 
 def job_command(
-    job: Job, pair: JobGuests, number: int | None = None
+    job: Job, guests: JobGuests, number: int | None = None
 ) -> tuple[list[str], dict[str, str]]:
     """The launcher's command line and environment, for the first guest.
 
@@ -196,14 +200,14 @@ def job_command(
     """
     mpi = check_guest_job(job)
     linked = linked_mpi(Path(job.program[0]))
-    found = linked is None or (linked[1] is not None and pair.image.has(linked[1]))
-    program = [placed(Path(job.program[0]), pair), *job.program[1:]]
+    found = linked is None or (linked[1] is not None and guests.image.has(linked[1]))
+    program = [placed(Path(job.program[0]), guests), *job.program[1:]]
     # The libraries are beside the provider; guests have that folder under this host's path.
     libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
     if libraries:
         program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, job.environment)}", *program]
     program = with_files(job.files, f"{HOME}/files", program)
-    beyond = _beyond(mpi, job, pair)
+    beyond = _beyond(mpi, job, guests)
     environment = {
         **mpi_environment(mpi, job.path, job.region, core=beyond.get("VICINAL_NET")),
         **beyond,
@@ -211,31 +215,32 @@ def job_command(
         **portable_variables(os.environ),
         **({} if number is None else {JOB: str(number)}),
         **job.environment,
+        **({} if job.progress is None else {"VICINAL_PROGRESS": Progress(job.progress).value}),
     }
-    placements = place(job.ranks, [guest.name for guest in pair.guests])
+    placements = place(job.ranks, [guest.name for guest in guests.guests])
     launcher = _launcher(mpi, placements, environment)
     return [*launcher, *program], environment
 
 
-def _beyond(mpi: Installation, job: Job, pair: JobGuests) -> dict[str, str]:
+def _beyond(mpi: Installation, job: Job, guests: JobGuests) -> dict[str, str]:
     """Variables for ranks that share a guest, or that are not all in one region."""
     if MessagePath(job.path) is not MessagePath.REGION:
         return {}
     variables = {}
-    if mpi.family is Family.MPICH and job.ranks > len(pair.guests):
+    if mpi.family is Family.MPICH and job.ranks > len(guests.guests):
         # Otherwise MPICH uses its own shared memory between ranks in one guest.
         variables[NO_LOCAL] = os.environ.get(NO_LOCAL, "1")
-    if pair.network is GuestNetwork.VERBS:
+    if guests.network is GuestNetwork.VERBS:
         variables |= {"VICINAL_NET": VERBS_CORE, "FI_UNIVERSE_SIZE": _MOST_PEERS}
     return variables
 
 
-def placed(program: Path, pair: JobGuests) -> str:
+def placed(program: Path, guests: JobGuests) -> str:
     """The path of this host's program in the guests. Copies the program there if necessary."""
-    if pair.image.has(program):
+    if guests.image.has(program):
         return str(program)
     target = f"{HOME}/{program.name}"
-    for guest in pair.guests:
+    for guest in guests.guests:
         guest.copy_in(program, target)
     return target
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import libvirt
 import psutil
@@ -25,6 +25,7 @@ from test_cluster_hosts import NAME, TwoHosts
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.guests import NoImage
+from vicinal.cluster.nodes.job_nodes import JobGuests
 from vicinal.cluster.vm.guest.commands import SSH_FAILED, GuestCommands
 from vicinal.cluster.vm.image.building import build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
@@ -32,7 +33,6 @@ from vicinal.labs.programs import mpi_program, read_records
 from vicinal.launch.guest_job import job_command
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import Mpi
-from vicinal.region import RegionState
 
 VMS = ("vm0", "vm1", "vm2")
 """vm2 is on the second host."""
@@ -123,16 +123,13 @@ class Vm(GuestCommands):
 
 
 class Vms:
-    """All VMs, in the order of a job's launcher."""
+    """All VMs, in the order of a job's launcher: the part that a command line needs."""
 
     network = GuestNetwork.VIRTIO
     image = NoImage()
 
     def __init__(self, hosts: SavedHosts) -> None:
         self.guests = [Vm(hosts, name) for name in VMS]
-
-    def inspect_all(self) -> tuple[RegionState, ...]:
-        return ()
 
 
 @pytest.fixture
@@ -210,7 +207,7 @@ def killed(hosts: SavedHosts, file: Path) -> None:
 def start_job(hosts: SavedHosts, program: Path) -> None:
     """Start a job inside the first VM, where it outlives the command that starts it."""
     job = Job(program=[str(program), str(JOB_SECONDS)], ranks=len(VMS), mpi=Mpi.MPICH)
-    command, environment = job_command(job, Vms(hosts))
+    command, environment = job_command(job, cast("JobGuests", Vms(hosts)))
     variables = [f"{key}={value}" for key, value in environment.items()]
     line = shlex.join(["env", *variables, *command])
     script = f"({line}; echo {ENDED} with $?) >/tmp/output 2>&1 </dev/null &"

@@ -5,11 +5,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -23,9 +23,9 @@ from vicinal.cluster.vm.image.building import GuestImage, build_image
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.cluster.vm.qemu import choice as guest_qemu_choice
 from vicinal.labs.programs import mpi_program
-from vicinal.launch.guest_job import run_in_guests
+from vicinal.launch.guest_job import RunningGuestJob
 from vicinal.mpi.environment import Mpi
-from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import STANDARD
 
 SHARED = Path("/dev/shm")
@@ -39,11 +39,10 @@ def run_directories(process: int) -> list[Path]:
 @pytest.mark.parametrize("mpi", STANDARD)
 def test_a_guest_that_dies_ends_the_job(mpi: Mpi) -> None:
     """The manager's report ends it. By the guest's silence it would take two hours."""
-    end_job_by_power_failure(mpi, peer_timeout=7200)
+    end_job_by_power_failure(mpi, peer_timeout=7200, watched=True)
 
 
-def test_a_guest_that_dies_is_missed_without_a_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vicinal.cluster.nodes.vm.pair, "mark_dead", lambda _region, _name: [])
+def test_a_guest_that_dies_is_missed_without_a_manager() -> None:
     end_job_by_power_failure(Mpi.MPICH, peer_timeout=5)
 
 
@@ -53,9 +52,16 @@ def test_a_host_that_dies_is_missed_over_verbs() -> None:
 
 
 def end_job_by_power_failure(
-    mpi: Mpi, peer_timeout: int, network: GuestNetwork = GuestNetwork.VIRTIO
+    mpi: Mpi,
+    peer_timeout: int,
+    network: GuestNetwork = GuestNetwork.VIRTIO,
+    *,
+    watched: bool = False,
 ) -> None:
-    """A guest is killed while messages flow; the other side must neither hang nor continue."""
+    """A guest is killed while messages flow; the other side must neither hang nor continue.
+
+    Only a job that is `watched` hears of it from this host.
+    """
     program = str(mpi_program(mpi, "latency"))
     job = Job(
         program=[program, "--sizes", "8", "--seconds", "3600"],
@@ -63,10 +69,13 @@ def end_job_by_power_failure(
         mpi=mpi,
         environment={"VICINAL_PEER_TIMEOUT": str(peer_timeout)},
     )
-    results: list[CompletedJob] = []
-    with GuestPair(network=network) as pair:
-        thread = Thread(target=lambda: results.append(run_in_guests(job, pair, timeout=2 * BOUND)))
-        thread.start()
+    with (
+        GuestPair(network=network) as pair,
+        tempfile.TemporaryFile() as errors,
+        RunningGuestJob(
+            job, pair, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+        ) as running,
+    ):
         wait_until(
             "messages flow",
             lambda: any(
@@ -77,12 +86,15 @@ def end_job_by_power_failure(
         )
         pair.guests[1].kill()
         killed = time.monotonic()
-        thread.join(BOUND)
-        assert not thread.is_alive(), "the job did not end"
+        if watched:
+            with pytest.raises(VicinalError, match="guest guest1: QEMU ended"):
+                running.wait(BOUND)
+        # The ranks end the job by themselves.
+        assert running.launcher.wait(BOUND) != 0
         print(f"{network}: the job ended {time.monotonic() - killed:.1f} s after the guest")
-        assert results[0].returncode != 0
+        errors.seek(0)
         # In any call: mostly the receive, and a barrier between two measurements.
-        said = re.search("(MPI|internal)_[A-Z][a-z]+", results[0].stderr)
+        said = re.search(b"(MPI|internal)_[A-Z][a-z]+", errors.read())
         assert said, "the rank got no error from its MPI library"
         if network is GuestNetwork.VIRTIO:
             assert "guest1" in {m.hostname for m in pair.inspect().members if m.alive is False}

@@ -1,5 +1,6 @@
 """An MPI job between two guests with a check of every byte, and the region's connections."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from guest_support import BOUND
@@ -16,15 +17,28 @@ BOTH_WAYS = {("guest0", "guest1"), ("guest1", "guest0")}
 
 
 class Pair:
-    """The part of a GuestPair that a job needs."""
+    """Guests that a test started. Implements JobGuests of nodes/job_nodes.py."""
 
     network = GuestNetwork.VIRTIO
+    alone: Sequence[str] = ()
 
     def __init__(self, guests: list[GuestShell], image: GuestImage, region: Path) -> None:
         self.guests, self.image, self._region = guests, image, region
 
     def inspect_all(self) -> tuple[RegionState, ...]:
         return (inspect(self._region),)
+
+    def enter(self) -> None:
+        """The test has connected to them."""
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        """The region has room."""
+
+    def check(self) -> None:
+        """The test knows whether its guests live."""
+
+    def traffic(self, _job: int) -> None:
+        return None
 
 
 def verify(pair: Pair, program: str) -> set[tuple[str, str]]:

@@ -35,9 +35,7 @@ def _failure(what: str) -> VicinalError:
 
 
 class JobPair(Pair):
-    """The guests of a cluster. Implements ClusterGuests of nodes/job_nodes.py."""
-
-    alone: Sequence[str] = ()
+    """The guests of a cluster, which can be entered when the gate opens."""
 
     def __init__(self, directory: Path, region: Path, gate: int, names: Sequence[str]) -> None:
         keys = Keys(directory)
@@ -50,15 +48,6 @@ class JobPair(Pair):
 
     def enter(self) -> None:
         os.read(self._gate, 1)
-
-    def check_room(self, ranks: int, *, heap: bool) -> None:
-        """The region has room."""
-
-    def check(self) -> None:
-        """The test knows whether its guests live."""
-
-    def traffic(self, _job: int) -> None:
-        return None
 
 
 class Nodes:

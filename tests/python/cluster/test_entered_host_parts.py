@@ -11,7 +11,7 @@ from vicinal.cluster.hosts import entered
 from vicinal.cluster.hosts.entered import EnteredHostParts
 from vicinal.cluster.hosts.guests import FarGuests, record_of
 from vicinal.cluster.hosts.record import HostRecord
-from vicinal.cluster.nodes.job_nodes import ClusterGuests, Launchers
+from vicinal.cluster.nodes.job_nodes import JobGuests, Launchers
 from vicinal.mpi.job import Job
 
 NODES = {"here": ("vm0",), "there": ("vm1", "vm2")}
@@ -79,7 +79,7 @@ def test_what_no_region_says_is_refused(monkeypatch: pytest.MonkeyPatch, said: o
 
 def test_a_job_in_vms_of_several_hosts_starts_in_the_first_guest() -> None:
     class Ways:
-        def in_first_guest(self, _: Job, guests: ClusterGuests) -> list[str]:
+        def in_first_guest(self, _: Job, guests: JobGuests) -> list[str]:
             return [each.name for each in guests.guests]
 
     ways: Any = Ways()

@@ -12,6 +12,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.cli import run
 from vicinal.cluster.nodes.vm.guests import VmGuests
 from vicinal.cluster.nodes.vm.pair import GuestPair
+from vicinal.cluster.vm.guest.commands import SSH_FAILED
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.launch.guest_job import RunningGuestJob, job_command
 from vicinal.mpi.environment import provider_directory
@@ -88,6 +89,7 @@ class FakeGuests:
     """The part of VMs, or of two guests, that a job needs that prints something and ends."""
 
     guests = (SimpleNamespace(name="guest0", command=lambda *_: ["true"], run=lambda *_: None),)
+    alone = ()
     image = SimpleNamespace(has=lambda path: isinstance(path, Path))
     network = GuestNetwork.VIRTIO
 
@@ -118,12 +120,37 @@ def test_a_job_in_vms_says_that_accumulates_may_be_wrong(mpi: str, count: int) -
     assert len(notes) == count
 
 
+def test_the_end_of_the_first_guest_is_told_although_its_connection_ends_before_it() -> None:
+    class Ending(FakeGuests):
+        guests = (
+            SimpleNamespace(
+                name="guest0",
+                command=lambda *_: ["sh", "-c", "exit 255"],
+                run=lambda *_: None,
+                is_lost=lambda status: status == SSH_FAILED,
+            ),
+        )
+        asked = 0
+
+        def check(self) -> None:
+            self.asked += 1
+            if self.asked == 3:
+                raise VicinalError("guest0: it ended", "boot it")
+
+    guests = cast("VmGuests", Ending())
+    job = Job(["/bin/true"], 1, mpi="mpich", path="network")
+    with (
+        RunningGuestJob(job, guests) as running,
+        pytest.raises(VicinalError, match="guest0: it ended"),
+    ):
+        running.wait(60)
+
+
 @pytest.mark.usefixtures("no_pairs_library")
 def test_guests_run_says_so_too_and_why_there_is_no_table_of_paths(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("vicinal.cluster.nodes.vm.pair.GuestPair", FakeGuests)
-    monkeypatch.setattr("vicinal.launch.guest_job.show_in_guests", lambda *_: 0)
     options = ["--mpi", "openmpi", "--path", "network", "--paths"]
     assert run(["guests", "run", *options, "/bin/true"]) == 0
     said = capsys.readouterr().err

@@ -3,7 +3,7 @@
     ClusterNodes    all nodes of a cluster: start a job on them, run a command in one
     OwnNodes        the nodes of a cluster on this host, and requests of another host's command
     JobNodes        nodes whose head runs a job's launcher
-    ClusterGuests   virtual machines, the first of which runs a job's launcher
+    JobGuests       virtual machines, the first of which runs a job's launcher
 
 The nodes choose a method of Launchers, and that method, in the part `launch`, starts the job.
 """
@@ -126,6 +126,9 @@ class JobGuest(Protocol):
     def copy_in(self, source: Path, target: str) -> None:
         """Copy a file of this host into the guest."""
 
+    def is_lost(self, status: int) -> bool:
+        """Whether this exit status of command() can mean that the connection ended."""
+
 
 class JobImage(Protocol):
     """The image of guests."""
@@ -135,7 +138,10 @@ class JobImage(Protocol):
 
 
 class JobGuests(Protocol):
-    """Guests that reach each other by a network, and have one common region or several."""
+    """Guests that reach each other by a network, and have one common region or several.
+
+    Call enter() before a job starts.
+    """
 
     @property
     def guests(self) -> Sequence[JobGuest]:
@@ -152,25 +158,21 @@ class JobGuests(Protocol):
     def inspect_all(self) -> "tuple[RegionState, ...]":
         """Return the states of the guests' regions on this host."""
 
-
-class ClusterGuests(JobGuests, Protocol):
-    """The VMs of a cluster, as JobGuests; call enter() first."""
-
     @property
     def alone(self) -> Collection[str]:
-        """Names of the VMs that have no network with the other VMs."""
+        """Names of the guests that have no network with the other guests."""
 
     def enter(self) -> None:
-        """Connect to each VM. Raises VicinalError if a VM does not run."""
+        """Connect to each guest. Raises VicinalError if a guest does not run."""
 
     def check_room(self, ranks: int, *, heap: bool) -> None:
         """Raise VicinalError if the region has no room for `ranks` ranks, or lacks required heaps.
 
-        For VMs of other hosts, enter() raises the error.
+        For guests of other hosts, enter() raises the error.
         """
 
     def check(self) -> None:
-        """Raise VicinalError if a VM ended."""
+        """Raise VicinalError if a guest ended, and tell the members of its regions."""
 
     def traffic(self, job: int) -> "JobTraffic | None":
         """Return what the regions count of a job; None without regions."""
@@ -191,7 +193,7 @@ class Launchers(Protocol):
         job with a number.
         """
 
-    def in_first_guest(self, job: "Job", guests: ClusterGuests) -> "StartedJob":
+    def in_first_guest(self, job: "Job", guests: JobGuests) -> "StartedJob":
         """Start a job by a launcher in the first guest, which reaches the other guests by ssh."""
 
 

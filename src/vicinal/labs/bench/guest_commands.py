@@ -108,30 +108,21 @@ def run(
 ) -> int:
     """Run an MPI program across two guests, half of the ranks in each."""
     from vicinal.cluster.nodes.vm.pair import GuestPair
-    from vicinal.launch.guest_job import check_guest_job, show_in_guests
+    from vicinal.launch.commands import job_input, wait_for_job
+    from vicinal.launch.guest_job import RunningGuestJob, check_guest_job
     from vicinal.mpi.job import Job
-    from vicinal.mpi.paths_table import paths_table
-    from vicinal.mpi.preloading import pairs_notes
     from vicinal.mpi.program import find_program
-    from vicinal.mpi.traffic import job_traffic, merge_traffic
     from vicinal.region.creation import default_members
 
     job = Job(
         program=[str(find_program(program[0])), *program[1:]], ranks=ranks, mpi=mpi, path=path
     )
-    for note in pairs_notes(check_guest_job(job), path):
-        _note(f"note: {note}")
+    check_guest_job(job)  # before the guests boot
     members = default_members(ranks)
     with GuestPair(
         members=members, network=network, region_device=region_device, say=_note
     ) as pair:
-        status = show_in_guests(job, pair)
-        if show_paths and path is not MessagePath.REGION:
-            _note(f"note: every pair of ranks used the path {path.value}")
-        elif show_paths:
-            traffic = merge_traffic(map(job_traffic, pair.inspect_all()))
-            Console(stderr=True).print(paths_table(traffic))
-        return status
+        return wait_for_job(RunningGuestJob(job, pair, stdin=job_input()), None, show_paths)
 
 
 def _note(text: str) -> None:

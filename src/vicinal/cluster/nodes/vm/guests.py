@@ -1,6 +1,6 @@
 """The virtual machines of a running cluster, as the launcher of a job uses them."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -9,14 +9,12 @@ from vicinal.cluster.nodes.job_nodes import Launchers, check_running
 from vicinal.cluster.nodes.own_region import OwnRegion
 from vicinal.cluster.nodes.vm.guest_ssh import GuestSsh
 from vicinal.cluster.nodes.vm.layout import Files, Made
+from vicinal.cluster.nodes.vm.local_guests import LocalGuests
 from vicinal.cluster.nodes.vm.parallel import run_parallel
 from vicinal.cluster.nodes.vm.vm import Vm
 from vicinal.cluster.vm.image.kind import GuestNetwork
 from vicinal.mpi.job import Job
 from vicinal.mpi.started import StartedJob
-from vicinal.mpi.traffic import JobTraffic
-from vicinal.region import RegionState, inspect
-from vicinal.region.detaching import mark_dead
 
 
 class VmImage:
@@ -32,14 +30,14 @@ class VmImage:
         return inside and path.stat().st_mtime <= self._made
 
 
-class VmGuests:
-    """All VMs of a cluster on this host, in order; implements OwnNodes and ClusterGuests."""
+class VmGuests(LocalGuests[GuestSsh]):
+    """All VMs of a cluster on this host, in order; implements OwnNodes and JobGuests."""
 
     network = GuestNetwork.VIRTIO
 
     def __init__(self, name: str, vms: Sequence[Vm], region: Path | None) -> None:
+        super().__init__([GuestSsh(vm) for vm in vms], [] if region is None else [region])
         self._name = name
-        self.guests = [GuestSsh(vm) for vm in vms]
         self._region = OwnRegion(region)
 
     @cached_property
@@ -67,10 +65,6 @@ class VmGuests:
         vms = [guest.vm for guest in self.guests]
         return frozenset(each.name for each in vms if not each.peers)
 
-    def ended_nodes(self) -> list[str]:
-        """Names of the VMs that do not run."""
-        return [guest.name for guest in self.guests if not guest.alive]
-
     def enter(self) -> None:
         """Connect to each VM. Raises VicinalError if a VM does not run."""
         run_parallel(guest.enter for guest in self.guests)
@@ -79,25 +73,5 @@ class VmGuests:
         """Raise VicinalError if the region has no room for this number of ranks, or no heap."""
         self._region.check_room(ranks, heap=heap)
 
-    def traffic(self, job: int) -> JobTraffic | None:
-        """The region's counters of the job with this number; None without a region."""
-        return self._region.traffic(job)
-
     def close(self) -> None:
         """Do nothing: the connections stay open for the next command."""
-
-    def inspect_all(self) -> tuple[RegionState, ...]:
-        """The state of the VMs' region now; empty without a region."""
-        file = self._region.path
-        return () if file is None else (inspect(file, patience=0),)
-
-    def check(self, names: Container[str] | None = None) -> None:
-        """Mark members of ended VMs as dead in the region, and raise VicinalError.
-
-        `names` are the nodes that must still run; None means all.
-        """
-        for guest in self.guests:
-            if (names is None or guest.name in names) and not guest.alive:
-                if self._region.path is not None:
-                    mark_dead(self._region.path, guest.name)
-                raise guest.failure("it ended while the job ran")

@@ -14,12 +14,11 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import Self, TypeVar
 
 from vicinal.base.errors import VicinalError
+from vicinal.cluster.nodes.vm.local_guests import LocalGuests
 from vicinal.cluster.vm.devices import (
     DoorbellRegion,
     FileRegion,
@@ -39,10 +38,10 @@ from vicinal.cluster.vm.qemu.command_line import MEMORY_MIB, QemuGuest
 from vicinal.cluster.vm.qemu.doorbell.running import RunningServer
 from vicinal.cluster.vm.qemu.guest import Guest
 from vicinal.cluster.vm.region_device import RegionDevice
-from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, Region, RegionState
+from vicinal.mpi.job_region import check_heap, usable_region
+from vicinal.region import DEFAULT_MEMBERS, DEFAULT_SECTION_BYTES, RegionState
 from vicinal.region import create as create_region
 from vicinal.region import inspect as inspect_region
-from vicinal.region.detaching import mark_dead
 
 _T = TypeVar("_T")
 
@@ -81,13 +80,16 @@ _FIND = {
 }
 
 
-class GuestPair:
-    """Two guests, guest0 and guest1, which run while the pair is open.
+class GuestPair(LocalGuests[Guest]):
+    """Two guests, guest0 and guest1, which run while the pair is open. Implements JobGuests.
 
     `members` and `section_bytes` describe the region. `network` says how the guests reach each
     other, and whether they share a region; `region_device` is the region's device. `say` receives
     each step. Raises VicinalError if guests cannot be started or do not boot.
     """
+
+    alone: frozenset[str] = frozenset()
+    """No guest: a wire joins them."""
 
     def __init__(
         self,
@@ -98,16 +100,14 @@ class GuestPair:
         region_device: RegionDevice = RegionDevice.IVSHMEM,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.guests: list[Guest] = []
+        super().__init__()
         self.network = network
         self.region_device = region_device
         self._doorbell: RunningServer | None = None
         self._members = members
         self._section_bytes = section_bytes
         self._say = say
-        self._closing = False
         self._sweeper: subprocess.Popen[bytes] | None = None
-        self._regions: list[Region] = []
         self._qemu: Qemu | None = None
         self._choice: Choice | None = None
         self._image: GuestImage | None = None
@@ -122,7 +122,7 @@ class GuestPair:
     @property
     def region(self) -> Path:
         """The region's file on this host; the first guest's if each guest has a region."""
-        return self._opened(next(iter(self._regions), None)).path
+        return self._opened(next(iter(self.regions), None))
 
     @property
     def qemu(self) -> Qemu:
@@ -159,12 +159,11 @@ class GuestPair:
 
     def close(self) -> None:
         """End the guests and remove their files."""
-        self._closing = True
         for guest in self.guests:
             guest.stop()
         if self._doorbell is not None:
             self._doorbell.stop()
-        self._regions = []
+        self.regions = []
         self._choice = self._image = self._qemu = None
         sweeper, self._sweeper = self._sweeper, None
         if sweeper is not None:
@@ -176,10 +175,16 @@ class GuestPair:
         """The region's state, seen from this host; the first guest's if each guest has a region."""
         return inspect_region(self.region)
 
-    def inspect_all(self) -> tuple[RegionState, ...]:
-        """The states of all regions: one for both guests, or one for each guest."""
-        self._opened(self._image)
-        return tuple(inspect_region(region.path) for region in self._regions)
+    def enter(self) -> None:
+        """Raise VicinalError if a guest ended; open() has connected to both."""
+        self.check()
+
+    def check_room(self, ranks: int, *, heap: bool) -> None:
+        """Raise VicinalError if a region has no room for its part of the ranks, or no heap."""
+        for region in self.regions:
+            usable_region(region, -(-ranks // len(self.regions)))
+            if heap:
+                check_heap(region, None)
 
     def _start(self, qemu: Qemu, image: GuestImage, choice: Choice) -> None:
         self._say(f"starting two guests ({choice.accelerator.description})")
@@ -187,21 +192,21 @@ class GuestPair:
         directory = self._make_directory()
         verbs = self.network is GuestNetwork.VERBS
         for number in range(len(_NAMES) if verbs else 1):
-            region = create_region(
+            made = create_region(
                 directory / f"region{number}",
                 members=self._members,
                 section_bytes=self._section_bytes,
                 label="guests",
                 **self.region_device.fits,
             )
-            self._regions.append(region)
+            self.regions.append(made.path)
         if self.region_device is RegionDevice.DOORBELL:
             self._doorbell = RunningServer(directory, self.region, clients=len(_NAMES))
         keys = make_keys(directory, pair_identities())
         wire = socket.socketpair()
         fabric = socket.socketpair() if verbs else ()
         for number, name in enumerate(_NAMES):
-            region = self._regions[number % len(self._regions)]
+            region = self.regions[number % len(self.regions)]
             guest = Guest(name, directory, keys)
             self.guests.append(guest)
             hardware = QemuGuest(
@@ -212,7 +217,7 @@ class GuestPair:
                 firmware_files=((IDENTITY_FILE, keys.archive(name)),),
                 accelerator=choice.accelerator,
                 memory_mib=MEMORY_MIB,
-                region=self._device(region.path),
+                region=self._device(region),
                 interfaces=(OpenWire(OpenEnd(wire[number].fileno()), card_address(number)),),
                 sriov_card=_sriov_card(number, fabric[number]) if fabric else None,
             )
@@ -221,8 +226,6 @@ class GuestPair:
             end.close()
         for guest in self.guests:
             guest.wait_ready()
-            # A daemon thread, because it ends with the guest, and the guest with this process.
-            Thread(target=self._watch, args=(guest, self.region), daemon=True).start()
 
     def _device(self, region: Path) -> FileRegion | DoorbellRegion | NvdimmRegion:
         """The device that gives a guest the region in this file."""
@@ -255,13 +258,6 @@ class GuestPair:
             # The ssh server there answers with its version. RDMA has no such simple test.
         what = "the other guest did not answer over the virtual functions"
         return [(what, ["nc", "-w", "20", vf_address(other), "22"])]
-
-    def _watch(self, guest: Guest, region: Path) -> None:
-        """Mark a guest's members as dead in the region if the guest ends before the others."""
-        guest.wait_end()
-        if not self._closing:
-            with suppress(OSError, VicinalError):  # the pair was closed: no guest is left
-                mark_dead(region, guest.name)
 
     def _make_directory(self) -> Path:
         """A directory for this run. Another process removes it if this process is killed."""

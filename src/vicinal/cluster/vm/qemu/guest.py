@@ -59,11 +59,6 @@ class Guest(GuestShell):
         """
         self.connect(BOOT_SECONDS * self._accelerator.patience)
 
-    def wait_end(self) -> None:
-        """Wait until QEMU has ended."""
-        if self._qemu is not None:
-            self._qemu.wait()
-
     def kill(self) -> None:
         """End the guest at once, as after a power failure."""
         if self._qemu is not None:
