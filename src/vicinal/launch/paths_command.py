@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from vicinal.base.errors import VicinalError
+from vicinal.base.sizes import show_size
 from vicinal.launch.paths import newest_job, traffic_of
 from vicinal.mpi.job_region import region_path
-from vicinal.mpi.paths_table import paths_tables
-from vicinal.mpi.traffic import JobTraffic
+from vicinal.mpi.traffic import NETWORK_PATH, JobTraffic
 
 _WIDTH = 120
 """Columns of a table that is not shown on a terminal."""
@@ -98,3 +100,47 @@ def _now(regions: Sequence[Path]) -> list[JobTraffic] | None:
         if all(region.exists() for region in regions):
             raise  # a region is damaged
         return None
+
+
+def paths_tables(jobs: Sequence[JobTraffic]) -> Group:
+    """Return a table for each of the jobs in a region."""
+    return Group(*map(paths_table, jobs))
+
+
+def paths_table(traffic: JobTraffic) -> Table:
+    """Return the table that `vicinal paths` shows for one job."""
+    # Text objects, because rich would interpret strings of members as markup.
+    title = Text(f"Paths of {traffic.label or 'the job'}", style="table.title")
+    table = Table(title=title, title_justify="left", highlight=True)
+    for heading in ("from rank", "on", "to rank", "on", "path"):
+        table.add_column(heading)
+    for heading in ("messages", "volume"):
+        table.add_column(heading, justify="right")
+    names = traffic.hostnames
+    for pair in traffic.pairs:
+        table.add_row(
+            str(pair.sender),
+            Text(names.get(pair.sender, "-")),
+            str(pair.receiver),
+            Text(names.get(pair.receiver, "-")),
+            pair.path,
+            str(pair.messages),
+            show_size(pair.bytes),
+        )
+    # Only other hosts know which ranks these peers are, so one row sums what a rank sent there.
+    for sender in sorted({sent.sender for sent in traffic.beyond}):
+        sent = [each for each in traffic.beyond if each.sender == sender]
+        table.add_row(
+            str(sender),
+            Text(names.get(sender, "-")),
+            f"{len(sent)} others",
+            "other hosts",
+            NETWORK_PATH,
+            str(sum(each.messages for each in sent)),
+            show_size(sum(each.bytes for each in sent)),
+        )
+    talked = {(p.sender, p.receiver) for p in traffic.pairs if p.sender != p.receiver}
+    silent = len(names) * (len(names) - 1) - len(talked)
+    if silent > 0:
+        table.caption = f"{silent} of the pairs of {len(names)} ranks have exchanged no messages"
+    return table

@@ -21,9 +21,9 @@ from rich.console import Console
 
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.paths import traffic_of
+from vicinal.launch.paths_command import paths_table
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
-from vicinal.mpi.paths_table import paths_table
 from vicinal.mpi.traffic import (
     JobTraffic,
     PairTraffic,
