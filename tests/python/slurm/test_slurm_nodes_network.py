@@ -14,7 +14,7 @@ from process_support import name_of, parent_of, signal_all
 from slurm_option_support import OptionHosts, become, wait_until
 
 from vicinal.base.errors import VicinalError
-from vicinal.integrations.slurm import job_network, network_checks
+from vicinal.integrations.slurm import checks, job_network
 from vicinal.integrations.slurm.defaults import NETWORK_PORT
 
 LONG = pytest.mark.long
@@ -242,12 +242,12 @@ def test_check_says_what_networks_need(tmp_path: Path, monkeypatch: pytest.Monke
     sinfo.write_text("#!/bin/sh\necho near 192.0.2.1\necho far 127.0.1.1\n")
     sinfo.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    lines = [found.line for found in network_checks.check(tmp_path / "slurm.conf")]
+    lines = [found.line for found in checks.check_network(tmp_path / "slurm.conf")]
     if os.geteuid() == 0:
         assert lines[0] == "ok: the kernel has VXLAN"
     assert lines[-1].startswith("note: these hosts have no usable address: far (other hosts cannot")
     sinfo.write_text("#!/bin/sh\necho near 192.0.2.1\n")
-    lines = [found.line for found in network_checks.check(tmp_path / "slurm.conf")]
+    lines = [found.line for found in checks.check_network(tmp_path / "slurm.conf")]
     assert lines[-1] == "ok: all hosts have addresses"
 
 

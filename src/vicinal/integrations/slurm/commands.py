@@ -135,6 +135,7 @@ def check(
     Without options, uses the options of `vicinal slurm install`.
     """
     from vicinal.integrations.slurm.checks import check as look
+    from vicinal.integrations.slurm.checks import check_network
 
     files = find_files(slurm_conf)
     installed = Installed.read(files)
@@ -164,9 +165,7 @@ def check(
         regions=directory,
     )
     if network != HOST_NETWORK:
-        from vicinal.integrations.slurm import network_checks
-
-        looked = chain(looked, network_checks.check(files.slurm_conf))
+        looked = chain(looked, check_network(files.slurm_conf))
     if with_vfs:
         from vicinal.integrations.slurm import gres
 
