@@ -50,8 +50,9 @@ _OWN_PREFIXES = ("OMPI_", "PRTE_", "PMIX_")
 """Prefixes of variables that Open MPI's launcher forwards by itself."""
 
 CLEAR = """
-for process in /proc/[0-9]*; do
-    grep -q "$1" "$process/environ" 2>/dev/null && kill -9 "${process#/proc/}" 2>/dev/null
+for each in $(grep -ls "$1" /proc/[0-9]*/environ); do
+    each=${each%/environ}
+    kill -9 "${each#/proc/}" 2>/dev/null
 done
 """
 """Shell that kills all processes whose environment contains its first argument, VARIABLE=VALUE.
