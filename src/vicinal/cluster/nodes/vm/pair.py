@@ -152,7 +152,7 @@ class GuestPair(LocalGuests[Guest]):
             self._image = build_image(self._say, self.network)
             self._choice = choose_accelerator(self._qemu, self._image, self._say)
             self._start(self._qemu, self._image, self._choice)
-            self._check()
+            self._check_ready()
         except BaseException:
             self.close()
             raise
@@ -237,7 +237,7 @@ class GuestPair(LocalGuests[Guest]):
             return NvdimmRegion(region, size)
         return FileRegion(region, size)
 
-    def _check(self) -> None:
+    def _check_ready(self) -> None:
         """Check that each guest can do what jobs need. Raises VicinalError otherwise."""
         self._say("checking the network and the region in each guest")
         for number, guest in enumerate(self.guests):
