@@ -182,10 +182,19 @@ static bool is_well_formed(const struct address *address)
 /* The number of the peer at an address. Returns AV_REMOVED, after a warning, if the peer is unreachable. */
 static uint32_t source_of(struct av *av, const struct address *address, uint32_t *epoch)
 {
+	static atomic_bool said;
+
 	*epoch = address->epoch;
-	if (address->version != ADDRESS_FORMAT_VERSION || !is_well_formed(address)) {
-		provider_warn(FI_LOG_AV, "an address is not valid: it is of another provider, or of another "
-					 "version of vicinal\n");
+	if (address->version != ADDRESS_FORMAT_VERSION) {
+		provider_notice_once(&said,
+				     "the address of a peer has format version %u, and this provider knows "
+				     "version %u: install the same Vicinal for all ranks, and let all use it "
+				     "(FI_PROVIDER=vicinal)",
+				     (unsigned)address->version, ADDRESS_FORMAT_VERSION);
+		return AV_REMOVED;
+	}
+	if (!is_well_formed(address)) {
+		provider_warn(FI_LOG_AV, "an address is not valid: another provider made it\n");
 		return AV_REMOVED;
 	}
 	uint32_t source = domain_resolve(av->domain, address, epoch);

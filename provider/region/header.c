@@ -50,14 +50,11 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 		return region_fail(
 			error, -ENODATA,
 			"it does not begin with a region's magic: create it with 'vicinal region create'");
-	if (version > REGION_VERSION)
-		return region_fail(error, -EPROTONOSUPPORT,
-				   "its format is version %u and this provider knows up to %u: install the "
-				   "Vicinal that created it, or create it again",
-				   version, REGION_VERSION);
 	if (version != REGION_VERSION)
 		return region_fail(error, -EPROTONOSUPPORT,
-				   "its format version %u is not known: create it again", version);
+				   "its format is version %u and this provider knows version %u: install the "
+				   "Vicinal that created it, or create it again",
+				   version, REGION_VERSION);
 	if (members < REGION_MEMBERS_MIN || members > REGION_MEMBERS_MAX)
 		return region_fail(error, -EINVAL,
 				   "its header says %u member slots, %u to %u are possible: create it again",

@@ -95,17 +95,19 @@ void network_keepalive_close(struct network *network)
  * ---- receiving ----
  */
 
-/* A datagram, in little endian. */
+/*
+ * A datagram, in little endian. A peer of another version is ignored here: its frames, which have the same
+ * version, are refused with a message.
+ */
 struct keepalive_datagram {
 	uint32_t magic;
-	uint32_t version;
+	uint32_t version; /* FRAME_VERSION */
 	uint64_t to;
 	uint64_t from;
 	uint64_t challenge; /* the receiver must answer it; 0: none */
 	uint64_t answer;    /* the last challenge received; 0: none */
 };
 #define KEEPALIVE_MAGIC 0x4b4e4356U /* the bytes "VCNK" */
-#define KEEPALIVE_VERSION 2U
 /* The maximum number of datagrams, and of answers, that one call takes. */
 #define TAKEN_AT_ONCE 32
 
@@ -129,7 +131,7 @@ static void answer(const struct network *network, const struct keepalive_datagra
 		   const struct sockaddr_storage *from)
 {
 	const struct network_peer *peer = network_beyond(network, said->from);
-	struct keepalive_datagram says = {KEEPALIVE_MAGIC, KEEPALIVE_VERSION, said->from, network->nonce, 0,
+	struct keepalive_datagram says = {KEEPALIVE_MAGIC, FRAME_VERSION, said->from, network->nonce, 0,
 					  said->challenge};
 
 	if (peer != NULL && network_is_confirmed(peer) && network_is_at(peer, from))
@@ -150,14 +152,14 @@ static bool take_datagrams(struct network *network)
 		if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			break;
 		if (bytes != (ssize_t)sizeof(said) || said.magic != KEEPALIVE_MAGIC ||
-		    said.version != KEEPALIVE_VERSION || said.to != network->nonce)
+		    said.version != FRAME_VERSION || said.to != network->nonce)
 			continue;
 		contacted = true;
 		if (said.challenge != 0)
 			answer(network, &said, &from);
 		uint64_t challenge = network_take_first_contact(network, said.from, said.answer, &from);
-		struct keepalive_datagram asks = {KEEPALIVE_MAGIC, KEEPALIVE_VERSION, said.from,
-						  network->nonce,  challenge,         0};
+		struct keepalive_datagram asks = {KEEPALIVE_MAGIC, FRAME_VERSION, said.from,
+						  network->nonce,  challenge,     0};
 		if (challenge != 0)
 			(void)send_datagram(network, &asks, &from);
 	}
@@ -228,7 +230,7 @@ void network_first_contact(struct network_peer *to)
 	struct network *network = to->network;
 	const struct core_name *name = &network->directory->identities[to->index].name;
 	struct keepalive_datagram says = {
-		KEEPALIVE_MAGIC, KEEPALIVE_VERSION, to->peer->nonce, network->nonce, 0, 0};
+		KEEPALIVE_MAGIC, FRAME_VERSION, to->peer->nonce, network->nonce, 0, 0};
 	struct sockaddr_storage address;
 	int error = 0;
 

@@ -125,8 +125,8 @@ static const struct {
 	const char *says;
 } spoilt_headers[] = {
 	{spoil_magic, -ENODATA, "magic"},
-	{spoil_version_newer, -EPROTONOSUPPORT, "version 3"},
-	{spoil_version_none, -EPROTONOSUPPORT, "version 0"},
+	{spoil_version_newer, -EPROTONOSUPPORT, "version 3 and this provider knows version 2"},
+	{spoil_version_none, -EPROTONOSUPPORT, "version 0 and this provider knows version 2"},
 	{spoil_members_few, -EINVAL, "1 member slots"},
 	{spoil_members_many, -EINVAL, "513 member slots"},
 	{spoil_members_other, -EINVAL, "contradicts itself"},

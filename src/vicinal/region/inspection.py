@@ -291,16 +291,12 @@ class _Reader:
                 f"{self.path} is not a region: the file does not begin with a region's magic",
                 "create one with `vicinal region create`",
             )
-        if version > layout.VERSION:
-            raise VicinalError(
-                f"region {self.path} has format version {version}, "
-                f"and this Vicinal supports versions up to {layout.VERSION}",
-                "install the Vicinal that created the region, or remove the region and create it "
-                "again",
-            )
         if version != layout.VERSION:
             raise VicinalError(
-                f"region {self.path} has the unknown format version {version}", _ANEW
+                f"region {self.path} has format version {version}, "
+                f"and this Vicinal knows version {layout.VERSION}",
+                "install the Vicinal that created the region, or remove the region and create it "
+                "again",
             )
         fault = layout.section_fault(members, section_bytes, heap_bytes)
         if fault:
