@@ -108,6 +108,11 @@ check-list: setup ## List the suites; `make check-NAME` runs one, as make check-
 distro: ## Build and test on another release of Debian, in build/distro: DISTRO=trixie
 	@scripts/distro $(or $(DISTRO),trixie)
 
+.PHONY: release
+release: setup ## Build, sign and tag a release (RELEASING.md): VERSION=X.Y.Z; DRY_RUN=1 commits and tags nothing
+	@$(bin)/python scripts/release.py '$(or $(VERSION),$(error say which version: make release VERSION=X.Y.Z))' \
+		$(if $(DRY_RUN),--dry-run)
+
 .PHONY: check-planted
 check-planted: all ## Plant known faults in a copy, and show which suite finds each; hours; ONLY=id,id  NEAR=1  AGAIN=1
 	@PYTHONPATH=scripts $(bin)/python -m planted $(if $(ONLY),--only '$(ONLY)') $(if $(NEAR),--near) $(if $(AGAIN),--again)

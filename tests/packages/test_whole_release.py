@@ -1,0 +1,97 @@
+"""Whole releases of this commit, with uncommitted changes, in a clone of the checkout."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+VERSION = "97.0.0"
+OUT = f"build/releases/{VERSION}"
+GUARD_SECONDS = 1200
+
+
+def call(*command: object, directory: Path) -> str:
+    done = subprocess.run(
+        [str(each) for each in command],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def state_of(tree: Path) -> tuple[str, ...]:
+    return tuple(
+        call("git", *command, directory=tree)
+        for command in (["rev-parse", "HEAD"], ["tag"], ["status", "--porcelain"], ["branch", "-v"])
+    )
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone that was made ready by `make`, as far as a release needs it."""
+    tree = tmp_path_factory.mktemp("release") / "tree"
+    call("git", "clone", "--quiet", CHECKOUT, tree, directory=CHECKOUT)
+    changes = call("git", "diff", "HEAD", "--binary", directory=CHECKOUT)
+    subprocess.run(
+        ["git", "apply", "--allow-empty"], cwd=tree, input=changes, text=True, check=True
+    )
+    for name, value in (("user.name", "Somebody"), ("user.email", "somebody@example.org")):
+        call("git", "config", name, value, directory=tree)
+    call("git", "commit", "--quiet", "--all", "--allow-empty", "-m", "Changes", directory=tree)
+    (tree / "build").mkdir()
+    (tree / "build/venv").symlink_to(CHECKOUT / "build/venv")
+    return tree
+
+
+def test_a_dry_run_makes_everything_and_changes_nothing(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # it may name a key
+    before = state_of(tree)
+    said = call(sys.executable, "scripts/release.py", VERSION, "--dry-run", directory=tree)
+    assert state_of(tree) == before
+    assert "there is no commit and no tag" in said
+    assert "SHA256SUMS and the tag are UNSIGNED" in said
+    (wheel,) = (tree / OUT).glob("*.whl")
+    names = [f"vicinal-{VERSION}.cdx.json", f"vicinal-{VERSION}.tar.gz", wheel.name, "NOTES.md"]
+    assert {each.name for each in (tree / OUT).iterdir()} == {*names, "SHA256SUMS"}
+    checked = call("sha256sum", "--check", "SHA256SUMS", directory=tree / OUT)
+    assert sorted(checked.splitlines()) == sorted(f"{name}: OK" for name in names)
+    assert "### Upgrading" in (tree / OUT / "NOTES.md").read_text()
+
+
+def test_the_list_of_components_names_what_the_wheel_installs(tree: Path) -> None:
+    bill = json.loads((tree / OUT / f"vicinal-{VERSION}.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["name"] == "vicinal"
+    components = {each["name"].lower(): each for each in bill["components"]}
+    assert {"typer", "rich", "psutil", "ruamel.yaml", "cryptography"} <= set(components)
+    assert not {"pip", "numpy", "pytest", "cyclonedx-bom"} & set(components)
+    assert all(each["version"] for each in components.values())
+
+
+def test_a_release_is_signed_committed_and_tagged(tree: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key, directory=tree)
+    call("git", "config", "gpg.format", "ssh", directory=tree)
+    call("git", "config", "user.signingkey", key, directory=tree)
+    before = call("git", "rev-parse", "HEAD", directory=tree)
+    said = call(sys.executable, "scripts/release.py", VERSION, directory=tree)
+    assert f"committed and tagged v{VERSION}; publish it: git push" in said
+    assert call("git", "rev-parse", "HEAD~", directory=tree) == before
+    assert call("git", "describe", directory=tree) == f"v{VERSION}\n"
+    changed = call("git", "diff", "--name-only", "HEAD~", directory=tree).split()
+    assert changed == ["CHANGELOG.md", "src/vicinal/__init__.py"]
+    (tmp_path / "signers").write_text(f"us {key.with_suffix('.pub').read_text()}")
+    signers = f"gpg.ssh.allowedSignersFile={tmp_path / 'signers'}"
+    call("git", "-c", signers, "verify-tag", f"v{VERSION}", directory=tree)
+    verify = f"ssh-keygen -Y verify -f {tmp_path}/signers -I us -n file -s SHA256SUMS.sig"
+    call("sh", "-c", f"{verify} <SHA256SUMS", directory=tree / OUT)
+    assert call("git", "status", "--porcelain", directory=tree) == ""
