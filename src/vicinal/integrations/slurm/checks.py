@@ -14,11 +14,10 @@ from vicinal.cluster.nodes.host_network import ip
 from vicinal.host import namespaces as kernel
 from vicinal.integrations.slurm.files import Files, setting
 from vicinal.integrations.slurm.installation import Wanted
+from vicinal.integrations.slurm.job_namespace import job_namespace
 from vicinal.integrations.slurm.job_network import addresses_of
 from vicinal.region.filesystem import filesystem_type
 
-_HIDDEN = ("/dev/shm", "/tmp")
-"""Folders that job_container/tmpfs replaces for each job."""
 _TRACKED_BY_CGROUP = "proctrack/cgroup"
 """Slurm's default."""
 _PMIX_LIBRARY = b"libpmix.so"
@@ -65,6 +64,7 @@ def check(
         yield _of_root(path, what)
     yield _of_everybody(python)
     yield _directory(files, regions)
+    yield from _own_users_or_processes(files)
     yield _default_mpi(files)
     yield _lasting_groups(files)
     yield from _pmix(files, plugin)
@@ -105,11 +105,11 @@ def _of_everybody(python: Path) -> Found:
 
 
 def _directory(files: Files, regions: Path) -> Found:
-    kind = (setting(files.slurm_conf, "JobContainerType") or "").lower()
-    if kind == "job_container/tmpfs" and str(regions).startswith(_HIDDEN):
+    namespace = job_namespace(files.slurm_conf)
+    if namespace.hides(regions):
         return Found(
             False,
-            f"{regions} is hidden from jobs by job_container/tmpfs",
+            f"{regions} is hidden from jobs by {namespace.kind}",
             "choose another directory with `vicinal slurm install --directory`, such as "
             "/run/vicinal-slurm",
         )
@@ -125,13 +125,26 @@ def _directory(files: Files, regions: Path) -> Found:
     )
 
 
+def _own_users_or_processes(files: Files) -> Iterator[Found]:
+    """Check what namespace/linux gives jobs besides a file system of their own."""
+    flags = {"CLONE_NEWUSER", "CLONE_NEWPID"} & set(job_namespace(files.slurm_conf).flags)
+    if flags:
+        yield Found(
+            False,
+            f"namespace.yaml gives jobs {' and '.join(sorted(flags))}",
+            "Vicinal was not tried with it: nodes of a job enter namespaces of the host. Leave it "
+            "out of clone_ns_flags if jobs with a cluster file fail",
+            needed=False,
+        )
+
+
 def _default_mpi(files: Files) -> Found:
     kind = (setting(files.slurm_conf, "MpiDefault") or "none").lower()
     return Found(
         kind not in ("none", "mpi/none"),
         f"MpiDefault in {files.slurm_conf} is {kind}",
-        "`srun ./program` then starts ranks that do not find each other: write MpiDefault=pmi2 for "
-        "MPICH or MpiDefault=pmix for Open MPI, or let users call srun with --mpi",
+        "`srun ./program` then starts ranks that do not find each other: write MpiDefault=pmix, "
+        "or MpiDefault=pmi2 for an MPICH without PMIx, or let users call srun with --mpi",
         needed=False,
     )
 
