@@ -67,6 +67,15 @@ def enter_mounts(process: int) -> None:
     _enter(f"/proc/{process}/ns/mnt", CLONE_NEWNS)
 
 
+def leave_chroot() -> bool:
+    """Make the root of the caller's mount namespace the caller's root. Return whether it was not:
+    then the caller was in a chroot."""
+    before = Path("/").stat()
+    _enter("/proc/self/ns/mnt", CLONE_NEWNS)
+    after = Path("/").stat()
+    return (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino)
+
+
 def enter_user(process: int) -> None:
     """Move the caller into the user namespace of a process, which must differ from its own. Raises
     OSError."""

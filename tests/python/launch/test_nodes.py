@@ -228,3 +228,42 @@ def wait_until(condition: object) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+IN_CHROOT = """
+mount -t tmpfs tmpfs "$1"
+mkdir "$1/root"
+cd "$1/root"
+if [ "$2" = mounted ]; then mount --bind . . && cd "$1/root"; fi
+for each in /*; do
+    case $each in /tmp | /run) continue ;; esac
+    if [ -L "$each" ]; then
+        cp -P "$each" .
+    elif [ -d "$each" ]; then
+        mkdir ".$each"
+        mount --rbind "$each" ".$each"
+    fi
+done
+mkdir -m 1777 tmp run
+shift 2
+exec chroot . "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a chroot")
+@pytest.mark.parametrize("root", ["plain", "mounted"])
+def test_in_a_chroot_one_line_says_what_to_use(tmp_path: Path, root: str) -> None:
+    """Programs enter nodes by setns(), which would leave the chroot, and end in other files."""
+    command = [sys.executable, "-m", "vicinal", "run", "--mpi", "mpich", "-n", "2", "true"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-euc", IN_CHROOT, "sh", str(tmp_path), root, *command],
+        env=os.environ | {"PYTHONPATH": package_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(
+        "vicinal: error: nodes cannot be made in a chroot: a process that enters a node would "
+        "leave it: use a container instead, such as `systemd-nspawn"
+    )

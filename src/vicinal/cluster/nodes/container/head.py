@@ -289,6 +289,11 @@ def _run_head(head: LastingHead | EphemeralHead, answers: int) -> NoReturn:
     status = 0
     try:
         socket.sethostname(HEAD)
+        if kernel.leave_chroot():
+            raise VicinalError(
+                "nodes cannot be made in a chroot: a process that enters a node would leave it",
+                "use a container instead, such as `systemd-nspawn --directory=DIRECTORY`",
+            )
         os.chdir("/")
         kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
         answer = head.set_up()
@@ -297,6 +302,9 @@ def _run_head(head: LastingHead | EphemeralHead, answers: int) -> NoReturn:
             "error": f"the cluster's head could not be set up ({describe(error)})",
             "remedy": "check that namespaces may mount, or run as root",
         }
+        status = 1
+    except VicinalError as error:
+        answer = {"error": error.message, "remedy": error.remedy}
         status = 1
     os.write(answers, json.dumps(answer).encode() + b"\n")
     os.close(answers)
