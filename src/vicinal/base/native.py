@@ -19,6 +19,7 @@ from pathlib import Path
 import vicinal
 from vicinal.base.checkout import checkout
 from vicinal.base.directories import cache_directory
+from vicinal.base.errors import VicinalError
 
 PROVIDER_FILE = "libvicinal-fi.so"
 
@@ -36,6 +37,31 @@ def native_directory() -> Path | None:
     if tree is not None:
         return tree / "build" / "release" / "provider"
     return next((each for each in _directories() if (each / PROVIDER_FILE).is_file()), None)
+
+
+def provider_directory() -> Path:
+    """Return the directory of the provider and of the files beside it.
+
+    The directory is $VICINAL_PROVIDER_DIR, or else the directory of this installation's native
+    files. Raises VicinalError if the provider is not there.
+    """
+    chosen = os.environ.get("VICINAL_PROVIDER_DIR")
+    if chosen:
+        directory = Path(chosen).resolve()
+        remedy = f"set VICINAL_PROVIDER_DIR to the directory that holds {PROVIDER_FILE}"
+    else:
+        native = native_directory()
+        if native is None:
+            raise VicinalError(
+                f"this installation has no {PROVIDER_FILE}",
+                f"{native_remedy()}, or set VICINAL_PROVIDER_DIR to the directory that holds "
+                f"{PROVIDER_FILE}",
+            )
+        directory = native
+        remedy = f"{native_remedy()}, or set VICINAL_PROVIDER_DIR"
+    if not (directory / PROVIDER_FILE).is_file():
+        raise VicinalError(f"there is no {PROVIDER_FILE} in {directory}", remedy)
+    return directory
 
 
 def native_remedy() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,8 @@ import typer
 
 from vicinal.base.errors import VicinalError
 from vicinal.mpi.environment import MessagePath, mpi_environment, provider_path
-from vicinal.mpi.libfabric import check_loads_provider
-from vicinal.mpi.libraries import Installation, Mpi
+from vicinal.mpi.libfabric import check_job_loads_provider
+from vicinal.mpi.libraries import Installation, Mpi, installation
 from vicinal.mpi.option import MPI_PREFIX, chosen_mpi
 from vicinal.mpi.preloading import pairs_notes, preloaded_libraries, preloading
 from vicinal.mpi.variables import check_variables
@@ -58,8 +59,10 @@ def env(
     chosen = chosen_mpi(mpi, mpi_prefix)
     if chosen is None:
         raise typer.BadParameter("name the MPI library", param_hint="'--mpi' or '--mpi-prefix'")
-    if isinstance(chosen, Installation) and path is MessagePath.REGION:
-        check_loads_provider(chosen)
+    if path is MessagePath.REGION:
+        known = chosen if isinstance(chosen, Installation) else _installed(chosen)
+        if known is not None:
+            check_job_loads_provider(known)
     variables = mpi_environment(chosen, path, region, cma=cma, others=True)
     if heap and path is not MessagePath.REGION:
         raise VicinalError(
@@ -76,3 +79,9 @@ def env(
     if path is MessagePath.REGION:
         # The last line, because a shell that gets all lines as one would ignore the rest.
         typer.echo(f"# FI_PROVIDER_PATH: {provider_path(chosen)[1]}")
+
+
+def _installed(mpi: Mpi) -> Installation | None:
+    with suppress(VicinalError):
+        return installation(mpi)
+    return None

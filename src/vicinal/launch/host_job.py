@@ -27,8 +27,7 @@ from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.launch.running import job_label
 from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, no_local_notes, provider_directory
 from vicinal.mpi.job import Job, check_names, in_directory
-from vicinal.mpi.libfabric import check_loads_provider
-from vicinal.mpi.libraries import tested
+from vicinal.mpi.libfabric import check_job_loads_provider
 from vicinal.mpi.preloading import pairs_library, pairs_notes
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, merge_traffic
@@ -64,8 +63,8 @@ class HostJob(StartedJob):
         """Hosts whose connection ended while the job ran."""
         self._connections: list[HostConnection] = []
         self._lost_since: float | None = None
-        if self.path is MessagePath.REGION and not tested(self.mpi):
-            check_loads_provider(self.mpi)
+        if self.path is MessagePath.REGION:
+            check_job_loads_provider(self.mpi)
         directory = job.directory or Path.cwd()
         placements = spread(job.ranks, hosts)
         mark = new_mark()

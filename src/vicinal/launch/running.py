@@ -24,8 +24,7 @@ from vicinal.launch.launcher import launcher
 from vicinal.launch.launcher_noise import LauncherErrors
 from vicinal.mpi.environment import MessagePath, no_local_notes
 from vicinal.mpi.job import CompletedJob, Job, with_files
-from vicinal.mpi.libfabric import check_loads_provider
-from vicinal.mpi.libraries import tested
+from vicinal.mpi.libfabric import check_job_loads_provider
 from vicinal.mpi.placement import Placement, place
 from vicinal.mpi.preloading import pairs_notes
 from vicinal.mpi.program import check_visible
@@ -89,8 +88,8 @@ class RunningJob(StartedJob):
         self._cluster = cluster
         self._made: list[Path] = []
         self._input: JobInput | None = None
-        if self.path is MessagePath.REGION and not tested(self.mpi):
-            check_loads_provider(self.mpi)
+        if self.path is MessagePath.REGION:
+            check_job_loads_provider(self.mpi)
         self._names = [region_name() for _ in range(job.hosts)]
         directory = job.directory or Path.cwd()
         check_visible(directory)

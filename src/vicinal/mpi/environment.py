@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vicinal.base.checkout import checkout
 from vicinal.base.errors import VicinalError
-from vicinal.base.native import PROVIDER_FILE, native_directory, native_remedy
+from vicinal.base.native import PROVIDER_FILE, provider_directory
 from vicinal.mpi.libfabric import libfabric_of, libfabric_version, stock_libfabric
 from vicinal.mpi.libraries import Family, Installation, Mpi, installation, mpi_prefix
 
@@ -104,31 +104,6 @@ def library_to_preload(file: str) -> str:
             "set VICINAL_PROVIDER_DIR to a directory without spaces and colons",
         )
     return str(library)
-
-
-def provider_directory() -> Path:
-    """Return the directory of the provider and of the files beside it.
-
-    The directory is $VICINAL_PROVIDER_DIR, or else the directory of this installation's native
-    files (vicinal/base/native.py). Raises VicinalError if the provider is not there.
-    """
-    chosen = os.environ.get("VICINAL_PROVIDER_DIR")
-    if chosen:
-        directory = Path(chosen).resolve()
-        remedy = f"set VICINAL_PROVIDER_DIR to the directory that holds {PROVIDER_FILE}"
-    else:
-        native = native_directory()
-        if native is None:
-            raise VicinalError(
-                f"this installation has no {PROVIDER_FILE}",
-                f"{native_remedy()}, or set VICINAL_PROVIDER_DIR to the directory that holds "
-                f"{PROVIDER_FILE}",
-            )
-        directory = native
-        remedy = f"{native_remedy()}, or set VICINAL_PROVIDER_DIR"
-    if not (directory / PROVIDER_FILE).is_file():
-        raise VicinalError(f"there is no {PROVIDER_FILE} in {directory}", remedy)
-    return directory
 
 
 def provider_path(mpi: Mpi | Installation) -> tuple[str, str]:

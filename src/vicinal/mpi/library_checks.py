@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError
-from vicinal.host.finding import Check, Finding, failed, passed, skipped
+from vicinal.host.finding import Check, Finding, failed, passed, skipped, warned
 from vicinal.host.system import Host
 from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
 from vicinal.mpi.libfabric import (
@@ -54,6 +54,7 @@ def check_mpi(host: Host) -> Iterator[Finding]:
             libfabric=str(library),
             libfabric_version=number,
         )
+        yield from _other_copies(name, library)
     if len(missing) == len(Mpi):
         _, first = missing[0]
         yield failed(f"no MPI library was found: {first.message}", first.remedy)
@@ -66,6 +67,18 @@ def check_mpi(host: Host) -> Iterator[Finding]:
             if standard
             else "",
             missing=[mpi.value for mpi, _ in missing],
+        )
+
+
+def _other_copies(name: str, library: Path) -> Iterator[Finding]:
+    """Warn of another installation's provider where a libfabric looks by itself."""
+    ours = provider_directory() / PROVIDER_FILE
+    other = library.parent / "libfabric" / PROVIDER_FILE
+    if other.is_file() and other.read_bytes() != ours.read_bytes():
+        yield warned(
+            f"{name} loads a provider of another Vicinal, too: {other}, besides {ours}",
+            "remove one of the two installations, because libfabric chooses the newer provider",
+            other=str(other),
         )
 
 

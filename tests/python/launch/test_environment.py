@@ -2,12 +2,13 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_support import Vicinal, error_line
+from command_support import CHECKOUT, Vicinal, error_line
 from launch_support import package_path
 
 import vicinal as package
@@ -153,6 +154,7 @@ def test_each_mpi_has_a_prefix_of_its_own(mpi: str, library: str) -> None:
 
 
 def test_a_shell_can_read_what_env_prints(vicinal: Vicinal, provider: Path) -> None:
+    shutil.copy(CHECKOUT / "build/release/provider" / PROVIDER_FILE, provider)  # env loads it
     region = "file:/dev/shm/it's a job; $(touch /dev/shm/vicinal-oops)"
     printed = vicinal("env", "--mpi", "openmpi", "--region", region)
     assert printed.returncode == 0, printed.stderr
