@@ -27,7 +27,8 @@
 #include "transport/network.h"
 
 #define PROVIDER_NAME "vicinal"
-#define PROVIDER_VERSION FI_VERSION(0, 1)
+/* Of two providers of a name, libfabric takes the one whose version is higher. */
+#define PROVIDER_VERSION FI_VERSION(VICINAL_MAJOR, VICINAL_MINOR)
 
 /*
  * The provider's libfabric address: region, slot and epoch, a nonce as proof, and the address in the network.
