@@ -196,11 +196,11 @@ def test_a_plugin_without_pmix_is_told(found: files.Files, tmp_path: Path) -> No
         plugin.write_bytes(built)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-            looked = [
-                each
-                for each in checks.check(found, WANTED, **wanted)
-                if "mpi=pmix" in each.text or "built" in each.text
-            ]
+            every = list(checks.check(found, WANTED, **wanted))
+        looked = [each for each in every if "mpi=pmix" in each.text or "built" in each.text]
+        (default,) = [each for each in every if "MpiDefault" in each.text]
+        best = "pmix" if "pmix" in listed else "pmi2"
+        assert f"write MpiDefault={best}" in default.remedy
         assert len(looked) == len(said)
         assert all(each.line.startswith(start) for each, start in zip(looked, said, strict=True))
         assert not [each for each in looked if each.needed]

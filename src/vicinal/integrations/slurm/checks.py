@@ -140,11 +140,17 @@ def _own_users_or_processes(files: Files) -> Iterator[Found]:
 
 def _default_mpi(files: Files) -> Found:
     kind = (setting(files.slurm_conf, "MpiDefault") or "none").lower()
+    knows_pmix = "pmix" in (_said_by_srun(files, "--mpi=list") or "")
+    best = (
+        "MpiDefault=pmix, or MpiDefault=pmi2 for an MPICH without PMIx"
+        if knows_pmix
+        else "MpiDefault=pmi2 for MPICH, because this Slurm has no PMIx"
+    )
     return Found(
         kind not in ("none", "mpi/none"),
         f"MpiDefault in {files.slurm_conf} is {kind}",
-        "`srun ./program` then starts ranks that do not find each other: write MpiDefault=pmix, "
-        "or MpiDefault=pmi2 for an MPICH without PMIx, or let users call srun with --mpi",
+        f"`srun ./program` then starts ranks that do not find each other: write {best}, or let "
+        "users call srun with --mpi",
         needed=False,
     )
 
