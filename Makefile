@@ -58,8 +58,16 @@ build/programs/fabric/%: programs/fabric/%.c $(wildcard programs/fabric/*.h)
 man: setup ## Make the man pages, build/man
 	@$(MAKE) --quiet man-pages
 
+# With the completions, which describe the same commands; packages contain both.
 .PHONY: man-pages
-man-pages: $(man_pages)
+man-pages: $(man_pages) $(addprefix build/completions/,vicinal vicinal.fish _vicinal)
+
+build/completions/vicinal: shell = bash
+build/completions/vicinal.fish: shell = fish
+build/completions/_vicinal: shell = zsh
+build/completions/%: scripts/completion.py src/vicinal/command_app.py
+	@mkdir -p $(@D)
+	@$(bin)/python $< $(shell) >$@.part && mv $@.part $@
 
 build/man/%: docs/man/%.scd
 	@mkdir -p $(@D)

@@ -2,7 +2,7 @@
 
 Meson compiles the provider, the libraries to preload and the programs for guests; they go into
 vicinal/_native with the sources of the measuring programs. A source distribution also contains
-what other tools of a checkout make: the manual pages and the parsed values of the studies.
+what other tools of a checkout make: manual pages, completions, the parsed values of the studies.
 
 An editable installation compiles nothing: a checkout's files are below build/, where `make` puts
 them. That is why the back end is setuptools. meson-python's editable installations run the build at
@@ -31,7 +31,19 @@ NATIVE = (
 )
 """The products of provider/meson.build. The plugin of Slurm fits only one release of Slurm."""
 
-MADE = {"man/vicinal.1": "build/man", "man/fi_vicinal.7": "build/man", "studies.json": "build"}
+COMPLETIONS = {
+    "vicinal": "share/bash-completion/completions",
+    "vicinal.fish": "share/fish/vendor_completions.d",
+    "_vicinal": "share/zsh/site-functions",
+}
+"""The scripts of shells, and where shells look for them below a prefix."""
+
+MADE = {
+    "man/vicinal.1": "build/man",
+    "man/fi_vicinal.7": "build/man",
+    "studies.json": "build",
+    **{f"completions/{name}": "build/completions" for name in COMPLETIONS},
+}
 """Files of a source distribution that a checkout has in another directory."""
 
 
@@ -121,9 +133,16 @@ def run(command: list[str]) -> None:
 setup(
     distclass=NativeDistribution,
     cmdclass={"build_py": BuildPython, "sdist": SourceDistribution, "bdist_wheel": Wheel},
-    # Only a source distribution has the directory man.
+    # Only a source distribution has the directories man and completions.
     data_files=[
-        (f"share/man/man{number}", sorted(map(str, Path("man").glob(f"*.{number}"))))
-        for number in (1, 7)
+        *(
+            (f"share/man/man{number}", sorted(map(str, Path("man").glob(f"*.{number}"))))
+            for number in (1, 7)
+        ),
+        *(
+            (target, [f"completions/{name}"])
+            for name, target in COMPLETIONS.items()
+            if Path("completions", name).is_file()
+        ),
     ],
 )

