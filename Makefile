@@ -73,6 +73,11 @@ build/man/%: docs/man/%.scd
 	@mkdir -p $(@D)
 	@scdoc <$< >$@.part && mv $@.part $@
 
+.PHONY: packages
+packages: setup ## Build packages for Debian, in build/packages
+	@scripts/setup packages
+	@scripts/packages deb
+
 .PHONY: docs-site
 docs-site: ## Build the documentation's site, build/site; a broken link is an error
 	@scripts/setup docs
