@@ -9,38 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-
-CHECKOUT = Path(__file__).parents[2]
-GUARD_SECONDS = 1200
-
-PROGRAM = r"""
-#include <mpi.h>
-#include <stdio.h>
-int main(int argc, char **argv)
-{
-	int rank, sum;
-	MPI_Init(&argc, &argv);
-	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-	if (rank == 0)
-		printf("sum %d\n", sum);
-	return MPI_Finalize();
-}
-"""
-
-
-def call(command: list[object], **options: object) -> str:
-    """The output of a command. A failure, such as an index that pip does not reach, is shown."""
-    done = subprocess.run(
-        [str(each) for each in command],
-        capture_output=True,
-        text=True,
-        timeout=GUARD_SECONDS,
-        check=False,
-        **options,  # type: ignore[call-overload]
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return str(done.stdout)
+from package_support import CHECKOUT, PROGRAM, call, used_region
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +109,7 @@ def test_a_program_of_the_environments_compiler_runs_over_the_region(
 ) -> None:
     assert alone(empty, "vicinal", "run", "-n", 2, program) == "sum 1\n"
     table = alone(empty, "sh", "-c", f"venv/bin/vicinal run -n 2 --paths {program} 2>&1")
-    rows = [line.split() for line in table.splitlines() if "node0" in line and "node1" in line]
-    assert len(rows) == 2
-    assert all("region" in row for row in rows)
+    assert used_region(table)
 
 
 def test_a_program_of_the_standard_interface_runs(empty: Path) -> None:
