@@ -74,9 +74,9 @@ build/man/%: docs/man/%.scd
 	@scdoc <$< >$@.part && mv $@.part $@
 
 .PHONY: packages
-packages: setup ## Build packages for Debian and for distributions with RPM, in build/packages
+packages: setup ## Build packages for Debian and RPM and images of containers, in build/packages
 	@scripts/setup packages
-	@scripts/packages deb rpm
+	@scripts/packages deb rpm images
 
 .PHONY: docs-site
 docs-site: ## Build the documentation's site, build/site; a broken link is an error
