@@ -74,9 +74,9 @@ build/man/%: docs/man/%.scd
 	@scdoc <$< >$@.part && mv $@.part $@
 
 .PHONY: packages
-packages: setup ## Build packages for Debian and RPM and images of containers, in build/packages
+packages: all ## Build a wheel, packages for Debian and RPM, recipes and images of containers, in build/packages
 	@scripts/setup packages
-	@scripts/packages deb rpm images
+	@scripts/packages deb rpm recipes images
 
 .PHONY: docs-site
 docs-site: ## Build the documentation's site, build/site; a broken link is an error
