@@ -1,7 +1,7 @@
 """Which long suites have their turn in a run of CI, whatever changed.
 
-Each suite is in one of eight slots, and a run takes one slot. CI starts in a fresh clone, so only
-the history of commits distinguishes runs. The number of commits would not do: with eight commits in
+Each suite is in one of ten slots, and a run takes one slot. CI starts in a fresh clone, so only
+the history of commits distinguishes runs. The number of commits would not do: with ten commits in
 each landing, every run would meet the same slot. So landings are counted. Pauses between commits
 show them: CI and the reading of the next issue lie between the last commit of a landing and the
 first commit of the next.
@@ -14,10 +14,10 @@ from pathlib import Path
 from checks.changes import git
 from checks.suites import Suite
 
-SLOTS = 8
+SLOTS = 10
 PAUSE_SECONDS = 40 * 60
 """587 commits of 21 landings had 23 such pauses. A pause within the work on a landing skips a
-slot, which then has its turn eight landings later.
+slot, which then has its turn ten landings later.
 """
 
 

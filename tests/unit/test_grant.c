@@ -323,8 +323,8 @@ static void test_reads_that_fail(void **state)
 		}
 		struct far_node *reader = kind == REMOTE_WRITE ? b : a;
 		reader->end->read_error = FI_EIO;
-		assert_int_equal(begin_one(kind, 0), 0);
-		assert_int_equal(begin_one(kind, LONG_BYTES), 0);
+		assert_int_equal(begin_one((enum remote_kind)kind, 0), 0);
+		assert_int_equal(begin_one((enum remote_kind)kind, LONG_BYTES), 0);
 		fake_settle(&world);
 		assert_int_equal((kind == REMOTE_WRITE ? from_a : to_b)->peer.failure, -ECONNRESET);
 		if (kind == REMOTE_READ)

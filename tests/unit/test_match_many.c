@@ -470,7 +470,7 @@ static double count_steps(const struct pattern *pattern, enum order how, step *c
 	assert_null(match_each_receive(&queue, NULL));
 	assert_true(match_is_empty(&queue.arrivals));
 	match_close(&queue);
-	return (double)match_steps / OUTSTANDING;
+	return (double)match_steps / (double)OUTSTANDING;
 }
 
 /*
