@@ -197,3 +197,31 @@ def test_a_missing_library_or_compiler_is_one_line(empty: Path, tmp_path: Path) 
         assert done.returncode == 1
         (line,) = [each for each in done.stderr.splitlines() if "error" in each]
         assert says in line
+
+
+def other_pythons() -> list[Path]:
+    """Pythons of other versions in PATH, and those that pyenv installed, one of each version."""
+    found: dict[str, Path] = {}
+    for version in ("3.12", "3.13", "3.14"):
+        name = f"python{version}"
+        in_path = shutil.which(name)
+        at = [Path(in_path)] if in_path else []
+        for path in [*at, *Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}")]:
+            asked = [str(path), "-c", "import ensurepip, venv"]  # a shim of pyenv may have none
+            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
+                found.setdefault(version, path)
+    return list(found.values())
+
+
+def test_other_pythons_run_the_wheel(
+    wheel: Path, program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pythons = other_pythons()
+    if not pythons:
+        pytest.skip("there is no other Python than the one that runs the tests")
+    for python in pythons:
+        directory = tmp_path_factory.mktemp("python")
+        call([python, "-m", "venv", directory / "venv"])
+        call([directory / "venv/bin/pip", "install", "--no-cache-dir", f"{wheel}[mpich]"])
+        assert alone(directory, "vicinal", "run", "-n", 2, program) == "sum 1\n"
+        demonstrate(directory, "mpich")
