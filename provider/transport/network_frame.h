@@ -39,7 +39,7 @@
 #include "transport/network_core.h"
 
 #define FRAME_MAGIC 0x4e56U /* the bytes "VN" */
-#define FRAME_VERSION 2U /* of keepalive datagrams too */
+#define FRAME_VERSION 2U    /* of keepalive datagrams too */
 
 /* frame_header.bytes of a DETACH whose sender shares no region with the receiver. */
 #define DETACH_ANY 0U

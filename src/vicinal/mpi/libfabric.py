@@ -118,15 +118,14 @@ def stock_libfabric() -> Path | None:
 
 def libfabric_version(library: Path) -> tuple[int, int]:
     """Return major and minor version of a libfabric. Raises VicinalError if it cannot be loaded."""
-    version, _ = _ask_libfabric(library)
+    version, _ = _ask_libfabric(library, _provider())
     return version
 
 
 @cache
-def _ask_libfabric(library: Path) -> tuple[tuple[int, int], str]:
+def _ask_libfabric(library: Path, provider: Path | None) -> tuple[tuple[int, int], str]:
     """Version of a libfabric, and why it does not list the provider; empty if it does, or if there
     is no provider. One process tells both, because a job asks for both."""
-    provider = _provider()
     if provider is None:
         answer = _ask(_ASK_LIBFABRIC, library)
     else:
@@ -194,7 +193,7 @@ def check_loads_provider(mpi: Installation) -> None:
             f"{_text(OLDEST)}",
             f"install a newer libfabric, or {remedy}",
         )
-    _, trouble = _ask_libfabric(library)
+    _, trouble = _ask_libfabric(library, _provider())
     if trouble == _NO_FILES:
         raise VicinalError(
             f"{library} of {mpi.full_name} loads no providers from files: it was built without "
