@@ -46,9 +46,8 @@ def main() -> None:
     (staged / "pyvenv.cfg").write_text(
         f"home = {Path(base).parent}\ninclude-system-site-packages = true\n"
     )
-    compileall.compile_dir(
-        package, quiet=1, stripdir=os.environ.get("DESTDIR"), workers=os.cpu_count() or 1
-    )
+    # Without workers: on Debian 13 they ended ("terminated abruptly"), and one process needs seconds.
+    compileall.compile_dir(package, quiet=1, stripdir=os.environ.get("DESTDIR"))
     command = _staged(commands) / "vicinal"
     command.parent.mkdir(parents=True, exist_ok=True)
     command.write_text(_LAUNCHER.format(python=environment / "bin" / "python3"))
