@@ -212,6 +212,24 @@ static struct network_peer *take_hello(struct network *network, const struct fra
 	return from;
 }
 
+/*
+ * Without room the next frame or the next check of the peers tries again. Only a peer whose window is used up
+ * waits for the check.
+ */
+void network_tell_taken(struct network_peer *from)
+{
+	if (from->expected - from->told_taken >= NETWORK_WINDOW / 2 && from->peer->framed &&
+	    network_send_notice(from, FRAME_TAKEN))
+		from->told_taken = from->expected;
+}
+
+static void take_taken(struct network_peer *from, const struct frame_header *header)
+{
+	/* A late notice says less than is known, and says nothing. */
+	if (header->stream == from->stream && header->sequence - from->taken <= from->sequence - from->taken)
+		from->taken = header->sequence;
+}
+
 static void take_numbered(struct network_peer *from, const struct frame_header *header,
 			  const struct frame_view *frame)
 {
@@ -295,7 +313,7 @@ static void take_notice(struct network_peer *from, const struct frame_header *he
 		network_take_region(from, header, frame);
 		break;
 	case FRAME_TAKEN:
-		network_take_taken(from, header);
+		take_taken(from, header);
 		break;
 	default:
 		break;

@@ -295,24 +295,6 @@ bool network_send_notice(struct network_peer *to, enum frame_kind kind)
 	return true;
 }
 
-/*
- * Without room the next frame or the next check of the peers tries again. Only a peer whose window is used up
- * waits for the check.
- */
-void network_tell_taken(struct network_peer *from)
-{
-	if (from->expected - from->told_taken >= NETWORK_WINDOW / 2 && from->peer->framed &&
-	    network_send_notice(from, FRAME_TAKEN))
-		from->told_taken = from->expected;
-}
-
-void network_take_taken(struct network_peer *from, const struct frame_header *header)
-{
-	/* A late notice says less than is known, and says nothing. */
-	if (header->stream == from->stream && header->sequence - from->taken <= from->sequence - from->taken)
-		from->taken = header->sequence;
-}
-
 bool network_send_detach(struct network_peer *to, bool heard)
 {
 	const struct attachment *attachment = to->peer->attachment;

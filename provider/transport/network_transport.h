@@ -264,9 +264,6 @@ bool network_make_reachable(struct network_peer *to);
  */
 bool network_send_notice(struct network_peer *to, enum frame_kind kind);
 bool network_send_failover(struct network_peer *to, bool answers);
-/* Tells the peer how many of its frames were taken, if it is half a window more than it knows. */
-void network_tell_taken(struct network_peer *from);
-void network_take_taken(struct network_peer *from, const struct frame_header *header);
 /* Frames for network_detach.c. */
 bool network_send_detach(struct network_peer *to, bool heard);
 bool network_send_region(struct network_peer *to, const struct member *self, uint32_t step);
@@ -281,6 +278,8 @@ void network_leave_backlog(struct network_peer *to);
  * transport is left.
  */
 void network_violate(struct network_peer *from, int failure, const char *reason);
+/* Tells the peer how many of its frames were taken, if it is half a window more than it knows. */
+void network_tell_taken(struct network_peer *from);
 /* Read a HELLO. Returns false if it is invalid. */
 bool network_read_hello(const struct network *network, const struct frame_hello *hello,
 			struct core_name *name);
