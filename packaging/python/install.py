@@ -46,7 +46,7 @@ def main() -> None:
     (staged / "pyvenv.cfg").write_text(
         f"home = {Path(base).parent}\ninclude-system-site-packages = true\n"
     )
-    # Without workers: on Debian 13 they ended ("terminated abruptly"), and one process needs seconds.
+    # Without workers: on Debian 13 they ended ("terminated abruptly"). One process needs seconds.
     compileall.compile_dir(package, quiet=1, stripdir=os.environ.get("DESTDIR"))
     command = _staged(commands) / "vicinal"
     command.parent.mkdir(parents=True, exist_ok=True)
