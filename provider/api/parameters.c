@@ -299,58 +299,71 @@ bool parameter_allow_slow(void)
 	return fi_param_get_bool(&provider, "allow_slow", &allowed) == 0 && allowed != 0;
 }
 
-size_t parameter_heap_threshold(void)
+/* A variable that is a number, possibly with K, M or G. */
+struct number_parameter {
+	const char *variable;
+	const char *name; /* of libfabric's parameter */
+	size_t least;
+	size_t most;
+	size_t usual; /* the value without a variable */
+	const char *advice;
+	atomic_bool said; /* the user was told of a wrong value */
+};
+
+static size_t number_of(struct number_parameter *parameter)
 {
-	static atomic_bool said;
-	const char *text = parameter_text("VICINAL_HEAP_THRESHOLD", "heap_threshold");
+	const char *text = parameter_text(parameter->variable, parameter->name);
 
 	if (text == NULL || *text == '\0')
-		return HEAP_THRESHOLD;
-	size_t bytes = size_of_text(text);
-	if (bytes != 0)
-		return bytes;
-	provider_notice_once(
-		&said,
-		"VICINAL_HEAP_THRESHOLD=%.64s is not a size above 0: using 64K, correct it (such as "
-		"65536, 64K or 1M)",
-		text);
-	return HEAP_THRESHOLD;
+		return parameter->usual;
+	size_t value = size_of_text(text);
+	if (value >= parameter->least && value <= parameter->most)
+		return value;
+	provider_notice_once(&parameter->said, "%s=%.64s is %s", parameter->variable, text,
+			     parameter->advice);
+	return parameter->usual;
+}
+
+size_t parameter_heap_threshold(void)
+{
+	static struct number_parameter threshold = {
+		.variable = "VICINAL_HEAP_THRESHOLD",
+		.name = "heap_threshold",
+		.least = 1,
+		.most = SIZE_MAX,
+		.usual = HEAP_THRESHOLD,
+		.advice = "not a size above 0: using 64K, correct it (such as 65536, 64K or 1M)",
+	};
+
+	return number_of(&threshold);
 }
 
 size_t parameter_send_queue(void)
 {
-	static atomic_bool said;
-	const char *text = parameter_text("VICINAL_SEND_QUEUE", "send_queue");
+	static struct number_parameter queue = {
+		.variable = "VICINAL_SEND_QUEUE",
+		.name = "send_queue",
+		.least = 1,
+		.most = SIZE_MAX,
+		.usual = SEND_QUEUE_BYTES,
+		.advice = "not a size above 0: using 64M, correct it (such as 1048576, 16M or 1G)",
+	};
 
-	if (text == NULL || *text == '\0')
-		return SEND_QUEUE_BYTES;
-	size_t bytes = size_of_text(text);
-	if (bytes != 0)
-		return bytes;
-	provider_notice_once(
-		&said,
-		"VICINAL_SEND_QUEUE=%.64s is not a size above 0: using 64M, correct it (such as 1048576, 16M "
-		"or 1G)",
-		text);
-	return SEND_QUEUE_BYTES;
+	return number_of(&queue);
 }
 
 uint32_t parameter_unexpected(void)
 {
-	static atomic_bool said;
-	const char *text = parameter_text("VICINAL_UNEXPECTED", "unexpected");
+	static struct number_parameter unexpected = {
+		.variable = "VICINAL_UNEXPECTED",
+		.name = "unexpected",
+		.least = KEPT_MESSAGES_LEAST,
+		.most = KEPT_MESSAGES_MOST,
+		.usual = KEPT_MESSAGES_MAX,
+		.advice = "not a number from 1K to 1G: using 1M, correct it (such as 65536, 64K or 4M)",
+	};
 
-	if (text == NULL || *text == '\0')
-		return KEPT_MESSAGES_MAX;
-	size_t messages = size_of_text(text);
-	if (messages >= KEPT_MESSAGES_LEAST && messages <= KEPT_MESSAGES_MOST)
-		return (uint32_t)messages;
-	provider_notice_once(&said,
-			     "VICINAL_UNEXPECTED=%.64s is not a number from 1K to 1G: using 1M, correct it "
-			     "(such as 65536, "
-			     "64K or 4M)",
-			     text);
-	return KEPT_MESSAGES_MAX;
+	return (uint32_t)number_of(&unexpected);
 }
 
 static enum progress_mode progress_mode = PROGRESS_ADAPTIVE;
