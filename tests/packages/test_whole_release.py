@@ -5,25 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import package_support
 import pytest
+from package_support import CHECKOUT
 
-CHECKOUT = Path(__file__).parents[2]
 VERSION = "97.0.0"
 OUT = f"build/releases/{VERSION}"
-GUARD_SECONDS = 1200
 
 
 def call(*command: object, directory: Path) -> str:
-    done = subprocess.run(
-        [str(each) for each in command],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=GUARD_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return done.stdout
+    """The output of a command in a directory."""
+    return package_support.call(list(command), cwd=directory)
 
 
 def state_of(tree: Path) -> tuple[str, ...]:
