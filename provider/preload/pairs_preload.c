@@ -14,13 +14,14 @@
  * unchanged.
  */
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "preload/next_library.h"
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -60,66 +61,6 @@ static handle double_int;
 static handle long_int;
 static handle longdbl_int;
 
-static bool is_ours(void *address)
-{
-	Dl_info found;
-	Dl_info own;
-
-	return dladdr(address, &found) == 0 || dladdr(&runs, &own) == 0 || found.dli_fbase == own.dli_fbase;
-}
-
-struct library {
-	struct library *next;
-	char name[];
-};
-
-/* Called for each library, while no library can be opened. So this keeps the names for later. */
-static int keep_name(struct dl_phdr_info *loaded, size_t size, void *libraries)
-{
-	size_t length = strlen(loaded->dlpi_name) + 1;
-	struct library *library = length > 1 ? malloc(sizeof(*library) + length) : NULL;
-
-	(void)size;
-	if (library == NULL)
-		return 0;
-	memcpy(library->name, loaded->dlpi_name, length);
-	library->next = *(struct library **)libraries;
-	*(struct library **)libraries = library;
-	return 0;
-}
-
-/* The library, if it or its dependencies have an MPI other than this library; else NULL. It stays open. */
-static void *open_behind(const char *name)
-{
-	void *opened = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
-	void *address = opened != NULL ? dlsym(opened, names[0]) : NULL;
-
-	if (address != NULL && !is_ours(address))
-		return opened;
-	if (opened != NULL)
-		(void)dlclose(opened);
-	return NULL;
-}
-
-/* An interpreter such as Python loads libmpi only for its module: then RTLD_NEXT does not find it. */
-static void *library_behind(void)
-{
-	struct library *libraries = NULL;
-	void *found = NULL;
-
-	if (dlsym(RTLD_NEXT, names[0]) != NULL)
-		return RTLD_NEXT;
-	(void)dl_iterate_phdr(keep_name, &libraries);
-	while (libraries != NULL) {
-		struct library *library = libraries;
-		libraries = library->next;
-		if (found == NULL)
-			found = open_behind(library->name);
-		free(library);
-	}
-	return found;
-}
-
 /* A program that is linked with libmpi may contain a copy of the type, which all libraries then use. */
 static handle find_type(void *library, const char *name)
 {
@@ -130,7 +71,7 @@ static handle find_type(void *library, const char *name)
 
 static void look_up(void)
 {
-	void *library = library_behind();
+	void *library = next_library(names[0]);
 
 	for (int i = 0; i < FUNCTION_COUNT; i++) {
 		void *found = library != NULL ? dlsym(library, names[i]) : NULL;
