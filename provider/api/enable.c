@@ -83,6 +83,7 @@ static int check_memory(const struct messenger *messenger)
 	}
 	if (slower < SLOW_MEMORY) {
 		extension_offer_heap(messenger);
+		extension_offer_region(messenger);
 		return 0;
 	}
 	int result = region_fail(

@@ -4,6 +4,7 @@
 
 #include "api/vicinal_ext.h"
 #include "region/heap_offer.h"
+#include "region/region_offer.h"
 
 /* ---- programs that use vicinal_ext.h ---- */
 
@@ -91,5 +92,29 @@ void extension_offer_heap(const struct messenger *messenger)
 			"large allocations come from a heap of %llu bytes in the region\n",
 			(unsigned long long)heap->bytes);
 	else if (result != -ENOENT)
+		provider_notice_once(&said, "%s", error.text);
+}
+
+/* ---- programs with libvicinal-mpi.so preloaded ---- */
+
+void extension_offer_region(const struct messenger *messenger)
+{
+	static atomic_bool said;
+	struct heap *heap = messenger->transport->heap;
+	struct region_error error;
+
+	if (heap == NULL) {
+		if (region_is_wanted())
+			provider_notice_once(
+				&said,
+				"region %s has no heap, so MPI's collectives do not use the region: "
+				"create the region with 'vicinal region create --heap SIZE', or set "
+				"VICINAL_COLLECTIVES=off",
+				messenger->transport->attachments[0].region->path);
+		return;
+	}
+	int result = region_offer(heap, messenger->transport->attachments[0].member, parameter_peer_timeout(),
+				  &error);
+	if (result != 0 && result != -ENOENT && result != -EBUSY)
 		provider_notice_once(&said, "%s", error.text);
 }

@@ -14,4 +14,10 @@ int extension_open(const char *name, uint64_t flags, void **operations);
  */
 void extension_offer_heap(const struct messenger *messenger);
 
+/*
+ * Called when an endpoint is enabled. If libvicinal-mpi.so is preloaded, MPI's collectives go through the
+ * heaps of the endpoint's region.
+ */
+void extension_offer_region(const struct messenger *messenger);
+
 #endif

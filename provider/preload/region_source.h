@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * region_source.h - the interface between the provider and libvicinal-mpi.so: what the preloaded library
+ * needs to know about the region. As with heap_source.h, the provider looks up the library's function.
+ */
+#ifndef VICINAL_PRELOAD_REGION_SOURCE_H
+#define VICINAL_PRELOAD_REGION_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define REGION_SOURCE_VERSION 1U
+
+/*
+ * A member's view of its region. Valid while the library has a block of the heap: the mapping and the
+ * member's slot stay until the last block is released. `is_gone` and `allocate` may be called from any
+ * thread.
+ */
+struct region_source {
+	uint32_t version;
+	uint32_t members;
+	uint32_t slot; /* this member's */
+	uint32_t epoch;
+	uint64_t id[2];
+	unsigned char *first_heap; /* the heap of the member in slot 0 */
+	uint64_t section_bytes;    /* from one heap to the next */
+	uint64_t heap_bytes;
+	void *heap;   /* for `allocate` */
+	void *member; /* for `is_gone` */
+	/* Whole pages; NULL if the heap has no room. Cleared if `zero`. */
+	void *(*allocate)(void *heap, size_t bytes, size_t alignment, bool zero);
+	bool (*release)(void *address);
+	/*
+	 * Has the member (slot, epoch) left the region, or died? `heartbeat` has two words for the function,
+	 * zeroed at first, one pair for each member. May ask the kernel: not for the short path.
+	 */
+	bool (*is_gone)(void *member, uint32_t slot, uint32_t epoch, uint64_t heartbeat[2]);
+};
+
+/*
+ * Offers a region, which is copied. Returns 0, -EPROTONOSUPPORT if the library does not know the version, or
+ * -EBUSY if it has a region already.
+ */
+typedef int region_offer_function(const struct region_source *source);
+#define REGION_OFFER_NAME "vicinal_region_offer"
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_offer.c - see region_offer.h, and preload/region_source.h for the other side. */
+#include "region/region_offer.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+
+#include "preload/region_source.h"
+
+/* The same for all endpoints of the process. Stored before the first offer. */
+static uint64_t peer_timeout;
+
+static void *allocate(void *heap, size_t bytes, size_t alignment, bool zero)
+{
+	return heap_allocate(heap, bytes, alignment, zero);
+}
+
+static bool is_gone(void *member, uint32_t slot, uint32_t epoch, uint64_t heartbeat[2])
+{
+	struct last_heartbeat last = {.heartbeat = heartbeat[0], .since = heartbeat[1]};
+	enum member_state state = member_observe(member, slot, epoch, &last, monotonic_now(), peer_timeout);
+
+	heartbeat[0] = last.heartbeat;
+	heartbeat[1] = last.since;
+	return state == MEMBER_LEFT || state == MEMBER_DIED;
+}
+
+static region_offer_function *find_library(void)
+{
+	region_offer_function *offer = NULL;
+	void *symbol = dlsym(RTLD_DEFAULT, REGION_OFFER_NAME);
+
+	/* ISO C has no conversion from an object's address to a function's; POSIX has dlsym(). */
+	memcpy(&offer, &symbol, sizeof(offer));
+	return offer;
+}
+
+bool region_is_wanted(void)
+{
+	return find_library() != NULL;
+}
+
+int region_offer(struct heap *heap, struct member *member, uint64_t timeout, struct region_error *error)
+{
+	region_offer_function *offer = find_library();
+	const struct region *region = heap->region;
+
+	if (offer == NULL)
+		return -ENOENT;
+	peer_timeout = timeout;
+	const struct region_source source = {
+		.version = REGION_SOURCE_VERSION,
+		.members = region->members,
+		.slot = member->slot,
+		.epoch = member->epoch,
+		.id = {region->id[0], region->id[1]},
+		.first_heap = region_section(region, 0) + section_arena_end(region),
+		.section_bytes = region->section_bytes,
+		.heap_bytes = region->heap_bytes,
+		.heap = heap,
+		.member = member,
+		.allocate = allocate,
+		.release = heap_release,
+		.is_gone = is_gone,
+	};
+	int result = offer(&source);
+	if (result == -EPROTONOSUPPORT)
+		return region_fail(error, result,
+				   "libvicinal-mpi.so and the provider are of different versions: name the "
+				   "library beside the provider in LD_PRELOAD");
+	return result;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* region_offer.h - collectives use the region's heaps if libvicinal-mpi.so was preloaded. */
+#ifndef VICINAL_REGION_REGION_OFFER_H
+#define VICINAL_REGION_REGION_OFFER_H
+
+#include "region/heap.h"
+
+/* Was the library preloaded? */
+bool region_is_wanted(void);
+
+/*
+ * Tell the library about the region of an endpoint with this heap. `timeout` (nanoseconds) is how long a
+ * heartbeat may stand still before its member counts as dead. Returns 0, -ENOENT if the library was not
+ * preloaded, -EBUSY if it has a region already, or another negative errno with a text.
+ */
+int region_offer(struct heap *heap, struct member *member, uint64_t timeout, struct region_error *error);
+
+#endif
