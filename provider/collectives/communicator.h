@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * communicator.h - the state of each communicator whose collectives go through the region, and the steps of a
+ * collective: see block.h.
+ */
+#ifndef VICINAL_COLLECTIVES_COMMUNICATOR_H
+#define VICINAL_COLLECTIVES_COMMUNICATOR_H
+
+#include "collectives/block.h"
+#include "collectives/library.h"
+#include "preload/region_source.h"
+
+/* More members would make the flat exchange slower than the MPI library's trees. */
+#define COMMUNICATOR_MEMBERS_MAX 64
+
+enum communicator_state {
+	COMMUNICATOR_NEW,    /* too few collectives yet to be worth a block */
+	COMMUNICATOR_REGION, /* all members share the region */
+	COMMUNICATOR_PASSED, /* its collectives are the MPI library's */
+	COMMUNICATOR_BROKEN, /* a member died or broke the rules: all further collectives fail */
+};
+
+struct communicator_peer {
+	const struct block *block;
+	const shared_bytes *staging; /* NULL: not known yet */
+	uint64_t heartbeat[2];
+	uint32_t slot;
+	uint32_t epoch;
+};
+
+struct communicator {
+	handle handle; /* as mpi.h's handle_of() */
+	enum communicator_state state;
+	int rank;
+	int size;
+	int calls;         /* collectives so far while it was new */
+	uint64_t step;     /* the last step that was begun */
+	uint64_t complete; /* all members have completed this step */
+	struct block *block;
+	shared_bytes *staging;
+	bool no_staging; /* a member has none: long data is the MPI library's */
+	uint64_t number;
+	struct communicator *next;        /* with the same place in the table, or among the retired */
+	struct communicator_peer peers[]; /* by rank */
+};
+
+/*
+ * The state of a communicator if its next collective goes through the region, else NULL. All members of a
+ * communicator get the same answer for the same collective. The first collectives of a communicator set it
+ * up, by messages.
+ */
+struct communicator *communicator_find(handle comm);
+
+/* All communicators of this process: wait until no peer reads this process's blocks. For MPI_Finalize(). */
+void communicators_finish(void);
+
+/* Reports an error by the communicator's error handler, and returns it. */
+int communicator_fail(const struct communicator *communicator);
+
+/* ---- steps ---- */
+
+/* What a member does in a step. All members of a step agree on it, or the program is wrong. */
+static inline uint64_t step_kind(int collective, int root, uint64_t bytes)
+{
+	return (uint64_t)collective << 56 | (uint64_t)(uint8_t)root << 48 | (bytes & 0xffffffffffff);
+}
+
+/* Waits until all members have completed the step. Returns false if one is gone. */
+bool step_wait_complete(struct communicator *communicator, uint64_t step);
+
+/*
+ * Begins the next step. Returns its number, or 0 if the communicator is broken. Afterwards, this member's
+ * cell and its piece of the staging buffer for this step are free.
+ */
+static inline uint64_t step_begin(struct communicator *communicator)
+{
+	uint64_t step = ++communicator->step;
+
+	if (__builtin_expect(step > communicator->complete + CELLS, 0) &&
+	    !step_wait_complete(communicator, step - CELLS))
+		return 0;
+	return step;
+}
+
+/* The data of this member's cell for a step; `staged` selects the piece of its staging buffer. */
+static inline shared_bytes *step_data(const struct communicator *communicator, uint64_t step, bool staged)
+{
+	return staged ? communicator->staging + step % CELLS * STAGING_PIECE
+		      : communicator->block->cells[step % CELLS].data;
+}
+
+/* Publishes this member's data, which the caller has copied to step_data(). Pairs with step_read(). */
+static inline void step_publish(const struct communicator *communicator, uint64_t step, uint64_t kind)
+{
+	struct cell *cell = &communicator->block->cells[step % CELLS];
+
+	shared_store_u64(&cell->kind, kind);
+	shared_release_u64(&cell->control, step);
+}
+
+/* Waits for a peer's cell. Returns false if the peer is gone or does something else in this step. */
+bool step_wait_cell(struct communicator *communicator, int rank, uint64_t step, uint64_t kind);
+
+/*
+ * Waits until the member `rank` has published its data for the step, and returns the data; NULL if the
+ * communicator is broken.
+ */
+static inline const shared_bytes *step_read(struct communicator *communicator, int rank, uint64_t step,
+					    uint64_t kind, bool staged)
+{
+	const struct communicator_peer *peer = &communicator->peers[rank];
+	const struct cell *cell = &peer->block->cells[step % CELLS];
+
+	if (__builtin_expect(
+		    shared_acquire_u64(&cell->control) != step || shared_load_u64(&cell->kind) != kind, 0) &&
+	    !step_wait_cell(communicator, rank, step, kind))
+		return NULL;
+	return staged ? peer->staging + step % CELLS * STAGING_PIECE : cell->data;
+}
+
+/* Ends a step: this member reads no cell of the step any more. `all`: it has read the cells of all others. */
+static inline void step_end(struct communicator *communicator, uint64_t step, bool all)
+{
+	shared_release_u64(&communicator->block->done, step);
+	if (all)
+		communicator->complete = step - 1;
+}
+
+/*
+ * Makes staging buffers known among the members, by a step. All members call it in the same collective.
+ * Returns false if the communicator is broken; `no_staging` says afterwards whether there are any.
+ */
+bool communicator_stage(struct communicator *communicator);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wait.h - waiting for a peer's word, with the MPI library's progress, and noticing that the peer is gone. */
+#ifndef VICINAL_COLLECTIVES_WAIT_H
+#define VICINAL_COLLECTIVES_WAIT_H
+
+#include "collectives/communicator.h"
+
+/* Has the peer left the region, or died? Asks the kernel. */
+bool communicator_peer_is_gone(struct communicator *communicator, int rank);
+
+/* All further collectives of the communicator fail, because of what the member `rank` did. Says so. */
+void communicator_break(struct communicator *communicator, int rank, const char *what);
+
+#endif
