@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reduce.c - see reduce.h. */
+#include "collectives/reduce.h"
+
+#include <stdlib.h>
+
+#include "region/copy.h"
+
+/* Lengths up to which the region is faster than the MPI library. */
+#define REDUCE_LIMIT (INT64_C(16) << 20)
+/*
+ * From this many members and bytes of a piece on, each member reduces a share of the piece and publishes the
+ * result, because otherwise each member would reduce everything.
+ */
+#define SHARING_MEMBERS 4
+#define SHARING_BYTES 4096U
+
+struct operation operation_of(handle type, handle op)
+{
+	struct basic_type basic = mpi_basic_type(type);
+	enum operator known = mpi_operator(op);
+
+	return (struct operation){
+		.kernel = known != OPERATOR_NONE ? find_reduction(basic, known) : NULL,
+		.type = type,
+		.op = op,
+		.size = data_bytes(1, type),
+	};
+}
+
+/* ---- one piece ---- */
+
+/* The data of each rank for a piece, in the region or in the application's buffer. */
+struct operands {
+	const void *of[COMMUNICATOR_MEMBERS_MAX];
+	int count;
+};
+
+/* Elements of any datatype in memory of this library. */
+struct typed {
+	void *allocated;
+	void *elements;
+};
+
+static struct typed typed_open(const struct operation *operation, int64_t count)
+{
+	intptr_t low = 0;
+	intptr_t extent = 0;
+	intptr_t true_low = 0;
+	intptr_t true_extent = 0;
+
+	(void)MPI_CALL(Type_get_extent, handle, intptr_t *, intptr_t *)(operation->type, &low, &extent);
+	(void)MPI_CALL(Type_get_true_extent, handle, intptr_t *, intptr_t *)(operation->type, &true_low,
+									     &true_extent);
+	/* The last element lies before the first one if the extent is negative. */
+	intptr_t span = (intptr_t)(count - 1) * extent;
+	intptr_t lowest = true_low + (span < 0 ? span : 0);
+	intptr_t bytes = true_extent + (span < 0 ? -span : span);
+	struct typed typed = {.allocated = calloc(1, (size_t)bytes + 1)};
+	typed.elements = (void *)((uintptr_t)typed.allocated - (uintptr_t)lowest);
+	return typed;
+}
+
+static bool unpack(const struct operation *operation, const void *bytes, int64_t count, void *elements)
+{
+	int position = 0;
+
+	if (mpi_basic_type(operation->type).size != 0) {
+		shared_copy_in(elements, bytes, (size_t)(count * operation->size));
+		return true;
+	}
+	return MPI_CALL(Unpack, const void *, int, int *, void *, int, handle,
+			handle)(bytes, (int)(count * operation->size), &position, elements, (int)count,
+				operation->type, mpi.comm_self) == MPI_OK;
+}
+
+static bool pack(const struct operation *operation, const void *elements, int64_t count, void *bytes)
+{
+	int position = 0;
+
+	if (mpi_basic_type(operation->type).size != 0) {
+		memcpy(bytes, elements, (size_t)(count * operation->size));
+		return true;
+	}
+	return MPI_CALL(Pack, const void *, int, handle, void *, int, int *,
+			handle)(elements, (int)count, operation->type, bytes, (int)(count * operation->size),
+				&position, mpi.comm_self) == MPI_OK;
+}
+
+/* By the MPI library, on private copies: a user's function must not see bytes that change. */
+static __attribute__((noinline)) bool
+fold_by_library(const struct operation *operation, const struct operands *operands, void *out, int64_t count)
+{
+	struct typed result = typed_open(operation, count);
+	struct typed next = typed_open(operation, count);
+	bool done = result.allocated != NULL && next.allocated != NULL &&
+		    unpack(operation, operands->of[0], count, result.elements);
+
+	for (int rank = 1; rank < operands->count && done; rank++) {
+		done = unpack(operation, operands->of[rank], count, next.elements) &&
+		       MPI_CALL(Reduce_local, const void *, void *, int, handle,
+				handle)(result.elements, next.elements, (int)count, operation->type,
+					operation->op) == MPI_OK;
+		struct typed reduced = next;
+		next = result;
+		result = reduced;
+	}
+	done = done && pack(operation, result.elements, count, out);
+	free(result.allocated);
+	free(next.allocated);
+	return done;
+}
+
+/* out = operand 0 op operand 1 op ... `out` may be operand 0 or 1, or overlap none. */
+static bool fold(const struct operation *operation, const struct operands *operands, void *out, int64_t count)
+{
+	if (operation->kernel == NULL)
+		return fold_by_library(operation, operands, out, count);
+	if (operands->count == 1) {
+		memmove(out, operands->of[0], (size_t)(count * operation->size));
+		return true;
+	}
+	operation->kernel(out, operands->of[0], operands->of[1], (size_t)count);
+	for (int rank = 2; rank < operands->count; rank++)
+		operation->kernel(out, out, operands->of[rank], (size_t)count);
+	return true;
+}
+
+/* Waits for the data of the ranks below `end`, at `offset` in their cells. */
+static bool collect_operands(struct communicator *communicator, uint64_t step, uint64_t kind, bool staged,
+			     size_t offset, int end, struct operands *operands)
+{
+	operands->count = end;
+	for (int i = 0; i < communicator->size; i++) {
+		int rank = (communicator->rank + i) % communicator->size;
+		const shared_bytes *data = NULL;
+		if (rank >= end)
+			continue;
+		data = rank == communicator->rank ? step_data(communicator, step, staged)
+						  : step_read(communicator, rank, step, kind, staged);
+		if (data == NULL)
+			return false;
+		operands->of[rank] = (const void *)(data + offset);
+	}
+	return true;
+}
+
+/* Publishes `length` bytes in a new step. Returns the step, or 0. */
+static uint64_t publish(struct communicator *communicator, uint64_t kind, bool staged,
+			const unsigned char *bytes, size_t length)
+{
+	uint64_t step = step_begin(communicator);
+
+	if (step == 0)
+		return 0;
+	shared_bytes *data = step_data(communicator, step, staged);
+	if (length <= LINE_DATA)
+		copy_small_out(data, bytes, length);
+	else
+		shared_copy_out(data, bytes, length);
+	step_publish(communicator, step, kind);
+	return step;
+}
+
+/* The elements of the piece that begins with element `at`, if `most` bytes have room. */
+static int64_t elements_of(int64_t count, int64_t at, int64_t size, size_t most)
+{
+	int64_t elements = (int64_t)most / size;
+
+	return elements < count - at ? elements : count - at;
+}
+
+static enum outcome choose(struct communicator *communicator, const struct operation *operation,
+			   int64_t count, int64_t parts, bool *staged, size_t *most)
+{
+	int64_t bytes = 0;
+
+	*most = 0;
+	if (operation->size <= 0 || __builtin_mul_overflow(operation->size * parts, count, &bytes))
+		return OUTCOME_PASS;
+	enum outcome chosen = choose_cells(communicator, bytes, REDUCE_LIMIT, staged);
+	*most = (*staged ? STAGING_PIECE : CELL_DATA) / (size_t)parts;
+	return chosen == OUTCOME_DONE && (int64_t)*most < operation->size ? OUTCOME_PASS : chosen;
+}
+
+/* ---- the collectives ---- */
+
+enum outcome reduce_to_root(struct communicator *communicator, const struct operation *operation,
+			    const unsigned char *from, unsigned char *to, int64_t count, int root)
+{
+	bool staged = false;
+	size_t most = 0;
+	struct operands operands;
+	enum outcome chosen = choose(communicator, operation, count, 1, &staged, &most);
+	uint64_t kind = step_kind(COLLECTIVE_REDUCE, root, (uint64_t)(count * operation->size));
+
+	if (chosen != OUTCOME_DONE)
+		return chosen;
+	for (int64_t at = 0; at < count;) {
+		int64_t elements = elements_of(count, at, operation->size, most);
+		size_t length = (size_t)(elements * operation->size);
+		uint64_t step = publish(communicator, kind, staged, from + at * operation->size, length);
+		bool is_root = communicator->rank == root;
+		if (step == 0 ||
+		    (is_root &&
+		     (!collect_operands(communicator, step, kind, staged, 0, communicator->size, &operands) ||
+		      !fold(operation, &operands, to + at * operation->size, elements))))
+			return OUTCOME_FAILED;
+		step_end(communicator, step, is_root);
+		at += elements;
+	}
+	return OUTCOME_DONE;
+}
+
+/* The elements of a piece that the member `rank` reduces: from *first on. */
+static int64_t share_of(int64_t elements, int size, int rank, int64_t *first)
+{
+	int64_t each = (elements + size - 1) / size;
+
+	*first = each * rank < elements ? each * rank : elements;
+	return each < elements - *first ? each : elements - *first;
+}
+
+/* Second half of a piece that is shared among the members: each publishes its share of the result. */
+static bool exchange_shares(struct communicator *communicator, const struct operation *operation,
+			    const struct operands *operands, unsigned char *to, int64_t elements)
+{
+	int64_t size = operation->size;
+	int64_t first = 0;
+	int64_t share = share_of(elements, communicator->size, communicator->rank, &first);
+	uint64_t kind = step_kind(COLLECTIVE_SHARE, 0, (uint64_t)(elements * size));
+	uint64_t step = step_begin(communicator);
+
+	if (step == 0)
+		return false;
+	shared_bytes *data = step_data(communicator, step, true);
+	if (share > 0 && !fold(operation, operands, (void *)data, share))
+		return false;
+	step_publish(communicator, step, kind);
+	for (int i = 0; i < communicator->size; i++) {
+		int rank = (communicator->rank + i) % communicator->size;
+		share = share_of(elements, communicator->size, rank, &first);
+		if (rank != communicator->rank)
+			data = (shared_bytes *)(uintptr_t)step_read(communicator, rank, step, kind, true);
+		if (data == NULL)
+			return false;
+		shared_copy_in(to + first * size, data, (size_t)(share * size));
+	}
+	step_end(communicator, step, true);
+	return true;
+}
+
+enum outcome reduce_to_all(struct communicator *communicator, const struct operation *operation,
+			   const unsigned char *from, unsigned char *to, int64_t count)
+{
+	bool staged = false;
+	size_t most = 0;
+	struct operands operands;
+	int64_t size = operation->size;
+	enum outcome chosen = choose(communicator, operation, count, 1, &staged, &most);
+	uint64_t kind = step_kind(COLLECTIVE_ALLREDUCE, 0, (uint64_t)(count * size));
+
+	if (chosen != OUTCOME_DONE)
+		return chosen;
+	for (int64_t at = 0; at < count;) {
+		int64_t elements = elements_of(count, at, size, most);
+		size_t length = (size_t)(elements * size);
+		bool shares = staged && communicator->size >= SHARING_MEMBERS && length >= SHARING_BYTES;
+		int64_t first = 0;
+		if (shares)
+			(void)share_of(elements, communicator->size, communicator->rank, &first);
+		uint64_t step = publish(communicator, kind, staged, from + at * size, length);
+		if (step == 0 || !collect_operands(communicator, step, kind, staged, (size_t)(first * size),
+						   communicator->size, &operands))
+			return OUTCOME_FAILED;
+		if (shares ? !exchange_shares(communicator, operation, &operands, to + at * size, elements)
+			   : !fold(operation, &operands, to + at * size, elements))
+			return OUTCOME_FAILED;
+		/* With shares, the later step of exchange_shares() has ended this one too. */
+		if (!shares)
+			step_end(communicator, step, true);
+		at += elements;
+	}
+	return OUTCOME_DONE;
+}
+
+enum outcome reduce_scatter(struct communicator *communicator, const struct operation *operation,
+			    const unsigned char *from, unsigned char *to, int64_t count)
+{
+	bool staged = false;
+	size_t most = 0;
+	struct operands operands;
+	int64_t size = operation->size;
+	enum outcome chosen = choose(communicator, operation, count, communicator->size, &staged, &most);
+	uint64_t kind = step_kind(COLLECTIVE_REDUCE_SCATTER, 0, (uint64_t)(count * size));
+
+	if (chosen != OUTCOME_DONE)
+		return chosen;
+	for (int64_t at = 0; at < count;) {
+		int64_t elements = elements_of(count, at, size, most);
+		size_t length = (size_t)(elements * size);
+		uint64_t step = step_begin(communicator);
+		if (step == 0)
+			return OUTCOME_FAILED;
+		shared_bytes *data = step_data(communicator, step, staged);
+		for (int rank = 0; rank < communicator->size; rank++)
+			shared_copy_out(data + (size_t)rank * length, from + (rank * count + at) * size,
+					length);
+		step_publish(communicator, step, kind);
+		if (!collect_operands(communicator, step, kind, staged, (size_t)communicator->rank * length,
+				      communicator->size, &operands) ||
+		    !fold(operation, &operands, to + at * size, elements))
+			return OUTCOME_FAILED;
+		step_end(communicator, step, true);
+		at += elements;
+	}
+	return OUTCOME_DONE;
+}
+
+enum outcome reduce_scan(struct communicator *communicator, const struct operation *operation,
+			 const unsigned char *from, unsigned char *to, int64_t count, bool exclusive)
+{
+	bool staged = false;
+	size_t most = 0;
+	struct operands operands;
+	int64_t size = operation->size;
+	int end = exclusive ? communicator->rank : communicator->rank + 1;
+	enum outcome chosen = choose(communicator, operation, count, 1, &staged, &most);
+	uint64_t kind =
+		step_kind(exclusive ? COLLECTIVE_EXSCAN : COLLECTIVE_SCAN, 0, (uint64_t)(count * size));
+
+	if (chosen != OUTCOME_DONE)
+		return chosen;
+	for (int64_t at = 0; at < count;) {
+		int64_t elements = elements_of(count, at, size, most);
+		size_t length = (size_t)(elements * size);
+		uint64_t step = publish(communicator, kind, staged, from + at * size, length);
+		if (step == 0 || !collect_operands(communicator, step, kind, staged, 0, end, &operands) ||
+		    (end > 0 && !fold(operation, &operands, to + at * size, elements)))
+			return OUTCOME_FAILED;
+		/* Only the last rank has read the data of all others. */
+		step_end(communicator, step, communicator->rank == communicator->size - 1 && !exclusive);
+		at += elements;
+	}
+	return OUTCOME_DONE;
+}
