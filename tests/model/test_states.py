@@ -14,6 +14,7 @@ LEFT_OUT = {
     "FRAME_LEFT": "see FRAME_LEAVE",
     "FRAME_PING": "is_proved() of the model",
     "FRAME_PONG": "is_proved() of the model",
+    "FRAME_TAKEN": "the window bounds how much arrives, not what: the model's network is bounded",
     "ROUTE_RETURN": "like ROUTE_REGION in the code; in the model a member that left may come back",
 }
 """Names of the code that the model leaves out, and why."""
