@@ -6,7 +6,7 @@
  * Each word has one writer, the owner of the block. There is no lock and no read-modify-write.
  *
  *    0 ┌───────────────┐ done       steps that the owner has completed, and the communicator's number
- *   64 ├───────────────┤ staging    where the owner's staging buffer lies, if it has one
+ *   64 ├───────────────┤ closed     the last collective that the owner does by this block
  *  128 ├───────────────┤ cell[0]    what the owner published in steps 0, 4, 8 ...
  *      │               │ cell[1]    ... in steps 1, 5, 9 ...
  *      └───────────────┘ BLOCK_BYTES
@@ -46,7 +46,12 @@ struct block {
 	shared_u64 number; /* the communicator's; another number: the owner has released the block */
 	shared_u64 done;
 	shared_bytes reserved1[48];
-	shared_u64 staging; /* offset in the owner's heap + 1; 0: no staging buffer */
+	/*
+	 * Not 0: a member must leave the region. The owner has begun this many collectives of the
+	 * communicator, and begins no more through the region than the member that has begun the most. Stored
+	 * once.
+	 */
+	shared_u64 closed;
 	shared_bytes reserved2[56];
 	struct cell cells[CELLS];
 };

@@ -3,18 +3,26 @@
 #include "collectives/communicator.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "collectives/wait.h"
 
 /*
  * The collective in which a communicator gets a block, counted from 0. Earlier ones are the MPI library's,
- * because many communicators are used once.
+ * because many communicators are used once. A reduction is never among them: the same sum must have the same
+ * result each time, and the MPI library may add in another order.
  */
 #define CALLS_BEFORE_SETUP 1
+
+/* The same after a member had to leave. Doubled at each attempt that fails. */
+#define CALLS_BEFORE_RETRY 1024
+#define CALLS_BEFORE_RETRY_MAX (1 << 20)
 
 #define TABLE_SIZE 256U
 /* Staging buffers of this process at most, because programs may make communicators by the thousand. */
@@ -27,6 +35,8 @@ static struct communicator *table[TABLE_SIZE];
 static struct communicator *retired;
 static int stagings;
 static bool has_source;
+static bool leaving;                /* the manager asks this member to leave the region */
+static bool can_leave;              /* this process can execute barriers in all its threads */
 static struct region_source source; /* constant once `has_source` is set, until the next offer */
 static int keyval;
 static atomic_bool has_keyval;
@@ -52,6 +62,8 @@ int vicinal_region_offer(const struct region_source *offered)
 	else
 		source = *offered;
 	has_source = true;
+	leaving = false;
+	can_leave = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 	atomic_store(&finished, false);
 	(void)pthread_mutex_unlock(&mutex);
 	return result;
@@ -95,7 +107,7 @@ static void reset(struct block *block, uint64_t number)
 	/* In this order: a member of a former communicator reads `done`, and then `number`. */
 	shared_release_u64(&block->number, number);
 	shared_release_u64(&block->done, 0);
-	shared_release_u64(&block->staging, 0);
+	shared_release_u64(&block->closed, 0);
 	for (unsigned int i = 0; i < CELLS; i++) {
 		shared_store_u64(&block->cells[i].control, 0);
 		shared_store_u64(&block->cells[i].kind, 0);
@@ -127,26 +139,39 @@ static void release_memory(struct communicator *communicator)
 	}
 	if (communicator->block != NULL)
 		(void)source.release(communicator->block);
-	free(communicator);
+	communicator->staging = NULL;
+	communicator->block = NULL;
 }
 
-/* Under the mutex: releases the blocks of freed communicators that no member reads any more. */
+static bool all_complete(const struct communicator *communicator)
+{
+	for (int rank = 0; rank < communicator->size; rank++)
+		if (!is_complete(communicator, rank, communicator->step))
+			return false;
+	return true;
+}
+
+/* Under the mutex: releases the blocks of freed and closed communicators that no member reads any more. */
 static void reap(void)
 {
 	struct communicator **link = &retired;
 
 	while (*link != NULL) {
 		struct communicator *communicator = *link;
-		bool complete = true;
-		for (int rank = 0; rank < communicator->size && complete; rank++)
-			complete = is_complete(communicator, rank, communicator->step);
-		if (!complete) {
+		if (!all_complete(communicator)) {
 			link = &communicator->next;
 			continue;
 		}
 		*link = communicator->next;
 		release_memory(communicator);
+		free(communicator);
 	}
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (struct communicator *communicator = table[i]; communicator != NULL;
+		     communicator = communicator->next)
+			if (communicator->state == COMMUNICATOR_CLOSED && communicator->block != NULL &&
+			    all_complete(communicator))
+				release_memory(communicator);
 }
 
 /*
@@ -163,7 +188,9 @@ static void set_up(struct communicator *communicator, handle comm)
 
 	(void)pthread_mutex_lock(&mutex);
 	reap();
-	if (has_source && all != NULL && agreed != NULL) {
+	/* A closed communicator keeps its old block until no member reads it. */
+	if (has_source && !leaving && can_leave && communicator->block == NULL && all != NULL &&
+	    agreed != NULL) {
 		block = source.allocate(source.heap, BLOCK_BYTES, 1, false);
 		mine = (struct description){
 			.version = block != NULL ? EXCHANGE_VERSION : 0,
@@ -208,15 +235,117 @@ static void set_up(struct communicator *communicator, handle comm)
 	}
 	free(all);
 	free(agreed);
+	(void)pthread_mutex_lock(&mutex);
 	if (valid) {
 		communicator->block = block;
+		communicator->step = 0;
+		communicator->complete = 0;
+		communicator->no_staging = false;
+		atomic_store(&communicator->begun, 0);
+		atomic_store(&communicator->ended, 0);
+		atomic_store(&communicator->closing, false);
 		communicator->state = COMMUNICATOR_REGION;
 	} else if (block != NULL) {
-		(void)pthread_mutex_lock(&mutex);
 		(void)source.release(block);
-		(void)pthread_mutex_unlock(&mutex);
+	}
+	(void)pthread_mutex_unlock(&mutex);
+}
+
+/* ---- leaving ---- */
+
+/* Under the mutex: stores how many collectives this member has begun, once. */
+static void store_closed(struct communicator *communicator)
+{
+	if (atomic_load(&communicator->closing))
+		return;
+	atomic_store(&communicator->closing, true);
+	/*
+	 * Pairs with the barrier of the compiler in communicator_enter(): either that thread sees `closing`,
+	 * or this one sees its collective.
+	 */
+	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	/* More than 0, so that a communicator closes that has begun none. */
+	shared_release_u64(&communicator->block->closed, atomic_load(&communicator->begun) + 1);
+}
+
+/* The last collective through the region. Returns false while a member has not said how many it has begun. */
+static bool last_collective(const struct communicator *communicator, uint64_t *last)
+{
+	*last = 0;
+	for (int rank = 0; rank < communicator->size; rank++) {
+		uint64_t closed = shared_acquire_u64(&communicator->peers[rank].block->closed);
+		/* A member that released its block has seen all the numbers, and its own was not higher. */
+		bool released =
+			shared_acquire_u64(&communicator->peers[rank].block->number) != communicator->number;
+		if (closed == 0 && !released)
+			return false;
+		if (!released && closed - 1 > *last)
+			*last = closed - 1;
+	}
+	return true;
+}
+
+/* Under the mutex: closes the communicator if its last collective through the region has ended here. */
+static void close_if_ended(struct communicator *communicator)
+{
+	uint64_t last = 0;
+
+	if (atomic_load(&communicator->closing) && last_collective(communicator, &last) &&
+	    atomic_load(&communicator->ended) >= last &&
+	    atomic_load(&communicator->ended) >= atomic_load(&communicator->begun)) {
+		communicator->state = COMMUNICATOR_CLOSED;
+		communicator->calls = 0;
+		communicator->calls_before = CALLS_BEFORE_RETRY;
 	}
 }
+
+bool communicator_enter_closing(struct communicator *communicator)
+{
+	uint64_t this_one = atomic_load(&communicator->begun);
+	uint64_t last = 0;
+	struct wait wait = {.rounds = 0};
+
+	/* The provider's progress calls vicinal_region_attend() meanwhile. */
+	for (int rank = 0; !last_collective(communicator, &last); rank = (rank + 1) % communicator->size)
+		if (!wait_go_on(&wait, communicator, rank)) {
+			communicator_break(communicator, rank, "ended, or left the region");
+			return true;
+		}
+	if (this_one <= last)
+		return true;
+	(void)pthread_mutex_lock(&mutex);
+	atomic_store(&communicator->begun, last);
+	atomic_store(&communicator->ended, last);
+	close_if_ended(communicator);
+	(void)pthread_mutex_unlock(&mutex);
+	return false;
+}
+
+#pragma GCC visibility push(default)
+region_attend_function vicinal_region_attend;
+
+void vicinal_region_attend(bool leave)
+{
+	(void)pthread_mutex_lock(&mutex);
+	leaving = leave;
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (struct communicator *communicator = table[i]; communicator != NULL;
+		     communicator = communicator->next) {
+			bool close = leave;
+			if (communicator->state != COMMUNICATOR_REGION)
+				continue;
+			for (int rank = 0; rank < communicator->size && !close; rank++)
+				close = shared_load_u64(&communicator->peers[rank].block->closed) != 0;
+			if (close) {
+				store_closed(communicator);
+				close_if_ended(communicator);
+			}
+		}
+	if (leave)
+		reap();
+	(void)pthread_mutex_unlock(&mutex);
+}
+#pragma GCC visibility pop
 
 /* ---- the table ---- */
 
@@ -305,6 +434,7 @@ static struct communicator *add(handle comm)
 	communicator->handle = comm;
 	communicator->rank = rank;
 	communicator->size = size;
+	communicator->calls_before = CALLS_BEFORE_SETUP;
 	if (inter != 0 || size < 2 || size > COMMUNICATOR_MEMBERS_MAX)
 		communicator->state = COMMUNICATOR_PASSED;
 	(void)pthread_mutex_lock(&mutex);
@@ -326,7 +456,16 @@ static struct communicator *look_up(handle comm)
 	return found;
 }
 
-struct communicator *communicator_find(handle comm)
+/* A member that left may come back, but not soon. The members count the same calls. */
+static void retry_later(struct communicator *communicator)
+{
+	communicator->state = COMMUNICATOR_CLOSED;
+	communicator->calls = 0;
+	if (communicator->calls_before < CALLS_BEFORE_RETRY_MAX)
+		communicator->calls_before *= 2;
+}
+
+struct communicator *communicator_find(handle comm, bool reduces)
 {
 	/* The last communicator of this thread: a program's calls are mostly to one. */
 	static __thread __attribute__((tls_model("initial-exec"))) struct {
@@ -351,10 +490,15 @@ struct communicator *communicator_find(handle comm)
 		return communicator;
 	if (communicator->state == COMMUNICATOR_BROKEN)
 		return communicator;
-	if (communicator->state == COMMUNICATOR_NEW && communicator->calls++ >= CALLS_BEFORE_SETUP) {
+	if ((communicator->state == COMMUNICATOR_NEW || communicator->state == COMMUNICATOR_CLOSED) &&
+	    (communicator->calls++ >= communicator->calls_before ||
+	     (reduces && communicator->state == COMMUNICATOR_NEW))) {
+		bool closed = communicator->state == COMMUNICATOR_CLOSED;
 		set_up(communicator, comm);
 		if (communicator->state == COMMUNICATOR_REGION)
 			return communicator;
+		if (closed)
+			retry_later(communicator);
 	}
 	return NULL;
 }
@@ -364,7 +508,7 @@ void communicators_finish(void)
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		for (struct communicator *communicator = table[i]; communicator != NULL;
 		     communicator = communicator->next)
-			if (communicator->state == COMMUNICATOR_REGION)
+			if (communicator->block != NULL && communicator->state != COMMUNICATOR_BROKEN)
 				(void)step_wait_complete(communicator, communicator->step);
 	atomic_store(&finished, true);
 	(void)atomic_fetch_add(&removals, 1);

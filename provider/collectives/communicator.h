@@ -13,10 +13,19 @@
 /* More members would make the flat exchange slower than the MPI library's trees. */
 #define COMMUNICATOR_MEMBERS_MAX 64
 
+/*
+ * Leaving. If a member must leave the region (`vicinal region detach`), all members do the same further
+ * collectives by messages. Which ones they agree on by the words `closed`: each member stores there how many
+ * collectives it has begun, when it sees that another member stored its own. The highest number is the last
+ * collective through the region. A member that wants to begin a later one waits until all numbers are there.
+ * The provider's progress sees to it that a member that computes answers too (vicinal_region_attend()).
+ */
+
 enum communicator_state {
 	COMMUNICATOR_NEW,    /* too few collectives yet to be worth a block */
 	COMMUNICATOR_REGION, /* all members share the region */
 	COMMUNICATOR_PASSED, /* its collectives are the MPI library's */
+	COMMUNICATOR_CLOSED, /* the same, because a member had to leave; `block` may not be released yet */
 	COMMUNICATOR_BROKEN, /* a member died or broke the rules: all further collectives fail */
 };
 
@@ -33,9 +42,15 @@ struct communicator {
 	enum communicator_state state;
 	int rank;
 	int size;
-	int calls;         /* collectives so far while it was new */
+	int calls;         /* collectives so far while it was new or closed */
+	int calls_before;  /* collectives before the next attempt to set it up */
 	uint64_t step;     /* the last step that was begun */
 	uint64_t complete; /* all members have completed this step */
+	/* Collectives that were begun and completed, since the set-up. Written by the thread in a collective.
+	 */
+	atomic_uint_fast64_t begun;
+	atomic_uint_fast64_t ended;
+	atomic_bool closing; /* written under the mutex: `closed` was stored */
 	struct block *block;
 	shared_bytes *staging;
 	bool no_staging; /* a member has none: long data is the MPI library's */
@@ -47,9 +62,45 @@ struct communicator {
 /*
  * The state of a communicator if its next collective goes through the region, else NULL. All members of a
  * communicator get the same answer for the same collective. The first collectives of a communicator set it
- * up, by messages.
+ * up, by messages. `reduces`: it is a reduction.
  */
-struct communicator *communicator_find(handle comm);
+struct communicator *communicator_find(handle comm, bool reduces);
+
+/*
+ * The rest of communicator_enter(), after `closing`. Returns false if the collective is the MPI library's,
+ * true if it is not, or if the communicator broke.
+ */
+bool communicator_enter_closing(struct communicator *communicator);
+
+/* Lets the MPI library work: see wait.c. */
+void progress(void);
+
+/* A program that is never late must notice now and then that a member must leave, and progress its messages.
+ */
+#define COLLECTIVES_PER_PROGRESS 64
+
+/*
+ * Begins a collective. Returns false if it is the MPI library's. The barrier that orders the store and the
+ * load is executed by the other side, in vicinal_region_attend().
+ */
+static inline bool communicator_enter(struct communicator *communicator)
+{
+	uint64_t begun = atomic_load_explicit(&communicator->begun, memory_order_relaxed) + 1;
+
+	atomic_store_explicit(&communicator->begun, begun, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(begun % COLLECTIVES_PER_PROGRESS == 0, 0))
+		progress();
+	return __builtin_expect(!atomic_load_explicit(&communicator->closing, memory_order_relaxed), 1) ||
+	       communicator_enter_closing(communicator);
+}
+
+static inline void communicator_leave(struct communicator *communicator)
+{
+	atomic_store_explicit(&communicator->ended,
+			      atomic_load_explicit(&communicator->begun, memory_order_relaxed),
+			      memory_order_release);
+}
 
 /* All communicators of this process: wait until no peer reads this process's blocks. For MPI_Finalize(). */
 void communicators_finish(void);

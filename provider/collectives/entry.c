@@ -25,10 +25,10 @@ static bool is_switched_off(void)
 }
 
 /* The communicator, if its collectives go through the region. */
-static struct communicator *find(handle comm)
+static struct communicator *find(handle comm, bool reduces)
 {
 	mpi_look_up();
-	return is_switched_off() ? NULL : communicator_find(handle_of(comm));
+	return is_switched_off() ? NULL : communicator_find(handle_of(comm), reduces);
 }
 
 /* Longer data is never taken, so it need not be packed. */
@@ -189,12 +189,13 @@ typedef int64_t large;
  * the region does with the communicator `c`.
  */
 #define UNWRAP(...) __VA_ARGS__
-#define DEFINE(name, parameters, arguments, does) \
+#define DEFINE(name, reduces, parameters, arguments, does) \
 	static int name##_here(UNWRAP parameters) \
 	{ \
-		struct communicator *c = find(comm); \
-		if (c != NULL) { \
+		struct communicator *c = find(comm, reduces); \
+		if (c != NULL && communicator_enter(c)) { \
 			enum outcome outcome = c->state == COMMUNICATOR_BROKEN ? OUTCOME_FAILED : (does); \
+			communicator_leave(c); \
 			if (__builtin_expect(outcome == OUTCOME_DONE, 1)) \
 				return MPI_OK; \
 			if (outcome == OUTCOME_FAILED) \
@@ -218,9 +219,9 @@ typedef int64_t large;
 #define VISIBLE __attribute__((visibility("default")))
 
 /* The same with counts of type int, and of type MPI_Count. */
-#define DEFINE_BOTH(name, parameters_of, arguments, does) \
-	DEFINE(name, parameters_of(int), arguments, does) \
-	DEFINE(name##_c, parameters_of(large), arguments, does)
+#define DEFINE_BOTH(name, reduces, parameters_of, arguments, does) \
+	DEFINE(name, reduces, parameters_of(int), arguments, does) \
+	DEFINE(name##_c, reduces, parameters_of(large), arguments, does)
 
 #define BCAST_PARAMETERS(number) (void *buffer, number count, handle type, int root, handle comm)
 #define GATHER_PARAMETERS(number) \
@@ -234,26 +235,27 @@ typedef int64_t large;
 #define ALLREDUCE_PARAMETERS(number) \
 	(const void *send, void *receive, number count, handle type, handle op, handle comm)
 
-DEFINE(Barrier, (handle comm), (comm), move_barrier(c))
-DEFINE_BOTH(Bcast, BCAST_PARAMETERS, (buffer, count, type, root, comm),
+DEFINE(Barrier, false, (handle comm), (comm), move_barrier(c))
+DEFINE_BOTH(Bcast, false, BCAST_PARAMETERS, (buffer, count, type, root, comm),
 	    bcast(c, buffer, count, handle_of(type), root))
-DEFINE_BOTH(Gather, GATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, root, comm),
+DEFINE_BOTH(Gather, false, GATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, root, comm),
 	    gather(c, send, send_count, handle_of(send_type), receive, count, handle_of(type), root, false))
-DEFINE_BOTH(Allgather, ALLGATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, comm),
+DEFINE_BOTH(Allgather, false, ALLGATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, comm),
 	    gather(c, send, send_count, handle_of(send_type), receive, count, handle_of(type), 0, true))
-DEFINE_BOTH(Scatter, GATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, root, comm),
+DEFINE_BOTH(Scatter, false, GATHER_PARAMETERS,
+	    (send, send_count, send_type, receive, count, type, root, comm),
 	    scatter(c, send, send_count, handle_of(send_type), receive, count, handle_of(type), root))
-DEFINE_BOTH(Alltoall, ALLGATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, comm),
+DEFINE_BOTH(Alltoall, false, ALLGATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, comm),
 	    alltoall(c, send, send_count, handle_of(send_type), receive, count, handle_of(type)))
-DEFINE_BOTH(Reduce, REDUCE_PARAMETERS, (send, receive, count, type, op, root, comm),
+DEFINE_BOTH(Reduce, true, REDUCE_PARAMETERS, (send, receive, count, type, op, root, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), root, TO_ROOT))
-DEFINE_BOTH(Allreduce, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Allreduce, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, TO_ALL))
-DEFINE_BOTH(Reduce_scatter_block, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Reduce_scatter_block, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCATTERED))
-DEFINE_BOTH(Scan, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Scan, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCANNED))
-DEFINE_BOTH(Exscan, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Exscan, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCANNED_EXCLUSIVELY))
 
 static int finalize_here(void)

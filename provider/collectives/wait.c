@@ -33,12 +33,6 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
 	unsigned int refused;
 } core;
 
-struct wait {
-	unsigned int rounds;
-	uint64_t began; /* 0: not set yet */
-	uint64_t next_check;
-};
-
 static uint64_t now(void)
 {
 	struct timespec time;
@@ -60,7 +54,7 @@ static void relax(void)
  * Lets the MPI library work: a member outside of the collective may wait for a message of this one. The
  * provider yields the processor there if cores are shared.
  */
-static void progress(void)
+void progress(void)
 {
 	_Alignas(16) char status[64]; /* longer than any MPI_Status */
 	int flag = 0;
@@ -101,8 +95,7 @@ static int polls(void)
 	return core.shared ? POLLS_SHARED : POLLS;
 }
 
-/* One round of a wait for `rank`. Returns false if that member is gone. */
-static bool go_on(struct wait *wait, struct communicator *communicator, int rank)
+bool wait_go_on(struct wait *wait, struct communicator *communicator, int rank)
 {
 	progress();
 	if (++wait->rounds < ROUNDS_BEFORE_YIELD && !core.shared)
@@ -166,7 +159,7 @@ bool step_wait_cell(struct communicator *communicator, int rank, uint64_t step, 
 			communicator_break(communicator, rank, "ended, or left the region");
 			return false;
 		}
-		gone = !go_on(&wait, communicator, rank);
+		gone = !wait_go_on(&wait, communicator, rank);
 	}
 }
 
@@ -198,7 +191,7 @@ bool step_wait_complete(struct communicator *communicator, uint64_t step)
 				communicator_break(communicator, rank, "ended, or left the region");
 				return false;
 			}
-			gone = !go_on(&wait, communicator, rank);
+			gone = !wait_go_on(&wait, communicator, rank);
 		}
 		if (done < lowest)
 			lowest = done;

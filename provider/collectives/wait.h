@@ -11,4 +11,16 @@ bool communicator_peer_is_gone(struct communicator *communicator, int rank);
 /* All further collectives of the communicator fail, because of what the member `rank` did. Says so. */
 void communicator_break(struct communicator *communicator, int rank, const char *what);
 
+struct wait {
+	unsigned int rounds;
+	uint64_t began; /* 0: not set yet */
+	uint64_t next_check;
+};
+
+/*
+ * One round of a wait for `rank`: lets the MPI library work, and offers the core after a while. Returns false
+ * if that member is gone.
+ */
+bool wait_go_on(struct wait *wait, struct communicator *communicator, int rank);
+
 #endif

@@ -45,4 +45,12 @@ struct region_source {
 typedef int region_offer_function(const struct region_source *source);
 #define REGION_OFFER_NAME "vicinal_region_offer"
 
+/*
+ * Called now and then by the provider's progress, with its locks held. `leave`: the manager asks the member
+ * to leave the region, so the library gives back its blocks of the heap as soon as no member reads them any
+ * more, and takes no new ones until a call without `leave`. Calls no function of the MPI library.
+ */
+typedef void region_attend_function(bool leave);
+#define REGION_ATTEND_NAME "vicinal_region_attend"
+
 #endif

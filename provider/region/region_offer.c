@@ -10,6 +10,10 @@
 /* The same for all endpoints of the process. Stored before the first offer. */
 static uint64_t peer_timeout;
 
+/* The region that the library took, and its function. */
+static const struct region *_Atomic offered;
+static region_attend_function *attend;
+
 static void *allocate(void *heap, size_t bytes, size_t alignment, bool zero)
 {
 	return heap_allocate(heap, bytes, alignment, zero);
@@ -17,7 +21,12 @@ static void *allocate(void *heap, size_t bytes, size_t alignment, bool zero)
 
 static bool is_gone(void *member, uint32_t slot, uint32_t epoch, uint64_t heartbeat[2])
 {
+	const struct region *region = ((const struct member *)member)->region;
 	struct last_heartbeat last = {.heartbeat = heartbeat[0], .since = heartbeat[1]};
+
+	/* Private memory has replaced the region, and shows nothing that a peer does. */
+	if (region->left || region->lost || atomic_load_explicit(&region->cut, memory_order_relaxed))
+		return true;
 	enum member_state state = member_observe(member, slot, epoch, &last, monotonic_now(), peer_timeout);
 
 	heartbeat[0] = last.heartbeat;
@@ -33,6 +42,13 @@ static region_offer_function *find_library(void)
 	/* ISO C has no conversion from an object's address to a function's; POSIX has dlsym(). */
 	memcpy(&offer, &symbol, sizeof(offer));
 	return offer;
+}
+
+static void find_attend(void)
+{
+	void *symbol = dlsym(RTLD_DEFAULT, REGION_ATTEND_NAME);
+
+	memcpy(&attend, &symbol, sizeof(attend));
 }
 
 bool region_is_wanted(void)
@@ -63,10 +79,19 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, str
 		.release = heap_release,
 		.is_gone = is_gone,
 	};
+	find_attend();
 	int result = offer(&source);
+	if (result == 0)
+		atomic_store(&offered, region);
 	if (result == -EPROTONOSUPPORT)
 		return region_fail(error, result,
 				   "libvicinal-mpi.so and the provider are of different versions: name the "
 				   "library beside the provider in LD_PRELOAD");
 	return result;
+}
+
+void region_attend(const struct region *region, bool leave)
+{
+	if (attend != NULL && atomic_load_explicit(&offered, memory_order_relaxed) == region)
+		attend(leave);
 }

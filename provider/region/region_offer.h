@@ -15,4 +15,10 @@ bool region_is_wanted(void);
  */
 int region_offer(struct heap *heap, struct member *member, uint64_t timeout, struct region_error *error);
 
+/*
+ * Called now and then while the endpoint may leave the region, or other members may. `leave`: the manager asks
+ * this member to leave. The library releases its blocks of the heap, so that the member can.
+ */
+void region_attend(const struct region *region, bool leave);
+
 #endif

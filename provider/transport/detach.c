@@ -3,6 +3,7 @@
 #include "transport/detach.h"
 
 #include "region/leave.h"
+#include "region/region_offer.h"
 #include "transport/network.h"
 #include "transport/region_transport.h"
 #include "transport/switch.h"
@@ -131,6 +132,7 @@ void transport_meet_leavers(struct transport *transport)
 		if (!leaves && attachment->leaving)
 			stay(attachment);
 		attachment->leaving = leaves;
+		region_attend(attachment->region, leaves);
 		if (leaves)
 			attachment->met_all = meet_all(attachment);
 		else
