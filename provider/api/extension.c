@@ -104,12 +104,11 @@ void extension_offer_region(const struct messenger *messenger)
 	struct region_error error;
 
 	if (heap == NULL) {
+		/* Not a notice: the library is preloaded by default, and collectives work without it. */
 		if (region_is_wanted())
-			provider_notice_once(
-				&said,
-				"region %s has no heap, so MPI's collectives do not use the region: "
-				"create the region with 'vicinal region create --heap SIZE', or set "
-				"VICINAL_COLLECTIVES=off",
+			FI_INFO(&provider, FI_LOG_EP_CTRL,
+				"region %s has no heap, so MPI's collectives do not use the region: create the "
+				"region with 'vicinal region create --heap SIZE'\n",
 				messenger->transport->attachments[0].region->path);
 		return;
 	}

@@ -510,6 +510,7 @@ void communicators_finish(void)
 		     communicator = communicator->next)
 			if (communicator->block != NULL && communicator->state != COMMUNICATOR_BROKEN)
 				(void)step_wait_complete(communicator, communicator->step);
+	progress_finish();
 	atomic_store(&finished, true);
 	(void)atomic_fetch_add(&removals, 1);
 	atomic_store(&has_keyval, false);

@@ -72,8 +72,13 @@ struct communicator *communicator_find(handle comm, bool reduces);
  */
 bool communicator_enter_closing(struct communicator *communicator);
 
-/* Lets the MPI library work: see wait.c. */
+/*
+ * Lets the MPI library work: a member outside of the collective may wait for a message of this one. The
+ * provider yields the processor there if cores are shared.
+ */
 void progress(void);
+/* Before MPI_Finalize(). Other threads call no MPI function any more. */
+void progress_finish(void);
 
 /* A program that is never late must notice now and then that a member must leave, and progress its messages.
  */

@@ -8,6 +8,7 @@
  *
  * VICINAL_COLLECTIVES=off passes all calls on.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,11 +186,32 @@ static enum outcome reduce(struct communicator *c, const void *send, void *recei
 typedef int64_t large;
 
 /*
+ * The MPI library's function. A program that looks for a form with large counts finds it here even if the MPI
+ * library has none. Then the plain form serves, because small counts are passed alike. NULL if `most` is too
+ * large for that.
+ */
+static mpi_function behind(int index, int plain, int64_t most)
+{
+	if (__builtin_expect(mpi.functions[index] != NULL, 1))
+		return mpi.functions[index];
+	return most <= INT_MAX ? mpi.functions[plain] : NULL;
+}
+
+/* The number is the same in all three interfaces. */
+enum { ERROR_COUNT = 2 };
+
+static int refuse_count(handle comm)
+{
+	(void)MPI_CALL(Comm_call_errhandler, handle, int)(comm, ERROR_COUNT);
+	return ERROR_COUNT;
+}
+
+/*
  * Defines both names of a function. `parameters` and `arguments` are lists in parentheses, and `does` is what
  * the region does with the communicator `c`.
  */
 #define UNWRAP(...) __VA_ARGS__
-#define DEFINE(name, reduces, parameters, arguments, does) \
+#define DEFINE(name, plain, most, reduces, parameters, arguments, does) \
 	static int name##_here(UNWRAP parameters) \
 	{ \
 		struct communicator *c = find(comm, reduces); \
@@ -201,7 +223,8 @@ typedef int64_t large;
 			if (outcome == OUTCOME_FAILED) \
 				return communicator_fail(c); \
 		} \
-		return MPI_CALL(name, UNWRAP parameters) arguments; \
+		mpi_function real = behind(FUNCTION_##name, FUNCTION_##plain, most); \
+		return real != NULL ? ((int(*) parameters)real)arguments : refuse_count(handle_of(comm)); \
 	} \
 	VISIBLE int PMPI_##name(UNWRAP parameters); \
 	int PMPI_##name(UNWRAP parameters) \
@@ -219,9 +242,9 @@ typedef int64_t large;
 #define VISIBLE __attribute__((visibility("default")))
 
 /* The same with counts of type int, and of type MPI_Count. */
-#define DEFINE_BOTH(name, reduces, parameters_of, arguments, does) \
-	DEFINE(name, reduces, parameters_of(int), arguments, does) \
-	DEFINE(name##_c, reduces, parameters_of(large), arguments, does)
+#define DEFINE_BOTH(name, most, reduces, parameters_of, arguments, does) \
+	DEFINE(name, name, 0, reduces, parameters_of(int), arguments, does) \
+	DEFINE(name##_c, name, most, reduces, parameters_of(large), arguments, does)
 
 #define BCAST_PARAMETERS(number) (void *buffer, number count, handle type, int root, handle comm)
 #define GATHER_PARAMETERS(number) \
@@ -235,27 +258,30 @@ typedef int64_t large;
 #define ALLREDUCE_PARAMETERS(number) \
 	(const void *send, void *receive, number count, handle type, handle op, handle comm)
 
-DEFINE(Barrier, false, (handle comm), (comm), move_barrier(c))
-DEFINE_BOTH(Bcast, false, BCAST_PARAMETERS, (buffer, count, type, root, comm),
+DEFINE(Barrier, Barrier, 0, false, (handle comm), (comm), move_barrier(c))
+DEFINE_BOTH(Bcast, count, false, BCAST_PARAMETERS, (buffer, count, type, root, comm),
 	    bcast(c, buffer, count, handle_of(type), root))
-DEFINE_BOTH(Gather, false, GATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, root, comm),
+DEFINE_BOTH(Gather, send_count > count ? send_count : count, false, GATHER_PARAMETERS,
+	    (send, send_count, send_type, receive, count, type, root, comm),
 	    gather(c, send, send_count, handle_of(send_type), receive, count, handle_of(type), root, false))
-DEFINE_BOTH(Allgather, false, ALLGATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, comm),
+DEFINE_BOTH(Allgather, send_count > count ? send_count : count, false, ALLGATHER_PARAMETERS,
+	    (send, send_count, send_type, receive, count, type, comm),
 	    gather(c, send, send_count, handle_of(send_type), receive, count, handle_of(type), 0, true))
-DEFINE_BOTH(Scatter, false, GATHER_PARAMETERS,
+DEFINE_BOTH(Scatter, send_count > count ? send_count : count, false, GATHER_PARAMETERS,
 	    (send, send_count, send_type, receive, count, type, root, comm),
 	    scatter(c, send, send_count, handle_of(send_type), receive, count, handle_of(type), root))
-DEFINE_BOTH(Alltoall, false, ALLGATHER_PARAMETERS, (send, send_count, send_type, receive, count, type, comm),
+DEFINE_BOTH(Alltoall, send_count > count ? send_count : count, false, ALLGATHER_PARAMETERS,
+	    (send, send_count, send_type, receive, count, type, comm),
 	    alltoall(c, send, send_count, handle_of(send_type), receive, count, handle_of(type)))
-DEFINE_BOTH(Reduce, true, REDUCE_PARAMETERS, (send, receive, count, type, op, root, comm),
+DEFINE_BOTH(Reduce, count, true, REDUCE_PARAMETERS, (send, receive, count, type, op, root, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), root, TO_ROOT))
-DEFINE_BOTH(Allreduce, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Allreduce, count, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, TO_ALL))
-DEFINE_BOTH(Reduce_scatter_block, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Reduce_scatter_block, count, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCATTERED))
-DEFINE_BOTH(Scan, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Scan, count, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCANNED))
-DEFINE_BOTH(Exscan, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
+DEFINE_BOTH(Exscan, count, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCANNED_EXCLUSIVELY))
 
 static int finalize_here(void)

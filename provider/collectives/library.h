@@ -27,9 +27,9 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 /* Functions of the MPI library that this library calls itself, by their names without PMPI_. */
 #define CALLED_FUNCTIONS(each) \
 	each(Comm_rank) each(Comm_size) each(Comm_test_inter) each(Comm_create_keyval) each(Comm_set_attr) \
-		each(Comm_call_errhandler) each(Iprobe) each(Reduce_local) each(Pack) each(Unpack) \
-			each(Type_size_x) each(Type_get_extent) each(Type_get_true_extent) \
-				each(Op_commutative)
+		each(Comm_call_errhandler) each(Grequest_start) each(Grequest_complete) each(Test) \
+			each(Reduce_local) each(Pack) each(Unpack) each(Type_size_x) each(Type_get_extent) \
+				each(Type_get_true_extent)
 
 /* Functions of the MPI library that this library stands before. */
 #define REPLACED_FUNCTIONS(each) \
