@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 NATIVE = (
     "libvicinal-fi.so",
     "libvicinal-heap.so",
+    "libvicinal-mpi.so",
     "libvicinal-pairs.so",
     "vicinal-doorbell-agent",
     "vicinal-guest-reseed",

@@ -69,6 +69,7 @@ def test_the_layer_is_all_that_another_image_needs(images: Path, tmp_path: Path)
     assert sorted(each.name for each in (layer.root / "opt/vicinal/lib").iterdir()) == [
         "libvicinal-fi.so",
         "libvicinal-heap.so",
+        "libvicinal-mpi.so",
         "libvicinal-pairs.so",
     ]
     command = CHECKOUT / "build/venv/bin/vicinal"

@@ -62,7 +62,12 @@ def test_the_wheel_is_for_every_python_and_contains_no_library_of_others(wheel: 
     assert "-py3-none-manylinux_2_" in wheel.name
     names = ZipFile(wheel).namelist()
     libraries = [Path(name).name for name in names if ".so" in name]
-    assert sorted(libraries) == ["libvicinal-fi.so", "libvicinal-heap.so", "libvicinal-pairs.so"]
+    assert sorted(libraries) == [
+        "libvicinal-fi.so",
+        "libvicinal-heap.so",
+        "libvicinal-mpi.so",
+        "libvicinal-pairs.so",
+    ]
     made = ("man/man1/vicinal.1", "man/man7/fi_vicinal.7", "bash-completion/completions/vicinal")
     shells = ("fish/vendor_completions.d/vicinal.fish", "zsh/site-functions/_vicinal")
     for name in (*made, *shells, "licenses/LICENSE"):

@@ -52,8 +52,9 @@ def env(
 
     A comment says why FI_PROVIDER_PATH has its value.
 
-    The library that Open MPI preloads keeps its one-sided accumulates of pairs correct. If mpirun
-    starts ranks on other hosts, forward the variable: mpirun -x LD_PRELOAD.
+    The preloaded libraries carry collectives through the region (unless VICINAL_COLLECTIVES=off),
+    and keep Open MPI's one-sided accumulates of pairs correct. If mpirun starts ranks on other
+    hosts, forward the variable: mpirun -x LD_PRELOAD.
     """
     check_variables(os.environ)
     chosen = chosen_mpi(mpi, mpi_prefix)
@@ -71,7 +72,7 @@ def env(
         )
     for note in pairs_notes(chosen, path):
         typer.echo(f"vicinal: note: {note}", err=True)
-    libraries = preloaded_libraries(chosen, path, heap=heap)
+    libraries = preloaded_libraries(chosen, path, os.environ, heap=heap)
     if libraries:
         variables["LD_PRELOAD"] = preloading(libraries, os.environ)
     for name, value in variables.items():

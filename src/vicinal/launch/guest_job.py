@@ -204,7 +204,8 @@ def job_command(
     found = linked is None or (linked[1] is not None and guests.image.has(linked[1]))
     program = [placed(Path(job.program[0]), guests), *job.program[1:]]
     # The libraries are beside the provider; guests have that folder under this host's path.
-    libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
+    variables = {**portable_variables(os.environ), **job.environment}
+    libraries = preloaded_libraries(mpi, MessagePath(job.path), variables, heap=job.heap)
     if libraries:
         program = ["/usr/bin/env", f"LD_PRELOAD={preloading(libraries, job.environment)}", *program]
     program = with_files(job.files, f"{HOME}/files", program)

@@ -28,7 +28,7 @@ from vicinal.launch.running import job_label
 from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, no_local_notes, provider_directory
 from vicinal.mpi.job import Job, check_names, in_directory
 from vicinal.mpi.libfabric import check_job_loads_provider
-from vicinal.mpi.preloading import pairs_library, pairs_notes
+from vicinal.mpi.preloading import pairs_notes, preloaded_libraries
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, merge_traffic
 from vicinal.region.creation import default_members
@@ -178,9 +178,8 @@ class HostJob(StartedJob):
         needed = [str(self.job.program[0]), str(self.mpi.launcher)]
         if self.path is MessagePath.REGION:
             needed.append(str(provider_directory() / PROVIDER_FILE))
-        if (pairs := pairs_library(self.mpi, self.path)) is not None:
-            needed.append(pairs)
-        return needed
+        environment = {**os.environ, **self.job.environment}
+        return needed + preloaded_libraries(self.mpi, self.path, environment, heap=False)
 
     def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:
         """Have all hosts prepare at the same time."""

@@ -85,13 +85,14 @@ def past_shells(
 def with_preloads(job: Job, mpi: Installation, program: Sequence[str]) -> list[str]:
     """The program, preceded by the libraries to preload. Launchers and shells do not preload them.
 
-    The libraries serve allocations in the region, and the MPI library's accumulates.
+    The libraries serve allocations in the region, collectives, and the MPI library's accumulates.
     """
-    libraries = preloaded_libraries(mpi, MessagePath(job.path), heap=job.heap)
+    environment = {**os.environ, **job.environment}
+    libraries = preloaded_libraries(mpi, MessagePath(job.path), environment, heap=job.heap)
     if not libraries:
         return list(program)
     return [
         "/usr/bin/env",
-        f"LD_PRELOAD={preloading(libraries, {**os.environ, **job.environment})}",
+        f"LD_PRELOAD={preloading(libraries, environment)}",
         *program,
     ]

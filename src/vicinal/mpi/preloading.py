@@ -8,6 +8,10 @@ libvicinal-pairs.so corrects Open MPI's one-sided accumulates of pairs. For MPI_
 predefined pairs with gaps, Open MPI's osc rdma moves too few bytes, and no setting avoids that
 (docs/decisions/0028). The library passes such calls on in a correct form, or ends them with an
 error. Jobs on MPI's own shared memory do not need the library.
+
+libvicinal-mpi.so carries MPI's collectives among the members of a region by loads and stores. The
+MPI library would send messages, which take several times as long. VICINAL_COLLECTIVES=off leaves
+the library out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +27,9 @@ DEFAULT_HEAP_BYTES = 256 * 1024 * 1024
 
 _REGION = "region"
 PAIRS_FILE = "libvicinal-pairs.so"
+MPI_FILE = "libvicinal-mpi.so"
+COLLECTIVES = "VICINAL_COLLECTIVES"
+"""Variable that keeps collectives out of the region if its value is `off`."""
 
 
 def parse_heap(text: str) -> int | None:
@@ -75,14 +82,27 @@ def pairs_notes(mpi: Mpi | Installation, path: MessagePath) -> list[str]:
     return []
 
 
-def preloaded_libraries(mpi: Mpi | Installation, path: MessagePath, *, heap: bool) -> list[str]:
-    """Return the libraries to preload: for accumulates of pairs, and with `heap` for allocations in
-    the region.
+def collectives_library(path: MessagePath, environment: Mapping[str, str]) -> str | None:
+    """Return the library for collectives through the region; None if the ranks are not to use it,
+    or cannot load it. `environment` has the ranks' variables."""
+    if path is not MessagePath.REGION or environment.get(COLLECTIVES) == "off":
+        return None
+    try:
+        return library_to_preload(MPI_FILE)
+    except VicinalError:
+        return None
+
+
+def preloaded_libraries(
+    mpi: Mpi | Installation, path: MessagePath, environment: Mapping[str, str], *, heap: bool
+) -> list[str]:
+    """Return the libraries to preload: for accumulates of pairs, for collectives, and with `heap`
+    for allocations in the region. `environment` has the ranks' variables.
 
     Raises VicinalError if `heap` is set and its library cannot be preloaded.
     """
-    pairs = pairs_library(mpi, path)
-    return ([] if pairs is None else [pairs]) + ([heap_library()] if heap else [])
+    found = [pairs_library(mpi, path), collectives_library(path, environment)]
+    return [each for each in found if each is not None] + ([heap_library()] if heap else [])
 
 
 def preloading(libraries: Sequence[str], environment: Mapping[str, str]) -> str:

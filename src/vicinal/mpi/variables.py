@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from vicinal.base.errors import VicinalError
 from vicinal.mpi.environment import Progress
 from vicinal.mpi.libraries import Mpi, mpi_variable
+from vicinal.mpi.preloading import COLLECTIVES
 from vicinal.mpi.thresholds import THRESHOLDS
 
 _PREFIX = "VICINAL_"
@@ -91,6 +92,9 @@ VF_INTERFACES = "VICINAL_VF_INTERFACES"
 VF_DEVICES = "VICINAL_VF_DEVICES"
 """Variables that tell the tasks of Slurm's jobs about their SR-IOV VFs."""
 
+_OF_LIBRARIES = {COLLECTIVES: _one_of("on", "off")}
+"""The variables of preloaded libraries, as _OF_THE_PROVIDER."""
+
 _OF_THE_COMMAND = {
     *("VICINAL_PROVIDER_DIR", VFS, VF_INTERFACES, VF_DEVICES),
     *(mpi_variable(mpi) for mpi in Mpi),
@@ -103,15 +107,19 @@ def check_variables(environment: Mapping[str, str]) -> None:
         name = variable.removeprefix(_LIBFABRIC_PREFIX)
         if not name.startswith(_PREFIX):
             continue
-        if name not in _OF_THE_PROVIDER and variable not in _OF_THE_COMMAND:
-            known = {each.removeprefix(_PREFIX) for each in (*_OF_THE_PROVIDER, *_OF_THE_COMMAND)}
+        checked = _OF_THE_PROVIDER if name in _OF_THE_PROVIDER else _OF_LIBRARIES
+        if name not in checked and variable not in _OF_THE_COMMAND:
+            known = {
+                each.removeprefix(_PREFIX)
+                for each in (*_OF_THE_PROVIDER, *_OF_LIBRARIES, *_OF_THE_COMMAND)
+            }
             close = difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1)
             meant = f"did you mean {_PREFIX}{close[0]}? " if close else ""
             raise VicinalError(
                 f"Vicinal has no variable {variable}",
                 f"{meant}unset the variable; vicinal(1) and fi_vicinal(7) list all variables",
             )
-        fault = _OF_THE_PROVIDER.get(name, _anything)(text) if text else None
+        fault = checked.get(name, _anything)(text) if text else None
         if fault is not None:
             raise VicinalError(
                 f"{variable}={text} {fault}", "correct the value, or unset the variable"
@@ -119,8 +127,8 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 
 def portable_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the provider's variables that mean the same on another host, in either form."""
-    portable = _OF_THE_PROVIDER.keys() - _OF_ONE_HOST
+    """Return the variables of ranks that mean the same on another host, in either form."""
+    portable = (_OF_THE_PROVIDER.keys() | _OF_LIBRARIES.keys()) - _OF_ONE_HOST
     return {
         variable: text
         for variable, text in environment.items()

@@ -53,7 +53,12 @@ def test_what_is_put_in_is_roots_and_has_no_date(tmp_path: Path) -> None:
     assert entries["usr/lib/vicinal"].isdir()
     names = set(entries)
     site = "usr/lib/vicinal/site-packages"
-    libraries = ("libvicinal-fi.so", "libvicinal-heap.so", "libvicinal-pairs.so")
+    libraries = (
+        "libvicinal-fi.so",
+        "libvicinal-heap.so",
+        "libvicinal-mpi.so",
+        "libvicinal-pairs.so",
+    )
     assert {f"usr/lib/vicinal/provider/{library}" for library in libraries} <= names
     assert {f"{site}/vicinal/cli.py", f"{site}/typer/main.py", f"{site}/rich/table.py"} <= names
     assert not any("__pycache__" in name or name.startswith(f"{site}/scipy") for name in names)

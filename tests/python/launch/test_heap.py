@@ -32,7 +32,14 @@ from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
-from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE, heap_library, parse_heap, preloading
+from vicinal.mpi.preloading import (
+    HEAP_FILE,
+    MPI_FILE,
+    PAIRS_FILE,
+    heap_library,
+    parse_heap,
+    preloading,
+)
 from vicinal.region.format import SlotState
 
 MIB = 1 << 20
@@ -255,7 +262,8 @@ def test_what_was_preloaded_stays(vicinal: Vicinal, release: Path) -> None:
         LD_PRELOAD=other,
         VICINAL_PROVIDER_DIR=str(release / "provider"),
     )
-    assert result.stdout == f"{other}:{release / 'provider' / HEAP_FILE}\n", result.stderr
+    ours = ":".join(str(release / "provider" / each) for each in (MPI_FILE, HEAP_FILE))
+    assert result.stdout == f"{other}:{ours}\n", result.stderr
 
 
 @pytest.mark.parametrize(
@@ -293,10 +301,15 @@ def test_env_prints_it(vicinal: Vicinal, release: Path) -> None:
     printed = vicinal(
         "env", "--mpi", "mpich", "--heap", LD_PRELOAD="/lib/x86_64-linux-gnu/libdl.so.2"
     )
-    assert f"export LD_PRELOAD=/lib/x86_64-linux-gnu/libdl.so.2:{ours}\n" in printed.stdout
-    assert "LD_PRELOAD" not in vicinal("env", "--mpi", "mpich").stdout
+    collectives = f"{release / 'provider' / MPI_FILE}"
+    users = "/lib/x86_64-linux-gnu/libdl.so.2"
+    assert f"export LD_PRELOAD={users}:{collectives}:{ours}\n" in printed.stdout
+    assert f"export LD_PRELOAD={collectives}\n" in vicinal("env", "--mpi", "mpich").stdout
+    without = vicinal("env", "--mpi", "mpich", VICINAL_COLLECTIVES="off")
+    assert "LD_PRELOAD" not in without.stdout
     open_mpi = vicinal("env", "--mpi", "openmpi").stdout
-    assert f"export LD_PRELOAD={release / 'provider' / PAIRS_FILE}\n" in open_mpi
+    pairs = f"{release / 'provider' / PAIRS_FILE}"
+    assert f"export LD_PRELOAD={pairs}:{collectives}\n" in open_mpi
     line = error_line(vicinal("env", "--mpi", "mpich", "--path", "network", "--heap"))
     assert "no region for a heap" in line
 

@@ -84,10 +84,12 @@ def test_a_batch_script_and_its_steps_have_one_region(clean: OptionHosts) -> Non
 
 
 def test_what_a_user_preloads_stays(clean: OptionHosts) -> None:
-    """It comes behind the library that Open MPI needs. Other variables are the administrator's."""
+    """It comes behind Vicinal's libraries. Other variables are the administrator's."""
     show = ("srun", "--vicinal", "-wnode0", "-n1", "printenv", "LD_PRELOAD", "MPIR_CVAR_NOLOCAL")
     alone, forced = clean.at_head(*show).stdout.split()
-    assert alone.endswith("/libvicinal-pairs.so")
+    pairs, collectives = alone.split(":")
+    assert pairs.endswith("/libvicinal-pairs.so")
+    assert collectives.endswith("/libvicinal-mpi.so")
     users = {"LD_PRELOAD": "/lib/x86_64-linux-gnu/libdl.so.2", "MPIR_CVAR_NOLOCAL": "0"}
     both, still = clean.at_head(*show, **users).stdout.split()
     assert both == f"{alone}:{users['LD_PRELOAD']}"

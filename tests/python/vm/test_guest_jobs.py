@@ -56,7 +56,7 @@ def test_what_a_job_preloads_stays_beside_what_its_mpi_needs(
     monkeypatch.setattr("vicinal.mpi.preloading.library_to_preload", lambda file: f"/lib/{file}")
     job = Job(["/bin/true"], 2, mpi="openmpi", environment={"LD_PRELOAD": "/own.so"})
     command, _ = job_command(job, pair())
-    assert "LD_PRELOAD=/own.so:/lib/libvicinal-pairs.so" in command
+    assert "LD_PRELOAD=/own.so:/lib/libvicinal-pairs.so:/lib/libvicinal-mpi.so" in command
 
 
 @pytest.mark.parametrize("mpi", MPIS)

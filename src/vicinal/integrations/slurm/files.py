@@ -27,7 +27,7 @@ from vicinal.mpi.environment import (
     provider_directory,
 )
 from vicinal.mpi.libraries import Family, Mpi
-from vicinal.mpi.preloading import PAIRS_FILE
+from vicinal.mpi.preloading import MPI_FILE, PAIRS_FILE
 
 PLUGIN_FILE = "vicinal-spank.so"
 INCLUDE_FILE = "vicinal.conf"
@@ -214,9 +214,10 @@ class Installed:
 def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
     """The variables of tasks, which fit all of these MPI libraries at once.
 
-    A library that is preloaded for one MPI library does nothing in programs of the others. It goes
-    before the user's own preloaded libraries (slurm/task_variables.c). All other variables replace
-    the user's values. Raises VicinalError if two MPI libraries need different values of a variable.
+    A library that is preloaded for one MPI library does nothing in programs of the others. The
+    libraries go before the user's own preloaded libraries (slurm/task_variables.c). All other
+    variables replace the user's values. Raises VicinalError if two MPI libraries need different
+    values of a variable.
     """
     found: dict[str, str] = {}
     for mpi in mpis:
@@ -224,9 +225,6 @@ def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
         if mpi.family is Family.MPICH:
             # MPICH would otherwise use its own shared memory between ranks of one host.
             wanted[NO_LOCAL] = "1"
-        with suppress(VicinalError):  # if LD_PRELOAD cannot contain the library's path
-            if mpi.family is Family.OPENMPI:
-                wanted["LD_PRELOAD"] = library_to_preload(PAIRS_FILE)
         for name, value in wanted.items():
             if found.setdefault(name, value) != value:
                 raise VicinalError(
@@ -234,4 +232,7 @@ def task_variables(mpis: Sequence[Mpi]) -> dict[str, str]:
                     f"{mpi.value}",
                     "leave out one of these --mpi",
                 )
+    files = [PAIRS_FILE] if any(mpi.family is Family.OPENMPI for mpi in mpis) else []
+    with suppress(VicinalError):  # if LD_PRELOAD cannot contain the libraries' path
+        found["LD_PRELOAD"] = ":".join(library_to_preload(file) for file in [*files, MPI_FILE])
     return found

@@ -36,7 +36,7 @@ from vicinal.mpi.environment import (
     provider_directory,
 )
 from vicinal.mpi.libraries import STANDARD
-from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE
+from vicinal.mpi.preloading import HEAP_FILE, MPI_FILE, PAIRS_FILE
 
 _HERE = Path(__file__).parent
 _SHARED = Path("/var/cache/vicinal/guests")
@@ -279,7 +279,7 @@ def _host_parts() -> list[Path]:
 def _host_files(part: Path) -> Iterator[Path]:
     """The files of a directory that go into the image; of a build directory only the products."""
     if (part / PROVIDER_FILE).is_file():
-        names = (PROVIDER_FILE, HEAP_FILE, PAIRS_FILE, *_LINKED)
+        names = (PROVIDER_FILE, HEAP_FILE, MPI_FILE, PAIRS_FILE, *_LINKED)
         yield from (part / name for name in names if (part / name).is_file())
         return
     for path in sorted(part.rglob("*")):

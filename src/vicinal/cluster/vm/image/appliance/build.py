@@ -35,7 +35,7 @@ from vicinal.cluster.vm.image.appliance.tools import check_space, check_tools
 from vicinal.cluster.vm.image.building import guests_directory
 from vicinal.cluster.vm.image.packages import PackageStore
 from vicinal.mpi.environment import PROVIDER_FILE, provider_directory
-from vicinal.mpi.preloading import HEAP_FILE, PAIRS_FILE
+from vicinal.mpi.preloading import HEAP_FILE, MPI_FILE, PAIRS_FILE
 
 _HERE = Path(__file__).parent
 _RULES = _HERE.parent / "70-vicinal.rules"
@@ -201,7 +201,7 @@ def contents() -> dict[str, bytes]:
     }
     files[f"etc/udev/rules.d/{_RULES.name}"] = _RULES.read_bytes()
     files[f"{_OURS}/packages"] = "".join(f"{name}\n" for name in PACKAGES).encode()
-    for name in (PROVIDER_FILE, PAIRS_FILE, HEAP_FILE):
+    for name in (PROVIDER_FILE, PAIRS_FILE, MPI_FILE, HEAP_FILE):
         files[f"{_OURS}/provider/{name}"] = (provider_directory() / name).read_bytes()
     package = Path(vicinal.__file__).parent
     for path in sorted(package.rglob("*")):
