@@ -172,6 +172,20 @@ def test_outside_a_checkout_the_nearest_mpi_of_a_family_is_taken(
     assert default_installation().name == "openmpi"
 
 
+def test_outside_a_checkout_intel_mpi_is_found_by_its_root_before_path(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = ("mpiexec.hydra", "hydra_bstrap_proxy")
+    root = put_mpi(tmp_path / "oneapi/mpi/latest", "lib/release/libmpi.so.12", *programs)
+    other = put_mpi(tmp_path / "module", "lib/libmpi.so.12", *programs)
+    monkeypatch.setenv("PATH", f"{other}/bin")
+    assert installation(Mpi.INTEL).prefix == other
+    monkeypatch.setenv("I_MPI_ROOT", str(root))
+    assert installation(Mpi.INTEL).prefix == root
+    in_venv = put_mpi(bare, "lib/libmpi.so.12", *programs)
+    assert installation(Mpi.INTEL).prefix == in_venv
+
+
 @pytest.mark.parametrize(
     ("beside", "family"), [("libmpi.so.12", "mpich"), ("libopen-pal.so.90", "openmpi")]
 )
