@@ -9,7 +9,7 @@ from checks.suites import Suite
 BUDGET_SECONDS = 38 * 60
 """Of the 40 minutes that a run of CI may take. A suite may take longer than its figure."""
 TURN_SECONDS = 60 * 60
-"""A suite whose turn it is may end up to here. Otherwise it would not run for ten landings."""
+"""A suite whose turn it is may end up to here. Otherwise it would not run for eleven landings."""
 LATEST_SECONDS = 80 * 60
 """Suites that still run at this time are ended like suites that hang. After 90 minutes, CI is
 ended from outside, and nothing would tell which suite ran.

@@ -80,7 +80,7 @@ def test_each_folder_of_unit_tests_is_built() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_long_suite_has_its_turn_in_ten_landings(seed: int) -> None:
+def test_each_long_suite_has_its_turn_in_as_many_landings_as_there_are_slots(seed: int) -> None:
     """This holds for any number of commits in a landing, and for any time between landings."""
     drawn = random.Random(seed)
     long = [each for each in suites() if each.tier == "long"]
@@ -169,8 +169,8 @@ def planned(tree: Path, known: list[Suite], spent: float = 0) -> tuple[list[str]
 
 def test_a_plan_says_what_runs_and_what_is_left_out(tree: Path) -> None:
     budget = plan.BUDGET_SECONDS
-    # A landing takes one slot of ten, so two of eleven suites share a slot.
-    filler = [suite(f"filler{number}", 3000) for number in range(9)]
+    # With `near` and `far`, there is one more suite than slots: these two share a slot.
+    filler = [suite(f"filler{number}", 3000) for number in range(rotation.SLOTS - 1)]
     landing = rotation.count_landings(tree)
     turn = rotation.turn([*filler], landing)[0]
     run, left = planned(tree, [*filler, suite("near", 10, sources=("new",)), suite("far", 10)])
@@ -193,7 +193,7 @@ def test_suites_that_no_longer_fit_are_left_out_but_those_whose_turn_it_is(tree:
     turn = plan.Choice(near.suite, "", is_turn=True)
     assert plan.still_fits(turn, plan.TURN_SECONDS - 10)
     assert not plan.still_fits(turn, plan.TURN_SECONDS - 9)
-    made = plan.make_plan(tree, [suite(str(number)) for number in range(10)], None, 0)
+    made = plan.make_plan(tree, [suite(str(number)) for number in range(rotation.SLOTS)], None, 0)
     assert [each.is_turn for each in made.run].count(True) == 1
 
 
