@@ -122,9 +122,9 @@ distro: ## Build and test on another release of Debian, in build/distro: DISTRO=
 	@scripts/distro $(or $(DISTRO),trixie)
 
 .PHONY: release
-release: setup ## Build, sign and tag a release (RELEASING.md): VERSION=X.Y.Z; DRY_RUN=1 commits and tags nothing
+release: setup ## Build, sign and tag a release (RELEASING.md): VERSION=X.Y.Z; DRY_RUN=1 commits and tags nothing; WITHOUT=rpm
 	@$(bin)/python scripts/release.py '$(or $(VERSION),$(error say which version: make release VERSION=X.Y.Z))' \
-		$(if $(DRY_RUN),--dry-run)
+		$(if $(DRY_RUN),--dry-run) $(if $(WITHOUT),--without '$(WITHOUT)')
 
 .PHONY: check-planted
 check-planted: all ## Plant known faults in a copy, and show which suite finds each; hours; ONLY=id,id  NEAR=1  AGAIN=1

@@ -2,11 +2,12 @@
 
 Everything is made in a clone of the commit, below build/releases/X.Y.Z, so that no untracked file
 comes into a release. The checkout changes at the very end: it gets the clone's commit and tag. A
-dry run leaves that out.
+dry run leaves that out, and says what it would do.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 TREE = Path(__file__).resolve().parents[1]
 CHANGELOG = "CHANGELOG.md"
@@ -24,6 +26,10 @@ VERSION_FILE = "src/vicinal/__init__.py"
 UPGRADING = "### Upgrading"
 NEXT = "## Unreleased\n\n### Upgrading\n\nNothing to do.\n\n"
 SUMS = "SHA256SUMS"
+KINDS = {"deb": "Debian's packages", "rpm": "the packages for RPM"}
+"""Packages of scripts/packages that a release contains."""
+BUNDLED = ("requirements/command.txt", "requirements/study.txt")
+"""The Python packages inside these packages."""
 
 
 class ReleaseError(Exception):
@@ -43,17 +49,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="release", description=__doc__)
     parser.add_argument("version", help="X.Y.Z")
     parser.add_argument("--dry-run", action="store_true", help="commit and tag nothing here")
+    parser.add_argument(
+        "--without", default="", metavar="KIND,KIND", help="packages to leave out: deb, rpm"
+    )
     options = parser.parse_args()
     try:
-        release(TREE, options.version, options.dry_run)
+        release(TREE, options.version, options.dry_run, kinds_without(options.without))
     except ReleaseError as error:
         print(f"release: error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def release(tree: Path, version: str, dry_run: bool) -> None:
-    """Make the release of a checkout's commit in build/releases/VERSION, which is emptied first."""
+def kinds_without(words: str) -> list[str]:
+    """The kinds of packages that are left after the kinds in a list with commas."""
+    left_out = [word for word in words.split(",") if word]
+    for word in left_out:
+        if word not in KINDS:
+            raise ReleaseError(f"'{word}' is no kind of packages: leave out deb, rpm or both")
+    return [kind for kind in KINDS if kind not in left_out]
+
+
+def release(tree: Path, version: str, dry_run: bool, kinds: Sequence[str]) -> None:
+    """Make the release of a checkout's commit in build/releases/VERSION, which is emptied first.
+
+    It contains packages of these kinds.
+    """
     check_version(version, git(tree, "tag", "--list", "v*").split())
     changes = git(tree, "status", "--porcelain")
     if changes:
@@ -70,6 +91,7 @@ def release(tree: Path, version: str, dry_run: bool) -> None:
             "git has no key to sign with: name one, `git config user.signingkey KEY` (and "
             "`git config gpg.format ssh` for a key of ssh), or make a dry run, DRY_RUN=1"
         )
+    check_programs(tree, kinds)
     out = tree / "build/releases" / version
     shutil.rmtree(out, ignore_errors=True)
     clone = out / "clone"
@@ -78,7 +100,16 @@ def release(tree: Path, version: str, dry_run: bool) -> None:
     (clone / CHANGELOG).write_text(changelog)
     (clone / VERSION_FILE).write_text(module)
     git(clone, "commit", "--quiet", "--all", "--allow-empty", "-m", f"Release {version}")
-    build(tree, clone, out, version)
+    parts = ", ".join(["the wheel", "the source distribution", *(KINDS[kind] for kind in kinds)])
+    log = out / "build.log"
+    where = log.relative_to(tree)
+    print(f"release: building {version} in a clone: {parts}; the log is {where}", flush=True)
+    build(tree, clone, out, version, log)
+    packages = build_packages(clone, out, kinds, log)
+    list_components(tree, clone, out, version, log)
+    if packages:
+        list_bundled(tree, clone, out, version, packages, log)
+    log.unlink()
     (out / "NOTES.md").write_text(section_of(changelog, version))
     sums = write_sums(out)
     signed = [] if key is None else [sign(sums, key)]
@@ -86,6 +117,7 @@ def release(tree: Path, version: str, dry_run: bool) -> None:
     made = [path.name for path in sorted(out.iterdir()) if path.is_file()]
     if dry_run:
         print("dry run: nothing outside of build has changed: there is no commit and no tag")
+        print(f"dry run: a release commits 'Release {version}' here, and tags it v{version}")
         if not signed:
             print(f"dry run: {SUMS} and the tag are UNSIGNED: git has no user.signingkey")
     else:
@@ -175,10 +207,19 @@ def adopt_settings(tree: Path, clone: Path) -> None:
             git(clone, "config", name, value)
 
 
-def build(tree: Path, clone: Path, out: Path, version: str) -> None:
-    """Put the wheel, the source distribution and the list of components into a directory."""
-    log = out / "build.log"
-    print(f"release: building {version} in a clone; its log is {log.relative_to(tree)}", flush=True)
+def check_programs(tree: Path, kinds: Sequence[str]) -> None:
+    """Refuse to begin without the programs that make the packages of these kinds."""
+    for kind in kinds:
+        missing = run([tree / "scripts/packages", "--missing", kind], tree).split()
+        if missing:
+            raise ReleaseError(
+                f"programs that make {KINDS[kind]} are missing: apt-get install "
+                f"{' '.join(missing)}, or leave {KINDS[kind]} out, WITHOUT={kind}"
+            )
+
+
+def build(tree: Path, clone: Path, out: Path, version: str, log: Path) -> None:
+    """Put the wheel and the source distribution into a directory."""
     (clone / "build").mkdir()
     for name in ("venv", "wheel-venv"):
         if (tree / "build" / name).exists():
@@ -190,21 +231,36 @@ def build(tree: Path, clone: Path, out: Path, version: str) -> None:
         if f"vicinal-{version}" not in path.name:
             raise ReleaseError(f"{path.name} is not of version {version}: see {log}")
         shutil.move(path, out / path.name)
-    list_components(tree, clone, out, version, log)
-    log.unlink()
 
 
-def list_components(tree: Path, clone: Path, out: Path, version: str, log: Path) -> None:
-    """Write the wheel's components as they are installed today, in CycloneDX's format."""
-    python = clone / "build/venv/bin/python"
+def build_packages(clone: Path, out: Path, kinds: Sequence[str], log: Path) -> list[Path]:
+    """Put packages of these kinds into a directory, checked by lintian and rpmlint."""
+    packages = []
+    for kind in kinds:
+        run([clone / "scripts/packages", kind], clone, log)
+        for path in sorted((clone / "build/packages" / kind).glob(f"*.{kind}")):
+            packages.append(out / path.name)
+            shutil.move(path, packages[-1])
+    return packages
+
+
+def tools_of(tree: Path, clone: Path, log: Path) -> Path:
+    """The environment with the program that lists components; made if it is missing or old."""
     tools = tree / "build/release-venv"
     pinned = clone / "requirements/release.txt"
     stamp = tools / ".stamp"
     if not stamp.is_file() or stamp.read_text() != pinned.read_text():
         shutil.rmtree(tools, ignore_errors=True)
-        run([python, "-m", "venv", tools], clone, log)
+        run([clone / "build/venv/bin/python", "-m", "venv", tools], clone, log)
         run([tools / "bin/pip", "install", "--require-hashes", "-r", pinned], clone, log)
         stamp.write_text(pinned.read_text())
+    return tools
+
+
+def list_components(tree: Path, clone: Path, out: Path, version: str, log: Path) -> None:
+    """Write the wheel's components as they are installed today, in CycloneDX's format."""
+    python = clone / "build/venv/bin/python"
+    tools = tools_of(tree, clone, log)
     (wheel,) = out.glob("*.whl")
     installed = clone / "build/components"
     run([python, "-m", "venv", "--without-pip", installed], clone, log)
@@ -220,10 +276,57 @@ def list_components(tree: Path, clone: Path, out: Path, version: str, log: Path)
     run([tools / "bin/cyclonedx-py", "environment", "--output-reproducible", *of], clone, log)
 
 
+def list_bundled(
+    tree: Path, clone: Path, out: Path, version: str, packages: Sequence[Path], log: Path
+) -> None:
+    """Write the packages and the Python packages inside them, in CycloneDX's format."""
+    pinned = clone / "build/bundled.txt"
+    pinned.write_text("".join((clone / name).read_text() for name in BUNDLED))
+    bill = out / f"vicinal-{version}-packages.cdx.json"
+    program: list[str | Path] = [tools_of(tree, clone, log) / "bin/cyclonedx-py", "requirements"]
+    of: list[str | Path] = [
+        "--pyproject",
+        clone / "pyproject.toml",
+        "--output-file",
+        bill,
+        pinned,
+    ]
+    run([*program, "--output-reproducible", *of], clone, log)
+    content = with_files(json.loads(bill.read_text()), version, packages)
+    bill.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def with_files(bill: dict[str, Any], version: str, files: Sequence[Path]) -> dict[str, Any]:
+    """A list of components in CycloneDX's format, with files and their checksums too."""
+    for component in bill["components"]:
+        component.pop("description", None)  # the lines of the file, with a hash for each platform
+    bill["metadata"]["component"]["version"] = version
+    bill["components"] += [
+        {
+            "type": "file",
+            "bom-ref": path.name,
+            "name": path.name,
+            "version": version,
+            "hashes": [{"alg": "SHA-256", "content": sum_of(path)}],
+        }
+        for path in files
+    ]
+    parts = [component["bom-ref"] for component in bill["components"]]
+    root = bill["metadata"]["component"]["bom-ref"]
+    bill["dependencies"] = [{"ref": root, "dependsOn": parts}, *({"ref": part} for part in parts)]
+    return bill
+
+
+def sum_of(file: Path) -> str:
+    """A file's SHA-256 in hexadecimal."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def write_sums(out: Path) -> Path:
     """Write the checksums of all files in a directory, as sha256sum(1) does."""
     files = sorted(path for path in out.iterdir() if path.is_file())
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    lines = [f"{sum_of(path)}  {path.name}\n" for path in files]
     (out / SUMS).write_text("".join(lines))
     return out / SUMS
 

@@ -1,16 +1,19 @@
-"""Whole releases of this commit, with uncommitted changes, in a clone of the checkout."""
+"""Whole releases of this commit, with uncommitted changes, in a clone of the checkout.
+
+test_release_packages.py makes one with packages for Debian and RPM, which takes many minutes.
+"""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import package_support
 import pytest
-from package_support import CHECKOUT
+from package_support import clone_for_release
 
 VERSION = "97.0.0"
 OUT = f"build/releases/{VERSION}"
+RELEASE = (sys.executable, "scripts/release.py", VERSION, "--without", "deb,rpm")
 
 
 def call(*command: object, directory: Path) -> str:
@@ -27,19 +30,7 @@ def state_of(tree: Path) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone that was made ready by `make`, as far as a release needs it."""
-    tree = tmp_path_factory.mktemp("release") / "tree"
-    call("git", "clone", "--quiet", CHECKOUT, tree, directory=CHECKOUT)
-    changes = call("git", "diff", "HEAD", "--binary", directory=CHECKOUT)
-    subprocess.run(
-        ["git", "apply", "--allow-empty"], cwd=tree, input=changes, text=True, check=True
-    )
-    for name, value in (("user.name", "Somebody"), ("user.email", "somebody@example.org")):
-        call("git", "config", name, value, directory=tree)
-    call("git", "commit", "--quiet", "--all", "--allow-empty", "-m", "Changes", directory=tree)
-    (tree / "build").mkdir()
-    (tree / "build/venv").symlink_to(CHECKOUT / "build/venv")
-    return tree
+    return clone_for_release(tmp_path_factory.mktemp("release") / "tree")
 
 
 def test_a_dry_run_makes_everything_and_changes_nothing(
@@ -47,9 +38,10 @@ def test_a_dry_run_makes_everything_and_changes_nothing(
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # it may name a key
     before = state_of(tree)
-    said = call(sys.executable, "scripts/release.py", VERSION, "--dry-run", directory=tree)
+    said = call(*RELEASE, "--dry-run", directory=tree)
     assert state_of(tree) == before
     assert "there is no commit and no tag" in said
+    assert f"a release commits 'Release {VERSION}' here, and tags it v{VERSION}" in said
     assert "SHA256SUMS and the tag are UNSIGNED" in said
     (wheel,) = (tree / OUT).glob("*.whl")
     names = [f"vicinal-{VERSION}.cdx.json", f"vicinal-{VERSION}.tar.gz", wheel.name, "NOTES.md"]
@@ -75,7 +67,7 @@ def test_a_release_is_signed_committed_and_tagged(tree: Path, tmp_path: Path) ->
     call("git", "config", "gpg.format", "ssh", directory=tree)
     call("git", "config", "user.signingkey", key, directory=tree)
     before = call("git", "rev-parse", "HEAD", directory=tree)
-    said = call(sys.executable, "scripts/release.py", VERSION, directory=tree)
+    said = call(*RELEASE, directory=tree)
     assert f"committed and tagged v{VERSION}; publish it: git push" in said
     assert call("git", "rev-parse", "HEAD~", directory=tree) == before
     assert call("git", "describe", directory=tree) == f"v{VERSION}\n"

@@ -55,6 +55,19 @@ def call(command: list[object], **options: object) -> str:
     return str(done.stdout)
 
 
+def clone_for_release(tree: Path) -> Path:
+    """A clone with uncommitted changes, which `make` prepared as far as a release needs it."""
+    call(["git", "clone", "--quiet", CHECKOUT, tree])
+    changes = call(["git", "diff", "HEAD", "--binary"], cwd=CHECKOUT)
+    call(["git", "apply", "--allow-empty", "--index"], cwd=tree, input=changes)
+    for name, value in (("user.name", "Somebody"), ("user.email", "somebody@example.org")):
+        call(["git", "config", name, value], cwd=tree)
+    call(["git", "commit", "--quiet", "--all", "--allow-empty", "-m", "Changes"], cwd=tree)
+    (tree / "build").mkdir()
+    (tree / "build/venv").symlink_to(CHECKOUT / "build/venv")
+    return tree
+
+
 @cache
 def built_debs() -> Path:
     """The directory with Debian's packages; `scripts/packages` fails if lintian finds anything."""

@@ -110,17 +110,84 @@ def test_this_changelog_and_version_can_be_released() -> None:
 def test_a_tree_with_changes_is_refused(tree: Path) -> None:
     (tree / "new").write_text("")
     with pytest.raises(ReleaseError, match="changes that are not committed, such as new: commit"):
-        release.release(tree, "0.2.0", dry_run=True)
+        release.release(tree, "0.2.0", dry_run=True, kinds=())
 
 
 def test_without_a_key_only_a_dry_run_is_made(tree: Path) -> None:
     with pytest.raises(ReleaseError, match="git has no key to sign with: name one"):
-        release.release(tree, "0.2.0", dry_run=False)
+        release.release(tree, "0.2.0", dry_run=False, kinds=())
     assert not (tree / "build").exists()
     call("git", "config", "gpg.format", "x509", directory=tree)
     call("git", "config", "user.signingkey", "1234", directory=tree)
     with pytest.raises(ReleaseError, match="git signs by x509, which is not supported"):
-        release.release(tree, "0.2.0", dry_run=True)
+        release.release(tree, "0.2.0", dry_run=True, kinds=())
+
+
+def test_kinds_of_packages_are_left_out_by_name() -> None:
+    assert release.kinds_without("") == ["deb", "rpm"]
+    assert release.kinds_without("rpm,") == ["deb"]
+    assert release.kinds_without("rpm,deb") == []
+    with pytest.raises(ReleaseError, match="'images' is no kind of packages: leave out deb, rpm"):
+        release.kinds_without("deb,images")
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "says"),
+    [
+        (
+            "deb",
+            "dpkg-buildpackage",
+            "Debian's packages are missing: apt-get install dpkg-dev, or ",
+        ),
+        ("rpm", "rpmbuild", "the packages for RPM are missing: apt-get install rpm, or "),
+    ],
+)
+def test_without_the_programs_for_packages_nothing_is_begun(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, program: str, says: str
+) -> None:
+    """The only message names the programs, and the switch that does without them."""
+    (tree / "scripts").mkdir()
+    shutil.copy(release.TREE / "scripts/packages", tree / "scripts/packages")
+    call("git", "add", "--all", directory=tree)
+    call(*GIT, "commit", "--quiet", "-m", "Packages", directory=tree)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "dirname", "git", "sed", "env"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    for name in ("dh", "dpkg-buildpackage", "fakeroot", "lintian", "rpmbuild", "rpmlint"):
+        if name != program:
+            (programs / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(ReleaseError, match=says) as caught:
+        release.release(tree, "0.2.0", dry_run=True, kinds=("deb", "rpm"))
+    assert str(caught.value).endswith(f" out, WITHOUT={kind}")
+    assert "\n" not in str(caught.value)
+    assert not (tree / "build/releases").exists()
+    other = "rpm" if kind == "deb" else "deb"
+    release.check_programs(tree, [other])
+
+
+def test_packages_come_into_the_release_and_its_list_of_components(tmp_path: Path) -> None:
+    clone, out = tmp_path / "clone", tmp_path / "out"
+    (clone / "scripts").mkdir(parents=True)
+    out.mkdir()
+    packages = clone / "scripts/packages"
+    packages.write_text(
+        "#!/bin/sh -e\nd=build/packages/$1\nmkdir -p $d\necho $1 | tee $d/a.$1 $d/log\n"
+    )
+    packages.chmod(0o755)
+    made = release.build_packages(clone, out, ["deb", "rpm"], out / "build.log")
+    assert made == [out / "a.deb", out / "a.rpm"]
+    assert {path.name for path in out.iterdir()} == {"a.deb", "a.rpm", "build.log"}
+    library = {"type": "library", "bom-ref": "l1", "name": "attrs", "description": "line 1"}
+    bill = {"components": [library], "metadata": {"component": {"bom-ref": "root"}}}
+    listed = release.with_files(bill, "0.2.0", made)
+    assert listed["metadata"]["component"]["version"] == "0.2.0"
+    assert [each["name"] for each in listed["components"]] == ["attrs", "a.deb", "a.rpm"]
+    sums = {each["name"]: each.get("hashes") for each in listed["components"]}
+    (hashed,) = sums["a.deb"]
+    assert hashed["content"] == call("sha256sum", "a.deb", directory=out).split()[0]
+    assert listed["dependencies"][0] == {"ref": "root", "dependsOn": ["l1", "a.deb", "a.rpm"]}
 
 
 def test_checksums_are_signed_by_ssh(tmp_path: Path, ssh_key: Path) -> None:
