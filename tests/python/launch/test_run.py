@@ -52,6 +52,45 @@ def cluster() -> Iterator[EphemeralCluster]:
 # test_run_leftovers.py has ranks in nodes of their own, and also checks what a job leaves.
 
 
+WITHOUT_HOSTS = """
+mkdir "$0"
+for name in passwd group nsswitch.conf ld.so.cache; do
+    [ ! -f /etc/$name ] || cp -L /etc/$name "$0"
+done
+mount --bind "$0" /etc
+exec "$@"
+"""
+"""Shell text that runs a command on a host whose /etc has no file `hosts`."""
+
+
+def on_a_host_without_hosts(etc: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    unshared = ["unshare", "--map-root-user", "--mount", "sh", "-ec", WITHOUT_HOSTS, str(etc)]
+    return subprocess.run(
+        [*unshared, sys.executable, "-m", "vicinal", *map(str, words)],
+        env=os.environ | {"PYTHONPATH": package_path(), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=GUARD_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_host_without_etc_hosts(programs: dict[str, Path], tmp_path: Path, mpi: str) -> None:
+    """Its nodes know no names. MPICH's daemons reach the launcher by its address."""
+    result = on_a_host_without_hosts(tmp_path / "etc", "run", "-n", 2, programs[mpi], "report")
+    assert result.returncode == 0, result.stderr
+    check_reports(result.stdout, ["node0", "node1"])
+
+
+def test_nodes_that_are_containers_say_that_they_need_etc_hosts(tmp_path: Path) -> None:
+    result = on_a_host_without_hosts(tmp_path / "etc", "doctor", "nodes")
+    if "no runtime that makes nodes" in result.stdout:
+        pytest.skip("no container runtime is installed")
+    assert "this host has no /etc/hosts" in result.stdout, result.stderr
+    assert "create the file: `touch /etc/hosts`" in result.stdout
+
+
 @pytest.mark.parametrize(("mpi", "path"), square(MPIS, PATHS, MPI_DIAGONAL))
 def test_ranks_in_the_same_node_talk_as_well(
     vicinal: Vicinal, programs: dict[str, Path], mpi: str, path: str

@@ -28,12 +28,13 @@ from vicinal.cluster.nodes.container.head_process import (
     await_head,
     nsenter,
 )
-from vicinal.cluster.nodes.job_nodes import Node, pid_namespace
+from vicinal.cluster.nodes.job_nodes import JobPaths, Node, pid_namespace
 from vicinal.cluster.nodes.layout import (
     ENTRIES,
     HEAD,
     MOST_NODES,
     REMOTE_SHELL,
+    head_address,
     node_address,
     node_name,
 )
@@ -116,6 +117,11 @@ class EphemeralCluster(HeadNodes):
     def limitations(self) -> list[str]:
         """What the cluster lacks on this host, as phrases; empty on most systems."""
         return list(self.head.limitations)
+
+    @property
+    def job_paths(self) -> JobPaths:
+        # On a host without /etc/hosts, there is nothing to mount the nodes' names over.
+        return JobPaths(launcher=head_address(network=self.network))
 
     def run_in(self, node: str, command: Sequence[str], *, timeout: float = 60.0) -> str:
         """Run a command in a node, or in "head", and return its standard output.

@@ -142,6 +142,11 @@ class LastingHead:
             kernel.attach_mounts(copy, target)
         if self._mixed and Path(layout.HOST_CGROUPS).is_dir():
             kernel.mount("cgroup2", layout.HOST_CGROUPS, "cgroup2", PLAIN | kernel.MS_NOEXEC)
+        if not Path("/etc/hosts").exists():
+            raise VicinalError(
+                "this host has no /etc/hosts, over which nodes get the names of their cluster",
+                "create the file: `touch /etc/hosts`",
+            )
         kernel.mount(layout.HOSTS, "/etc/hosts", flags=kernel.MS_BIND)
         limitations: list[str] = []
         network = not self._joins_host and _own_network(limitations)
