@@ -55,6 +55,8 @@ class HostRequest:
     label: str
     files: dict[str, str] = field(default_factory=dict)
     """Text by name, of the job's input files."""
+    launcher_host: str = ""
+    """The name by which the launcher's daemon on this host reaches the launcher; empty: unknown."""
 
     to_dict = asdict
 
@@ -121,6 +123,8 @@ def _prepare(request: HostRequest, made: HostFiles) -> None:
             f"it has no directory {request.directory} ({describe_os_error(error)})",
             "start the job in a directory that all hosts have",
         ) from error
+    if request.launcher_host:
+        _check_resolves(request.launcher_host)
     take_away_left_behind()
     if request.region or request.files:
         made.make()
@@ -134,6 +138,18 @@ def _prepare(request: HostRequest, made: HostFiles) -> None:
             heap_bytes=request.heap_bytes,
             label=request.label,
         )
+
+
+def _check_resolves(name: str) -> None:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise VicinalError(
+            f"it cannot resolve '{name}', the name by which the launcher of MPICH is reached "
+            f"({error.strerror})",
+            f"give the name an address in /etc/hosts or DNS there, or set HYDRA_IFACE to the "
+            f"network interface of '{name}' that the hosts reach",
+        ) from error
 
 
 def _answer(**message: Any) -> None:

@@ -8,9 +8,10 @@ network.
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from vicinal.launch.running import job_label
 from vicinal.mpi.environment import PROVIDER_FILE, MessagePath, no_local_notes, provider_directory
 from vicinal.mpi.job import Job, check_names, in_directory
 from vicinal.mpi.libfabric import check_job_loads_provider
+from vicinal.mpi.libraries import Family
 from vicinal.mpi.preloading import pairs_notes, preloaded_libraries
 from vicinal.mpi.started import StartedJob, Stream
 from vicinal.mpi.traffic import JobTraffic, merge_traffic
@@ -94,6 +96,7 @@ class HostJob(StartedJob):
                     heap_bytes=job.heap_bytes if job.heap else 0,
                     label=job.label or job_label(Path(job.program[0])),
                     files=dict(job.files),
+                    launcher_host=self._launcher_host(hosts, environment),
                 ),
             )
             self._errors = LauncherErrors(self.mpi, stderr)
@@ -180,6 +183,11 @@ class HostJob(StartedJob):
             needed.append(str(provider_directory() / PROVIDER_FILE))
         environment = {**os.environ, **self.job.environment}
         return needed + preloaded_libraries(self.mpi, self.path, environment, heap=False)
+
+    def _launcher_host(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> str:
+        """The name by which daemons reach the launcher; empty for launchers that give addresses."""
+        named = self.mpi.family is Family.MPICH and "HYDRA_IFACE" not in environment
+        return socket.gethostname() if named and not all(each.is_this for each in hosts) else ""
 
     def _prepare(self, hosts: Sequence[Host], request: HostRequest) -> None:
         """Have all hosts prepare at the same time."""

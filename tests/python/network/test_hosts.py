@@ -16,6 +16,7 @@ from process_support import signal_all
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.hosts.remote.hosts import Host, parse_hosts, read_hostfile, spread
+from vicinal.cluster.nodes.network import BRIDGE
 from vicinal.labs.programs import mpi_program
 from vicinal.mpi.libraries import Mpi
 from vicinal.mpi.placement import Placement
@@ -298,6 +299,21 @@ def test_a_host_with_another_version(own_hosts: Hosts, tmp_path: Path) -> None:
     own_hosts.cluster.run_in("node1", ["mount", "--bind", str(module), path])
     line = error_line(own_hosts.vicinal("run", "-n", 2, "--hosts", "node0,node1", "true"))
     assert "host node1: it has Vicinal 0.0.1, but version " in line
+
+
+def test_a_host_that_does_not_know_the_launcher_of_mpich(own_hosts: Hosts, tmp_path: Path) -> None:
+    """MPICH's daemons get the launcher's name; without an address they end with five lines."""
+    (tmp_path / "hosts-file").write_text("127.0.0.1 localhost\n")
+    own_hosts.cluster.run_in(
+        "node1", ["mount", "--bind", str(tmp_path / "hosts-file"), "/etc/hosts"]
+    )
+    words = ("run", "-n", 2, "--hosts", "node0,node1", "true")
+    line = error_line(own_hosts.vicinal(*words))
+    assert "host node1: it cannot resolve 'head', the name by which the launcher of MPICH" in line
+    assert "or set HYDRA_IFACE to the network interface of 'head'" in line
+    assert own_hosts.leftovers() == {}
+    done = own_hosts.vicinal(*words, HYDRA_IFACE=BRIDGE)
+    assert done.returncode == 0, done.stderr
 
 
 # --- ends ----------------------------------------------------------------------------------
